@@ -1,0 +1,69 @@
+# Everything here works on a fresh machine with Python 3.11+, Java 17+, git and make; `make help` explains itself.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PYTHON ?= python3
+UV := .uv/bin/uv
+RUN := .venv/bin
+export UV_PROJECT_ENVIRONMENT := .venv
+# The machine's own package settings would leak into what is installed.
+export VIRTUAL_ENV :=
+WORKERS ?= 2
+
+.PHONY: help
+help: ## show this help
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[1mmake %-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(UV):
+	$(PYTHON) -m venv .uv
+	.uv/bin/pip install --quiet "uv>=0.9,<1"
+
+.venv/.ready: $(UV) pyproject.toml uv.lock
+	$(UV) sync --frozen --extra local
+	$(RUN)/python -m tallystick.local.prepare
+	touch $@
+
+.PHONY: setup
+setup: .venv/.ready ## install everything into .venv, fetch the Kafka broker, compile the decoder
+
+.PHONY: check
+check: setup ## lint, types, layers, lock file
+	$(RUN)/ruff check .
+	$(RUN)/ruff format --check .
+	$(RUN)/mypy
+	$(RUN)/lint-imports
+	$(UV) lock --check
+
+.PHONY: test
+test: setup check test-protocol ## all tests, on real servers (about 25 minutes on 2 cores)
+	$(RUN)/python -m pytest tests
+
+.PHONY: test-protocol
+test-protocol: setup ## the protocol alone: branch coverage of 100 % or failure
+	$(RUN)/python -m coverage run -m pytest -q tests/unit/protocol
+	$(RUN)/python -m coverage report --fail-under=100
+
+.PHONY: test-unit
+test-unit: setup ## the tests that need no server
+	$(RUN)/python -m pytest -q tests/unit
+
+.PHONY: explore
+explore: setup ## the random explorer, longer: make explore SCHEDULES=200000 SEED=1
+	$(RUN)/python tests/stateful/explore.py --schedules $(or $(SCHEDULES),200000) --seed $(or $(SEED),1)
+
+.PHONY: demo
+demo: setup ## run the main job on the embedded stack with real data; ONCE=1 ends by itself with PASS or FAIL
+	$(RUN)/python -m tallystick.local.demo $(if $(ONCE),--once)
+
+.PHONY: bench-read
+bench-read: setup ## CPU seconds per million records: our reader beside confluent-kafka
+	$(RUN)/python tests/bench/bench_read.py
+
+.PHONY: format
+format: setup ## rewrite the code in the house's format
+	$(RUN)/ruff check --fix .
+	$(RUN)/ruff format .
+
+.PHONY: clean
+clean: ## stop the local stack and remove what setup and demo made
+	-[ -x $(RUN)/tally ] && $(RUN)/tally local down
+	rm -rf .venv .uv .tally .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage

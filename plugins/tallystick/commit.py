@@ -1,0 +1,363 @@
+"""The use case `commit`: check what was staged, then swap the root that makes it visible. No JVM.
+
+That one PUT publishes all tables, the dead letters and the offsets together. Whatever was decided before is decided
+again on every root that is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Protocol
+
+from tallystick.errors import IdentityChanged, ReportRejected, SchemaChanged, Superseded
+from tallystick.lake import Change, Lake, Settled, View
+from tallystick.pipeline import DEAD_LETTERS
+from tallystick.protocol import decide, keys
+from tallystick.protocol.interval import Interval
+from tallystick.protocol.invariants import account_problem
+from tallystick.protocol.ledger import Committed, Entry, Totals
+from tallystick.protocol.plan import Plan
+from tallystick.protocol.record import CommittedInterval
+from tallystick.protocol.report import FileReport, Report, account_totals
+from tallystick.protocol.root import RootTable
+from tallystick.tables.state import TableState
+
+
+class TableWriter(Protocol):
+    """Writes table metadata that nothing names yet. tallystick.tables.staging is the real one."""
+
+    def stage(
+        self,
+        state: TableState,
+        *,
+        add: Sequence[FileReport],
+        drop: Collection[str],
+        properties: Mapping[str, str],
+        now: datetime,
+    ) -> str:
+        """Write metadata in which `drop` is gone and `add` is there, in one snapshot; return its key.
+
+        Safe to repeat: every call writes new objects that only a root can make visible.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitResult:
+    """What a commit found: the interval, the root's version, and whether this call or an earlier one published it."""
+
+    interval: Interval
+    plan: str
+    version: int
+    generation: int
+    totals: Totals
+    already: bool
+    replaced_by: int | None = None
+
+
+def commit(lake: Lake, tables: TableWriter, *, plan_key: str, report_key: str) -> CommitResult:
+    """Publish what the report staged for the plan, once, whatever is rerun.
+
+    Safe to repeat: the ledger names the committed plan, so a repeat, a lost reply and a second attempt all end as
+    AlreadyCommitted (C9, C10, C11, C12). Raises Superseded, ReportRejected, IdentityChanged, SchemaChanged, and what the
+    lake raises.
+    """
+    plan = lake.plan(plan_key)
+    report = lake.report(report_key)
+    if plan is None or report is None:
+        gone = plan_key if plan is None else report_key
+        return _without_objects(lake, plan_key, gone)
+    checked: list[bool] = []
+
+    def step(view: View) -> Change[CommitResult] | Settled[CommitResult]:
+        ledger = view.ledger(plan.interval.start, plan.interval.end)
+        entry = ledger.entry(plan.interval)
+        decision = decide.decide_commit(
+            view.root, entry, plan, earlier_plans=_earlier_plans(lake, entry, plan)
+        )
+        if isinstance(decision, decide.AlreadyCommitted):
+            assert entry is not None
+            assert entry.committed is not None
+            return Settled(value=_already(view, plan, entry.committed, decision))
+        if not isinstance(decision, decide.Publish):
+            raise _refusal(lake, plan, decision)
+        if not checked:
+            # Only now: a plan that is committed or superseded needs no look at files that gc may have taken.
+            check_report(lake, plan, report)
+            checked.append(True)
+        return _publish(lake, tables, view, decision.before, plan, report)
+
+    return lake.swap(step)
+
+
+def _earlier_plans(lake: Lake, entry: Entry | None, plan: Plan) -> frozenset[str]:
+    if entry is None or entry.committed is None or entry.committed.plan == plan.key:
+        return frozenset()
+    if entry.granted is not None and entry.granted.plan == plan.key:
+        return frozenset()  # it is about to replace, so it was not replaced
+    return frozenset(c.plan for c in lake.earlier_commits(entry)[1:])
+
+
+def _already(
+    view: View, plan: Plan, committed: Committed, decision: decide.AlreadyCommitted
+) -> CommitResult:
+    return CommitResult(
+        interval=plan.interval,
+        plan=plan.key,
+        version=view.root.version,
+        generation=decision.generation,
+        totals=committed.totals,
+        already=True,
+        replaced_by=decision.replaced_by,
+    )
+
+
+def _without_objects(lake: Lake, plan_key: str, gone: str) -> CommitResult:
+    """The plan or report is gone: fine where the plan is committed, else gc took what was cancelled."""
+
+    def question(view: View) -> CommitResult | None:
+        ledger = view.whole_ledger()
+        for entry in ledger.entries:
+            committed = entry.committed
+            if committed is not None and committed.plan == plan_key:
+                return CommitResult(
+                    interval=entry.interval,
+                    plan=plan_key,
+                    version=view.root.version,
+                    generation=committed.generation,
+                    totals=committed.totals,
+                    already=True,
+                )
+        return None
+
+    found = lake.cut(question)
+    if found is None:
+        raise Superseded(
+            f"{lake.where(gone)} is gone, and plan {plan_key} is not committed: its grant was cancelled and collected.",
+            next_step="clear this run's plan task to plan the interval again.",
+        )
+    return found
+
+
+def _refusal(
+    lake: Lake, plan: Plan, decision: decide.IdentityDiffers | decide.ColumnsDiffer | decide.NotMine
+) -> Superseded | IdentityChanged | SchemaChanged:
+    match decision:
+        case decide.IdentityDiffers(what=what, planned=planned, found=found):
+            return IdentityChanged(
+                f"{what}: the plan of {plan.interval} says {planned}, the lake {found}.",
+                next_step="clear this run's plan task; if the topic was created anew, that will say how to go on.",
+            )
+        case decide.ColumnsDiffer(table=table, planned=planned, found=found):
+            return SchemaChanged(
+                f"table {table}: the plan of {plan.interval} says {planned}, the lake {found}.",
+                next_step="clear this run's plan task to plan with the columns of now.",
+            )
+        case decide.NotMine(holder=holder):
+            who = (
+                f"is now held by {holder}"
+                if holder
+                else "is not in the ledger (taken over or cancelled)"
+            )
+            return Superseded(
+                f"{plan.interval} was granted to {plan.request} as generation {plan.generation} and {who}.",
+                next_step="nothing, if that was meant; else clear this run's plan task. Its files are left to gc.",
+            )
+
+
+# ---------------------------------------------------------------- what was staged
+
+
+def check_report(lake: Lake, plan: Plan, report: Report) -> None:
+    """Raise ReportRejected unless the report is this plan's, adds up, and its files are there as reported (I3, I7)."""
+    for problem in _problems(plan, report):
+        raise _rejected(lake, plan, report, problem)
+    expected = {f.key: f for f in report.files}
+    for table in sorted({f.table for f in report.files}):
+        prefix = keys.attempt_prefix(table, plan.key, report.attempt)
+        for listed in lake.store.list(prefix):
+            file = expected.pop(listed.key, None)
+            if file is not None and (file.size_bytes, file.etag) != (
+                listed.size_bytes,
+                listed.etag,
+            ):
+                raise _rejected(
+                    lake,
+                    plan,
+                    report,
+                    f"{listed.key} has {listed.size_bytes} bytes and ETag {listed.etag}, reported were "
+                    f"{file.size_bytes} and {file.etag}",
+                )
+    if expected:
+        raise _rejected(lake, plan, report, f"{sorted(expected)[0]} is not there")
+
+
+def _rejected(lake: Lake, plan: Plan, report: Report, problem: str) -> ReportRejected:
+    return ReportRejected(
+        f"{lake.where(report.key)} for {plan.interval} is not what was planned: {problem}.",
+        next_step="clear this run's stage task to stage it again; if it comes back, it is a defect: keep the report.",
+    )
+
+
+def _problems(plan: Plan, report: Report) -> Sequence[str]:
+    problems: list[str] = []
+    if report.plan != plan.key or report.plan_sha256 != plan.sha256:
+        problems.append(f"it is the report of {report.plan}")
+    if report.fingerprint != plan.fingerprint:
+        problems.append(
+            f"fingerprint {report.fingerprint[:12]} was staged, {plan.fingerprint[:12]} planned"
+        )
+    if (unbalanced := account_problem(plan, report.accounts)) is not None:
+        problems.append(unbalanced)
+    dead = sum(a.dead for a in report.accounts)
+    if report.rows(DEAD_LETTERS) != dead:
+        problems.append(
+            f"{dead} dead letters are accounted, {report.rows(DEAD_LETTERS)} rows staged"
+        )
+    return problems or _file_problems(plan, report)
+
+
+def _file_problems(plan: Plan, report: Report) -> Sequence[str]:
+    problems: list[str] = []
+    _, plan_uuid = keys.plan_parts(plan.key)
+    readable = {(t.name, p): r.readable for t in plan.topics for p, r in enumerate(t.ranges)}
+    for file in report.files:
+        table, part, uuid, attempt = keys.data_file_parts(file.key)
+        planned = plan.table(table)
+        if planned is None or (part, uuid, attempt) != (
+            plan.interval.part,
+            plan_uuid,
+            report.attempt,
+        ):
+            problems.append(f"{file.key} lies outside the attempt's prefix")
+            continue
+        unknown = {c.id for c in file.columns} - {c.id for c in planned.columns}
+        if unknown:
+            problems.append(f"{file.key} has column id {min(unknown)}, which was not planned")
+        for line in file.lineage:
+            span = readable.get((line.topic, line.partition))
+            if span is None or not span.start <= line.first <= line.last < span.end:
+                problems.append(
+                    f"{file.key} holds {line.topic}[{line.partition}] {line.first}..{line.last}, planned is {span}"
+                )
+    return problems
+
+
+def _refuse_fewer(lake: Lake, plan: Plan, report: Report, before: Committed) -> None:
+    now = sum(a.records + a.dead for a in report.accounts)
+    then = before.totals.records + before.totals.dead
+    if now < then and not (plan.accept_loss or plan.accept_compaction):
+        raise ReportRejected(
+            f"{plan.interval}: the replacement holds {now} records and dead letters, the committed generation "
+            f"{before.generation} holds {then}. The old commit stands.",
+            next_step="the topic was compacted or lost records since. To replace all the same, run with "
+            "accept_compaction=true or accept_loss=true.",
+        )
+
+
+# ---------------------------------------------------------------- what is published
+
+
+def _publish(
+    lake: Lake, tables: TableWriter, view: View, before: Entry, plan: Plan, report: Report
+) -> Change[CommitResult]:
+    """Write the metadata of every table for this very root. Safe to repeat: nothing names it before the swap (C7, C8)."""
+    dropped: Mapping[str, tuple[str, ...]] = {}
+    replaced = before.committed
+    if replaced is not None:
+        _refuse_fewer(lake, plan, report, replaced)
+        dropped = _files_of(lake, before, replaced)
+    generation = before.granted.generation if before.granted else before.generation
+    totals = Totals(**account_totals(report.accounts))
+    staged = _stage_tables(lake, tables, view, plan, report, dropped)
+    ledger = view.ledger(plan.interval.start, plan.interval.end)
+    ledger.put(
+        replace(
+            before,
+            granted=None,
+            committed=Committed(
+                plan=plan.key,
+                request=plan.request,
+                generation=generation,
+                fingerprint=plan.fingerprint,
+                record=view.record_key,
+                totals=totals,
+            ),
+        )
+    )
+    added = {name: tuple(f.key for f in report.files if f.table == name) for name in staged}
+    done = CommittedInterval(
+        interval=plan.interval,
+        plan=plan.key,
+        report=report.key,
+        request=plan.request,
+        generation=generation,
+        fingerprint=plan.fingerprint,
+        replaces=replaced.record if replaced else None,
+        totals=totals,
+        accounts=report.accounts,
+        added={name: files for name, files in added.items() if files},
+        dropped={name: files for name, files in dropped.items() if files},
+    )
+    result = CommitResult(
+        interval=plan.interval,
+        plan=plan.key,
+        version=view.root.version + 1,
+        generation=generation,
+        totals=totals,
+        already=False,
+    )
+    return Change(
+        tables={**view.root.tables, **staged},
+        topics=view.root.topics,
+        ledger=ledger,
+        committed=(done,),
+        value=result,
+    )
+
+
+def _files_of(lake: Lake, entry: Entry, committed: Committed) -> Mapping[str, tuple[str, ...]]:
+    """The files that the entry's committed plan added, by table: all of them go when it is replaced."""
+    chain = lake.earlier_commits(entry)
+    if not chain or chain[0].plan != committed.plan:
+        raise ReportRejected(
+            f"{lake.where(committed.record)}, the record of the commit to be replaced, is not there.",
+            next_step="it was deleted behind tallystick's back: restore it from a bucket version. The old commit stands.",
+        )
+    return chain[0].added
+
+
+def _stage_tables(
+    lake: Lake,
+    tables: TableWriter,
+    view: View,
+    plan: Plan,
+    report: Report,
+    dropped: Mapping[str, tuple[str, ...]],
+) -> dict[str, RootTable]:
+    properties = {
+        "tallystick.plan": plan.key,
+        "tallystick.interval": str(plan.interval),
+        "tallystick.record": view.record_key,
+    }
+    staged: dict[str, RootTable] = {}
+    for name in sorted({t.name for t in plan.tables} | set(dropped)):
+        table = view.root.tables[name]
+        state = TableState(
+            name=name,
+            uuid=table.uuid,
+            metadata=table.metadata,
+            columns=table.columns,
+            partition_by=table.partition_by,
+        )
+        metadata = tables.stage(
+            state,
+            add=[f for f in report.files if f.table == name],
+            drop=frozenset(dropped.get(name, ())),
+            properties=properties,
+            now=lake.world.now(),
+        )
+        staged[name] = replace(table, metadata=metadata)
+    return staged

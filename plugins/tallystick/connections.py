@@ -1,0 +1,114 @@
+"""Connections by name: a pipeline names them, each process resolves them from its own environment.
+
+Order: the variable TALLYSTICK_KAFKA_<NAME>, then the file <name>.json in the folder TALLYSTICK_SECRETS_DIR (a mounted
+secret). Airflow's own connections are resolved where Airflow is imported, and arrive here as a mapping of words.
+Nothing is cached: a rotated secret is seen by the next resolution.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from tallystick.errors import SettingsError
+from tallystick.kafka.settings import KafkaSettings
+
+KAFKA_ENV_PREFIX = "TALLYSTICK_KAFKA_"
+SECRETS_DIR_ENV = "TALLYSTICK_SECRETS_DIR"
+SECRET_BYTES_MAX = 64 << 10
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+
+
+def check_connection_name(name: str) -> str:
+    """Return `name` if the one allow-list admits it; raises SettingsError naming the rule.
+
+    Names become variable and file names, so nothing else may pass: no path, no dot, no upper case.
+    """
+    if not _NAME.fullmatch(name):
+        raise SettingsError(
+            f"{name!r} is not a connection name.",
+            next_step="use 1 to 63 of a-z, 0-9, '_' and '-', beginning with a letter or digit.",
+        )
+    return name
+
+
+def kafka_env_name(name: str) -> str:
+    """The environment variable of a connection: upper case, '-' as '_' ("a-b" and "a_b" share one)."""
+    return KAFKA_ENV_PREFIX + check_connection_name(name).upper().replace("-", "_")
+
+
+def kafka_settings(
+    name: str, *, environ: Mapping[str, str], otherwise: Mapping[str, object] | None = None
+) -> KafkaSettings:
+    """Resolve the Kafka connection `name`: environment, then secrets folder, then the mapping `otherwise`.
+
+    Raises SettingsError naming every place that was looked at, or what is wrong with the first that was found; a
+    place that holds something unusable is an error, never a reason to look further.
+    """
+    variable = kafka_env_name(name)
+    if text := environ.get(variable):
+        return KafkaSettings.from_json(text, source=f"environment variable {variable}")
+    looked = [f"the environment variable {variable} is not set"]
+    if folder := environ.get(SECRETS_DIR_ENV):
+        path = Path(folder) / f"{name}.json"
+        found = _read_secret(path)
+        if found is not None:
+            return KafkaSettings.from_json(found, source=f"secret file {path}")
+        looked.append(f"there is no file {path}")
+    else:
+        looked.append(f"{SECRETS_DIR_ENV} is not set")
+    if otherwise is not None:
+        return KafkaSettings.from_mapping(otherwise, source=f"connection {name!r}")
+    raise SettingsError(
+        f"Kafka connection {name!r} is not defined: {' and '.join(looked)}.",
+        next_step=f'set {variable} to JSON such as {{"bootstrap_servers": "host:port"}}, or mount {name}.json.',
+    )
+
+
+def _read_secret(path: Path) -> str | None:
+    try:
+        # Opened before it is looked at, so that what is checked is what is read. Links are followed: Kubernetes
+        # mounts secrets as links. O_NONBLOCK: a fifo must not hang us.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise SettingsError(
+            f"secret file {path} cannot be opened: {error.strerror}.",
+            next_step="make it readable for the user who runs this process, and for nobody else.",
+        ) from None
+    with os.fdopen(descriptor, "rb") as file:
+        _check_private(path, os.fstat(descriptor))
+        body = file.read(SECRET_BYTES_MAX + 1)
+    if len(body) > SECRET_BYTES_MAX:
+        raise SettingsError(
+            f"secret file {path} is larger than {SECRET_BYTES_MAX} bytes.",
+            next_step="check what was mounted there.",
+        )
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        raise SettingsError(
+            f"secret file {path} is not UTF-8.", next_step="write it as UTF-8 JSON."
+        ) from None
+
+
+def _check_private(path: Path, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise SettingsError(
+            f"secret file {path} is not a file.", next_step="check what was mounted there."
+        )
+    mode = stat.S_IMODE(status.st_mode)
+    if mode & 0o077:
+        raise SettingsError(
+            f"secret file {path} has mode {mode:04o}: others can read or change it.",
+            next_step=f"chmod 0600 {path} (or mount it with mode 0400).",
+        )
+    if status.st_uid not in (os.geteuid(), 0):
+        raise SettingsError(
+            f"secret file {path} belongs to user {status.st_uid}, we are {os.geteuid()}.",
+            next_step="let it belong to the user who runs this process, or to root.",
+        )

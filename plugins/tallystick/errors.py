@@ -1,0 +1,179 @@
+"""Every error a user can meet, grouped by what the caller does next.
+
+    TallystickError
+    ├── RetryLater            try the same call again later; nothing needs a person
+    │   ├── NotYet                the log does not reach the boundary yet
+    │   ├── StoreUnavailable      S3 did not answer, or answered that it cannot
+    │   ├── KafkaUnavailable      no broker answered, or a leader is moving
+    │   ├── SwapContended         others won every swap this task tried
+    │   └── OutcomeUnknown        a write may or may not have landed; nothing was deleted
+    ├── Stop                  this attempt is over and nothing is wrong: someone else decided
+    │   └── Superseded
+    └── Ask                   a person has to decide or mend something first
+        ├── InvalidRequest        parameters of a run
+        ├── InvalidPipeline       declaration of a pipeline, a name, a job's output
+        ├── SettingsError         a connection, a credential, an environment variable
+        ├── JobChanged            the deployed job is not the planned one
+        ├── IdentityChanged       another topic, cluster or table than the ledger knows
+        ├── SchemaChanged         columns that do not fit the ones in the lake
+        ├── OutsideRetention      the log no longer holds what is wanted
+        ├── LogDamaged            the log holds something else than it must
+        ├── ReportRejected        what was staged does not add up
+        ├── StoreRefused          the store does not honour conditional writes
+        ├── RootVanished          the root was there and is gone
+        └── Corrupt               an object that cannot be read as what it claims to be
+
+A message says what happened with both values, then what to do next. Messages hold no secrets.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class TallystickError(Exception):
+    """Root of the tree; `kind` is a stable name for programs, `next_step` a sentence for people."""
+
+    kind: ClassVar[str] = "error"
+
+    def __init__(self, happened: str, *, next_step: str) -> None:
+        super().__init__(happened, next_step)
+        self.happened = happened
+        self.next_step = next_step
+
+    def __str__(self) -> str:
+        return f"{self.happened} Next: {self.next_step}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Exceptions with keyword-only arguments do not survive pickling by themselves, and Spark pickles them.
+        return (_rebuild, (type(self), self.happened, self.next_step))
+
+
+def _rebuild(cls: type[TallystickError], happened: str, next_step: str) -> TallystickError:
+    return cls(happened, next_step=next_step)
+
+
+class RetryLater(TallystickError):
+    """Nothing is broken that time does not mend: the same call may be made again."""
+
+    kind = "retry_later"
+
+
+class NotYet(RetryLater):
+    """The log does not reach the boundary yet, or an open transaction lies before it."""
+
+    kind = "not_yet"
+
+
+class StoreUnavailable(RetryLater):
+    """The object store did not answer, or answered that it cannot."""
+
+    kind = "store_unavailable"
+
+
+class KafkaUnavailable(RetryLater):
+    """No broker answered, or a leader is moving."""
+
+    kind = "kafka_unavailable"
+
+
+class SwapContended(RetryLater):
+    """Other writers won every swap that this call tried."""
+
+    kind = "swap_contended"
+
+
+class OutcomeUnknown(RetryLater):
+    """A write may or may not have landed. Nothing was deleted; the next read tells."""
+
+    kind = "outcome_unknown"
+
+
+class Stop(TallystickError):
+    """This attempt is over, and nothing is wrong: someone else has decided."""
+
+    kind = "stop"
+
+
+class Superseded(Stop):
+    """Another plan, run or operator holds what this attempt worked for."""
+
+    kind = "superseded"
+
+
+class Ask(TallystickError):
+    """Trying again cannot help: a person has to decide or mend something first."""
+
+    kind = "ask"
+
+
+class InvalidRequest(Ask):
+    """A run's parameters are not what is allowed."""
+
+    kind = "invalid_request"
+
+
+class InvalidPipeline(Ask):
+    """A declaration, a name or a job's output is not what is allowed."""
+
+    kind = "invalid_pipeline"
+
+
+class SettingsError(Ask):
+    """A connection, credential or environment variable is missing or not allowed."""
+
+    kind = "settings"
+
+
+class JobChanged(Ask):
+    """The deployed job is not the one that was planned."""
+
+    kind = "job_changed"
+
+
+class IdentityChanged(Ask):
+    """A topic, cluster or table is not the one that the ledger knows."""
+
+    kind = "identity_changed"
+
+
+class SchemaChanged(Ask):
+    """The declared columns do not fit the ones in the lake."""
+
+    kind = "schema_changed"
+
+
+class OutsideRetention(Ask):
+    """The log no longer holds what is wanted."""
+
+    kind = "outside_retention"
+
+
+class LogDamaged(Ask):
+    """The log holds something else than it must: a hole, a bad checksum, an unknown format."""
+
+    kind = "log_damaged"
+
+
+class ReportRejected(Ask):
+    """What an attempt staged does not add up, or is not there."""
+
+    kind = "report_rejected"
+
+
+class StoreRefused(Ask):
+    """The store does not honour conditional writes, so nothing here would be safe."""
+
+    kind = "store_refused"
+
+
+class RootVanished(Ask):
+    """The root was there and is gone."""
+
+    kind = "root_vanished"
+
+
+class Corrupt(Ask):
+    """An object cannot be read as what it claims to be; it is never repaired or overwritten."""
+
+    kind = "corrupt"

@@ -1,0 +1,359 @@
+"""One lake root: the one place that reads a root, swaps it, and reads a consistent cut.
+
+Every change of a lake is a function of the root that was just read (`swap`). A lost race, a lost reply and a late PUT
+have one cure: read again and decide again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Generic, TypeVar
+
+from tallystick import __version__
+from tallystick.errors import Corrupt, InvalidPipeline, OutcomeUnknown, RootVanished, SwapContended
+from tallystick.protocol import keys
+from tallystick.protocol.invariants import check_swap
+from tallystick.protocol.ledger import Entry, Ledger, Page, PageRef, pages_between, parse_page
+from tallystick.protocol.plan import Plan, parse_plan
+from tallystick.protocol.record import CommittedInterval, Record, parse_record
+from tallystick.protocol.report import Report, parse_report
+from tallystick.protocol.root import Root, RootTable, RootTopic, first_root, parse_root
+from tallystick.store import Applied, ETag, NotApplied, Store, Unknown
+from tallystick.store.probe import prove_conditional_writes
+from tallystick.world import World
+
+T = TypeVar("T")
+UNKNOWN_S = 120.0
+CONTENDED_S = 600.0
+PAUSE_S = 0.05
+PAUSE_MAX_S = 2.0
+CHAIN_MAX = 64
+
+
+class _Stale(Exception):
+    """An object that this root names is gone: a newer root must exist, or the lake is damaged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """One root as it was read, the token of exactly that body, and the key that a record of its successor gets."""
+
+    root: Root
+    etag: ETag
+    record_key: str
+    lake: Lake = field(repr=False)
+
+    def ledger(self, start: datetime, end: datetime) -> Ledger:
+        """Load everything about [start, end] and the boundaries next to it."""
+        return self._load(pages_between(self.root.pages, start, end))
+
+    def tail(self) -> Ledger:
+        """Load what reaches furthest in time."""
+        latest = max((ref.until for ref in self.root.pages), default=None)
+        refs = self.root.pages if latest is None else pages_between(self.root.pages, latest, latest)
+        wanted = {ref.key for ref in refs} | {
+            ref.key for ref in self.root.pages if ref.until == latest
+        }
+        return self._load([ref for ref in self.root.pages if ref.key in wanted])
+
+    def whole_ledger(self) -> Ledger:
+        """Load every page: for people and proofs, never on the way of a commit."""
+        return self._load(self.root.pages)
+
+    def _load(self, refs: tuple[PageRef, ...] | list[PageRef]) -> Ledger:
+        return Ledger(self.root.pages, {ref.key: self.lake._page(ref.key) for ref in refs})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change(Generic[T]):
+    """What a swap makes of the root: tables, topics and an edited ledger, the intervals it commits, and its answer."""
+
+    tables: Mapping[str, RootTable]
+    topics: Mapping[str, RootTopic]
+    ledger: Ledger
+    value: T
+    committed: tuple[CommittedInterval, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled(Generic[T]):
+    """The root says already what the caller wants: no swap is needed."""
+
+    value: T
+
+
+class Lake:
+    """A lake root behind a store. `proven`: skip the probe of conditional writes, e.g. where a caller has made it."""
+
+    def __init__(self, store: Store, world: World, *, proven: bool = False) -> None:
+        self.store = store
+        self.world = world
+        self._proven = proven
+        self._pages: dict[str, Page] = {}
+
+    # ------------------------------------------------------------ reading
+
+    def read(self) -> View | None:
+        """Read the root; None where there is none."""
+        found = self.store.get(keys.ROOT)
+        if found is None:
+            return None
+        root = parse_root(found.body, where=self.where(keys.ROOT))
+        record_key = keys.record(root.version + 1, self.world.uuid())
+        return View(root=root, etag=found.etag, record_key=record_key, lake=self)
+
+    def require(self) -> View:
+        """Read the root that must be there; raises RootVanished."""
+        view = self.read()
+        if view is None:
+            raise RootVanished(
+                f"there is no {self.where(keys.ROOT)}.",
+                next_step="check the lake's URI and AWS_ENDPOINT_URL_S3. If the object was deleted, restore it from a "
+                "bucket version: nothing else knows which rows are committed.",
+            )
+        return view
+
+    def cut(self, question: Callable[[View], T]) -> T:
+        """Answer a question from one root, reading again where gc overtook the reader."""
+        while True:
+            view = self.require()
+            try:
+                return question(view)
+            except _Stale as missing:
+                self._still_stale(view, missing)
+
+    def _still_stale(self, view: View, missing: _Stale) -> None:
+        now = self.require()
+        if now.etag == view.etag:
+            raise Corrupt(
+                f"{self.where(str(missing))} is named by {self.where(keys.ROOT)} version {view.root.version} and is "
+                "not there.",
+                next_step="someone deleted it behind tallystick's back (a lifecycle rule?). Restore it from a bucket "
+                "version; nothing was changed.",
+            ) from missing
+
+    def where(self, key: str) -> str:
+        """The full address of a key, for messages."""
+        return f"{self.store.uri}/{key}"
+
+    def _page(self, key: str) -> Page:
+        if key not in self._pages:
+            found = self.store.get(key)
+            if found is None:
+                raise _Stale(key)
+            self._pages[key] = parse_page(found.body, where=self.where(key))
+        return self._pages[key]
+
+    def plan(self, key: str) -> Plan | None:
+        """Read a plan; None where gc has taken it."""
+        found = self.store.get(keys.check_plan(key))
+        if found is None:
+            return None
+        plan = parse_plan(found.body, where=self.where(key))
+        return self._named(plan, key, plan.key)
+
+    def report(self, key: str) -> Report | None:
+        """Read a report; None where gc has taken it."""
+        found = self.store.get(keys.check_report(key))
+        if found is None:
+            return None
+        report = parse_report(found.body, where=self.where(key))
+        return self._named(report, key, report.key)
+
+    def record(self, key: str) -> Record | None:
+        """Read a commit record; None where gc has taken it."""
+        found = self.store.get(keys.check_record(key))
+        if found is None:
+            return None
+        record = parse_record(found.body, where=self.where(key))
+        return self._named(record, key, record.key)
+
+    def _named(self, value: T, key: str, own: str) -> T:
+        if own != key:
+            raise Corrupt(
+                f"{self.where(key)} calls itself {own}.",
+                next_step="someone copied an object: remove the copy, or restore the original.",
+            )
+        return value
+
+    def earlier_commits(self, entry: Entry) -> tuple[CommittedInterval, ...]:
+        """The entry's commit and those that it replaced, newest first, as far as records are kept."""
+        chain: list[CommittedInterval] = []
+        key = entry.committed.record if entry.committed else None
+        while key is not None and len(chain) < CHAIN_MAX:
+            record = self.record(key)
+            found = (
+                next((c for c in record.intervals if c.interval == entry.interval), None)
+                if record
+                else None
+            )
+            if found is None:
+                break
+            chain.append(found)
+            key = found.replaces
+        return tuple(chain)
+
+    # ------------------------------------------------------------ writing
+
+    def put_new(self, key: str, body: bytes) -> None:
+        """Write an immutable object under a key that only this call uses.
+
+        Safe to repeat: the key holds a fresh uuid, so `exists` can only mean that an earlier try of these very bytes
+        landed, which is checked. C2, C8: nothing reads the object before a root names it.
+        """
+        deadline = self.world.monotonic_s() + UNKNOWN_S
+        tries = 0
+        while True:
+            match self.store.create(key, body):
+                case Applied():
+                    return
+                case NotApplied():
+                    found = self.store.get(key)
+                    if found is not None and found.body == body:
+                        return
+                    raise Corrupt(
+                        f"{self.where(key)} was written by someone else under a fresh key.",
+                        next_step="check that nobody copies objects into the lake; clear the task to run it again.",
+                    )
+                case Unknown(because=why):
+                    self._wait_or_give_up(key, why, deadline, tries)
+            tries += 1
+
+    def _wait_or_give_up(self, key: str, why: str, deadline: float, tries: int) -> None:
+        if self.world.monotonic_s() >= deadline:
+            raise OutcomeUnknown(
+                f"writing {self.where(key)} has no certain outcome after {tries + 1} tries ({why}).",
+                next_step="nothing was deleted; run the task again: it finds out what landed.",
+            )
+        self._pause(tries)
+
+    def _pause(self, tries: int) -> None:
+        # Full jitter: each swap invalidates the others' work, so writers must fall out of step.
+        self.world.sleep(min(PAUSE_MAX_S, PAUSE_S * 2 ** min(tries, 10)) * self.world.chance())
+
+    def open(self, pipeline: str) -> View:
+        """Read the pipeline's root, creating the first one where the prefix is empty.
+
+        Safe to repeat: create-if-absent has one winner, and whoever loses reads the winner's root. Raises RootVanished
+        where there are objects but no root, InvalidPipeline where the root belongs to another pipeline.
+        """
+        tries = 0
+        deadline = self.world.monotonic_s() + UNKNOWN_S
+        while True:
+            view = self.read()
+            if view is not None:
+                if view.root.pipeline != pipeline:
+                    raise InvalidPipeline(
+                        f"{self.store.uri} is the lake of pipeline {view.root.pipeline!r}, not of {pipeline!r}.",
+                        next_step="give each pipeline a warehouse of its own, or name this one as it was.",
+                    )
+                return view
+            self._refuse_leftovers()
+            self.prove()
+            body = first_root(pipeline, self.world.uuid()).encode()
+            outcome = self.store.create(keys.ROOT, body)
+            if isinstance(outcome, Unknown):
+                self._wait_or_give_up(keys.ROOT, outcome.because, deadline, tries)
+            tries += 1
+
+    def _refuse_leftovers(self) -> None:
+        for prefix in (keys.LEDGER_PREFIX, keys.COMMITS_PREFIX, keys.TABLES_PREFIX):
+            for listed in self.store.list(prefix):
+                if self.store.get(keys.ROOT) is not None:
+                    return  # another task has created the first root meanwhile
+                raise RootVanished(
+                    f"{self.where(keys.ROOT)} is not there, but {self.where(listed.key)} is.",
+                    next_step="restore root.json from a bucket version, or use an empty prefix. A new root is never "
+                    "created over an old lake.",
+                )
+
+    def prove(self) -> None:
+        """Refuse a store that does not honour conditional writes, once per process. Raises StoreRefused."""
+        if not self._proven:
+            prove_conditional_writes(self.store, scratch=self.world.uuid())
+            self._proven = True
+
+    def swap(self, step: Callable[[View], Change[T] | Settled[T]]) -> T:
+        """Swap the root for what `step` makes of it; the PUT is the commit.
+
+        Safe to repeat: `step` decides on each root that is read, and finds its own earlier success there. Raises what
+        `step` raises, SwapContended where others won all along, OutcomeUnknown where time ran out in doubt.
+        """
+        deadline = self.world.monotonic_s() + CONTENDED_S
+        tries = 0
+        while True:
+            view = self.require()
+            try:
+                change = step(view)
+            except _Stale as missing:
+                self._still_stale(view, missing)
+                continue
+            if isinstance(change, Settled):
+                return change.value
+            if self._publish(view, change):
+                return change.value
+            if self.world.monotonic_s() >= deadline:
+                raise SwapContended(
+                    f"{tries + 1} swaps of {self.where(keys.ROOT)} were all won by others.",
+                    next_step="run the task again; let fewer tasks commit at once (pool, max_active_tis_per_dag).",
+                )
+            self._pause(tries)
+            tries += 1
+
+    def _publish(self, view: View, change: Change[T]) -> bool:
+        """Write pages and record, then PUT the root. True: landed. False: certainly not; read again and decide."""
+        before = view.root
+        index, pages = change.ledger.flush(iter(self.world.uuid, None))
+        after = Root(
+            pipeline=before.pipeline,
+            version=before.version + 1,
+            id=self.world.uuid(),
+            record=view.record_key if change.committed else before.record,
+            tables=change.tables,
+            pages=index,
+            topics=change.topics,
+        )
+        check_swap(before, change.ledger.original(), after, change.ledger)
+        for key, page in pages.items():
+            self.put_new(key, page.encode())
+        if change.committed:
+            record = Record(
+                key=view.record_key,
+                version=after.version,
+                root_id=after.id,
+                parent=before.record,
+                committed_at=self.world.now(),
+                library=__version__,
+                intervals=change.committed,
+                tables=after.tables,
+                pages=index,
+            )
+            self.put_new(record.key, record.encode())
+        self._pages.update(pages)
+        return self._replace_root(after.encode(), view.etag)
+
+    def _replace_root(self, body: bytes, etag: ETag) -> bool:
+        """PUT the root until the outcome is certain.
+
+        Safe to repeat: C9, C10, C11: while it is unknown, the same bytes are sent with the same If-Match. Once the
+        answer is `changed`, the token has moved for good, and no delayed copy can land; the next read tells whether it
+        was ours. Nothing is deleted whatever happens.
+        """
+        deadline = self.world.monotonic_s() + UNKNOWN_S
+        tries = 0
+        while True:
+            match self.store.replace(keys.ROOT, body, expected=etag):
+                case Applied():
+                    return True
+                case NotApplied(because="missing"):
+                    raise RootVanished(
+                        f"{self.where(keys.ROOT)} was there and is gone.",
+                        next_step="restore it from a bucket version; nothing else knows which rows are committed.",
+                    )
+                case NotApplied():
+                    return False
+                case Unknown(because=why):
+                    self._wait_or_give_up(keys.ROOT, why, deadline, tries)
+            tries += 1

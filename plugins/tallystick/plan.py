@@ -1,0 +1,494 @@
+"""The use case `plan`: find what a run may do, set boundaries, grant, and freeze one plan per gap. No JVM.
+
+Loop of the swap: read the root; find the interval's uncovered gaps; set missing boundaries; give ids to new tables and
+columns; write one plan per gap; swap a root that grants them. A rebase decides everything again and writes new plans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Protocol
+
+from tallystick import __version__
+from tallystick.errors import (
+    IdentityChanged,
+    InvalidPipeline,
+    InvalidRequest,
+    LogDamaged,
+    OutsideRetention,
+    SchemaChanged,
+    Superseded,
+)
+from tallystick.lake import Change, Lake, Settled, View
+from tallystick.params import RunDates, RunParams, wanted_interval
+from tallystick.pipeline import Pipeline
+from tallystick.protocol import decide, keys
+from tallystick.protocol.columns import WantedColumn, allocate
+from tallystick.protocol.interval import Interval, Request
+from tallystick.protocol.ledger import (
+    Boundary,
+    Committed,
+    Entry,
+    Granted,
+    Ledger,
+    Totals,
+    without_grant,
+)
+from tallystick.protocol.offsets import Position
+from tallystick.protocol.plan import Plan, PlannedRange, PlannedTable, PlannedTopic
+from tallystick.protocol.record import CommittedInterval
+from tallystick.protocol.root import Root, RootTable, RootTopic
+
+
+class PartitionView(Protocol):
+    """Offsets of one partition as the broker answered."""
+
+    @property
+    def log_start(self) -> int:
+        """The first offset that is still there."""
+        ...
+
+
+class TopicView(Protocol):
+    """One topic incarnation as the broker answered; the index of `partitions` is the partition number."""
+
+    @property
+    def topic_id(self) -> str:
+        """The topic's id (KIP-516)."""
+        ...
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster's id."""
+        ...
+
+    @property
+    def compacted(self) -> bool:
+        """True where cleanup.policy holds `compact`: offsets may then be absent."""
+        ...
+
+    @property
+    def partitions(self) -> Sequence[PartitionView]:
+        """The partitions."""
+        ...
+
+
+class Log(Protocol):
+    """What planning asks of Kafka. tallystick.kafka.planning is the real one."""
+
+    def describe(self, topics: Sequence[str]) -> Mapping[str, TopicView]:
+        """Identity and offsets of each topic. Raises for a topic that is not there."""
+        ...
+
+    def boundary(self, topic: str, at_ms: int, floors: Sequence[int]) -> Sequence[Position]:
+        """B(at) per partition, searched from `floors` on. Raises NotYet before the last stable offset."""
+        ...
+
+    def diverged(self, topic: str, positions: Sequence[Position]) -> Sequence[str]:
+        """Say for which positions the log now holds another history (KIP-101); empty where none does."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """One plan of the run: staged next, or committed already (empty, or by this run earlier)."""
+
+    interval: Interval
+    plan: str
+    committed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """What the run has: its pieces, what other runs were granted (`held`), what is committed and stays (`covered`)."""
+
+    interval: Interval | None
+    version: int
+    pieces: tuple[Piece, ...] = ()
+    held: tuple[tuple[Interval, Request], ...] = ()
+    covered: tuple[Interval, ...] = ()
+    cancelled: tuple[tuple[Interval, Request], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A run's whole question: which pipeline and job, who asks, with which params, for which dates."""
+
+    pipeline: Pipeline
+    job_source: bytes
+    request: Request
+    params: RunParams
+    dates: RunDates
+    first: datetime
+
+    @property
+    def fingerprint(self) -> str:
+        """The fingerprint of the deployed job."""
+        return self.pipeline.fingerprint(self.job_source)
+
+
+def plan(lake: Lake, log: Log, asked: Asked) -> Planned:
+    """Grant the run what it may have of its interval and return its plans.
+
+    Safe to repeat: the same request finds its own grants in the root and gets the same plans; a plan that was written
+    for a root that did not land is never named by any root (C1, C2). Raises Superseded, InvalidRequest, NotYet,
+    OutsideRetention, IdentityChanged, SchemaChanged, LogDamaged, and what the lake and the log raise.
+    """
+    wanted = wanted_interval(asked.pipeline, asked.params, asked.dates, now=lake.world.now())
+    lake.open(asked.pipeline.name)
+    return lake.swap(lambda view: _step(view, log, asked, wanted))
+
+
+def _step(
+    view: View, log: Log, asked: Asked, wanted: Interval | datetime
+) -> Change[Planned] | Settled[Planned]:
+    if isinstance(wanted, datetime):
+        open_end = decide.open_interval(view.tail(), asked.request, end=wanted, first=asked.first)
+        if open_end is None:
+            return Settled(value=Planned(interval=None, version=view.root.version))
+        wanted = open_end
+    ledger = view.ledger(wanted.start, wanted.end)
+    intent = _intent(ledger, asked, wanted)
+    if not intent.grants and not intent.cancelled:
+        return Settled(value=_answer(intent, wanted, view.root.version, ()))
+    view.lake.prove()
+    return _Granting(view, log, asked, ledger.copy()).grant(intent, wanted)
+
+
+def _intent(ledger: Ledger, asked: Asked, wanted: Interval) -> decide.Intent:
+    params = asked.params
+    wish = decide.Wish(
+        interval=wanted,
+        fingerprint=asked.fingerprint,
+        replace=params.mode == "replace",
+        force=params.force,
+        take_over=params.take_over,
+    )
+    decision = decide.decide_plan(ledger, asked.request, wish)
+    match decision:
+        case decide.Overtaken(by=by):
+            raise Superseded(
+                f"{asked.request} asked for {wanted} before, and it has gone to {by or 'others'} since.",
+                next_step="nothing, if that was meant; else clear this run's plan task to ask anew.",
+            )
+        case decide.CutThrough(entry=entry):
+            first, last = (keys.instant(at) for at in (entry.interval.start, entry.interval.end))
+            raise InvalidRequest(
+                f"{wanted} cuts through the committed interval {entry.interval}.",
+                next_step=f"intervals are replaced whole: move the cut to {first} or to {last}.",
+            )
+    return decision
+
+
+def _answer(
+    intent: decide.Intent, wanted: Interval, version: int, pieces: Sequence[Piece]
+) -> Planned:
+    own = [Piece(interval=h.interval, plan=h.plan, committed=h.committed) for h in intent.holdings]
+    return Planned(
+        interval=wanted,
+        version=version,
+        pieces=tuple(sorted((*own, *pieces), key=lambda p: p.interval)),
+        held=tuple((e.interval, e.granted.request) for e in intent.held if e.granted),
+        covered=tuple(e.interval for e in intent.covered),
+        cancelled=tuple((e.interval, e.granted.request) for e in intent.cancelled if e.granted),
+    )
+
+
+class _Granting:
+    """One try of the swap: everything it computes belongs to one root and is thrown away with it."""
+
+    def __init__(self, view: View, log: Log, asked: Asked, ledger: Ledger) -> None:
+        self.view, self.log, self.asked, self.ledger = view, log, asked, ledger
+        self.lake, self.root = view.lake, view.root
+        self.topics_seen = log.describe([t.name for t in asked.pipeline.inputs])
+
+    def grant(self, intent: decide.Intent, wanted: Interval) -> Change[Planned]:
+        topics = self._topics()
+        tables = self._tables()
+        origins = {name: topic.origins for name, topic in topics.items()}
+        set_now = self._set_boundaries(intent, origins)
+        for entry in intent.cancelled:
+            kept = without_grant(entry)
+            if kept is None:
+                self.ledger.drop(entry.interval)
+            else:
+                self.ledger.put(kept)
+        pieces: list[Piece] = []
+        committed: list[CommittedInterval] = []
+        for grant in intent.grants:
+            plan = self._freeze(grant, topics, tables, origins, set_now)
+            if plan.empty:
+                committed.append(self._commit_at_once(grant, plan))
+            else:
+                self._grant(grant, plan)
+            pieces.append(Piece(interval=grant.interval, plan=plan.key, committed=plan.empty))
+        return Change(
+            tables=tables,
+            topics=topics,
+            ledger=self.ledger,
+            committed=tuple(committed),
+            value=_answer(intent, wanted, self.root.version + 1, pieces),
+        )
+
+    # -------------------------------------------------------- identity
+
+    def _topics(self) -> dict[str, RootTopic]:
+        topics = dict(self.root.topics)
+        gone = sorted(set(topics) - set(self.topics_seen))
+        if gone:
+            raise InvalidPipeline(
+                f"topic {gone[0]!r} is in the ledger of {self.lake.store.uri} and no longer in the pipeline.",
+                next_step="declare it again: a ledger accounts for the same topics for life. To read fewer, use a new "
+                "pipeline with a warehouse of its own.",
+            )
+        for name, seen in self.topics_seen.items():
+            known = topics.get(name)
+            starts = tuple(p.log_start for p in seen.partitions)
+            if known is None:
+                topics[name] = RootTopic(
+                    topic_id=seen.topic_id, cluster_id=seen.cluster_id, origins=starts
+                )
+                continue
+            self._same_incarnation(name, known, seen)
+            # A partition that joined later began at 0; what it lost before we saw it is a loss, not an origin.
+            grown = (0,) * (len(starts) - len(known.origins))
+            topics[name] = replace(known, origins=known.origins + grown)
+        return topics
+
+    def _same_incarnation(self, name: str, known: RootTopic, seen: TopicView) -> None:
+        if (known.topic_id, known.cluster_id) != (seen.topic_id, seen.cluster_id):
+            raise IdentityChanged(
+                f"topic {name} has id {seen.topic_id} in cluster {seen.cluster_id}; the ledger knows id "
+                f"{known.topic_id} in cluster {known.cluster_id}.",
+                next_step="the topic was deleted and created anew, or the connection points at another cluster. Point it "
+                "back; or begin a new pipeline with a warehouse of its own for the new incarnation.",
+            )
+        if len(seen.partitions) < len(known.origins):
+            raise IdentityChanged(
+                f"topic {name} has {len(seen.partitions)} partitions; the ledger knows {len(known.origins)}.",
+                next_step="partitions never shrink in one incarnation: check the connection.",
+            )
+
+    def _tables(self) -> dict[str, RootTable]:
+        tables = dict(self.root.tables)
+        for name, columns in self.asked.pipeline.written_columns().items():
+            known = tables.get(name)
+            rules = self.asked.pipeline.partition_by(name)
+            wanted = [WantedColumn(name=c.name, type=c.type, required=c.required) for c in columns]
+            if known is not None and known.partition_by != rules:
+                raise SchemaChanged(
+                    f"table {name} is partitioned by {list(known.partition_by)} in the lake; the pipeline says "
+                    f"{list(rules)}.",
+                    next_step="declare the old partitioning, or write a table of another name.",
+                )
+            try:
+                ids = allocate(
+                    known.columns if known else (),
+                    wanted,
+                    has_rows=known is not None and known.metadata is not None,
+                )
+            except ValueError as error:
+                raise SchemaChanged(
+                    f"table {name}: {error}.",
+                    next_step="keep a column's type for life; add a column as required=False, or under another name.",
+                ) from error
+            tables[name] = RootTable(
+                uuid=known.uuid if known else self.lake.world.uuid(),
+                metadata=known.metadata if known else None,
+                columns=ids,
+                partition_by=rules,
+            )
+        return tables
+
+    # -------------------------------------------------------- boundaries
+
+    def _set_boundaries(
+        self, intent: decide.Intent, origins: Mapping[str, tuple[int, ...]]
+    ) -> frozenset[datetime]:
+        missing = decide.missing_boundaries(self.ledger, intent.grants)
+        for at in missing:
+            lows = decide.floors(self.ledger, at, origins)
+            at_ms = round(at.timestamp() * 1000)
+            found = {
+                name: tuple(self.log.boundary(name, at_ms, lows[name])) for name in self.topics_seen
+            }
+            left, _ = self.ledger.neighbours(at)
+            self._refuse_unproven(at, found, left)
+            self.ledger.set_boundary(decide.clamped(self.ledger, at, found, origins))
+        return frozenset(missing)
+
+    def _refuse_unproven(
+        self, at: datetime, found: Mapping[str, Sequence[Position]], left: Boundary | None
+    ) -> None:
+        begin = self.asked.pipeline.begin
+        if self.asked.params.accept_loss or (begin is not None and at <= begin):
+            return
+        for name, positions in found.items():
+            known = len(left.positions.get(name, ())) if left else 0
+            for partition, position in enumerate(positions):
+                start = self.topics_seen[name].partitions[partition].log_start
+                grown = left is not None and name in left.positions and partition >= known
+                if partition >= known and not grown and position.offset == start > 0:
+                    raise OutsideRetention(
+                        f"{name}[{partition}] begins at offset {start}, and the first record at or after "
+                        f"{keys.instant(at)} is that very one: earlier records of the interval may have expired.",
+                        next_step="start later; or declare Pipeline(begin=...) where the history is meant to begin; or "
+                        "run with accept_loss=true.",
+                    )
+
+    # -------------------------------------------------------- plans
+
+    def _freeze(
+        self,
+        grant: decide.Grant,
+        topics: Mapping[str, RootTopic],
+        tables: Mapping[str, RootTable],
+        origins: Mapping[str, tuple[int, ...]],
+        set_now: frozenset[datetime],
+    ) -> Plan:
+        """Write the plan of one grant. Safe to repeat: the key is fresh, and only the swap makes it a plan (C1, C2)."""
+        interval, params = grant.interval, self.asked.params
+        before = grant.before.committed if grant.before else None
+        plan = Plan(
+            key=keys.plan(interval.start, interval.end, self.lake.world.uuid()),
+            pipeline=self.asked.pipeline.name,
+            interval=interval,
+            generation=grant.generation,
+            request=self.asked.request,
+            fingerprint=self.asked.fingerprint,
+            replaces=before.plan if before else None,
+            topics=tuple(
+                self._planned_topic(name, interval, topics[name], origins, set_now)
+                for name in self.topics_seen
+            ),
+            tables=self._planned_tables(tables),
+            spec=self.asked.pipeline.to_spec(),
+            accept_loss=params.accept_loss,
+            accept_compaction=params.accept_compaction,
+            planned_at=self.lake.world.now(),
+            library=__version__,
+        )
+        self.lake.put_new(plan.key, plan.encode())
+        return plan
+
+    def _planned_tables(self, tables: Mapping[str, RootTable]) -> tuple[PlannedTable, ...]:
+        planned: list[PlannedTable] = []
+        for name, columns in self.asked.pipeline.written_columns().items():
+            names = {c.name for c in columns}
+            kept = tuple(c for c in tables[name].columns if c.name in names)
+            planned.append(PlannedTable(name=name, uuid=tables[name].uuid, columns=kept))
+        return tuple(planned)
+
+    def _planned_topic(
+        self,
+        name: str,
+        interval: Interval,
+        topic: RootTopic,
+        origins: Mapping[str, tuple[int, ...]],
+        set_now: frozenset[datetime],
+    ) -> PlannedTopic:
+        start, end = (self.ledger.boundary(at) for at in (interval.start, interval.end))
+        assert start is not None
+        assert end is not None
+        seen = self.topics_seen[name]
+        partitions = range(len(topic.origins))
+        starts = [start.position(name, p, origins) for p in partitions]
+        ends = [end.position(name, p, origins) for p in partitions]
+        for at, positions in ((interval.start, starts), (interval.end, ends)):
+            if at not in set_now:
+                self._refuse_diverged(name, at, positions)
+        ranges = tuple(
+            self._planned_range(name, p, starts[p], ends[p], seen.partitions[p].log_start)
+            for p in partitions
+        )
+        return PlannedTopic(
+            name=name,
+            topic_id=seen.topic_id,
+            cluster_id=seen.cluster_id,
+            compacted=seen.compacted,
+            ranges=ranges,
+        )
+
+    def _refuse_diverged(self, name: str, at: datetime, positions: Sequence[Position]) -> None:
+        problems = self.log.diverged(name, positions)
+        if problems:
+            raise LogDamaged(
+                f"{name} no longer holds the history that the boundary at {keys.instant(at)} was set in: {problems[0]}",
+                next_step="the log was truncated (unclean leader election?). What is committed stands; ask whoever runs "
+                "the cluster before anything is replaced.",
+            )
+
+    def _planned_range(
+        self, name: str, partition: int, start: Position, end: Position, log_start: int
+    ) -> PlannedRange:
+        readable_from = min(max(start.offset, log_start), end.offset)
+        if readable_from > start.offset and not self.asked.params.accept_loss:
+            raise OutsideRetention(
+                f"{name}[{partition}]: offsets [{start.offset}, {end.offset}) are wanted, the log begins at {log_start}: "
+                f"{readable_from - start.offset} offsets are gone. Nothing was changed.",
+                next_step="restore the topic; or run with accept_loss=true, which records the loss in the ledger.",
+            )
+        return PlannedRange(
+            start=start.offset,
+            end=end.offset,
+            start_epoch=start.leader_epoch,
+            end_epoch=end.leader_epoch,
+            readable_from=readable_from,
+        )
+
+    # -------------------------------------------------------- entries
+
+    def _grant(self, grant: decide.Grant, plan: Plan) -> None:
+        before, request = grant.before, self.asked.request
+        granted = Granted(plan=plan.key, request=request, generation=grant.generation)
+        self.ledger.put(
+            Entry(
+                interval=grant.interval,
+                generation=grant.generation,
+                granted=granted,
+                committed=before.committed if before else None,
+                served=_served(grant, request),
+            )
+        )
+
+    def _commit_at_once(self, grant: decide.Grant, plan: Plan) -> CommittedInterval:
+        before, request = grant.before, self.asked.request
+        self.ledger.put(
+            Entry(
+                interval=grant.interval,
+                generation=grant.generation,
+                granted=None,
+                committed=Committed(
+                    plan=plan.key,
+                    request=request,
+                    generation=grant.generation,
+                    fingerprint=plan.fingerprint,
+                    record=self.view.record_key,
+                    totals=Totals(),
+                ),
+                served=_served(grant, request),
+            )
+        )
+        return CommittedInterval(
+            interval=grant.interval,
+            plan=plan.key,
+            report=None,
+            request=request,
+            generation=grant.generation,
+            fingerprint=plan.fingerprint,
+            replaces=before.committed.record if before and before.committed else None,
+            totals=Totals(),
+            accounts=(),
+            added={},
+            dropped={},
+        )
+
+
+def _served(grant: decide.Grant, request: Request) -> tuple[Request, ...]:
+    others = grant.before.served if grant.before else grant.served
+    return (*(r for r in dict.fromkeys(others) if r != request), request)[-8:]
+
+
+__all__ = ["Asked", "Log", "Piece", "Planned", "Root", "plan"]

@@ -1,0 +1,377 @@
+"""The decisions of the protocol, as total functions of what a root says and what a caller wants.
+
+They return values; the use cases (tallystick.plan, tallystick.commit) turn refusals into errors for people. Deciding
+again on every root that is read is what makes a lost race and a lost reply the same thing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from tallystick.protocol.interval import Interval, Request
+from tallystick.protocol.ledger import Boundary, Entry, Ledger
+from tallystick.protocol.offsets import Position
+from tallystick.protocol.plan import Plan
+from tallystick.protocol.root import Root
+
+# ---------------------------------------------------------------- what a plan task may grant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What a request wants of `interval`.
+
+    `replace`: committed entries inside it too, whoever committed them. `force`: the run's own ones although nothing
+    changed. `take_over`: cancel what others were granted there.
+    """
+
+    interval: Interval
+    fingerprint: str
+    replace: bool = False
+    force: bool = False
+    take_over: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """A plan that the request already has."""
+
+    interval: Interval
+    plan: str
+    committed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """An entry to be granted to the request; `before` is the entry as it stands, None for a hole."""
+
+    interval: Interval
+    before: Entry | None
+    served: tuple[Request, ...] = ()
+
+    @property
+    def generation(self) -> int:
+        """The generation that the grant gets."""
+        return self.before.generation + 1 if self.before else 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intent:
+    """What a plan task does: what it has, what it is granted, whose grants it cancels, and what it leaves alone.
+
+    `held` are entries that other runs were granted, `covered` those that are committed and stay.
+    """
+
+    holdings: tuple[Holding, ...] = ()
+    grants: tuple[Grant, ...] = ()
+    cancelled: tuple[Entry, ...] = ()
+    held: tuple[Entry, ...] = ()
+    covered: tuple[Entry, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overtaken:
+    """The request is not the run's newest, or what it was granted has gone to others: it must not ask again."""
+
+    by: Request | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutThrough:
+    """A replacement would cut through a committed entry: only whole intervals are replaced."""
+
+    entry: Entry
+
+
+def decide_plan(ledger: Ledger, request: Request, wish: Wish) -> Intent | Overtaken | CutThrough:
+    """Decide what `request` may be granted of `wish.interval`. The same request always gets the same plans."""
+    overlapping = ledger.overlapping(wish.interval)
+    newer = next(
+        (
+            r
+            for e in overlapping
+            for r in _requests(e)
+            if r.same_run(request) and r.clear > request.clear
+        ),
+        None,
+    )
+    if newer is not None:
+        return Overtaken(by=newer)
+    served = [e for e in overlapping if request in e.served]
+    if served:
+        # C3, C12, C14: this very request was answered before; whatever it got since then is the answer, nothing new.
+        holdings = tuple(h for e in served if (h := _holding(e, request)) is not None)
+        return Intent(holdings=holdings) if holdings else Overtaken(by=_holder(served[0]))
+    return _decide_afresh(overlapping, request, wish)
+
+
+def _requests(entry: Entry) -> tuple[Request, ...]:
+    slots = (entry.granted, entry.committed)
+    return (*(slot.request for slot in slots if slot is not None), *entry.served)
+
+
+def _holder(entry: Entry) -> Request:
+    slot = entry.granted or entry.committed
+    assert slot is not None  # an entry has one slot at least
+    return slot.request
+
+
+def _holding(entry: Entry, request: Request) -> Holding | None:
+    if entry.granted is not None and entry.granted.request == request:
+        return Holding(interval=entry.interval, plan=entry.granted.plan, committed=False)
+    if entry.committed is not None and entry.committed.request == request:
+        return Holding(interval=entry.interval, plan=entry.committed.plan, committed=True)
+    return None
+
+
+def _decide_afresh(
+    overlapping: Iterable[Entry], request: Request, wish: Wish
+) -> Intent | CutThrough:
+    holdings: list[Holding] = []
+    grants: list[Grant] = []
+    cancelled: list[Entry] = []
+    held: list[Entry] = []
+    covered: list[Entry] = []
+    kept: list[Interval] = []
+    orphans: list[Entry] = []
+    for entry in overlapping:
+        granted, committed = entry.granted, entry.committed
+        if granted is not None and not granted.request.same_run(request):
+            if not wish.take_over:
+                held.append(entry)
+                kept.append(entry.interval)
+                continue
+            cancelled.append(entry)
+            if committed is None:
+                orphans.append(entry)  # what the taker does not cover becomes a hole
+                continue
+        if committed is None:
+            # The run's own grant of an earlier clear: a new wish gets a new plan over the same boundaries.
+            grants.append(Grant(interval=entry.interval, before=entry, served=entry.served))
+            kept.append(entry.interval)
+            continue
+        kept.append(entry.interval)
+        own_grant = granted is not None and granted.request.same_run(request)
+        own_rows = committed.request.same_run(request)
+        if own_rows and (committed.fingerprint != wish.fingerprint or wish.force):
+            again = True
+        elif not own_rows and wish.replace:
+            if not wish.interval.covers(entry.interval):
+                return CutThrough(entry=entry)
+            again = True
+        else:
+            again = False
+        if again:
+            grants.append(Grant(interval=entry.interval, before=entry, served=entry.served))
+        else:
+            if own_grant:
+                cancelled.append(
+                    entry
+                )  # an earlier wish of this run that is no longer wished: no grant dangles
+            if own_rows:
+                holdings.append(
+                    Holding(interval=entry.interval, plan=committed.plan, committed=True)
+                )
+            else:
+                covered.append(entry)
+    grants += [_fill(gap, orphans) for gap in _gaps(wish.interval, kept)]
+    return Intent(
+        holdings=tuple(holdings),
+        grants=tuple(sorted(grants, key=lambda g: g.interval)),
+        cancelled=tuple(cancelled),
+        held=tuple(held),
+        covered=tuple(covered),
+    )
+
+
+def _gaps(wanted: Interval, kept: Iterable[Interval]) -> tuple[Interval, ...]:
+    gaps: list[Interval] = []
+    start = wanted.start
+    for interval in sorted(kept):
+        if interval.start > start:
+            gaps.append(Interval(start=start, end=interval.start))
+        start = max(start, interval.end)
+    if start < wanted.end:
+        gaps.append(Interval(start=start, end=wanted.end))
+    return tuple(gaps)
+
+
+def _fill(gap: Interval, orphans: Iterable[Entry]) -> Grant:
+    # Requests whose grants are cancelled here must not be served again: a late copy of their plan task would
+    # otherwise take the interval back and leave a grant that nobody works on.
+    served = tuple(r for e in orphans if e.interval.overlaps(gap) for r in e.served)
+    return Grant(interval=gap, before=None, served=served)
+
+
+def open_interval(
+    ledger: Ledger, request: Request, *, end: datetime, first: datetime
+) -> Interval | None:
+    """The interval of a run without dates: from where the ledger ends (or `first`) to `end`; None if nothing is new.
+
+    A run that was here before keeps its interval. The ledger must have its last page loaded.
+    """
+    own = [
+        e.interval.start for e in ledger.entries if e.interval.end == end and _is_of_run(e, request)
+    ]
+    start = min(own) if own else max((e.interval.end for e in ledger.entries), default=first)
+    return Interval(start=start, end=end) if start < end else None
+
+
+def _is_of_run(entry: Entry, request: Request) -> bool:
+    return any(
+        slot is not None and slot.request.same_run(request)
+        for slot in (entry.granted, entry.committed)
+    )
+
+
+# ---------------------------------------------------------------- boundaries
+
+
+def missing_boundaries(ledger: Ledger, grants: Iterable[Grant]) -> tuple[datetime, ...]:
+    """Instants that the grants need and that no boundary stands at yet, in order."""
+    instants = {at for g in grants for at in (g.interval.start, g.interval.end)}
+    return tuple(sorted(at for at in instants if ledger.boundary(at) is None))
+
+
+def floors(
+    ledger: Ledger, at: datetime, origins: Mapping[str, tuple[int, ...]]
+) -> dict[str, tuple[int, ...]]:
+    """Where the search for B(at) may begin: the left neighbour's offsets, the origins where there is none."""
+    left, _ = ledger.neighbours(at)
+    return {
+        topic: tuple(
+            starts[p] if left is None else left.position(topic, p, origins).offset
+            for p in range(len(starts))
+        )
+        for topic, starts in origins.items()
+    }
+
+
+def clamped(
+    ledger: Ledger,
+    at: datetime,
+    found: Mapping[str, tuple[Position, ...]],
+    origins: Mapping[str, tuple[int, ...]],
+) -> Boundary:
+    """The boundary at `at`: what was found in the log, kept between its neighbours in this very ledger.
+
+    Neighbours share boundaries, so intervals tile the log in whatever order they run (I1, I2).
+    """
+    left, right = ledger.neighbours(at)
+    positions: dict[str, tuple[Position, ...]] = {}
+    for topic, offsets in found.items():
+        row: list[Position] = []
+        for partition, looked_up in enumerate(offsets):
+            position = looked_up
+            low = Position(offset=origins[topic][partition])
+            if left is not None:
+                low = left.position(topic, partition, origins)
+            if position.offset < low.offset:
+                position = low
+            if right is not None:
+                high = right.position(topic, partition, origins)
+                if position.offset > high.offset:
+                    position = high
+            row.append(position)
+        positions[topic] = tuple(row)
+    return Boundary(at=at, positions=positions)
+
+
+# ---------------------------------------------------------------- what a commit may publish
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publish:
+    """The grant is the plan's, and everything it was planned on still holds: swap the root."""
+
+    before: Entry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlreadyCommitted:
+    """The plan is committed; `replaced_by` is the generation that replaced it since, if one did."""
+
+    generation: int
+    replaced_by: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdentityDiffers:
+    """A topic, cluster or table is not the planned one."""
+
+    what: str
+    planned: str
+    found: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnsDiffer:
+    """A column id means another column in the root than in the plan."""
+
+    table: str
+    planned: str
+    found: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotMine:
+    """The entry was taken over, cancelled, planned anew, or is not there."""
+
+    holder: Request | None
+
+
+CommitDecision = Publish | AlreadyCommitted | IdentityDiffers | ColumnsDiffer | NotMine
+
+
+def decide_commit(
+    root: Root, entry: Entry | None, plan: Plan, *, earlier_plans: frozenset[str] = frozenset()
+) -> CommitDecision:
+    """Decide what committing `plan` means under `root`.
+
+    `entry` is the ledger's entry of the plan's interval, `earlier_plans` the plans whose commits that entry's record
+    chain shows as replaced. The plan's key is its identity; generations only explain.
+    """
+    if entry is not None and entry.committed is not None:
+        if entry.committed.plan == plan.key:
+            return AlreadyCommitted(generation=entry.committed.generation)
+        if plan.key in earlier_plans:
+            return AlreadyCommitted(
+                generation=plan.generation, replaced_by=entry.committed.generation
+            )
+    if entry is None or entry.granted is None or entry.granted.plan != plan.key:
+        return NotMine(holder=_holder(entry) if entry is not None else None)
+    return differs_from_root(root, plan) or Publish(before=entry)
+
+
+def differs_from_root(root: Root, plan: Plan) -> IdentityDiffers | ColumnsDiffer | None:
+    """The first way in which the plan's topics, tables and columns are not the root's; None where all agree."""
+    for topic in plan.topics:
+        known = root.topics.get(topic.name)
+        found = (known.topic_id, known.cluster_id) if known else ("nothing", "no cluster")
+        planned = (topic.topic_id, topic.cluster_id)
+        if found != planned:
+            return IdentityDiffers(
+                what=f"topic {topic.name}",
+                planned=f"id {planned[0]} in cluster {planned[1]}",
+                found=f"id {found[0]} in cluster {found[1]}",
+            )
+    for table in plan.tables:
+        there = root.tables.get(table.name)
+        if there is None or there.uuid != table.uuid:
+            return IdentityDiffers(
+                what=f"table {table.name}",
+                planned=f"uuid {table.uuid}",
+                found=f"uuid {there.uuid}" if there else "no such table",
+            )
+        by_id = {c.id: c for c in there.columns}
+        for column in table.columns:
+            now = by_id.get(column.id)
+            if now is None or (now.name, now.type) != (column.name, column.type):
+                return ColumnsDiffer(
+                    table=table.name,
+                    planned=f"{column.name} {column.type} (id {column.id})",
+                    found=f"{now.name} {now.type}" if now else "no column of that id",
+                )
+    return None

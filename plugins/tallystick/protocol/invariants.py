@@ -1,0 +1,142 @@
+"""The invariants as predicates over (before, after), checked before each swap and in every test after each step.
+
+I1 each offset of a committed range belongs to exactly one committed interval. I2 neighbours share a boundary; ranges
+are monotone. I3 every object that the root reaches exists. I4 an acknowledged commit stays in the chain. I5 only a
+granted plan is committed; generations grow. I6 writers delete nothing. I7 accounts add up. I8 one root, one cut. I9 gc
+deletes nothing that is reached. I10 versions grow by one, records form one chain. I11 a column id means one (name, type)
+for ever. I3, I6, I8 and I9 are about objects, not values: the store tests, `tally verify` and the explorer check them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+from tallystick.protocol.ledger import Entry, Ledger
+from tallystick.protocol.plan import Plan
+from tallystick.protocol.report import RangeAccount
+from tallystick.protocol.root import Root
+
+
+class InvariantViolated(AssertionError):
+    """A swap that would break the protocol was about to be sent: a defect of tallystick, never of the user."""
+
+
+def check_swap(
+    before: Root | None, ledger_before: Ledger, after: Root, ledger_after: Ledger
+) -> None:
+    """Raise InvariantViolated naming the first invariant that the swap from `before` to `after` would break."""
+    for problem in (
+        *_chain(before, after),
+        *_identity(before, after),
+        *_entries(ledger_before, ledger_after),
+        *_boundaries(ledger_before, ledger_after, after),
+    ):
+        raise InvariantViolated(problem)
+
+
+def _chain(before: Root | None, after: Root) -> Iterator[str]:
+    if before is None:
+        if after.version != 1:
+            yield f"I10: the first root has version {after.version}"
+        return
+    if after.version != before.version + 1:
+        yield f"I10: version {after.version} follows {before.version}"
+    if after.id == before.id:
+        yield f"I10: two roots share the id {after.id}"
+    if after.pipeline != before.pipeline:
+        yield f"I10: pipeline {after.pipeline} follows {before.pipeline}"
+
+
+def _identity(before: Root | None, after: Root) -> Iterator[str]:
+    if before is None:
+        return
+    for name, topic in before.topics.items():
+        now = after.topics.get(name)
+        if now is None or (now.topic_id, now.cluster_id) != (topic.topic_id, topic.cluster_id):
+            yield f"I2: topic {name} changed its identity"
+        elif now.origins[: len(topic.origins)] != topic.origins:
+            yield f"I2: an origin of topic {name} moved"
+    for name, table in before.tables.items():
+        there = after.tables.get(name)
+        if there is None or there.uuid != table.uuid:
+            yield f"I4: table {name} vanished or is another"
+            continue
+        known = {c.id: (c.name, c.type) for c in there.columns}
+        for column in table.columns:
+            if known.get(column.id) != (column.name, column.type):
+                yield f"I11: column id {column.id} of {name} meant {column.name} {column.type}"
+
+
+def _entries(before: Ledger, after: Ledger) -> Iterator[str]:
+    last: Entry | None = None
+    for entry in after.entries:
+        if last is not None and entry.interval.start < last.interval.end:
+            yield f"I1: entries {last.interval} and {entry.interval} overlap"
+        last = entry
+        was = before.entry(entry.interval)
+        yield from _commit_of(was, entry)
+    for was in before.entries:
+        now = after.entry(was.interval)
+        if was.committed is not None and (now is None or now.committed is None):
+            yield f"I4: committed entry {was.interval} vanished"
+
+
+def _commit_of(was: Entry | None, now: Entry) -> Iterator[str]:
+    if was is not None and now.generation < was.generation:
+        yield f"I5: generation of {now.interval} fell from {was.generation} to {now.generation}"
+    old = was.committed if was else None
+    new = now.committed
+    if new is None or new == old:
+        return
+    granted = was.granted if was else None
+    # An interval without offsets is granted and committed by one swap: its generation shows that it is new.
+    at_once = new.totals.offsets == 0 and new.generation == (was.generation if was else 0) + 1
+    if not at_once and (granted is None or granted.plan != new.plan):
+        yield f"I5: {now.interval} would be committed by {new.plan}, which was not granted"
+    if old is not None and new.generation <= old.generation:
+        yield f"I5: generation {new.generation} would replace {old.generation} in {now.interval}"
+
+
+def _boundaries(before: Ledger, after: Ledger, root: Root) -> Iterator[str]:
+    for was in before.boundaries:
+        if after.boundary(was.at) != was:
+            yield f"I2: the boundary at {was.at} moved"
+    row = after.boundaries
+    for left, right in itertools.pairwise(row):
+        for topic, origins in root.origins.items():
+            for partition in range(len(origins)):
+                a = left.position(topic, partition, root.origins)
+                b = right.position(topic, partition, root.origins)
+                if a.offset > b.offset:
+                    yield f"I2: {topic}[{partition}] goes back from {a.offset} to {b.offset} at {right.at}"
+    known = {b.at for b in row}
+    for entry in after.entries:
+        if entry.interval.start not in known:
+            yield f"I2: {entry.interval} begins at no boundary"
+
+
+def account_problem(plan: Plan, accounts: tuple[RangeAccount, ...]) -> str | None:
+    """Say how the accounts fail to cover the plan's ranges exactly (I7); None where they do."""
+    wanted = {(t.name, p): r for t in plan.topics for p, r in enumerate(t.ranges)}
+    seen: set[tuple[str, int]] = set()
+    for account in accounts:
+        place = (account.topic, account.partition)
+        planned = wanted.get(place)
+        name = f"{account.topic}[{account.partition}]"
+        if planned is None:
+            return f"{name} has an account and is not planned"
+        if place in seen:
+            return f"{name} has two accounts"
+        seen.add(place)
+        if (account.start, account.end) != (planned.start, planned.end):
+            return f"{name}: the account covers [{account.start}, {account.end}), the plan {planned.span}"
+        if account.lost != planned.lost:
+            return f"{name}: {account.lost} offsets are accounted as lost, the plan accepted {planned.lost}"
+        compacted = next(t.compacted for t in plan.topics if t.name == account.topic)
+        if account.absent and not compacted:
+            return f"{name}: {account.absent} offsets are absent from a topic that is not compacted"
+    missing = sorted(place for place, r in wanted.items() if place not in seen and not r.span.empty)
+    if missing:
+        return f"{missing[0][0]}[{missing[0][1]}] is planned and has no account"
+    return None

@@ -1,0 +1,228 @@
+"""Builds and takes apart every object key and every instant's spelling; nobody else joins strings.
+
+    root.json
+    ledger/<uuid>.json
+    commits/<version, 12 digits>-<uuid>.json
+    plans/<interval>/<uuid>.json
+    attempts/<interval>/<attempt>-<uuid>.json
+    tables/<table>/metadata/...
+    tables/<table>/data/<interval>/<plan uuid>/<attempt>/<task>-<uuid>.parquet
+
+Keys are relative to the lake root. Uuids are 32 hexadecimal digits.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+from tallystick.errors import InvalidPipeline
+
+ROOT = "root.json"
+LEDGER_PREFIX = "ledger/"
+COMMITS_PREFIX = "commits/"
+PLANS_PREFIX = "plans/"
+ATTEMPTS_PREFIX = "attempts/"
+TABLES_PREFIX = "tables/"
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_UUID = re.compile(r"[0-9a-f]{32}")
+_ATTEMPT = re.compile(r"[0-9a-zA-Z][0-9a-zA-Z_-]{0,63}")
+_INSTANT = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z")
+_COMPACT = "%Y%m%dT%H%M%S"
+_PAGE = re.compile(r"ledger/[0-9a-f]{32}\.json")
+_RECORD = re.compile(r"commits/(\d{12})-[0-9a-f]{32}\.json")
+_INTERVAL_PART = r"\d{8}T\d{9}Z-\d{8}T\d{9}Z"
+_PLAN = re.compile(rf"plans/({_INTERVAL_PART})/([0-9a-f]{{32}})\.json")
+_REPORT = re.compile(
+    rf"attempts/({_INTERVAL_PART})/([0-9a-zA-Z][0-9a-zA-Z_-]{{0,63}})-[0-9a-f]{{32}}\.json"
+)
+_METADATA = re.compile(
+    r"tables/([a-z0-9][a-z0-9_-]{0,62})/metadata/[0-9a-zA-Z][0-9a-zA-Z._-]{0,199}"
+)
+_DATA = re.compile(
+    rf"tables/([a-z0-9][a-z0-9_-]{{0,62}})/data/({_INTERVAL_PART})/([0-9a-f]{{32}})"
+    r"/([0-9a-zA-Z][0-9a-zA-Z_-]{0,63})/[0-9a-z][0-9a-z_-]{0,63}-[0-9a-f]{32}\.parquet"
+)
+
+
+def check_name(name: str, what: str) -> str:
+    """Return a pipeline, table or connection name that is safe in keys; raises InvalidPipeline."""
+    if not _NAME.fullmatch(name):
+        raise InvalidPipeline(
+            f"{what} name {name!r} is not allowed.",
+            next_step="use 1 to 63 of a-z, 0-9, _ and -, beginning with a letter or a digit.",
+        )
+    return name
+
+
+def check_topic(name: str) -> str:
+    """Return a topic name that Kafka itself would accept; raises InvalidPipeline (Topic.validate in Kafka)."""
+    if not _TOPIC.fullmatch(name) or name in {".", ".."}:
+        raise InvalidPipeline(
+            f"topic name {name!r} is not allowed.",
+            next_step="use Kafka's own rule: 1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-', and not '.' or '..'.",
+        )
+    return name
+
+
+def instant(at: datetime) -> str:
+    """Spell a UTC instant in whole milliseconds, e.g. `2013-01-01T05:00:00.000Z`; spellings sort as times do."""
+    check_instant(at)
+    return f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03d}Z"
+
+
+def parse_instant(text: str) -> datetime:
+    """Read what `instant` spelt; raises ValueError on any other spelling."""
+    if not _INSTANT.fullmatch(text):
+        raise ValueError(f"{text!r} is no instant like 2013-01-01T05:00:00.000Z")
+    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC)
+
+
+def check_instant(at: datetime) -> datetime:
+    """Return an instant in UTC and whole milliseconds (Kafka's resolution); raises ValueError."""
+    if at.tzinfo is None or at.utcoffset() != at.tzinfo.utcoffset(None) or at.utcoffset():
+        raise ValueError(f"{at!r} is not in UTC")
+    if at.microsecond % 1000:
+        raise ValueError(f"{at!r} is finer than a millisecond")
+    return at
+
+
+def interval_part(start: datetime, end: datetime) -> str:
+    """Spell an interval as one part of a key, e.g. `20130101T000000000Z-20130102T000000000Z`."""
+    return "-".join(
+        f"{check_instant(at):{_COMPACT}}{at.microsecond // 1000:03d}Z" for at in (start, end)
+    )
+
+
+def page(uuid: str) -> str:
+    """Key of a ledger page."""
+    return f"{LEDGER_PREFIX}{_uuid(uuid)}.json"
+
+
+def record(version: int, uuid: str) -> str:
+    """Key of a commit record."""
+    if not 0 <= version < 10**12:
+        raise ValueError(f"{version} is no version")
+    return f"{COMMITS_PREFIX}{version:012d}-{_uuid(uuid)}.json"
+
+
+def plan(start: datetime, end: datetime, uuid: str) -> str:
+    """Key of a plan."""
+    return f"{PLANS_PREFIX}{interval_part(start, end)}/{_uuid(uuid)}.json"
+
+
+def report(start: datetime, end: datetime, attempt: str, uuid: str) -> str:
+    """Key of an attempt's report."""
+    return (
+        f"{ATTEMPTS_PREFIX}{interval_part(start, end)}/{check_attempt(attempt)}-{_uuid(uuid)}.json"
+    )
+
+
+def table_prefix(table: str) -> str:
+    """Prefix of everything that belongs to a table."""
+    return f"{TABLES_PREFIX}{check_name(table, 'table')}/"
+
+
+def metadata_prefix(table: str) -> str:
+    """Prefix of a table's Iceberg metadata."""
+    return f"{table_prefix(table)}metadata/"
+
+
+def attempt_prefix(table: str, plan_key: str, attempt: str) -> str:
+    """The temporary prefix of one attempt: visible only once a root names what is in it."""
+    interval, uuid = plan_parts(plan_key)
+    return f"{table_prefix(table)}data/{interval}/{uuid}/{check_attempt(attempt)}/"
+
+
+def data_file(table: str, plan_key: str, attempt: str, task: str, uuid: str) -> str:
+    """Key of one Parquet file of an attempt; the uuid is fresh for every upload."""
+    key = f"{attempt_prefix(table, plan_key, attempt)}{task}-{_uuid(uuid)}.parquet"
+    if not _DATA.fullmatch(key):
+        raise ValueError(f"{key!r} is no data file's key")
+    return key
+
+
+def plan_parts(key: str) -> tuple[str, str]:
+    """Return (interval part, uuid) of a plan's key; raises ValueError."""
+    found = _PLAN.fullmatch(key)
+    if not found:
+        raise ValueError(f"{key!r} is no plan's key")
+    return found[1], found[2]
+
+
+def record_version(key: str) -> int:
+    """Return the root version that a commit record's key names; raises ValueError."""
+    found = _RECORD.fullmatch(key)
+    if not found:
+        raise ValueError(f"{key!r} is no commit record's key")
+    return int(found[1])
+
+
+def check_page(key: str) -> str:
+    """Return a ledger page's key; raises ValueError."""
+    if not _PAGE.fullmatch(key):
+        raise ValueError(f"{key!r} is no ledger page's key")
+    return key
+
+
+def check_record(key: str) -> str:
+    """Return a commit record's key; raises ValueError."""
+    record_version(key)
+    return key
+
+
+def check_plan(key: str) -> str:
+    """Return a plan's key; raises ValueError."""
+    plan_parts(key)
+    return key
+
+
+def check_report(key: str) -> str:
+    """Return a report's key; raises ValueError."""
+    if not _REPORT.fullmatch(key):
+        raise ValueError(f"{key!r} is no report's key")
+    return key
+
+
+def check_metadata(key: str, table: str) -> str:
+    """Return a key inside `table`'s metadata folder; a root must not point a reader anywhere else."""
+    found = _METADATA.fullmatch(key)
+    if not found or found[1] != table or ".." in key:
+        raise ValueError(f"{key!r} is no metadata of table {table!r}")
+    return key
+
+
+def check_data_file(key: str, table: str) -> str:
+    """Return a data file's key of `table`; raises ValueError."""
+    found = _DATA.fullmatch(key)
+    if not found or found[1] != table:
+        raise ValueError(f"{key!r} is no data file of table {table!r}")
+    return key
+
+
+def data_file_parts(key: str) -> tuple[str, str, str, str]:
+    """Return (table, interval part, plan uuid, attempt) of a data file's key; raises ValueError."""
+    found = _DATA.fullmatch(key)
+    if not found:
+        raise ValueError(f"{key!r} is no data file's key")
+    return found[1], found[2], found[3], found[4]
+
+
+def check_attempt(attempt: str) -> str:
+    """Return an attempt id that is safe in keys; raises ValueError."""
+    if not _ATTEMPT.fullmatch(attempt):
+        raise ValueError(f"{attempt!r} is no attempt id")
+    return attempt
+
+
+def check_uuid(uuid: str) -> str:
+    """Return 32 hexadecimal digits; raises ValueError."""
+    return _uuid(uuid)
+
+
+def _uuid(uuid: str) -> str:
+    if not _UUID.fullmatch(uuid):
+        raise ValueError(f"{uuid!r} is no uuid of 32 hexadecimal digits")
+    return uuid

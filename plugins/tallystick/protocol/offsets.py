@@ -1,0 +1,138 @@
+"""Offset ranges of one partition, positions, and the algebra of what is covered.
+
+All ranges are half-open: `start <= offset < end`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+OFFSET_MAX = 2**63 - 1
+EPOCH_UNKNOWN = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class OffsetRange:
+    """Offsets `start <= offset < end` of one partition."""
+
+    start: int
+    end: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start <= self.end <= OFFSET_MAX:
+            raise ValueError(
+                f"[{self.start}, {self.end}) is no offset range: 0 <= start <= end < 2^63"
+            )
+
+    @property
+    def length(self) -> int:
+        """Number of offsets in the range."""
+        return self.end - self.start
+
+    @property
+    def empty(self) -> bool:
+        """True where the range holds no offset."""
+        return self.start == self.end
+
+    def covers(self, other: OffsetRange) -> bool:
+        """True where every offset of `other` lies in this range."""
+        return other.empty or (self.start <= other.start and other.end <= self.end)
+
+    def __str__(self) -> str:
+        return f"[{self.start}, {self.end})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """Where a log is split: the next offset, and the leader epoch of the record before it (-1: not known)."""
+
+    offset: int
+    leader_epoch: int = EPOCH_UNKNOWN
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.offset <= OFFSET_MAX:
+            raise ValueError(f"{self.offset} is no offset")
+        if self.leader_epoch < EPOCH_UNKNOWN:
+            raise ValueError(f"{self.leader_epoch} is no leader epoch")
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """A set of offsets of one partition, held as sorted ranges that neither touch nor overlap."""
+
+    ranges: tuple[OffsetRange, ...] = ()
+
+    def __post_init__(self) -> None:
+        if any(r.empty for r in self.ranges):
+            raise ValueError("a coverage holds no empty range")
+        for left, right in zip(self.ranges, self.ranges[1:], strict=False):
+            if left.end >= right.start:
+                raise ValueError(
+                    f"{left} and {right} touch or overlap: build coverages with Coverage.of"
+                )
+
+    @classmethod
+    def of(cls, ranges: Iterable[OffsetRange]) -> Coverage:
+        """Build the set from any ranges, in any order, overlapping or not."""
+        merged: list[OffsetRange] = []
+        for r in sorted(r for r in ranges if not r.empty):
+            if merged and r.start <= merged[-1].end:
+                merged[-1] = OffsetRange(start=merged[-1].start, end=max(merged[-1].end, r.end))
+            else:
+                merged.append(r)
+        return cls(tuple(merged))
+
+    @property
+    def length(self) -> int:
+        """Number of offsets in the set."""
+        return sum(r.length for r in self.ranges)
+
+    def __iter__(self) -> Iterator[OffsetRange]:
+        return iter(self.ranges)
+
+    def __contains__(self, offset: int) -> bool:
+        return any(r.start <= offset < r.end for r in self.ranges)
+
+    def union(self, other: Coverage) -> Coverage:
+        """Offsets in either set."""
+        return Coverage.of((*self.ranges, *other.ranges))
+
+    def subtract(self, other: Coverage) -> Coverage:
+        """Offsets in this set and not in `other`."""
+        left: list[OffsetRange] = []
+        for r in self.ranges:
+            start = r.start
+            for hole in other.ranges:
+                if hole.end <= start or hole.start >= r.end:
+                    continue
+                if hole.start > start:
+                    left.append(OffsetRange(start=start, end=hole.start))
+                start = max(start, hole.end)
+            if start < r.end:
+                left.append(OffsetRange(start=start, end=r.end))
+        return Coverage(tuple(left))
+
+    def intersect(self, other: Coverage) -> Coverage:
+        """Offsets in both sets."""
+        return self.subtract(self.subtract(other))
+
+    def tiles(self, whole: OffsetRange) -> bool:
+        """True where the set is exactly the offsets of `whole`."""
+        return self == Coverage.of([whole])
+
+
+def tile(ranges: Iterable[OffsetRange]) -> OffsetRange:
+    """Join ranges that tile one range without hole or overlap, in any order.
+
+    Raises ValueError naming the first two that do not meet.
+    """
+    ordered = sorted(ranges)
+    if not ordered:
+        raise ValueError("nothing to tile")
+    for left, right in itertools.pairwise(ordered):
+        if left.end != right.start:
+            what = "a hole" if left.end < right.start else "an overlap"
+            raise ValueError(f"{what} between {left} and {right}")
+    return OffsetRange(start=ordered[0].start, end=ordered[-1].end)

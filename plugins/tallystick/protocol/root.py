@@ -1,0 +1,160 @@
+"""The root: the only mutable object. One conditional PUT of it is the commit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tallystick.protocol import keys
+from tallystick.protocol.canonical import built, decode, encode, fields, integer, text
+from tallystick.protocol.columns import TableColumn, check_columns, parse_column
+from tallystick.protocol.ledger import PageRef, parse_page_ref
+from tallystick.protocol.plan import check_topic_identity
+
+FORMAT = "tallystick.root/1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RootTable:
+    """A table: its uuid, its Iceberg metadata (None: not written yet), every column id ever given, its partitioning."""
+
+    uuid: str
+    metadata: str | None
+    columns: tuple[TableColumn, ...]
+    partition_by: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        keys.check_uuid(self.uuid)
+        check_columns(self.columns)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "uuid": self.uuid,
+            "metadata": self.metadata,
+            "columns": [c.to_json() for c in self.columns],
+            "partition_by": list(self.partition_by),
+        }
+
+
+def parse_table(value: Any, where: str) -> RootTable:
+    """Read the JSON form; raises Corrupt."""
+    f = fields(value, where)
+    uuid, metadata = f.take("uuid", str), f.take_or_none("metadata", str)
+    columns, partition_by = f.take_list("columns", parse_column), f.take_list("partition_by", text)
+    f.done()
+    return built(
+        where,
+        lambda: RootTable(uuid=uuid, metadata=metadata, columns=columns, partition_by=partition_by),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RootTopic:
+    """A topic incarnation, and the origin of each partition: its log start when a swap first saw it; set once."""
+
+    topic_id: str
+    cluster_id: str
+    origins: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        check_topic_identity("topic", self.topic_id, self.cluster_id)
+        if any(o < 0 for o in self.origins):
+            raise ValueError("an origin is negative")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "topic_id": self.topic_id,
+            "cluster_id": self.cluster_id,
+            "origins": list(self.origins),
+        }
+
+
+def _parse_topic(value: Any, where: str) -> RootTopic:
+    f = fields(value, where)
+    topic_id, cluster_id = f.take("topic_id", str), f.take("cluster_id", str)
+    origins = f.take_list("origins", integer)
+    f.done()
+    return built(
+        where, lambda: RootTopic(topic_id=topic_id, cluster_id=cluster_id, origins=origins)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Root:
+    """What the lake is at one version. `id` is fresh for every body, so no body and no ETag ever comes twice (ABA)."""
+
+    pipeline: str
+    version: int
+    id: str
+    record: str | None
+    tables: Mapping[str, RootTable]
+    pages: tuple[PageRef, ...]
+    topics: Mapping[str, RootTopic]
+
+    def __post_init__(self) -> None:
+        keys.check_name(self.pipeline, "pipeline")
+        keys.check_uuid(self.id)
+        if not 1 <= self.version < 10**12:
+            raise ValueError(f"{self.version} is no version")
+        if self.record is not None and keys.record_version(self.record) > self.version:
+            raise ValueError(f"record {self.record} is later than version {self.version}")
+        for name, table in self.tables.items():
+            keys.check_name(name, "table")
+            if table.metadata is not None:
+                keys.check_metadata(table.metadata, name)
+        for name in self.topics:
+            keys.check_topic(name)
+        if any(a.since >= b.since for a, b in zip(self.pages, self.pages[1:], strict=False)):
+            raise ValueError("the index of pages is sorted by time")
+
+    @property
+    def origins(self) -> dict[str, tuple[int, ...]]:
+        """Origins per topic."""
+        return {name: topic.origins for name, topic in self.topics.items()}
+
+    def encode(self) -> bytes:
+        """Return the canonical bytes."""
+        return encode(
+            {
+                "format": FORMAT,
+                "pipeline": self.pipeline,
+                "version": self.version,
+                "id": self.id,
+                "record": self.record,
+                "tables": {name: t.to_json() for name, t in self.tables.items()},
+                "pages": [p.to_json() for p in self.pages],
+                "topics": {name: t.to_json() for name, t in self.topics.items()},
+            }
+        )
+
+
+def parse_root(body: bytes, *, where: str) -> Root:
+    """Read a root's bytes; raises Corrupt naming `where`."""
+    f = decode(body, where=where, format_name=FORMAT)
+    pipeline, root_id = f.take("pipeline", str), f.take("id", str)
+    version, record = f.take("version", int), f.take_or_none("record", str)
+    tables, topics = f.take_map("tables", parse_table), f.take_map("topics", _parse_topic)
+    pages = f.take_list("pages", parse_page_ref)
+    f.done()
+    return built(
+        where,
+        lambda: Root(
+            pipeline=pipeline,
+            version=version,
+            id=root_id,
+            record=record,
+            tables=tables,
+            pages=pages,
+            topics=topics,
+        ),
+    )
+
+
+def first_root(pipeline: str, root_id: str) -> Root:
+    """The root of a lake in which nothing has happened."""
+    return Root(
+        pipeline=pipeline, version=1, id=root_id, record=None, tables={}, pages=(), topics={}
+    )
