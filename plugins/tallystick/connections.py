@@ -80,9 +80,12 @@ def _read_secret(path: Path) -> str | None:
             f"secret file {path} cannot be opened: {error.strerror}.",
             next_step="make it readable for the user who runs this process, and for nobody else.",
         ) from None
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         _check_private(path, os.fstat(descriptor))
-        body = file.read(SECRET_BYTES_MAX + 1)
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            body = file.read(SECRET_BYTES_MAX + 1)
+    finally:
+        os.close(descriptor)
     if len(body) > SECRET_BYTES_MAX:
         raise SettingsError(
             f"secret file {path} is larger than {SECRET_BYTES_MAX} bytes.",

@@ -12,7 +12,15 @@ from datetime import datetime
 from typing import Generic, TypeVar
 
 from tallystick import __version__
-from tallystick.errors import Corrupt, InvalidPipeline, OutcomeUnknown, RootVanished, SwapContended
+from tallystick.errors import (
+    Corrupt,
+    InvalidPipeline,
+    OutcomeUnknown,
+    RootVanished,
+    SettingsError,
+    StoreUnavailable,
+    SwapContended,
+)
 from tallystick.protocol import keys
 from tallystick.protocol.invariants import check_swap
 from tallystick.protocol.ledger import Entry, Ledger, Page, PageRef, pages_between, parse_page
@@ -20,7 +28,7 @@ from tallystick.protocol.plan import Plan, parse_plan
 from tallystick.protocol.record import CommittedInterval, Record, parse_record
 from tallystick.protocol.report import Report, parse_report
 from tallystick.protocol.root import Root, RootTable, RootTopic, first_root, parse_root
-from tallystick.store import Applied, ETag, NotApplied, Store, Unknown
+from tallystick.store import Applied, ETag, NotApplied, Outcome, Store, Unknown
 from tallystick.store.probe import prove_conditional_writes
 from tallystick.world import World
 
@@ -203,10 +211,9 @@ class Lake:
         Safe to repeat: the key holds a fresh uuid, so `exists` can only mean that an earlier try of these very bytes
         landed, which is checked. C2, C8: nothing reads the object before a root names it.
         """
-        deadline = self.world.monotonic_s() + UNKNOWN_S
-        tries = 0
+        tries = _Tries(self, key)
         while True:
-            match self.store.create(key, body):
+            match tries.send(lambda: self.store.create(key, body)):
                 case Applied():
                     return
                 case NotApplied():
@@ -218,16 +225,7 @@ class Lake:
                         next_step="check that nobody copies objects into the lake; clear the task to run it again.",
                     )
                 case Unknown(because=why):
-                    self._wait_or_give_up(key, why, deadline, tries)
-            tries += 1
-
-    def _wait_or_give_up(self, key: str, why: str, deadline: float, tries: int) -> None:
-        if self.world.monotonic_s() >= deadline:
-            raise OutcomeUnknown(
-                f"writing {self.where(key)} has no certain outcome after {tries + 1} tries ({why}).",
-                next_step="nothing was deleted; run the task again: it finds out what landed.",
-            )
-        self._pause(tries)
+                    tries.wait_or_give_up(why)
 
     def _pause(self, tries: int) -> None:
         # Full jitter: each swap invalidates the others' work, so writers must fall out of step.
@@ -239,8 +237,7 @@ class Lake:
         Safe to repeat: create-if-absent has one winner, and whoever loses reads the winner's root. Raises RootVanished
         where there are objects but no root, InvalidPipeline where the root belongs to another pipeline.
         """
-        tries = 0
-        deadline = self.world.monotonic_s() + UNKNOWN_S
+        tries = _Tries(self, keys.ROOT)
         while True:
             view = self.read()
             if view is not None:
@@ -253,10 +250,9 @@ class Lake:
             self._refuse_leftovers()
             self.prove()
             body = first_root(pipeline, self.world.uuid()).encode()
-            outcome = self.store.create(keys.ROOT, body)
+            outcome = tries.send(lambda body=body: self.store.create(keys.ROOT, body))  # type: ignore[misc]
             if isinstance(outcome, Unknown):
-                self._wait_or_give_up(keys.ROOT, outcome.because, deadline, tries)
-            tries += 1
+                tries.wait_or_give_up(outcome.because)
 
     def _refuse_leftovers(self) -> None:
         for prefix in (keys.LEDGER_PREFIX, keys.COMMITS_PREFIX, keys.TABLES_PREFIX):
@@ -272,7 +268,7 @@ class Lake:
     def prove(self) -> None:
         """Refuse a store that does not honour conditional writes, once per process. Raises StoreRefused."""
         if not self._proven:
-            prove_conditional_writes(self.store, scratch=self.world.uuid())
+            prove_conditional_writes(self.store, scratch=f".probe/{self.world.uuid()}")
             self._proven = True
 
     def swap(self, step: Callable[[View], Change[T] | Settled[T]]) -> T:
@@ -341,10 +337,9 @@ class Lake:
         answer is `changed`, the token has moved for good, and no delayed copy can land; the next read tells whether it
         was ours. Nothing is deleted whatever happens.
         """
-        deadline = self.world.monotonic_s() + UNKNOWN_S
-        tries = 0
+        tries = _Tries(self, keys.ROOT)
         while True:
-            match self.store.replace(keys.ROOT, body, expected=etag):
+            match tries.send(lambda: self.store.replace(keys.ROOT, body, expected=etag)):
                 case Applied():
                     return True
                 case NotApplied(because="missing"):
@@ -355,5 +350,35 @@ class Lake:
                 case NotApplied():
                     return False
                 case Unknown(because=why):
-                    self._wait_or_give_up(keys.ROOT, why, deadline, tries)
-            tries += 1
+                    tries.wait_or_give_up(why)
+
+
+class _Tries:
+    """The tries of one write, and the doubt that an unknown one leaves behind."""
+
+    def __init__(self, lake: Lake, key: str) -> None:
+        self.lake, self.key = lake, key
+        self.deadline = lake.world.monotonic_s() + UNKNOWN_S
+        self.unknown = 0
+
+    def send(self, write: Callable[[], Outcome]) -> Outcome:
+        """Send once; an error after an unknown try must not hide the doubt. Raises OutcomeUnknown for it."""
+        try:
+            return write()
+        except (StoreUnavailable, SettingsError) as error:
+            if self.unknown:
+                raise self._in_doubt(str(error)) from error
+            raise
+
+    def wait_or_give_up(self, why: str) -> None:
+        """Note that a try ended unknown and wait for the next. Raises OutcomeUnknown where time is up."""
+        self.unknown += 1
+        if self.lake.world.monotonic_s() >= self.deadline:
+            raise self._in_doubt(why)
+        self.lake._pause(self.unknown - 1)
+
+    def _in_doubt(self, why: str) -> OutcomeUnknown:
+        return OutcomeUnknown(
+            f"writing {self.lake.where(self.key)} has no certain outcome after {self.unknown} tries ({why}).",
+            next_step="nothing was deleted; run the task again: it finds out what landed.",
+        )

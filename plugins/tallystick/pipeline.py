@@ -31,6 +31,7 @@ RECORDS_PER_TASK = 1_000_000
 _TRANSFORM = re.compile(
     r"(?:(year|month|day|hour)\(([A-Za-z_][A-Za-z0-9_]*)\)|([A-Za-z_][A-Za-z0-9_]*))"
 )
+_WAREHOUSE = re.compile(r"(?:s3|memory)://[^/\s]+(?:/[^/\s]+)*")
 Combine = Literal["sum", "min", "max"]
 
 
@@ -195,9 +196,17 @@ class Table:
 
     def _check_partition(self) -> None:
         kinds = {c.name: c.type for c in self.written}
+        if len(set(self.partition_by)) != len(self.partition_by):
+            raise _refuse(f"table {self.name}: a partition rule stands twice.", "remove one.")
         for rule in self.partition_by:
             transform, column = partition_rule(rule)
             kind = kinds.get(column)
+            derived = column if transform == "identity" else f"{column}_{transform}"
+            if derived != column and derived in kinds:
+                raise _refuse(
+                    f"table {self.name}: partition_by {rule!r} makes a partition field {derived!r}, which is a column.",
+                    "rename the column.",
+                )
             if kind is None:
                 raise _refuse(
                     f"table {self.name}: partition_by {rule!r} names no column.",
@@ -283,6 +292,11 @@ class Pipeline:
         if self.lateness < timedelta(0) or not 1 <= self.records_per_task <= 10**9:
             raise _refuse(
                 f"pipeline {self.name}: lateness or records_per_task is out of range.", "mend it."
+            )
+        if not _WAREHOUSE.fullmatch(self.warehouse):
+            raise _refuse(
+                f"warehouse {self.warehouse!r} is not allowed.",
+                "use s3://bucket/prefix, a prefix of its own.",
             )
         if not self.job or self.job.startswith("/") or ".." in self.job.split("/"):
             raise _refuse(

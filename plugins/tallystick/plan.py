@@ -28,6 +28,7 @@ from tallystick.protocol import decide, keys
 from tallystick.protocol.columns import WantedColumn, allocate
 from tallystick.protocol.interval import Interval, Request
 from tallystick.protocol.ledger import (
+    SERVED_MAX,
     Boundary,
     Committed,
     Entry,
@@ -39,7 +40,7 @@ from tallystick.protocol.ledger import (
 from tallystick.protocol.offsets import Position
 from tallystick.protocol.plan import Plan, PlannedRange, PlannedTable, PlannedTopic
 from tallystick.protocol.record import CommittedInterval
-from tallystick.protocol.root import Root, RootTable, RootTopic
+from tallystick.protocol.root import RootTable, RootTopic
 
 
 class PartitionView(Protocol):
@@ -487,8 +488,5 @@ class _Granting:
 
 
 def _served(grant: decide.Grant, request: Request) -> tuple[Request, ...]:
-    others = grant.before.served if grant.before else grant.served
-    return (*(r for r in dict.fromkeys(others) if r != request), request)[-8:]
-
-
-__all__ = ["Asked", "Log", "Piece", "Planned", "Root", "plan"]
+    others = (r for r in dict.fromkeys(grant.served) if r != request)
+    return (*others, request)[-SERVED_MAX:]

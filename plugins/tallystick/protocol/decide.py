@@ -45,16 +45,16 @@ class Holding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """An entry to be granted to the request; `before` is the entry as it stands, None for a hole."""
+    """An entry to be granted to the request; `before` is the entry as it stands, None for a hole.
+
+    `generation` is what the grant gets: one more than any grant of the interval that the ledger still shows, also of a
+    grant that is cancelled by this very swap.
+    """
 
     interval: Interval
     before: Entry | None
+    generation: int
     served: tuple[Request, ...] = ()
-
-    @property
-    def generation(self) -> int:
-        """The generation that the grant gets."""
-        return self.before.generation + 1 if self.before else 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +149,7 @@ def _decide_afresh(
                 continue
         if committed is None:
             # The run's own grant of an earlier clear: a new wish gets a new plan over the same boundaries.
-            grants.append(Grant(interval=entry.interval, before=entry, served=entry.served))
+            grants.append(_again(entry))
             kept.append(entry.interval)
             continue
         kept.append(entry.interval)
@@ -164,7 +164,7 @@ def _decide_afresh(
         else:
             again = False
         if again:
-            grants.append(Grant(interval=entry.interval, before=entry, served=entry.served))
+            grants.append(_again(entry))
         else:
             if own_grant:
                 cancelled.append(
@@ -198,11 +198,25 @@ def _gaps(wanted: Interval, kept: Iterable[Interval]) -> tuple[Interval, ...]:
     return tuple(gaps)
 
 
+def _again(entry: Entry) -> Grant:
+    return Grant(
+        interval=entry.interval,
+        before=entry,
+        generation=entry.generation + 1,
+        served=entry.served,
+    )
+
+
 def _fill(gap: Interval, orphans: Iterable[Entry]) -> Grant:
     # Requests whose grants are cancelled here must not be served again: a late copy of their plan task would
     # otherwise take the interval back and leave a grant that nobody works on.
-    served = tuple(r for e in orphans if e.interval.overlaps(gap) for r in e.served)
-    return Grant(interval=gap, before=None, served=served)
+    taken = [e for e in orphans if e.interval.overlaps(gap)]
+    return Grant(
+        interval=gap,
+        before=None,
+        generation=max((e.generation for e in taken), default=0) + 1,
+        served=tuple(r for e in taken for r in e.served),
+    )
 
 
 def open_interval(

@@ -91,7 +91,7 @@ def _commit_of(was: Entry | None, now: Entry) -> Iterator[str]:
         return
     granted = was.granted if was else None
     # An interval without offsets is granted and committed by one swap: its generation shows that it is new.
-    at_once = new.totals.offsets == 0 and new.generation == (was.generation if was else 0) + 1
+    at_once = new.totals.offsets == 0 and new.generation > (was.generation if was else 0)
     if not at_once and (granted is None or granted.plan != new.plan):
         yield f"I5: {now.interval} would be committed by {new.plan}, which was not granted"
     if old is not None and new.generation <= old.generation:

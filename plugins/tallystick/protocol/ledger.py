@@ -125,10 +125,6 @@ class Entry:
         if len(self.served) > SERVED_MAX:
             raise ValueError(f"{self.interval}: more than {SERVED_MAX} served requests")
 
-    def serve(self, request: Request) -> tuple[Request, ...]:
-        """The served requests with `request` as the last."""
-        return (*(r for r in self.served if r != request), request)[-SERVED_MAX:]
-
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
         return {

@@ -1,0 +1,246 @@
+"""What an answer of S3, or the lack of one, proves: the one table from status and failure to meaning.
+
+The rule behind it: a write counts as not landed only where that is proven. 412 and a 404 that says NoSuchKey prove it,
+and so does a connection that never came up. 409, 429, 5xx, timeouts and resets prove nothing.
+Sources: S3 API Reference, "Error responses"; S3 User Guide, "How to prevent object overwrites with conditional writes".
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectTimeoutError,
+    CredentialRetrievalError,
+    EndpointConnectionError,
+    LoginError,
+    MetadataRetrievalError,
+    NoAuthTokenError,
+    NoCredentialsError,
+    ParamValidationError,
+    PartialCredentialsError,
+    RefreshWithMFAUnsupportedError,
+    SSLError,
+    SSOError,
+    TokenRetrievalError,
+)
+
+from tallystick.errors import SettingsError, StoreRefused, StoreUnavailable, TallystickError
+
+ENDPOINT_SETTING = "AWS_ENDPOINT_URL_S3"
+_CREDENTIALS_SETTING = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (with AWS_SESSION_TOKEN), or AWS_PROFILE"
+
+
+class Verdict(Enum):
+    """What one answer means for the request that got it."""
+
+    PRECONDITION = auto()  # the condition did not hold: not landed, and never will
+    NO_OBJECT = auto()  # there is no such object: a replace did not land
+    UNKNOWN = auto()  # proves nothing about a write; a read may be tried again
+    NEVER_SENT = auto()  # no connection came up, so no byte of the request left
+    NO_BUCKET = auto()
+    DENIED = auto()
+    CLOCK = auto()
+    MOVED = auto()  # wrong region or endpoint
+    NO_CONDITIONS = auto()  # the server says that it cannot do what was asked
+    REFUSED = auto()  # any other 4xx: asking again cannot help
+    NO_CREDENTIALS = auto()
+    CREDENTIALS_LATE = auto()  # the credentials' own source did not answer
+    CERTIFICATE = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One row of the table: a status, the error codes it holds for (None: all others), and the verdict."""
+
+    status: int
+    codes: frozenset[str] | None
+    verdict: Verdict
+
+
+def _row(status: int, verdict: Verdict, *codes: str) -> Row:
+    return Row(status=status, codes=frozenset(codes) or None, verdict=verdict)
+
+
+# First match wins. A code counts only together with its status: one server sent PreconditionFailed with a 500
+# (moto#10018), and a 500 proves nothing whatever its text says.
+TABLE: tuple[Row, ...] = (
+    _row(301, Verdict.MOVED),
+    _row(307, Verdict.MOVED),
+    _row(400, Verdict.DENIED, "ExpiredToken", "InvalidToken", "TokenRefreshRequired"),
+    _row(400, Verdict.MOVED, "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"),
+    # The body did not arrive whole: S3 sends these as 400, and sending again cures them.
+    _row(400, Verdict.UNKNOWN, "RequestTimeout", "IncompleteBody", "BadDigest", "XAmzContentSHA256Mismatch"),
+    _row(400, Verdict.REFUSED),
+    _row(401, Verdict.DENIED),
+    _row(403, Verdict.CLOCK, "RequestTimeTooSkewed"),
+    _row(403, Verdict.DENIED),
+    _row(404, Verdict.NO_BUCKET, "NoSuchBucket"),
+    _row(404, Verdict.NO_OBJECT, "NoSuchKey"),
+    # A 404 that does not speak S3 comes from something in between; "no object" would end in "the root vanished".
+    _row(404, Verdict.UNKNOWN),
+    _row(405, Verdict.REFUSED),
+    _row(408, Verdict.UNKNOWN),
+    # ConditionalRequestConflict, OperationAborted: another write was under way. It names no winner.
+    _row(409, Verdict.UNKNOWN),
+    _row(412, Verdict.PRECONDITION),
+    _row(429, Verdict.UNKNOWN),
+    _row(501, Verdict.NO_CONDITIONS),
+)
+
+
+def judge_status(status: int, code: str) -> Verdict:
+    """What an HTTP status and S3's error code prove. Total: a pair that is not in the table proves nothing."""
+    for row in TABLE:
+        if row.status == status and (row.codes is None or code in row.codes):
+            return row.verdict
+    return Verdict.REFUSED if 400 <= status < 500 else Verdict.UNKNOWN
+
+
+def judge_failure(error: BotoCoreError) -> Verdict:
+    """What a failure without an answer proves.
+
+    `NEVER_SENT` only for what urllib3 raises before it has a connection. ProxyConnectionError is not among them:
+    urllib3 also raises it when a connection through a proxy dies after the request was sent (`urlopen` asks
+    `has_connected_to_proxy` when http.client has closed the connection already).
+    """
+    match error:
+        case EndpointConnectionError() | ConnectTimeoutError():
+            return Verdict.NEVER_SENT
+        case SSLError() if _is_certificate_refusal(error):
+            return Verdict.CERTIFICATE
+        case CredentialRetrievalError() | MetadataRetrievalError():
+            return Verdict.CREDENTIALS_LATE
+        case (
+            NoCredentialsError()
+            | PartialCredentialsError()
+            | NoAuthTokenError()
+            | TokenRetrievalError()
+            | SSOError()
+            | LoginError()
+            | RefreshWithMFAUnsupportedError()
+        ):
+            return Verdict.NO_CREDENTIALS
+        case ParamValidationError():
+            return Verdict.REFUSED
+        case _:
+            return Verdict.UNKNOWN
+
+
+def _is_certificate_refusal(error: SSLError) -> bool:
+    # A client checks the server's certificate in the handshake only, so nothing was sent yet.
+    cause = error.kwargs.get("error")
+    return isinstance(cause, Exception) and any(isinstance(arg, ssl.SSLCertVerificationError) for arg in cause.args)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A failed request: what it proves, and how to call it in a message. `text` holds no key, secret or URL."""
+
+    verdict: Verdict
+    text: str
+
+
+def judge(error: Exception) -> Answer:
+    """What a failed boto3 call proves. Anything that is no clear answer is UNKNOWN."""
+    match error:
+        case ClientError():
+            status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+            code = _plain(error.response.get("Error", {}).get("Code", ""))
+            text = f"HTTP {status}" if code in {"", str(status)} else f"HTTP {status} {code}"
+            return Answer(verdict=judge_status(status, code), text=text)
+        case BotoCoreError():
+            return Answer(verdict=judge_failure(error), text=type(error).__name__)
+        case _:
+            return Answer(verdict=Verdict.UNKNOWN, text=type(error).__name__)
+
+
+def _plain(code: str) -> str:
+    # The code comes from the server: an odd one must not carry text of its choice into our logs.
+    return code if re.fullmatch(r"[A-Za-z0-9.]{0,64}", code) else "(odd code)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wording:
+    """How an answer is told; `happened` may name {action}, {place}, {endpoint} and {text}."""
+
+    error: Callable[..., TallystickError]
+    happened: str
+    next_step: str
+
+
+_AGAIN = _Wording(
+    error=StoreUnavailable,
+    happened="{place} did not {action} ({text}).",
+    next_step=f"try again; if it stays so, check the server and {ENDPOINT_SETTING}.",
+)
+_WORDING: dict[Verdict, _Wording] = {
+    Verdict.UNKNOWN: _AGAIN,
+    Verdict.PRECONDITION: _AGAIN,
+    Verdict.NO_OBJECT: _AGAIN,
+    Verdict.NEVER_SENT: _Wording(
+        error=StoreUnavailable,
+        happened="cannot connect to the object store at {endpoint} to {action} ({text}).",
+        next_step=f"check that it runs and can be reached from here, and that {ENDPOINT_SETTING} names it.",
+    ),
+    Verdict.NO_BUCKET: _Wording(
+        error=SettingsError,
+        happened="{place} does not exist: could not {action}.",
+        next_step=f"create the bucket or correct `warehouse`; if it is on another server set {ENDPOINT_SETTING}.",
+    ),
+    Verdict.DENIED: _Wording(
+        error=SettingsError,
+        happened="{place} refused to {action} ({text}).",
+        next_step=f"check {_CREDENTIALS_SETTING}: wrong, expired, or without s3:GetObject, s3:PutObject and "
+        "s3:ListBucket on this prefix (without s3:ListBucket S3 answers 403 for an object that is not there).",
+    ),
+    Verdict.CLOCK: _Wording(
+        error=SettingsError,
+        happened="{place} refused to {action}: this machine's clock is too far from the server's ({text}).",
+        next_step="set the clock of this machine (NTP).",
+    ),
+    Verdict.MOVED: _Wording(
+        error=SettingsError,
+        happened="{place} is not served there: could not {action} ({text}).",
+        next_step=f"set AWS_DEFAULT_REGION to the bucket's region, or correct {ENDPOINT_SETTING}.",
+    ),
+    Verdict.NO_CONDITIONS: _Wording(
+        error=StoreRefused,
+        happened="{place} does not implement what is needed to {action} ({text}).",
+        next_step="use a store with conditional writes (If-Match and If-None-Match on PutObject).",
+    ),
+    Verdict.NO_CREDENTIALS: _Wording(
+        error=SettingsError,
+        happened="no usable credentials for {place}: could not {action} ({text}).",
+        next_step=f"set {_CREDENTIALS_SETTING}, or give this machine a role.",
+    ),
+    Verdict.CREDENTIALS_LATE: _Wording(
+        error=StoreUnavailable,
+        happened="the source of the credentials for {place} did not answer: could not {action} ({text}).",
+        next_step="try again; if it stays so, check the machine's role or its credential_process.",
+    ),
+    Verdict.CERTIFICATE: _Wording(
+        error=SettingsError,
+        happened="the certificate of {endpoint} is not trusted: could not {action}.",
+        next_step=f"set AWS_CA_BUNDLE to the authority that signed it, or correct {ENDPOINT_SETTING}.",
+    ),
+    Verdict.REFUSED: _Wording(
+        error=SettingsError,
+        happened="{place} refused the request to {action} ({text}).",
+        next_step=f"check that {ENDPOINT_SETTING} names an S3 server, and the bucket's settings.",
+    ),
+}
+
+
+def explain(answer: Answer, *, action: str, bucket: str, endpoint_url: str) -> TallystickError:
+    """The error for an answer that is no outcome: where, what was answered, which setting to look at."""
+    wording = _WORDING[answer.verdict]
+    place = f"bucket {bucket!r} at {endpoint_url}"
+    happened = wording.happened.format(action=action, place=place, endpoint=endpoint_url, text=answer.text)
+    return wording.error(happened, next_step=wording.next_step)

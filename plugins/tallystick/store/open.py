@@ -1,0 +1,34 @@
+"""Opens the store that a lake root's URI names."""
+
+from __future__ import annotations
+
+import threading
+
+from tallystick.errors import InvalidPipeline
+from tallystick.store import Store
+from tallystick.store.address import parse_memory_uri
+from tallystick.store.memory import MemoryStore
+
+_memory_stores: dict[str, MemoryStore] = {}
+_memory_lock = threading.Lock()
+
+
+def open_store(uri: str) -> Store:
+    """Open `s3://bucket/prefix` with boto3's own settings, or `memory://name`, which this process shares by name.
+
+    No request is made. Raises InvalidPipeline for a URI that is not allowed, SettingsError for settings that boto3
+    cannot use.
+    """
+    if uri.startswith("memory://"):
+        name = parse_memory_uri(uri)
+        with _memory_lock:
+            return _memory_stores.setdefault(name, MemoryStore(name))
+    if uri.startswith("s3://"):
+        # boto3 costs a quarter of a second to import: only those who talk to S3 pay it.
+        from tallystick.store.s3 import S3Store
+
+        return S3Store(uri)
+    raise InvalidPipeline(
+        f"lake root {uri!r} is not allowed: it begins with neither s3:// nor memory://.",
+        next_step="write `warehouse` as s3://bucket/prefix; for another S3 server set AWS_ENDPOINT_URL_S3 as well.",
+    )

@@ -1,0 +1,135 @@
+"""The start-up probe: does this store honour conditional writes, and give back the bytes it was given?
+
+Most stores that lack conditional writes do not say so: they answer 200 and overwrite. So each step looks at the answer
+and then at the object.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+
+from tallystick.errors import SettingsError, StoreRefused, StoreUnavailable
+from tallystick.store import Applied, ETag, NotApplied, Outcome, Store, Unknown
+
+# Every byte value, and more than one TCP segment: servers have stored checksum trailers inside objects (boto3#4392).
+_FIRST = b"tallystick probe, first body\n" + bytes(range(256)) * 16
+_SECOND = b"tallystick probe, second body\n" + bytes(reversed(range(256))) * 16
+_LOSER = b"tallystick probe: this body must never be read back\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeStep:
+    """One question to the store: what was asked, what an honest store answers, what this one answered."""
+
+    asked: str
+    expected: str
+    answered: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeResult:
+    """What a probe that passed found out. `scratch_left`: the scratch object could not be deleted."""
+
+    uri: str
+    steps: tuple[ProbeStep, ...]
+    scratch: str
+    scratch_left: bool
+
+
+def prove_conditional_writes(store: Store, *, scratch: str) -> ProbeResult:
+    """Ask the store, on scratch keys, each question on which the commit protocol rests; return the findings.
+
+    `scratch` is a fresh key such as `.probe/<random>`; `<scratch>-absent` is used as well. The probe deletes both
+    afterwards, as they are no lake data; where it may not delete, it leaves `scratch` and says so in the result.
+    Raises StoreRefused naming the step that went wrong, StoreUnavailable where an outcome stayed unknown,
+    SettingsError where the store refuses the caller.
+    Safe to repeat: with another `scratch`; no key of the lake is touched.
+    """
+    probe = _Probe(store, scratch)
+    left = True
+    try:
+        probe.run()
+    finally:
+        # Deleting is a kindness: a writer's policy may forbid it, and a failed probe has more important news.
+        with suppress(SettingsError, StoreUnavailable):
+            store.delete([scratch, probe.absent])
+            left = False
+    return ProbeResult(uri=store.uri, steps=tuple(probe.steps), scratch=scratch, scratch_left=left)
+
+
+class _Probe:
+    def __init__(self, store: Store, scratch: str) -> None:
+        self._store = store
+        self._scratch = scratch
+        self.absent = f"{scratch}-absent"
+        self.steps: list[ProbeStep] = []
+
+    def run(self) -> None:
+        first = self._applied("create an object that is not there (If-None-Match: *)", self._create(_FIRST))
+        self._holds(_FIRST, first)
+        self._refused("create it again (If-None-Match: *)", self._create(_LOSER), "exists")
+        self._holds(_FIRST, first)
+        second = self._applied("replace it by its ETag (If-Match)", self._replace(_SECOND, first))
+        self._holds(_SECOND, second)
+        self._refused("replace it by the ETag it had before (stale If-Match)", self._replace(_LOSER, first), "changed")
+        self._holds(_SECOND, second)
+        # Stores differ here, and both answers are honest: S3 says 404, R2 and Ozone 412.
+        answer = self._store.replace(self.absent, _LOSER, expected=second)
+        self._refused("replace an object that is not there (If-Match)", answer, "missing", "changed")
+        found = self._store.get(self.absent)
+        self._note(
+            "read that object", "nothing", "nothing" if found is None else f"{len(found.body)} bytes", found is None
+        )
+
+    def _create(self, body: bytes) -> Outcome:
+        return self._store.create(self._scratch, body)
+
+    def _replace(self, body: bytes, expected: ETag) -> Outcome:
+        return self._store.replace(self._scratch, body, expected=expected)
+
+    def _applied(self, asked: str, outcome: Outcome) -> ETag:
+        self._note(asked, "applied", self._name(asked, outcome), isinstance(outcome, Applied))
+        assert isinstance(outcome, Applied)
+        return outcome.etag
+
+    def _refused(self, asked: str, outcome: Outcome, *reasons: str) -> None:
+        good = isinstance(outcome, NotApplied) and outcome.because in reasons
+        self._note(asked, " or ".join(f"refused: {reason}" for reason in reasons), self._name(asked, outcome), good)
+
+    def _holds(self, body: bytes, etag: ETag) -> None:
+        """The object is what the last write that was applied made of it."""
+        expected = f"the {len(body)} bytes written, under the ETag of that write"
+        match self._store.get(self._scratch):
+            case None:
+                answered = "nothing"
+            case found if found.body != body:
+                answered = f"{len(found.body)} other bytes"
+            case found if found.etag != etag:
+                answered = f"the bytes, but under ETag {found.etag} instead of {etag}"
+            case _:
+                answered = expected
+        self._note("read it back", expected, answered, answered == expected)
+
+    def _name(self, asked: str, outcome: Outcome) -> str:
+        match outcome:
+            case Applied():
+                return "applied"
+            case NotApplied():
+                return f"refused: {outcome.because}"
+            case Unknown():
+                raise StoreUnavailable(
+                    f"the probe of {self._store.uri} could not be finished: to {asked} got no clear answer "
+                    f"({outcome.because}).",
+                    next_step="try again; if it stays so, check the store and AWS_ENDPOINT_URL_S3.",
+                )
+
+    def _note(self, asked: str, expected: str, answered: str, good: bool) -> None:
+        self.steps.append(ProbeStep(asked=asked, expected=expected, answered=answered))
+        if not good:
+            raise StoreRefused(
+                f"{self._store.uri} does not honour conditional writes: asked to {asked}, expected {expected!r}, "
+                f"answered {answered!r}.",
+                next_step="use a store that does (Amazon S3, or a server that honours If-Match and If-None-Match on "
+                "PutObject); nothing was written but scratch objects.",
+            )

@@ -1,0 +1,234 @@
+"""The store on S3, or on a server that speaks it, through boto3.
+
+Endpoint, region and credentials come from boto3's own chain (`AWS_ENDPOINT_URL_S3`, `AWS_DEFAULT_REGION`,
+`AWS_PROFILE`, roles, ...). botocore itself addresses a custom endpoint by path and falls back to us-east-1 where no
+region is set; tests hold it to both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC
+from itertools import islice
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, NoReturn
+from urllib.parse import urlsplit
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+from botocore.parsers import ResponseParserError
+
+from tallystick.errors import InvalidPipeline, SettingsError
+from tallystick.store import Applied, ETag, Listed, NotApplied, Outcome, Stored, Unknown
+from tallystick.store.address import check_list_prefix, parse_s3_uri
+from tallystick.store.answers import ENDPOINT_SETTING, Answer, Verdict, explain, judge, judge_status
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+PUT_BYTES_MAX = 5 * 1024**3
+"""Largest body of one PutObject (S3 User Guide, "Amazon S3 multipart upload limits")."""
+_DELETE_KEYS_MAX = 1000  # S3 API Reference, DeleteObjects
+_GET_TRIES = 3
+
+# What a boto3 call can fail with. OSError is not here: a local file that cannot be read is the caller's.
+_FAILURES = (ClientError, BotoCoreError, ResponseParserError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Settings:
+    """How to talk to S3, as far as boto3's own chain does not say it.
+
+    `endpoint_url` None: boto3's chain. `bucket_owner`: an AWS account id, sent as ExpectedBucketOwner each time.
+    """
+
+    endpoint_url: str | None = None
+    connect_timeout_s: float = 5.0
+    read_timeout_s: float = 20.0
+    read_attempts_max: int = 4
+    connections_max: int = 10
+    bucket_owner: str | None = None
+
+
+class S3Store:
+    """One prefix of one bucket. Thread-safe; not to be shared across a fork (open a new one in the child).
+
+    Writes go through a client of their own with one HTTP attempt. With boto3's default retries a PUT that landed and
+    whose reply was lost is sent again and answered 412: our own success would look like a lost race.
+    """
+
+    def __init__(
+        self, uri: str, *, settings: S3Settings | None = None, session: boto3.session.Session | None = None
+    ) -> None:
+        """Make the clients; no request to S3 is sent. Raises InvalidPipeline (uri) and SettingsError."""
+        self._address = parse_s3_uri(uri)
+        self._settings = settings or S3Settings()
+        make = _client_factory(session, self._settings)
+        self._writer = make(1)
+        self._reader = make(self._settings.read_attempts_max)
+        self._endpoint_url = self._reader.meta.endpoint_url
+        self._common: dict[str, Any] = {"Bucket": self._address.bucket}
+        if self._settings.bucket_owner is not None:
+            self._common["ExpectedBucketOwner"] = self._settings.bucket_owner
+
+    def __repr__(self) -> str:
+        return f"S3Store({self.uri} at {self._endpoint_url})"
+
+    @property
+    def uri(self) -> str:
+        return self._address.uri
+
+    @property
+    def endpoint_url(self) -> str:
+        """Where requests go, as boto3 resolved it."""
+        return self._endpoint_url
+
+    def get(self, key: str) -> Stored | None:
+        full_key = self._address.full_key(key)
+        for left in reversed(range(_GET_TRIES)):
+            try:
+                answer = self._reader.get_object(**self._common, Key=full_key)
+                # Body and ETag of one response: two requests could straddle a swap.
+                return Stored(body=answer["Body"].read(), etag=ETag(answer["ETag"]))
+            except _FAILURES as error:
+                judged = judge(error)
+                if judged.verdict is Verdict.NO_OBJECT:
+                    return None
+                # boto3 tries again until the headers are there; a body that breaks off afterwards is ours to retry.
+                if left and judged.verdict is Verdict.UNKNOWN and not isinstance(error, ClientError):
+                    continue
+                self._raise(judged, f"read {full_key!r}", error)
+        raise AssertionError("the last try returns or raises")
+
+    def create(self, key: str, body: bytes | Path) -> Outcome:
+        """As the port says. Safe to repeat: where an earlier try landed, S3 answers 412 and this answers `exists`."""
+        full_key = self._address.full_key(key)
+        if isinstance(body, Path):
+            size_bytes = body.stat().st_size
+            if size_bytes > PUT_BYTES_MAX:
+                raise InvalidPipeline(
+                    f"{body.name} has {size_bytes} bytes, and one PutObject takes {PUT_BYTES_MAX}.",
+                    next_step="let the job write smaller files.",
+                )
+            with body.open("rb") as stream:
+                return self._put(full_key, stream, NotApplied(because="exists"), IfNoneMatch="*")
+        return self._put(full_key, body, NotApplied(because="exists"), IfNoneMatch="*")
+
+    def replace(self, key: str, body: bytes, *, expected: ETag) -> Outcome:
+        """As the port says. Safe to repeat with the same bytes: where an earlier try landed, the ETag has moved."""
+        return self._put(self._address.full_key(key), body, NotApplied(because="changed"), IfMatch=expected)
+
+    def list(self, prefix: str) -> Iterator[Listed]:
+        base = f"{self._address.prefix}/"
+        request: dict[str, Any] = {**self._common, "Prefix": base + check_list_prefix(prefix)}
+        while True:
+            try:
+                page = self._reader.list_objects_v2(**request)
+            except _FAILURES as error:
+                self._raise(judge(error), f"list {request['Prefix']!r}", error)
+            for line in page.get("Contents", ()):
+                yield Listed(
+                    key=line["Key"].removeprefix(base),
+                    size_bytes=line["Size"],
+                    etag=ETag(line["ETag"]),
+                    modified=line["LastModified"].astimezone(UTC),
+                )
+            if not page["IsTruncated"]:
+                return
+            request["ContinuationToken"] = page["NextContinuationToken"]
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """As the port says, 1000 keys a request. Safe to repeat: S3 counts an absent object as deleted."""
+        full_keys = (self._address.full_key(key) for key in keys)
+        while batch := [*islice(full_keys, _DELETE_KEYS_MAX)]:
+            wanted = f"delete {len(batch)} objects, the first of them {batch[0]!r}"
+            try:
+                answer = self._reader.delete_objects(
+                    **self._common, Delete={"Objects": [{"Key": key} for key in batch], "Quiet": True}
+                )
+            except _FAILURES as error:
+                self._raise(judge(error), wanted, error)
+            failed = [line for line in answer.get("Errors", ()) if line.get("Code") != "NoSuchKey"]
+            if failed:
+                # A 200 that carries errors of single keys; they have codes, but no statuses.
+                code = failed[0].get("Code", "")
+                status = 403 if code == "AccessDenied" else 500
+                judged = Answer(
+                    verdict=judge_status(status, code), text=f"{code or 'no code'} for {len(failed)} of them"
+                )
+                self._raise(judged, wanted, None)
+
+    def _put(self, full_key: str, body: bytes | IO[bytes], refused: NotApplied, **condition: str) -> Outcome:
+        """One PutObject, one attempt. `refused` is what a 412 means for this condition."""
+        try:
+            # Annotated as Any: the stubs cannot know which of the two conditions is in the dictionary.
+            put: Callable[..., Any] = self._writer.put_object
+            answer = put(**self._common, Key=full_key, Body=body, **condition)
+        except _FAILURES as error:
+            judged = judge(error)
+            match judged.verdict:
+                case Verdict.PRECONDITION:
+                    return refused
+                case Verdict.NO_OBJECT if "IfMatch" in condition:
+                    return NotApplied(because="missing")
+                case Verdict.UNKNOWN | Verdict.NO_OBJECT:
+                    return Unknown(because=judged.text)
+                case _:
+                    self._raise(judged, f"write {full_key!r}", error)
+        etag = answer.get("ETag")
+        # Without a token nobody could replace the object; a second try is answered 412 and tells more.
+        return Applied(etag=ETag(etag)) if etag else Unknown(because="HTTP 200 without an ETag")
+
+    def _raise(self, judged: Answer, action: str, cause: Exception | None) -> NoReturn:
+        error = explain(judged, action=action, bucket=self._address.bucket, endpoint_url=self._endpoint_url)
+        # botocore's texts about credentials can quote what a credential process printed: none of that in a traceback.
+        quiet = judged.verdict in {Verdict.NO_CREDENTIALS, Verdict.CREDENTIALS_LATE, Verdict.DENIED}
+        raise error from (None if quiet else cause)
+
+
+def _client_factory(session: boto3.session.Session | None, settings: S3Settings) -> Callable[[int], S3Client]:
+    """Return a maker of S3 clients by number of HTTP attempts; raises SettingsError when boto3 cannot be set up."""
+    try:
+        # boto3's shared default session may not be used from several threads at once; this one is ours.
+        own = session or boto3.session.Session()
+    except BotoCoreError as error:
+        raise _unusable_settings(error) from error
+
+    def make(attempts_max: int) -> S3Client:
+        config = Config(
+            retries={"mode": "standard", "total_max_attempts": attempts_max},
+            connect_timeout=settings.connect_timeout_s,
+            read_timeout=settings.read_timeout_s,
+            max_pool_connections=settings.connections_max,
+            tcp_keepalive=True,
+            user_agent_extra="tallystick",
+            # boto3 >= 1.36 would add CRC trailers by itself, which other servers refuse or even store inside the object
+            # (boto3#4392, #4435). Nothing is lost: where no checksum is sent, botocore signs the body's SHA-256, so a
+            # body damaged on its way is refused all the same.
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+        )
+        try:
+            client: S3Client = own.client("s3", endpoint_url=settings.endpoint_url, config=config)
+        except (BotoCoreError, ValueError) as error:
+            raise _unusable_settings(error) from None
+        parts = urlsplit(client.meta.endpoint_url)
+        if parts.username is not None or parts.password is not None:
+            raise SettingsError(
+                f"the S3 endpoint at {parts.hostname} carries a user name or a password in its URL.",
+                next_step=f"take them out of {ENDPOINT_SETTING}; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
+            )
+        return client
+
+    return make
+
+
+def _unusable_settings(error: Exception) -> SettingsError:
+    # The type says enough; the text of a ValueError would quote the endpoint, which may hold a password.
+    reason = str(error) if isinstance(error, BotoCoreError) else "the endpoint is no URL"
+    return SettingsError(
+        f"boto3 cannot be set up for S3: {reason}.",
+        next_step=f"check {ENDPOINT_SETTING}, AWS_PROFILE, AWS_DEFAULT_REGION and the file ~/.aws/config.",
+    )

@@ -1,0 +1,93 @@
+"""Files that an attempt reported, as entries of Iceberg manifests; nothing here reads a footer."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.typedef import Record
+from pyiceberg.types import StringType
+
+from tallystick.errors import ReportRejected
+from tallystick.protocol.report import ColumnStatistics, FileReport
+
+
+def check_files(add: Sequence[FileReport], drop: Collection[str], *, table: str) -> None:
+    """Refuse files of another table, a file that is added twice, or one that is added and dropped at once.
+
+    Raises ReportRejected naming the file.
+    """
+    seen: set[str] = set(drop)
+    for file in add:
+        if file.table != table:
+            raise _rejected(f"{file.key} belongs to table {file.table}, not to {table}.")
+        if file.key in seen:
+            raise _rejected(
+                f"{file.key} is added to table {table} and already {'dropped' if file.key in drop else 'added'}."
+            )
+        seen.add(file.key)
+
+
+def data_file(file: FileReport, *, location: str, schema: Schema, spec: PartitionSpec) -> DataFile:
+    """Return the manifest entry's data file.
+
+    Raises ReportRejected where the partition tuple does not fit the spec, or where statistics name a column that the
+    table does not have: readers would prune by them and lose rows.
+    """
+    _check_partition(file, schema, spec)
+    _check_statistics(file, schema)
+    entry = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=location,
+        file_format=FileFormat.PARQUET,
+        partition=Record(*file.partition),
+        record_count=file.rows,
+        file_size_in_bytes=file.size_bytes,
+        column_sizes={c.id: c.size_bytes for c in file.columns},
+        value_counts={c.id: c.values for c in file.columns},
+        null_value_counts={c.id: c.nulls for c in file.columns},
+        nan_value_counts={},
+        lower_bounds=_bounds(file.columns, "lower"),
+        upper_bounds=_bounds(file.columns, "upper"),
+        key_metadata=None,
+        split_offsets=list(file.split_offsets) or None,
+        equality_ids=None,
+        sort_order_id=None,
+    )
+    # from_args leaves it unset, and the snapshot's summary reads it.
+    entry.spec_id = spec.spec_id
+    return entry
+
+
+def _bounds(columns: Sequence[ColumnStatistics], side: str) -> dict[int, bytes]:
+    found = ((c.id, getattr(c, side)) for c in columns)
+    return {number: bytes.fromhex(bound) for number, bound in found if bound is not None}
+
+
+def _check_partition(file: FileReport, schema: Schema, spec: PartitionSpec) -> None:
+    kinds = [field.field_type for field in spec.partition_type(schema).fields]
+    fits = len(kinds) == len(file.partition) and all(
+        value is None or isinstance(value, str) == isinstance(kind, StringType)
+        for value, kind in zip(file.partition, kinds, strict=True)
+    )
+    if not fits:
+        told = [f"{f.name}: {kind}" for f, kind in zip(spec.fields, kinds, strict=True)]
+        raise _rejected(
+            f"{file.key} has partition {file.partition}, the table is partitioned by {told}."
+        )
+
+
+def _check_statistics(file: FileReport, schema: Schema) -> None:
+    strangers = sorted({c.id for c in file.columns} - set(schema.field_ids))
+    if strangers:
+        raise _rejected(
+            f"{file.key} has column id {strangers[0]}, the table has {schema.field_ids}."
+        )
+
+
+def _rejected(happened: str) -> ReportRejected:
+    return ReportRejected(
+        happened, next_step="nothing was changed. Clear `stage`, so that the attempt is made anew."
+    )

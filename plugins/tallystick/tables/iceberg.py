@@ -1,0 +1,200 @@
+"""Columns and partition rules as Iceberg sees them: schemas and partition specs with the ids that the root gave.
+
+PyIceberg would number fresh schemas itself; a column id is the root's to give (I11), so schemas are built here from
+columns that carry theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
+
+from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import (
+    DayTransform,
+    HourTransform,
+    IdentityTransform,
+    MonthTransform,
+    Transform,
+    YearTransform,
+)
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    NestedField,
+    PrimitiveType,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+)
+
+from tallystick.errors import InvalidPipeline, SchemaChanged
+from tallystick.pipeline import partition_rule
+from tallystick.protocol.columns import TableColumn
+from tallystick.tables.schema import decimal_size
+
+_TYPES: dict[str, PrimitiveType] = {
+    "boolean": BooleanType(),
+    "int": IntegerType(),
+    "long": LongType(),
+    "float": FloatType(),
+    "double": DoubleType(),
+    "date": DateType(),
+    "timestamp": TimestampType(),
+    "timestamptz": TimestamptzType(),
+    "string": StringType(),
+    "binary": BinaryType(),
+}
+
+
+def iceberg_type(kind: str) -> PrimitiveType:
+    """Return PyIceberg's type for an Iceberg type string."""
+    size = decimal_size(kind)
+    return DecimalType(*size) if size else _TYPES[kind]
+
+
+def iceberg_schema(columns: Sequence[TableColumn], *, schema_id: int = 0) -> Schema:
+    """Return a schema with exactly these columns, ids and order."""
+    fields = [
+        NestedField(
+            field_id=c.id, name=c.name, field_type=iceberg_type(c.type), required=c.required
+        )
+        for c in columns
+    ]
+    return Schema(*fields, schema_id=schema_id)
+
+
+def schema_columns(schema: Schema) -> tuple[TableColumn, ...]:
+    """Return a schema's columns; raises ValueError for nested fields and types that no column has."""
+    return tuple(
+        TableColumn(
+            id=f.field_id, name=f.name, type=str(f.field_type).replace(" ", ""), required=f.required
+        )
+        for f in schema.fields
+    )
+
+
+def evolved_columns(
+    current: Sequence[TableColumn], wanted: Sequence[TableColumn], *, table: str
+) -> tuple[TableColumn, ...]:
+    """Return the table's columns after the root's `wanted` ones were added; `current` itself where nothing changes.
+
+    Added columns are optional whatever `wanted` says, since files of before lack them; a required column becomes
+    optional where the root says so, and never the other way. Raises SchemaChanged where an id means another name or
+    type, or where the table has a column that the root does not know (I11).
+    """
+    by_id = {c.id: c for c in wanted}
+    kept: list[TableColumn] = []
+    for column in current:
+        root = by_id.pop(column.id, None)
+        if root is None or (root.name, root.type) != (column.name, column.type):
+            told = "does not know it" if root is None else f"gives it to {root.name} ({root.type})"
+            raise _changed(
+                f"table {table}: id {column.id} is {column.name} ({column.type}), the root {told}."
+            )
+        kept.append(_optional(column) if column.required and not root.required else column)
+    # No name can clash: all of the table's columns are among the root's, whose names are unique (TableState).
+    kept += [_optional(column) for column in by_id.values()]
+    return tuple(kept)
+
+
+def optional_where_lacking(
+    columns: Sequence[TableColumn], held: Iterable[Collection[int]]
+) -> tuple[TableColumn, ...]:
+    """Return the columns, those optional that some file lacks; `held` are the column ids per file.
+
+    Two plans may know different columns of a table that neither has written yet. A required column that one file lacks
+    would make every reader of that file fail.
+    """
+    lacking = {c.id for ids in held for c in columns if c.id not in ids}
+    return tuple(_optional(c) if c.id in lacking else c for c in columns)
+
+
+def partition_fields(
+    columns: Sequence[TableColumn], partition_by: Sequence[str], *, table: str
+) -> tuple[tuple[int, Transform[Any, Any], str], ...]:
+    """Return (source id, transform, partition field name) per rule, named as Iceberg's own writers name them.
+
+    Raises InvalidPipeline for a rule that names no column, a rule that stands twice, and a field name that a column of
+    the table has too (Iceberg spec, Partitioning: names must be unique).
+    """
+    by_name = {c.name: c for c in columns}
+    taken = {c.name.lower() for c in columns}
+    fields: list[tuple[int, Transform[Any, Any], str]] = []
+    for rule in partition_by:
+        transform, name = partition_rule(rule)
+        source = by_name.get(name)
+        if source is None:
+            raise _refused(f"table {table}: partition_by {rule!r} names none of {sorted(by_name)}.")
+        field_name = name if transform == "identity" else f"{name}_{transform}"
+        if transform != "identity" and field_name.lower() in taken:
+            raise _refused(
+                f"table {table}: partition_by {rule!r} makes a field {field_name!r}, so is a column named."
+            )
+        if any(field_name == other for _, _, other in fields):
+            raise _refused(f"table {table}: partition_by {rule!r} stands twice.")
+        fields.append((source.id, _transform(transform), field_name))
+    return tuple(fields)
+
+
+def partition_spec(
+    columns: Sequence[TableColumn],
+    partition_by: Sequence[str],
+    *,
+    table: str,
+    known: Sequence[PartitionSpec] = (),
+) -> PartitionSpec:
+    """Return the spec of these rules: one of `known` where one has them, else a new one with the next spec id.
+
+    A field that some known spec has keeps its id; new ones count on from 1000 (Iceberg spec, Partition Evolution).
+    """
+    wanted = partition_fields(columns, partition_by, table=table)
+    for spec in known:
+        if tuple((f.source_id, f.transform, f.name) for f in spec.fields) == wanted:
+            return spec
+    ids = {(f.source_id, f.transform): f.field_id for spec in known for f in spec.fields}
+    following = max([PARTITION_FIELD_ID_START - 1, *ids.values()]) + 1
+    fields = []
+    for source_id, transform, name in wanted:
+        number = ids.get((source_id, transform))
+        if number is None:
+            number, following = following, following + 1
+        fields.append(
+            PartitionField(source_id=source_id, field_id=number, transform=transform, name=name)
+        )
+    return PartitionSpec(*fields, spec_id=max([-1, *(spec.spec_id for spec in known)]) + 1)
+
+
+def _transform(name: str) -> Transform[Any, Any]:
+    kinds: dict[str, Callable[[], Transform[Any, Any]]] = {
+        "identity": IdentityTransform,
+        "year": YearTransform,
+        "month": MonthTransform,
+        "day": DayTransform,
+        "hour": HourTransform,
+    }
+    return kinds[name]()
+
+
+def _optional(column: TableColumn) -> TableColumn:
+    return TableColumn(id=column.id, name=column.name, type=column.type, required=False)
+
+
+def _changed(happened: str) -> SchemaChanged:
+    return SchemaChanged(
+        happened,
+        next_step="nothing was changed. Give the changed column a new name, so that it gets an id of its own.",
+    )
+
+
+def _refused(happened: str) -> InvalidPipeline:
+    return InvalidPipeline(
+        happened, next_step="mend partition_by or rename the column in the pipeline's file."
+    )

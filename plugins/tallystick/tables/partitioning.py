@@ -1,0 +1,107 @@
+"""Rows of one Arrow table by Iceberg partition, with the transforms' exact values, without a loop over rows.
+
+year, month, day and hour are whole units since 1970-01-01T00:00Z, floored, so that times before 1970 are negative; null
+stays null (Iceberg spec, Partition Transforms).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tallystick.errors import InvalidPipeline
+from tallystick.pipeline import partition_rule
+from tallystick.protocol.columns import TableColumn
+
+PartitionValue = int | str | None
+
+_HOUR_US = 3_600_000_000
+_DAY_US = 24 * _HOUR_US
+
+
+def split_by_partition(
+    table: pa.Table, partition_by: Sequence[str], columns: Sequence[TableColumn]
+) -> Iterator[tuple[tuple[PartitionValue, ...], pa.Table]]:
+    """Yield (partition tuple, its rows) for every partition in `table`, in order of first appearance.
+
+    Rows keep their order inside a partition. A table without rows yields nothing; without rules all rows are one
+    partition, `()`. Raises InvalidPipeline for a rule that names none of `columns`.
+    """
+    rules = [_rule(rule, columns) for rule in partition_by]
+    if not table.num_rows:
+        return
+    if not rules:
+        yield (), table
+        return
+    values = [
+        transformed(table.column(column.name), transform, column.type)
+        for transform, column in rules
+    ]
+    codes = _group_codes(values)
+    if pc.count_distinct(codes).as_py() == 1:
+        yield _tuple_at(values, 0), table
+        return
+    order = pc.sort_indices(codes)  # stable: rows of one partition stay in order
+    ordered, ordered_values = table.take(order), [v.take(order) for v in values]
+    start = 0
+    for end in pc.run_end_encode(codes.take(order)).run_ends.to_pylist():
+        yield _tuple_at(ordered_values, start), ordered.slice(start, end - start)
+        start = end
+
+
+def transformed(values: pa.ChunkedArray | pa.Array, transform: str, kind: str) -> pa.Array:
+    """Apply a partition transform to a column of Iceberg type `kind`: int32 or int64, or strings for identity."""
+    array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    if transform == "identity":
+        return array.cast(pa.int32()) if kind == "date" else array
+    if transform in ("year", "month"):
+        years = pc.subtract(pc.year(array).cast(pa.int32()), pa.scalar(1970, pa.int32()))
+        if transform == "year":
+            return years
+        months = pc.subtract(pc.month(array).cast(pa.int32()), pa.scalar(1, pa.int32()))
+        return pc.add(pc.multiply(years, pa.scalar(12, pa.int32())), months)
+    if kind == "date":
+        return array.cast(pa.int32())
+    return _floor_divide(array.cast(pa.int64()), _DAY_US if transform == "day" else _HOUR_US).cast(
+        pa.int32()
+    )
+
+
+def _floor_divide(values: pa.Array, by: int) -> pa.Array:
+    """Integer division that rounds down; Arrow's rounds towards zero, which puts 23:00 of 1969-12-31 into 1970."""
+    divisor = pa.scalar(by, pa.int64())
+    quotient = pc.divide(values, divisor)
+    below = pc.less(values, pc.multiply(quotient, divisor))
+    return pc.subtract(quotient, below.cast(pa.int64()))
+
+
+def _group_codes(values: Sequence[pa.Array]) -> pa.Array:
+    """One int64 per row, equal where all partition values are equal, growing in order of first appearance."""
+    codes: pa.Array | None = None
+    for array in values:
+        encoded = pc.dictionary_encode(array, null_encoding="encode")
+        indices = encoded.indices.cast(pa.int64())
+        if codes is None:
+            codes = indices
+            continue
+        mixed = pc.add(pc.multiply(codes, pa.scalar(len(encoded.dictionary), pa.int64())), indices)
+        # Dense again, so that many fields of many values never leave 64 bits.
+        codes = pc.dictionary_encode(mixed).indices.cast(pa.int64())
+    return codes
+
+
+def _tuple_at(values: Sequence[pa.Array], row: int) -> tuple[PartitionValue, ...]:
+    return tuple(array[row].as_py() for array in values)
+
+
+def _rule(rule: str, columns: Sequence[TableColumn]) -> tuple[str, TableColumn]:
+    transform, name = partition_rule(rule)
+    found = next((c for c in columns if c.name == name), None)
+    if found is None:
+        raise InvalidPipeline(
+            f"partition_by {rule!r} names none of the columns {[c.name for c in columns]}.",
+            next_step="partition by a column of the table.",
+        )
+    return transform, found

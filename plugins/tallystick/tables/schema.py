@@ -1,0 +1,106 @@
+"""Columns as Arrow and Parquet see them: exact types, and Iceberg field ids in the field metadata.
+
+Imported inside Spark tasks, so PyIceberg stays out of here (tallystick.tables.iceberg has that side).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from tallystick.errors import SchemaChanged
+from tallystick.protocol.columns import TableColumn
+
+FIELD_ID = b"PARQUET:field_id"
+"""Arrow's name for a Parquet field id; readers find Iceberg columns by it, never by name or place."""
+
+_DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
+_TYPES: dict[str, pa.DataType] = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us"),
+    "timestamptz": pa.timestamp("us", tz="UTC"),
+    "string": pa.string(),
+    "binary": pa.binary(),
+}
+_NAMES = {kind: name for name, kind in _TYPES.items()} | {
+    pa.large_string(): "string",
+    pa.large_binary(): "binary",
+}
+
+
+def decimal_size(kind: str) -> tuple[int, int] | None:
+    """Return (precision, scale) of a decimal's type string; None for any other type."""
+    found = _DECIMAL.fullmatch(kind)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def arrow_type(kind: str) -> pa.DataType:
+    """Return the Arrow type that holds exactly the values of an Iceberg type string."""
+    size = decimal_size(kind)
+    return pa.decimal128(*size) if size else _TYPES[kind]
+
+
+def arrow_schema(columns: Sequence[TableColumn]) -> pa.Schema:
+    """Return the schema that a Parquet file of these columns is written with: types, ids, and null allowed or not."""
+    return pa.schema(
+        [
+            pa.field(
+                c.name,
+                arrow_type(c.type),
+                nullable=not c.required,
+                metadata={FIELD_ID: str(c.id).encode()},
+            )
+            for c in columns
+        ]
+    )
+
+
+def table_columns(schema: pa.Schema, *, where: str) -> tuple[TableColumn, ...]:
+    """Return the columns that an Arrow schema with field ids declares.
+
+    Raises SchemaChanged naming `where` for a field without an id, or of a type that no column has.
+    """
+    return tuple(_table_column(field, where) for field in schema)
+
+
+def _table_column(field: Any, where: str) -> TableColumn:
+    kind, number = field.type, (field.metadata or {}).get(FIELD_ID)
+    name = _NAMES.get(kind)
+    if pa.types.is_decimal128(kind):
+        name = f"decimal({kind.precision},{kind.scale})"
+    if name is None or number is None:
+        raise SchemaChanged(
+            f"{where}: column {field.name!r} has type {kind} and field id {number!r}.",
+            next_step="write the file with tallystick.tables.schema.arrow_schema of the planned columns.",
+        )
+    return TableColumn(id=int(number), name=field.name, type=name, required=not field.nullable)
+
+
+def check_file_columns(
+    found: Sequence[TableColumn], planned: Sequence[TableColumn], *, where: str
+) -> None:
+    """Refuse a file whose columns are not the planned ones by id, name and type; raises SchemaChanged naming both.
+
+    Readers trust ids alone: a file whose ids disagree with its names comes back with columns swapped, and no reader
+    says so.
+    """
+    want = {c.name: (c.id, c.type) for c in planned}
+    have = {c.name: (c.id, c.type) for c in found}
+    for name in [*want, *have]:
+        if want.get(name) != have.get(name):
+            raise SchemaChanged(
+                f"{where}: column {name!r} is {_told(have.get(name))}, planned is {_told(want.get(name))}.",
+                next_step="clear `plan`, so that the job writes the columns that the lake knows.",
+            )
+
+
+def _told(column: tuple[int, str] | None) -> str:
+    return "absent" if column is None else f"{column[1]} with id {column[0]}"

@@ -1,0 +1,188 @@
+"""One snapshot per commit, whatever it adds and drops, with its manifests merged; and what is kept of old ones.
+
+The only module that builds on PyIceberg's snapshot producers, which are private names: hence the pin below 0.13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from uuid import UUID
+
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import (
+    DataFile,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    read_manifest_list,
+)
+from pyiceberg.table import Transaction
+from pyiceberg.table.snapshots import Operation, Snapshot
+from pyiceberg.table.update.snapshot import ExpireSnapshots, _MergeAppendFiles
+from pyiceberg.utils.concurrent import ExecutorFactory
+
+from tallystick.errors import Corrupt, TallystickError
+from tallystick.protocol.canonical import corrupt
+
+SNAPSHOTS_KEPT = 50
+MANIFESTS_MERGED_FROM = 50
+MANIFEST_BYTES = 300_000
+
+
+def manifests(io: FileIO, snapshot: Snapshot | None) -> list[ManifestFile]:
+    """Read which manifests a snapshot has; none where there is no snapshot.
+
+    Raises Corrupt naming the list, also where it counts other files than the snapshot: Avro files that were cut off at
+    a block read as shorter ones without a word. Not by `Snapshot.manifests`, whose cache for the whole process would
+    take two stores of one name for one.
+    """
+    if snapshot is None:
+        return []
+    try:
+        found = list(read_manifest_list(io.new_input(snapshot.manifest_list)))
+    except TallystickError:
+        raise
+    except Exception as error:  # whatever Avro stumbles over
+        raise corrupt(
+            snapshot.manifest_list, f"no manifest list ({type(error).__name__}: {error})"
+        ) from error
+    wanted = snapshot.summary["total-data-files"] if snapshot.summary else None
+    files = sum(_live_count(manifest) for manifest in found)
+    if wanted != str(files):
+        raise corrupt(
+            snapshot.manifest_list, f"it lists {files} data files, its snapshot has {wanted}"
+        )
+    return found
+
+
+def entries(io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
+    """Read the live entries of a manifest; raises Corrupt naming it, also where it holds another number of them."""
+    try:
+        found = manifest.fetch_manifest_entry(io, discard_deleted=True)
+    except TallystickError:
+        raise
+    except Exception as error:  # whatever Avro stumbles over
+        raise corrupt(
+            manifest.manifest_path, f"no manifest ({type(error).__name__}: {error})"
+        ) from error
+    if len(found) != _live_count(manifest):
+        raise corrupt(
+            manifest.manifest_path,
+            f"it holds {len(found)} files, its list says {_live_count(manifest)}",
+        )
+    return found
+
+
+def _live_count(manifest: ManifestFile) -> int:
+    return (manifest.added_files_count or 0) + (manifest.existing_files_count or 0)
+
+
+def holds_files(manifest: ManifestFile) -> bool:
+    """Tell whether a manifest has live entries; one that only records deletions matters to its own snapshot alone."""
+    return _live_count(manifest) > 0
+
+
+class FileChange(_MergeAppendFiles):
+    """Adds and drops data files in one snapshot, so that no reader sees half of a replacement.
+
+    PyIceberg's own overwrite does not merge manifests and reads each of them twice; its append drops nothing.
+    """
+
+    def __init__(
+        self,
+        transaction: Transaction,
+        *,
+        add: Sequence[DataFile],
+        drop: Collection[str],
+        uuids: tuple[UUID, UUID],
+        properties: Mapping[str, str],
+    ) -> None:
+        operation = (
+            Operation.APPEND if not drop else Operation.OVERWRITE if add else Operation.DELETE
+        )
+        super().__init__(
+            operation=operation,
+            transaction=transaction,
+            io=transaction._table.io,
+            commit_uuid=uuids[0],
+            snapshot_properties=dict(properties),
+        )
+        # Chance is an argument. 63 bits of a fresh uuid are as unique as the number that PyIceberg would draw.
+        self._snapshot_id = uuids[1].int & (2**63 - 1)
+        self._drop = frozenset(drop)
+        self._kept: list[tuple[ManifestFile, list[ManifestEntry] | None]] = []
+        for file in add:
+            self.append_data_file(file)
+
+    def _build_delete_files_partition_predicate(self) -> None:
+        """Do nothing: files are dropped by name, all manifests are looked through, and no predicate prunes."""
+
+    def _deleted_entries(self) -> list[ManifestEntry]:
+        """Look through the live manifests once: entries to drop, and per manifest what stays.
+
+        Raises Corrupt where a file to be dropped is not live: the ledger and the table would not say the same.
+        """
+        head = self._transaction.table_metadata.snapshot_by_name(self._target_branch)
+        live = [m for m in manifests(self._io, head) if holds_files(m)]
+        if not self._drop:
+            self._kept = [(manifest, None) for manifest in live]
+            return []
+        found = ExecutorFactory.get_or_create().map(lambda m: entries(self._io, m), live)
+        dropped: list[ManifestEntry] = []
+        for manifest, inside in zip(live, found, strict=True):
+            here = [e for e in inside if e.data_file.file_path in self._drop]
+            stay = [e for e in inside if e.data_file.file_path not in self._drop]
+            dropped += here
+            if stay:
+                self._kept.append((manifest, stay if here else None))
+        self._check_dropped(dropped)
+        self._deleted_data_files = {e.data_file for e in dropped}
+        return [_with_status(e, ManifestEntryStatus.DELETED, self._snapshot_id) for e in dropped]
+
+    def _check_dropped(self, dropped: Sequence[ManifestEntry]) -> None:
+        paths = [e.data_file.file_path for e in dropped]
+        missing = sorted(self._drop.difference(paths))
+        twice = (
+            sorted({p for p in paths if paths.count(p) > 1})
+            if len(set(paths)) != len(paths)
+            else []
+        )
+        if missing or twice:
+            raise Corrupt(
+                f"{(missing or twice)[0]} is to be dropped and is in the table {'twice' if twice else 'no more'}.",
+                next_step="nothing was changed. Run `tally verify`: the ledger and this table disagree.",
+            )
+
+    def _existing_manifests(self) -> list[ManifestFile]:
+        return [
+            manifest if stay is None else self._rewritten(manifest, stay)
+            for manifest, stay in self._kept
+        ]
+
+    def _rewritten(self, manifest: ManifestFile, stay: Sequence[ManifestEntry]) -> ManifestFile:
+        with self.new_manifest_writer(self.spec(manifest.partition_spec_id)) as writer:
+            for entry in stay:
+                writer.add_entry(
+                    _with_status(entry, ManifestEntryStatus.EXISTING, entry.snapshot_id)
+                )
+        return writer.to_manifest_file()
+
+
+def expire(transaction: Transaction, *, keep: int = SNAPSHOTS_KEPT) -> None:
+    """Forget all but the newest `keep` snapshots, in the same transaction. Metadata only: no file is deleted."""
+    kept = sorted(transaction.table_metadata.snapshots, key=lambda s: s.sequence_number or 0)
+    old = [s.snapshot_id for s in kept[:-keep]]
+    if old:
+        ExpireSnapshots(transaction).by_ids(old).commit()
+
+
+def _with_status(
+    entry: ManifestEntry, status: ManifestEntryStatus, snapshot_id: int | None
+) -> ManifestEntry:
+    return ManifestEntry.from_args(
+        status=status,
+        snapshot_id=snapshot_id,
+        sequence_number=entry.sequence_number,
+        file_sequence_number=entry.file_sequence_number,
+        data_file=entry.data_file,
+    )

@@ -1,0 +1,225 @@
+"""SQL over one consistent cut: a DuckDB connection with one view per table, each on one metadata file of one root.
+
+The connection reads the cut's tables on S3 and nothing else: no local files, no other keys, no settings, no extensions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import boto3
+import duckdb
+from botocore.exceptions import BotoCoreError
+
+from tallystick.errors import (
+    Corrupt,
+    InvalidRequest,
+    SettingsError,
+    StoreUnavailable,
+    TallystickError,
+)
+
+EXTENSIONS = ("httpfs", "avro", "iceberg")
+"""In loading order; all three are needed for iceberg_scan on s3://."""
+
+REGION = "us-east-1"
+_METADATA_URI = re.compile(r"(s3://([^/]+)/.*?tables/[^/]+/)metadata/[^/]+")
+
+
+def duckdb_connection(
+    tables: Mapping[str, str], *, environ: Mapping[str, str]
+) -> duckdb.DuckDBPyConnection:
+    """Open an in-memory DuckDB with one view per table name over its metadata file's URI (`s3://...`).
+
+    Credentials, region and endpoint come from `environ` (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL_S3, ...), credentials
+    else from boto3's chain. Statements of users go through `reading_only` first. Raises SettingsError (no or refused
+    credentials, no extension, no s3 URI), StoreUnavailable where S3 does not answer, and Corrupt where metadata is gone
+    or unreadable.
+    """
+    places = {name: _place(name, uri) for name, uri in tables.items()}
+    connection = duckdb.connect(
+        ":memory:",
+        config={"autoinstall_known_extensions": False, "autoload_known_extensions": False},
+    )
+    try:
+        for extension in EXTENSIONS:
+            connection.execute(f"LOAD {_quoted(str(_extension_file(extension)))}")
+        _create_secret(
+            connection, buckets=sorted({bucket for _, bucket in places.values()}), environ=environ
+        )
+        connection.execute("SET TimeZone = 'UTC'")
+        folders = ", ".join(_quoted(folder) for folder, _ in sorted(places.values()))
+        connection.execute(f"SET allowed_directories = [{folders}]")
+        connection.execute("SET enable_external_access = false")
+        connection.execute("SET lock_configuration = true")
+        for name, uri in tables.items():
+            _create_view(connection, name, uri, environ=environ)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def reading_only(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
+    """Return a statement of a user that only reads; raises InvalidRequest for any other and for more than one.
+
+    DuckDB cannot be told to read S3 and never to write it: `COPY ... TO` would put a file among the table's own.
+    """
+    try:
+        statements = connection.extract_statements(sql)
+    except duckdb.Error as error:
+        raise InvalidRequest(
+            f"not understood: {error}.", next_step="mend the statement."
+        ) from error
+    kinds = [statement.type for statement in statements]
+    # Not EXPLAIN either: EXPLAIN ANALYZE runs what it explains, and its type does not say what that is.
+    if kinds != [duckdb.StatementType.SELECT]:
+        raise InvalidRequest(
+            f"the statement is {' and '.join(kind.name for kind in kinds) or 'empty'}.",
+            next_step="give one SELECT (or WITH, FROM, VALUES, DESCRIBE, SUMMARIZE): tables change by commits only.",
+        )
+    return statements[0].query
+
+
+def _place(name: str, uri: str) -> tuple[str, str]:
+    """Return (the table's folder, its bucket)."""
+    found = _METADATA_URI.fullmatch(uri)
+    if not found:
+        raise SettingsError(
+            f"table {name} lies at {uri!r}, which is no table of a lake on S3.",
+            next_step="SQL reads s3:// only: use a pipeline whose warehouse is there.",
+        )
+    return found[1], found[2]
+
+
+def _extension_file(name: str) -> Path:
+    """The extension as PyPI ships it, signed and of DuckDB's own version; nothing is fetched at run time."""
+    package = f"duckdb_extension_{name}"
+    spec = find_spec(package)
+    folders = list(spec.submodule_search_locations or []) if spec else []
+    for folder in folders:
+        file = Path(folder) / "extensions" / f"v{duckdb.__version__}" / f"{name}.duckdb_extension"
+        if file.is_file():
+            return file
+    raise SettingsError(
+        f"DuckDB {duckdb.__version__} finds no {name} extension of its version.",
+        next_step=f"install duckdb-extension-{name}=={duckdb.__version__}.",
+    )
+
+
+def _create_secret(
+    connection: duckdb.DuckDBPyConnection, *, buckets: list[str], environ: Mapping[str, str]
+) -> None:
+    key_id, secret, token, region = _credentials(environ)
+    options = {"KEY_ID": key_id, "SECRET": secret, "SESSION_TOKEN": token, "REGION": region}
+    parts = [
+        "TYPE s3",
+        "PROVIDER config",
+        *(f"{name} {_quoted(value)}" for name, value in options.items() if value),
+    ]
+    parts.append(f"SCOPE [{', '.join(_quoted(f's3://{bucket}/') for bucket in buckets)}]")
+    endpoint = _endpoint(environ)
+    if endpoint:
+        host, plain = endpoint
+        parts += [
+            f"ENDPOINT {_quoted(host)}",
+            "URL_STYLE 'path'",
+            f"USE_SSL {str(not plain).lower()}",
+        ]
+    try:
+        connection.execute(f"CREATE SECRET lake ({', '.join(parts)})")
+    except duckdb.Error:
+        # DuckDB quotes the statement in its messages, and this one holds the secret.
+        raise SettingsError(
+            "DuckDB refused the S3 settings.",
+            next_step="check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL_S3.",
+        ) from None
+
+
+def _credentials(environ: Mapping[str, str]) -> tuple[str, str, str, str]:
+    """Return (key id, secret, session token or empty, region): the environment's first, as boto3 has it."""
+    region = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or ""
+    key_id, secret = environ.get("AWS_ACCESS_KEY_ID"), environ.get("AWS_SECRET_ACCESS_KEY")
+    if key_id and secret:
+        return key_id, secret, environ.get("AWS_SESSION_TOKEN", ""), region or REGION
+    try:
+        session = boto3.Session(profile_name=environ.get("AWS_PROFILE") or None)
+        found = session.get_credentials()
+        frozen = found.get_frozen_credentials() if found else None
+    except BotoCoreError as error:
+        raise SettingsError(
+            f"AWS credentials could not be had ({type(error).__name__}).",
+            next_step="check AWS_PROFILE and the files in ~/.aws.",
+        ) from error
+    if frozen is None or not frozen.access_key or not frozen.secret_key:
+        raise SettingsError(
+            "no AWS credentials were found.",
+            next_step="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE.",
+        )
+    return (
+        frozen.access_key,
+        frozen.secret_key,
+        frozen.token or "",
+        region or session.region_name or REGION,
+    )
+
+
+def _endpoint(environ: Mapping[str, str]) -> tuple[str, bool] | None:
+    """Return (host and port, whether it is plain http) of a server other than AWS; None where none is set."""
+    url = environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL")
+    if not url:
+        return None
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    if parts.scheme not in ("http", "https") or not host:
+        raise SettingsError(
+            "AWS_ENDPOINT_URL_S3 is no http or https URL.",
+            next_step="set it to e.g. http://127.0.0.1:4566.",
+        )
+    return host, parts.scheme == "http"
+
+
+def _create_view(
+    connection: duckdb.DuckDBPyConnection, name: str, uri: str, *, environ: Mapping[str, str]
+) -> None:
+    try:
+        connection.execute(
+            f"CREATE VIEW {_identifier(name)} AS SELECT * FROM iceberg_scan({_quoted(uri)})"
+        )
+    except duckdb.Error as error:
+        raise _unreadable(error, uri, environ) from error
+
+
+def _unreadable(error: duckdb.Error, uri: str, environ: Mapping[str, str]) -> TallystickError:
+    """Tell what DuckDB stumbled over by what the caller does next: look for the object, mend settings, or wait."""
+    endpoint = _endpoint(environ)
+    told = f"DuckDB could not read {uri} at {endpoint[0] if endpoint else 'AWS'} ({str(error).splitlines()[0]})."
+    if not isinstance(error, duckdb.IOException):
+        return Corrupt(
+            told, next_step="run `tally verify`: it looks at every object that the root reaches."
+        )
+    status = getattr(error, "status_code", 0)  # only an HTTPException has one
+    if status == 404:
+        return Corrupt(
+            told,
+            next_step="find out who deleted it, or what the root named; restore it from a version.",
+        )
+    if status in (401, 403):
+        return SettingsError(
+            told, next_step="check the AWS credentials: may they read this bucket?"
+        )
+    return StoreUnavailable(
+        told, next_step="check that the endpoint answers (AWS_ENDPOINT_URL_S3); run it again."
+    )
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _identifier(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

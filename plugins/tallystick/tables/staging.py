@@ -1,0 +1,277 @@
+"""What a commit does to a table, staged: new Iceberg metadata under fresh names that nothing points to yet.
+
+The root publishes it, or nobody does. A rebase stages again from the new root and leaves the old files to gc.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from pyiceberg.catalog.noop import NoopCatalog
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.serializers import FromInputFile, ToOutputFile
+from pyiceberg.table import CommitTableResponse, Table, TableProperties, Transaction
+from pyiceberg.table.metadata import TableMetadata, TableMetadataV2
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
+from pyiceberg.table.update import (
+    AddPartitionSpecUpdate,
+    AddSchemaUpdate,
+    AddSnapshotUpdate,
+    SetCurrentSchemaUpdate,
+    SetDefaultSpecUpdate,
+    TableRequirement,
+    TableUpdate,
+    UpdatesAndRequirements,
+    UpdateTableMetadata,
+    update_table_metadata,
+)
+
+from tallystick.errors import IdentityChanged, TallystickError
+from tallystick.protocol import keys
+from tallystick.protocol.canonical import corrupt
+from tallystick.protocol.report import FileReport
+from tallystick.store import Store
+from tallystick.tables.data_files import check_files, data_file
+from tallystick.tables.file_io import Sleep, StoreFileIO
+from tallystick.tables.iceberg import (
+    evolved_columns,
+    iceberg_schema,
+    optional_where_lacking,
+    partition_spec,
+    schema_columns,
+)
+from tallystick.tables.snapshots import MANIFEST_BYTES, MANIFESTS_MERGED_FROM, FileChange, expire
+from tallystick.tables.state import TableState
+
+METADATA_LOG_MAX = 20
+TABLE_PROPERTIES = {
+    # PyIceberg would delete old metadata right after commit_table, which is before the root's swap.
+    TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED: "false",
+    TableProperties.METADATA_PREVIOUS_VERSIONS_MAX: str(METADATA_LOG_MAX),
+    TableProperties.MANIFEST_MERGE_ENABLED: "true",
+    TableProperties.MANIFEST_MIN_MERGE_COUNT: str(MANIFESTS_MERGED_FROM),
+    TableProperties.MANIFEST_TARGET_SIZE_BYTES: str(MANIFEST_BYTES),
+    # The only retry is the root's loop, which decides everything again.
+    TableProperties.COMMIT_NUM_RETRIES: "0",
+}
+
+
+class IcebergTables:
+    """Stages changes of the tables under one lake root."""
+
+    def __init__(
+        self, store: Store, *, new_uuid: Callable[[], str], sleep: Sleep = time.sleep
+    ) -> None:
+        """`new_uuid` returns 32 fresh hexadecimal digits at each call: all file names and snapshot ids come from it.
+
+        `sleep` takes seconds; it is called between tries of a write whose outcome is unknown.
+        """
+        self._io = StoreFileIO(store, sleep=sleep)
+        self._new_uuid = new_uuid
+
+    def stage(
+        self,
+        state: TableState,
+        *,
+        add: Sequence[FileReport],
+        drop: Collection[str],
+        properties: Mapping[str, str],
+        now: datetime,
+    ) -> str:
+        """Write the metadata that follows `state` with these files added and dropped in one snapshot; return its key.
+
+        The current key comes back where nothing is to be added, dropped or evolved. `drop` are keys of live data
+        files, `properties` go into the snapshot's summary. The snapshot's time is `now` (aware), or one millisecond
+        after the table's last change where clocks disagree.
+
+        Raises Corrupt (metadata unreadable, a file to be dropped is not live), IdentityChanged (another table's uuid
+        or place), SchemaChanged (I11), InvalidPipeline (partition rules), ReportRejected (files that do not fit the
+        table) and StoreUnavailable.
+
+        Safe to repeat: every file gets a fresh name, nothing is overwritten or deleted, and nothing is visible before a
+        root names the key. The table is loaded anew at each call, because PyIceberg changes a loaded one in place.
+        """
+        check_files(add, drop, table=state.name)
+        # Statistics name every column that a file holds; a file without any says nothing about its columns.
+        held = [{c.id for c in file.columns} for file in add if file.columns]
+        state = replace(state, columns=optional_where_lacking(state.columns, held))
+        before = None if state.metadata is None else self._load(state, state.metadata)
+        now_ms = (now - _EPOCH) // _MILLISECOND
+        at_ms = now_ms if before is None else max(now_ms, before.last_updated_ms + 1)
+        base = self._created(state, at_ms) if before is None else before
+        changes = () if before is None else _evolution(before, state)
+        if state.metadata is not None and not (add or drop or changes):
+            return state.metadata
+        catalog = StagingCatalog(self._io, key=self._next_key(state), at_ms=at_ms)
+        location = "" if state.metadata is None else self._io.location(state.metadata)
+        table = Table((state.name,), base, location, self._io, catalog)
+        transaction = table.transaction()
+        if changes:
+            Evolution(transaction, changes).commit()
+        if add or drop:
+            self._change_files(transaction, add, drop, properties)
+        if changes or add or drop:
+            transaction.commit_transaction()
+        else:  # a new table with nothing in it: PyIceberg would write nothing
+            catalog.commit_table(table, (), ())
+        return catalog.key
+
+    def _change_files(
+        self,
+        transaction: Transaction,
+        add: Sequence[FileReport],
+        drop: Collection[str],
+        properties: Mapping[str, str],
+    ) -> None:
+        metadata = transaction.table_metadata
+        schema, spec = metadata.schema(), metadata.spec()
+        added = [
+            data_file(f, location=self._io.location(f.key), schema=schema, spec=spec) for f in add
+        ]
+        FileChange(
+            transaction,
+            add=added,
+            drop={self._io.location(key) for key in drop},
+            uuids=(UUID(hex=self._new_uuid()), UUID(hex=self._new_uuid())),
+            properties=properties,
+        ).commit()
+        expire(transaction)
+
+    def _load(self, state: TableState, key: str) -> TableMetadata:
+        metadata = load_metadata(self._io, key)
+        found = (metadata.table_uuid, metadata.location, metadata.format_version)
+        wanted = (UUID(hex=state.uuid), self._location(state), 2)
+        if found != wanted:
+            raise IdentityChanged(
+                f"table {state.name}: {key} is of table {found[0]} at {found[1]} (format {found[2]}), the root means "
+                f"{wanted[0]} at {wanted[1]} (format 2).",
+                next_step="nothing was changed. Find out who wrote it: only tallystick may write these tables.",
+            )
+        return metadata
+
+    def _created(self, state: TableState, at_ms: int) -> TableMetadata:
+        """The state before the first commit, never written. By hand, since PyIceberg would number the columns itself."""
+        spec = partition_spec(state.columns, state.partition_by, table=state.name)
+        return TableMetadataV2.model_validate(
+            {
+                "location": self._location(state),
+                "table-uuid": UUID(hex=state.uuid),
+                "last-updated-ms": at_ms,
+                "last-column-id": max((c.id for c in state.columns), default=0),
+                "schemas": [iceberg_schema(state.columns)],
+                "current-schema-id": 0,
+                "partition-specs": [spec],
+                "default-spec-id": spec.spec_id,
+                "last-partition-id": spec.last_assigned_field_id,
+                "sort-orders": [UNSORTED_SORT_ORDER],
+                "default-sort-order-id": UNSORTED_SORT_ORDER.order_id,
+                "properties": dict(TABLE_PROPERTIES),
+            }
+        )
+
+    def _location(self, state: TableState) -> str:
+        return self._io.location(keys.table_prefix(state.name).rstrip("/"))
+
+    def _next_key(self, state: TableState) -> str:
+        number = 0
+        if state.metadata is not None:
+            digits = state.metadata.rsplit("/", 1)[-1].split("-", 1)[0]
+            number = int(digits) + 1 if digits.isdecimal() else 0
+        name = f"{number:05d}-{UUID(hex=self._new_uuid())}.metadata.json"
+        return keys.check_metadata(f"{keys.metadata_prefix(state.name)}{name}", state.name)
+
+
+class StagingCatalog(NoopCatalog):
+    """A catalog of one commit: it writes the new metadata and publishes nothing."""
+
+    def __init__(self, io: StoreFileIO, *, key: str, at_ms: int) -> None:
+        super().__init__("tallystick")
+        self.key = key
+        self._io = io
+        self._at_ms = at_ms
+
+    def commit_table(
+        self,
+        table: Table,
+        requirements: tuple[TableRequirement, ...],
+        updates: tuple[TableUpdate, ...],
+    ) -> CommitTableResponse:
+        """Apply the updates and write metadata.json under this catalog's key, at this catalog's time.
+
+        PyIceberg stamps snapshots with its own clock; they are stamped anew here, before they are applied, and the
+        snapshot log and the table's last change follow from them.
+
+        Safe to repeat: never by itself, a catalog serves one commit; its key is fresh and nothing names it.
+        """
+        for requirement in requirements:
+            requirement.validate(table.metadata)
+        metadata = update_table_metadata(
+            table.metadata,
+            tuple(self._at_our_time(update) for update in updates),
+            enforce_validation=True,
+            metadata_location=table.metadata_location or None,
+        ).model_copy(update={"last_updated_ms": self._at_ms})
+        location = self._io.location(self.key)
+        ToOutputFile.table_metadata(metadata, self._io.new_output(location))
+        return CommitTableResponse.model_validate(
+            {"metadata": metadata, "metadata-location": location}
+        )
+
+    def _at_our_time(self, update: TableUpdate) -> TableUpdate:
+        if not isinstance(update, AddSnapshotUpdate):
+            return update
+        return AddSnapshotUpdate(
+            snapshot=update.snapshot.model_copy(update={"timestamp_ms": self._at_ms})
+        )
+
+
+class Evolution(UpdateTableMetadata["Evolution"]):
+    """Schema and partition spec set as the root has them; PyIceberg's UpdateSchema would give out ids of its own."""
+
+    def __init__(self, transaction: Transaction, changes: tuple[TableUpdate, ...]) -> None:
+        super().__init__(transaction)
+        self._changes = changes
+
+    def _commit(self) -> UpdatesAndRequirements:
+        return self._changes, ()
+
+
+def load_metadata(io: StoreFileIO, key: str) -> TableMetadata:
+    """Read one metadata.json; raises Corrupt where it is gone or no Iceberg metadata."""
+    try:
+        return FromInputFile.table_metadata(io.new_input(io.location(key)))
+    except TallystickError:
+        raise
+    except (
+        Exception
+    ) as error:  # pydantic's, PyIceberg's and the JSON parser's errors have no common root
+        raise corrupt(io.location(key), f"no Iceberg metadata ({type(error).__name__})") from error
+
+
+def _evolution(metadata: TableMetadata, state: TableState) -> tuple[TableUpdate, ...]:
+    changes: list[TableUpdate] = []
+    current = schema_columns(metadata.schema())
+    columns = evolved_columns(current, state.columns, table=state.name)
+    if columns != current:
+        schema_id = max(schema.schema_id for schema in metadata.schemas) + 1
+        schema: Schema = iceberg_schema(columns, schema_id=schema_id)
+        changes += [
+            AddSchemaUpdate(schema=schema),
+            SetCurrentSchemaUpdate.model_validate({"schema-id": schema_id}),
+        ]
+    known: Sequence[PartitionSpec] = metadata.partition_specs
+    spec = partition_spec(columns, state.partition_by, table=state.name, known=known)
+    if all(spec.spec_id != old.spec_id for old in known):
+        changes.append(AddPartitionSpecUpdate(spec=spec))
+    if spec.spec_id != metadata.default_spec_id:
+        changes.append(SetDefaultSpecUpdate.model_validate({"spec-id": spec.spec_id}))
+    return tuple(changes)
+
+
+_EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
+_MILLISECOND = timedelta(milliseconds=1)

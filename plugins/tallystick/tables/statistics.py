@@ -1,0 +1,171 @@
+"""Statistics of a Parquet file from its footer, as Iceberg's manifest entries hold them.
+
+The task that wrote a file has its footer in hand; a commit that read footers from S3 would pay three requests a file.
+Bounds are Iceberg's single-value serialisation (Iceberg spec, Appendix D), strings and binaries cut to 16 as by
+Iceberg's default metrics mode `truncate(16)`. A bound that is not certain is left out: a missing one costs a reader
+time, a wrong one costs it rows.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from tallystick.errors import ReportRejected
+from tallystick.protocol.columns import TableColumn
+from tallystick.protocol.report import ColumnStatistics
+from tallystick.tables.schema import check_file_columns, decimal_size, table_columns
+
+BOUND_LENGTH = 16
+_STRUCTS = {
+    "boolean": "<?",
+    "int": "<i",
+    "date": "<i",
+    "long": "<q",
+    "timestamp": "<q",
+    "timestamptz": "<q",
+    "float": "<f",
+    "double": "<d",
+}
+
+
+def column_statistics(
+    footer: pq.FileMetaData, columns: Sequence[TableColumn], *, where: str
+) -> tuple[ColumnStatistics, ...]:
+    """Return the statistics of every column of a file that was written with exactly the planned `columns`.
+
+    In the file's column order. `where` names the file. Raises SchemaChanged where the file's columns are others by
+    id, name or type, and ReportRejected for a file without rows or counts and for a null in a required column.
+    """
+    check_file_columns(
+        table_columns(footer.schema.to_arrow_schema(), where=where), columns, where=where
+    )
+    if footer.num_rows <= 0:
+        raise _rejected(
+            f"{where}: the file holds no rows.", "upload no file for a task without rows."
+        )
+    by_name = {c.name: c for c in columns}
+    places = [
+        (place, by_name[footer.schema.column(place).path]) for place in range(footer.num_columns)
+    ]
+    return tuple(_of_column(footer, place, column, where) for place, column in places)
+
+
+def split_offsets(footer: pq.FileMetaData) -> tuple[int, ...]:
+    """Return where each row group begins, in bytes, so that readers can split the file (Iceberg spec, field 132)."""
+    return tuple(
+        sorted(
+            _row_group_offset(footer.row_group(i).column(0)) for i in range(footer.num_row_groups)
+        )
+    )
+
+
+def _row_group_offset(chunk: pq.ColumnChunkMetaData) -> int:
+    offset = int(chunk.data_page_offset)
+    return min(offset, int(chunk.dictionary_page_offset)) if chunk.has_dictionary_page else offset
+
+
+def _of_column(
+    footer: pq.FileMetaData, place: int, column: TableColumn, where: str
+) -> ColumnStatistics:
+    chunks = [footer.row_group(i).column(place) for i in range(footer.num_row_groups)]
+    found = [chunk.statistics for chunk in chunks]
+    if any(s is None or not s.has_null_count for s in found):
+        raise _rejected(
+            f"{where}: column {column.name!r} has no null count in the footer.",
+            "write the file with statistics.",
+        )
+    nulls = sum(s.null_count for s in found)
+    if nulls and column.required:
+        raise _rejected(
+            f"{where}: required column {column.name!r} holds {nulls} nulls.",
+            "mend the transform, or declare the column required=False and clear `plan`.",
+        )
+    lower, upper = _bounds(found, column.type)
+    return ColumnStatistics(
+        id=column.id,
+        size_bytes=sum(chunk.total_compressed_size for chunk in chunks),
+        values=sum(chunk.num_values for chunk in chunks),
+        nulls=nulls,
+        lower=None if lower is None else lower.hex(),
+        upper=None if upper is None else upper.hex(),
+    )
+
+
+def _bounds(found: Sequence[pq.Statistics], kind: str) -> tuple[bytes | None, bytes | None]:
+    """Join row groups. A group of nulls only has no bounds and changes none; any other must have both."""
+    filled = [s for s in found if s.num_values]
+    if not filled or not all(s.has_min_max for s in filled):
+        return None, None
+    # Raw values, because the cooked ones go through datetime, which ends at the year 9999.
+    lows, highs = ([_value(raw, kind) for raw in raws] for raws in _raw(filled))
+    if any(isinstance(v, float) and math.isnan(v) for v in (*lows, *highs)):
+        return None, None
+    low, high = min(lows), max(highs)
+    if kind == "string":
+        return _lower_text(low), _upper_text(high)
+    if kind == "binary":
+        return low[:BOUND_LENGTH], _upper_binary(high)
+    serialise = _serialiser(kind)
+    return serialise(low), serialise(high)
+
+
+def _raw(found: Sequence[pq.Statistics]) -> tuple[list[Any], list[Any]]:
+    return [s.min_raw for s in found], [s.max_raw for s in found]
+
+
+def _value(raw: Any, kind: str) -> Any:
+    """A comparable value: decimals lie in Parquet as big-endian two's complement, or as integers."""
+    if decimal_size(kind) and isinstance(raw, bytes):
+        return int.from_bytes(raw, "big", signed=True)
+    return raw.encode() if isinstance(raw, str) else raw
+
+
+def _serialiser(kind: str) -> Callable[[Any], bytes]:
+    return _decimal if decimal_size(kind) else struct.Struct(_STRUCTS[kind]).pack
+
+
+def _decimal(unscaled: int) -> bytes:
+    """Two's complement, big-endian, in as few bytes as hold it (Iceberg spec, Appendix D)."""
+    bits = (unscaled if unscaled >= 0 else ~unscaled).bit_length() + 1
+    return unscaled.to_bytes((bits + 7) // 8, "big", signed=True)
+
+
+def _lower_text(low: bytes) -> bytes | None:
+    text = _text(low)
+    return None if text is None else text[:BOUND_LENGTH].encode()
+
+
+def _upper_text(high: bytes) -> bytes | None:
+    """At least `high`: the first 16 characters with the last one that can grow raised by one code point."""
+    text = _text(high)
+    if text is None or len(text) <= BOUND_LENGTH:
+        return None if text is None else high
+    kept = text[:BOUND_LENGTH].rstrip("\U0010ffff")
+    if not kept:
+        return None
+    # U+D800 to U+DFFF are no characters: after U+D7FF comes U+E000.
+    after = 0xE000 if kept[-1] == "\ud7ff" else ord(kept[-1]) + 1
+    return (kept[:-1] + chr(after)).encode()
+
+
+def _upper_binary(high: bytes) -> bytes | None:
+    if len(high) <= BOUND_LENGTH:
+        return high
+    kept = high[:BOUND_LENGTH].rstrip(b"\xff")
+    return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
+
+
+def _text(raw: bytes) -> str | None:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _rejected(happened: str, next_step: str) -> ReportRejected:
+    return ReportRejected(happened, next_step=next_step)

@@ -1,0 +1,233 @@
+"""A store that fails on purpose, at calls that the test chooses: by number (`script`) or by a seed (`seeded`).
+
+Around a `MemoryStore` it plays everything that a network and a dying process can do to a caller, without either.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from tallystick.errors import StoreUnavailable
+from tallystick.store import ETag, Listed, Outcome, Store, Stored, Unknown
+
+T = TypeVar("T")
+Verb = Literal["get", "create", "replace", "list", "delete"]
+
+
+class Fault(StrEnum):
+    """What goes wrong with one call."""
+
+    LOSE_REPLY = "lose_reply"  # it takes effect, and the caller is told nothing
+    DROP = "drop"  # it never takes effect, and the caller is told nothing
+    DELAY = "delay"  # the caller is told nothing; it takes effect when the test releases it
+    DUPLICATE = "duplicate"  # sent twice, as a proxy that retries does: the caller gets the second answer
+    ECHO = "echo"  # answered as usual, and a copy stays behind until the test releases it
+    CONFLICT = "conflict"  # 409: it takes no effect, and proves nothing
+    UNAVAILABLE = "unavailable"  # no connection comes up
+    KILL_BEFORE = "kill_before"  # the caller dies, and the call was not made
+    KILL_AFTER = "kill_after"  # the caller dies, and the call took effect
+
+
+_ANY: frozenset[Fault] = frozenset({Fault.UNAVAILABLE, Fault.KILL_BEFORE, Fault.KILL_AFTER})
+APPLICABLE: Mapping[Verb, frozenset[Fault]] = {
+    "get": _ANY,
+    "list": _ANY,
+    "delete": _ANY | {Fault.LOSE_REPLY},
+    "create": frozenset(Fault),
+    "replace": frozenset(Fault),
+}
+"""The faults that mean something for each verb."""
+
+
+class Killed(BaseException):
+    """The caller's process died here. No `except Exception` may survive it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One call to the store; `index` counts from 0. `key` is the prefix of a listing, the first key of a deletion."""
+
+    index: int
+    verb: Verb
+    key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fired:
+    """A fault that took place."""
+
+    call: Call
+    fault: Fault
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldWrite:
+    """A conditional write under way: it is judged when it lands, not when it was sent."""
+
+    call: Call
+    body: bytes
+    expected: ETag | None
+
+
+Plan = Callable[[Call], Fault | None]
+
+
+def no_faults(call: Call) -> Fault | None:
+    """The plan under which nothing goes wrong."""
+    del call
+    return None
+
+
+def script(faults: Mapping[int, Fault]) -> Plan:
+    """The plan that fails the calls with these numbers; a fault that does not apply to the call is a ValueError."""
+
+    def plan(call: Call) -> Fault | None:
+        fault = faults.get(call.index)
+        if fault is not None and fault not in APPLICABLE[call.verb]:
+            raise ValueError(f"call {call.index} is {call.verb} {call.key}, and {fault} does not apply to it")
+        return fault
+
+    return plan
+
+
+def seeded(seed: int, *, rate: float, faults: Iterable[Fault] = tuple(Fault)) -> Plan:
+    """The plan that fails each call with probability `rate`; the same seed and the same calls give the same faults."""
+    # A private generator: tests must not depend on who else draws from the shared one.
+    chance = random.Random(seed)
+    allowed = sorted(set(faults))
+
+    def plan(call: Call) -> Fault | None:
+        drawn, choice = chance.random(), chance.random()
+        fitting = [fault for fault in allowed if fault in APPLICABLE[call.verb]]
+        return fitting[int(choice * len(fitting))] if fitting and drawn < rate else None
+
+    return plan
+
+
+class FaultyStore:
+    """A store as one process sees it while things go wrong. Thread-safe as far as the store inside is.
+
+    `calls` and `fired` tell what happened, `held` what is still under way. After a kill every call raises Killed: the
+    dead make no requests, not even from a `finally`. Another process is another FaultyStore around the same store.
+    """
+
+    def __init__(self, inner: Store, plan: Plan = no_faults) -> None:
+        self._inner = inner
+        self._plan = plan
+        self._lock = threading.Lock()
+        self._dead = False
+        self._calls: list[Call] = []
+        self._fired: list[Fired] = []
+        self._held: list[HeldWrite] = []
+
+    @property
+    def uri(self) -> str:
+        return self._inner.uri
+
+    @property
+    def calls(self) -> Sequence[Call]:
+        """Every call made so far, the failed ones too."""
+        return tuple(self._calls)
+
+    @property
+    def fired(self) -> Sequence[Fired]:
+        """Every fault that took place: a test that scripted one asks whether it did."""
+        return tuple(self._fired)
+
+    @property
+    def held(self) -> Sequence[HeldWrite]:
+        """Writes that may still land, oldest first."""
+        return tuple(self._held)
+
+    def release(self, position: int = 0) -> Outcome:
+        """Let one held write arrive now; return what the store answers, which its sender never hears.
+
+        Safe to repeat: no; each call lands another held write. IndexError when there is none.
+        """
+        with self._lock:
+            held = self._held.pop(position)
+        return self._send(held.call, held.body, held.expected)
+
+    def get(self, key: str) -> Stored | None:
+        return self._other("get", key, lambda: self._inner.get(key))
+
+    def list(self, prefix: str) -> Iterator[Listed]:
+        return self._other("list", prefix, lambda: self._inner.list(prefix))
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """As the port says, under the plan's faults. Safe to repeat: as the store inside."""
+        wanted = [*keys]
+        self._other("delete", wanted[0] if wanted else "", lambda: self._inner.delete(wanted))
+
+    def create(self, key: str, body: bytes | Path) -> Outcome:
+        """As the port says, under the plan's faults. Safe to repeat: as the store inside."""
+        return self._write("create", key, body, None)
+
+    def replace(self, key: str, body: bytes, *, expected: ETag) -> Outcome:
+        """As the port says, under the plan's faults. Safe to repeat: as the store inside."""
+        return self._write("replace", key, body, expected)
+
+    def _begin(self, verb: Verb, key: str) -> tuple[Call, Fault | None]:
+        with self._lock:
+            if self._dead:
+                raise Killed(f"{verb} {key}: this process is dead")
+            call = Call(index=len(self._calls), verb=verb, key=key)
+            self._calls.append(call)
+            fault = self._plan(call)
+            if fault is not None:
+                self._fired.append(Fired(call=call, fault=fault))
+            self._dead = fault in {Fault.KILL_BEFORE, Fault.KILL_AFTER}
+        if fault is Fault.KILL_BEFORE:
+            raise Killed(f"before call {call.index}: {verb} {key}")
+        if fault is Fault.UNAVAILABLE:
+            raise _unavailable(call)
+        return call, fault
+
+    def _other(self, verb: Verb, key: str, send: Callable[[], T]) -> T:
+        call, fault = self._begin(verb, key)
+        answer = send()
+        if fault is Fault.KILL_AFTER:
+            raise Killed(f"after call {call.index}: {verb} {key}")
+        if fault is Fault.LOSE_REPLY:
+            raise _unavailable(call)
+        return answer
+
+    def _write(self, verb: Verb, key: str, body: bytes | Path, expected: ETag | None) -> Outcome:
+        call, fault = self._begin(verb, key)
+        # A path is read now: what a delayed request carries left the sender when it was sent.
+        content = body.read_bytes() if isinstance(body, Path) else bytes(body)
+        if fault is Fault.DROP:
+            return Unknown(because="timeout (dropped on purpose)")
+        if fault is Fault.CONFLICT:
+            return Unknown(because="HTTP 409 ConditionalRequestConflict (on purpose)")
+        if fault in {Fault.DELAY, Fault.ECHO}:
+            with self._lock:
+                self._held.append(HeldWrite(call=call, body=content, expected=expected))
+            if fault is Fault.DELAY:
+                return Unknown(because="timeout (delayed on purpose)")
+        outcome = self._send(call, content, expected)
+        if fault is Fault.DUPLICATE:
+            outcome = self._send(call, content, expected)
+        if fault is Fault.KILL_AFTER:
+            raise Killed(f"after call {call.index}: {verb} {key}")
+        if fault is Fault.LOSE_REPLY:
+            return Unknown(because="connection reset (reply lost on purpose)")
+        return outcome
+
+    def _send(self, call: Call, body: bytes, expected: ETag | None) -> Outcome:
+        if expected is None:
+            return self._inner.create(call.key, body)
+        return self._inner.replace(call.key, body, expected=expected)
+
+
+def _unavailable(call: Call) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"call {call.index}, {call.verb} {call.key}, was made to fail.",
+        next_step="nothing: a test wanted it.",
+    )

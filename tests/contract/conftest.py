@@ -1,0 +1,54 @@
+"""S3 servers, one of each per session, and a lake root of its own for each test."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import boto3
+import pytest
+
+from tallystick.testing.servers import aws_environment, ministack, moto
+
+BUCKET = "contract"
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def session() -> boto3.session.Session:
+    """One boto3 session for all: each new one reads botocore's model of S3 again, a tenth of a second."""
+    return boto3.session.Session(aws_access_key_id="test", aws_secret_access_key="test-secret", region_name="us-east-1")
+
+
+@pytest.fixture(scope="session")
+def ministack_url(session: boto3.session.Session) -> Iterator[str]:
+    with ministack() as url:
+        session.client("s3", endpoint_url=url).create_bucket(Bucket=BUCKET)
+        yield url
+
+
+@pytest.fixture(scope="session")
+def moto_url(session: boto3.session.Session) -> Iterator[str]:
+    with moto() as url:
+        session.client("s3", endpoint_url=url).create_bucket(Bucket=BUCKET)
+        yield url
+
+
+@pytest.fixture
+def lake_uri() -> str:
+    """A prefix that no other test has used."""
+    return f"s3://{BUCKET}/test-{next(_numbers)}"
+
+
+def use_server(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    """Point boto3's own chain at a server, as a user does."""
+    for name, value in aws_environment(url).items():
+        monkeypatch.setenv(name, value)
+    for name in ("AWS_PROFILE", "AWS_ENDPOINT_URL", "AWS_SESSION_TOKEN", "AWS_REGION"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def on_ministack(ministack_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    use_server(monkeypatch, ministack_url)
+    return ministack_url

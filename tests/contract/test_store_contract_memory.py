@@ -1,0 +1,20 @@
+"""The memory store keeps the store contract, races included."""
+
+from __future__ import annotations
+
+import pytest
+
+from tallystick.store.memory import MemoryStore
+from tallystick.testing.store_contract import StoreContract, StoreRaceContract
+
+
+class TestMemoryStore(StoreContract, StoreRaceContract):
+    @pytest.fixture
+    def store(self) -> MemoryStore:
+        return MemoryStore()
+
+
+class TestMemoryStoreWithContentETags(StoreContract, StoreRaceContract):
+    @pytest.fixture
+    def store(self) -> MemoryStore:
+        return MemoryStore(content_etags=True)

@@ -1,0 +1,170 @@
+"""`tally` over a lake on a real S3 server: SQL over one cut, proof, damage, and a server that is not there."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import Any
+
+import boto3
+import pytest
+from typer.testing import CliRunner, Result
+
+from small_lake import SmallLake, days, good_lake
+from tallystick.cli import app as cli
+from tallystick.protocol import keys
+from tallystick.store.s3 import S3Settings, S3Store
+from tallystick.testing.servers import free_port
+
+BUCKET = "contract"  # the one that conftest.py makes
+
+
+@pytest.fixture(scope="module")
+def built(session: boto3.session.Session, ministack_url: str) -> SmallLake:
+    """One lake for all tests that only read."""
+    settings = S3Settings(endpoint_url=ministack_url)
+    return good_lake(S3Store(f"s3://{BUCKET}/verify-read-only", settings=settings, session=session))
+
+
+@pytest.fixture
+def lake(built: SmallLake, on_ministack: str, monkeypatch: pytest.MonkeyPatch) -> SmallLake:
+    monkeypatch.delenv("TALLYSTICK_LAKE", raising=False)
+    return built
+
+
+@pytest.fixture
+def own_lake(on_ministack: str, lake_uri: str) -> SmallLake:
+    """A lake of the test's own, to be damaged."""
+    small = SmallLake(store=S3Store(lake_uri))
+    small.run(days(1, 2))
+    return small
+
+
+def tally(*argv: str) -> Result:
+    return CliRunner().invoke(cli.app, list(argv), prog_name="tally")
+
+
+def rows(lake: SmallLake, question: str) -> Any:
+    result = tally("sql", question, lake.store.uri, "--json")
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def test_a_good_lake_on_s3_is_proven_deeply(lake: SmallLake) -> None:
+    result = tally("verify", lake.store.uri, "--deep", "--every-record", "events", "--json")
+    assert result.exit_code == 0, result.stdout + result.stderr
+    form = json.loads(result.stdout)
+    assert (form["proven"], len(form["checks"])) == (True, 8)
+
+
+def test_sql_sees_committed_rows_and_only_those(lake: SmallLake) -> None:
+    found = rows(lake, "select count(*), count(distinct (_partition, _offset)) from events")
+    assert found["rows"] == [[15, 15]]
+    assert rows(lake, "select count(*) from dead_letters")["rows"] == [[6]]
+
+
+def test_sql_reads_all_tables_of_one_root(lake: SmallLake) -> None:
+    question = "select sum(n) from per_kind union all select sum(n) from events"
+    first, second = rows(lake, question)["rows"]
+    assert first == second
+
+
+def test_sql_writes_csv_that_reads_back(lake: SmallLake) -> None:
+    question = "select _partition, count(*) as records from events group by 1 order by 1"
+    result = tally("sql", question, lake.store.uri, "--format", "csv")
+    assert list(csv.reader(io.StringIO(result.stdout))) == [
+        ["_partition", "records"],
+        ["0", "6"],
+        ["1", "9"],
+    ]
+
+
+def test_sql_shows_a_table(lake: SmallLake) -> None:
+    result = tally(
+        "sql",
+        "select _partition as p, count(*) as n from events group by 1 order by 1",
+        lake.store.uri,
+    )
+    assert result.stdout.splitlines() == ["p  n", "0  6", "1  9"]
+
+
+def test_sql_keeps_values_exact(lake: SmallLake) -> None:
+    question = "select value, reason, _timestamp, 1.10::decimal(5,2), null, 'nan'::double from dead_letters limit 1"
+    (row,) = rows(lake, question)["rows"]
+    assert row[:2] == ["ew==", "not JSON"]
+    assert row[2].startswith("2013-01-0")
+    assert row[3:] == ["1.10", None, "nan"]
+
+
+@pytest.mark.parametrize(
+    ("question", "told"),
+    [
+        ("drop view events", "the statement is DROP"),
+        ("copy (select 1) to '/tmp/x.csv'", "the statement is COPY"),
+        ("select 1; select 2", "SELECT and SELECT"),
+        ("select nothing from events", "DuckDB refused the question"),
+        ("select * from flights", "DuckDB refused the question"),
+        ("this is not sql", "not understood"),
+        ("select * from read_text('/etc/hostname')", "DuckDB"),
+    ],
+)
+def test_sql_refuses_what_does_not_only_read_the_lake(
+    lake: SmallLake, question: str, told: str
+) -> None:
+    result = tally("sql", question, lake.store.uri)
+    assert result.exit_code == 77, result.stdout
+    assert told in " ".join(result.stderr.split())
+    assert "Traceback" not in result.stderr
+    assert "test-secret" not in result.stderr
+
+
+def test_an_unknown_format_is_refused(lake: SmallLake) -> None:
+    result = tally("sql", "select 1", lake.store.uri, "--format", "xml")
+    assert (result.exit_code, "use table, csv, json" in result.stderr) == (77, True)
+
+
+def test_sql_before_the_first_commit_finds_no_rows(on_ministack: str, lake_uri: str) -> None:
+    small = SmallLake(store=S3Store(lake_uri))
+    small.plan(days(1, 2))
+    assert rows(small, "select count(*) from events")["rows"] == [[0]]
+    assert rows(small, "select * from per_kind") == {"columns": ["kind", "n"], "rows": []}
+
+
+def test_sql_of_a_table_without_rows_beside_others(own_lake: SmallLake) -> None:
+    """A table that the newest plan declared, and that no commit has written yet, is there and empty."""
+    own_lake.change(keys.ROOT, lambda root: root["tables"]["per_kind"].update(metadata=None))
+    assert rows(own_lake, "select count(*) from per_kind")["rows"] == [[0]]
+    assert rows(own_lake, "select count(*) from events")["rows"] == [[5]]
+
+
+def test_damage_on_s3_is_found(own_lake: SmallLake) -> None:
+    first, second, *_ = own_lake.data_files("events")
+    own_lake.store.delete([first])
+    stored = own_lake.store.get(second)
+    assert stored is not None
+    own_lake.overwrite(second, stored.body + b" ")
+    result = tally("verify", own_lake.store.uri, "--json")
+    assert result.exit_code == 1
+    objects = next(c for c in json.loads(result.stdout)["checks"] if c["name"] == "objects")
+    assert {finding["where"] for finding in objects["findings"]} == {first, second}
+
+
+def test_a_server_that_is_not_there_is_named(
+    on_ministack: str, lake_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", url)
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    result = tally("status", lake_uri)
+    assert result.exit_code == 75
+    told = " ".join(result.stderr.split())
+    assert url in told
+    assert "AWS_ENDPOINT_URL_S3" in told
+
+
+def test_status_log_and_tables_answer_over_s3(lake: SmallLake) -> None:
+    for command in ("status", "log", "tables"):
+        result = tally(command, lake.store.uri)
+        assert result.exit_code == 0, result.stderr
+        assert f"small at {lake.store.uri}, version 11" in result.stdout

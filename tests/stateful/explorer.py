@@ -1,0 +1,437 @@
+"""Random explorer of the real plan, stage, commit and swap code under crashes, zombies, lost, delayed and doubled PUTs.
+
+One schedule is a function of its seed: two or three runs with overlapping intervals, clears, deploys, kills and zombies,
+a growing log. After each swap that lands the oracle checks the promise; when faults stop, every run must be able to
+finish, and no grant may dangle.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import greenlet
+
+import tallystick.lake as lake_module
+from stateful.oracle import Oracle
+from stateful.simulation import (
+    PIPELINE,
+    TOPIC,
+    SimulatedLog,
+    SimulatedStore,
+    SimulatedTables,
+    Simulation,
+    Violation,
+    at,
+    span,
+)
+from tallystick.commit import commit
+from tallystick.errors import InvalidRequest, OutsideRetention, RetryLater, TallystickError
+from tallystick.lake import Lake
+from tallystick.params import RunDates, RunParams
+from tallystick.plan import Asked, Planned, plan
+from tallystick.protocol import keys
+from tallystick.protocol.interval import Request
+from tallystick.protocol.invariants import InvariantViolated
+from tallystick.protocol.plan import Plan
+from tallystick.protocol.report import FileReport, RangeAccount, Report
+from tallystick.stage import to_stage
+
+STEPS_MAX = 900
+LAST_HOUR = 3
+TASKS = ("plan", "stage", "commit")
+
+
+@dataclass
+class Run:
+    """One Airflow run: three tasks, retries, clears. `hours` None: triggered without dates."""
+
+    sim: Simulation
+    log: SimulatedLog
+    name: str
+    hours: tuple[int, int] | None
+    replace: bool
+    take_over: bool
+    run_after: int
+    clear_number: int = 0
+    task: int = 0
+    results: dict[int, Any] = field(default_factory=dict)
+    actor: greenlet.greenlet | None = None
+    done: bool = False
+    refused: bool = False
+    accept_loss: bool = False
+    error: TallystickError | None = None
+
+    def ready(self) -> bool:
+        """True once the scheduler would start the run."""
+        return self.sim.hour >= (self.hours[1] if self.hours else self.run_after)
+
+    def clear(self, task: int) -> None:
+        """What the Clear button does: a new clear number, and the tasks from `task` on run again."""
+        self.clear_number += 1
+        self.task = min(task, self.task)
+        self.done, self.actor, self.error = False, None, None
+
+    def start(self) -> None:
+        """Start the current task as a new process."""
+        self.sim.trace.append(
+            f"start {self.name}.{TASKS[self.task]} code={self.sim.code} clear={self.clear_number}"
+        )
+        body = (self._plan, self._stage, self._commit)[self.task]
+        self.actor = greenlet.greenlet(functools.partial(self._guarded, body, self.sim.code))
+
+    def _guarded(self, body: Callable[[int], Any], code: int) -> tuple[str, Any]:
+        try:
+            return "ok", body(code)
+        except TallystickError as error:
+            return "error", error
+
+    def step(self) -> None:
+        """Let the current task go on until its next step."""
+        if self.actor is None:
+            if self.done or not self.ready():
+                return
+            self.start()
+        assert self.actor is not None
+        outcome = self.actor.switch()
+        if not self.actor.dead:
+            return
+        self.actor = None
+        how, value = outcome
+        self.sim.trace.append(
+            f"{how} {self.name}.{TASKS[self.task]} {value if how == 'error' else ''}"
+        )
+        if how == "ok":
+            self._succeeded(value)
+        elif not isinstance(value, RetryLater):
+            self.done, self.error = True, value
+            self.refused = self.refused or isinstance(value, InvalidRequest)
+            self.accept_loss = self.accept_loss or isinstance(value, OutsideRetention)
+
+    def _succeeded(self, value: Any) -> None:
+        self.results[self.task] = value
+        self.error = None
+        if self.task == 2:
+            self.done = True
+        else:
+            self.task += 1
+
+    # ------------------------------------------------------------ the three tasks, each a process of its own
+
+    def _lake(self) -> tuple[Lake, SimulatedStore]:
+        store = SimulatedStore(self.sim)
+        return Lake(store, self.sim.world(), proven=True), store
+
+    def _plan(self, code: int) -> Planned:
+        lake, _ = self._lake()
+        start, end = (at(h) for h in self.hours) if self.hours else (None, None)
+        asked = Asked(
+            pipeline=PIPELINE,
+            job_source=str(code).encode(),
+            request=Request(dag="d", run=self.name, clear=self.clear_number),
+            params=RunParams(
+                mode="replace" if self.replace and self.hours else "process",
+                start=start,
+                end=end,
+                take_over=self.take_over,
+                accept_loss=self.accept_loss,
+            ),
+            dates=RunDates(data_interval=None, run_after=at(self.run_after)),
+            first=at(0),
+        )
+        return plan(lake, self.log, asked)
+
+    def _stage(self, code: int) -> list[tuple[str, str]]:
+        lake, store = self._lake()
+        planned: Planned = self.results[0]
+        wanted = [p.plan for p in planned.pieces if not p.committed]
+        fingerprint = PIPELINE.fingerprint(str(code).encode())
+        todo = to_stage(lake, wanted, fingerprint=fingerprint)
+        return [(p.key, stage_one(lake, store, p, self.sim.uuid())) for p in todo.plans]
+
+    def _commit(self, code: int) -> list[Any]:
+        lake, store = self._lake()
+        tables = SimulatedTables(store, lake.world)
+        return [
+            commit(lake, tables, plan_key=plan_key, report_key=report_key)
+            for plan_key, report_key in self.results[1]
+        ]
+
+
+def stage_one(lake: Lake, store: SimulatedStore, todo: Plan, attempt: str) -> str:
+    """Stand in for Spark: one file per table that says which offsets it holds, then the real report."""
+    rows = [
+        [TOPIC, p, r.start, r.end]
+        for t in todo.topics
+        for p, r in enumerate(t.ranges)
+        if not r.span.empty
+    ]
+    files: list[FileReport] = []
+    for table in ("a", "b"):
+        key = keys.data_file(table, todo.key, attempt, "0", lake.world.uuid())
+        body = json.dumps(rows).encode()
+        lake.put_new(key, body)
+        stored = store.sim.objects[key]
+        files.append(
+            FileReport(table=table, key=key, etag=stored.etag, size_bytes=len(body), rows=len(rows))
+        )
+    accounts = tuple(
+        RangeAccount(
+            topic=t.name,
+            partition=p,
+            start=r.start,
+            end=r.end,
+            records=r.readable.length,
+            lost=r.lost,
+        )
+        for t in todo.topics
+        for p, r in enumerate(t.ranges)
+    )
+    report = Report(
+        key=keys.report(todo.interval.start, todo.interval.end, attempt, lake.world.uuid()),
+        plan=todo.key,
+        plan_sha256=todo.sha256,
+        fingerprint=todo.fingerprint,
+        attempt=attempt,
+        library="explorer",
+        files=tuple(files),
+        accounts=accounts,
+    )
+    lake.put_new(report.key, report.encode())
+    return report.key
+
+
+@dataclass
+class Schedule:
+    """One seed's world, runs and adversary."""
+
+    seed: int
+    honours_conditions = True  # of every store; a mutant switches it off
+
+    def __post_init__(self) -> None:
+        self.rng = random.Random(self.seed)
+        self.sim = Simulation(
+            rng=self.rng,
+            budget=self.rng.choice([0, 1, 2, 4]),
+            honours_conditions=self.honours_conditions,
+        )
+        self.log = SimulatedLog(self.sim)
+        self.oracle = Oracle(self.sim)
+        self.zombies: list[greenlet.greenlet] = []
+        self.runs = [self._spawn(i) for i in range(self.rng.choice([2, 2, 3]))]
+        self.grows = self.rng.random() < 0.4
+        self.deploys = self.rng.random() < 0.5
+        self.clears, self.kills = self.rng.choice([0, 1, 2, 3]), self.rng.choice([0, 1, 2, 3])
+        self.stickiness = self.rng.choice([0.2, 0.6, 0.9, 0.97])
+        self.steps = 0
+
+    def _spawn(self, number: int) -> Run:
+        rng = self.rng
+        hours: tuple[int, int] | None = rng.choice([(0, 1), (1, 2), (0, 2), (1, 3), (2, 3), (0, 3)])
+        replace, take_over = rng.random() < 0.2, rng.random() < 0.15
+        if rng.random() < 0.15:
+            hours = None
+        return Run(
+            sim=self.sim,
+            log=self.log,
+            name=f"r{number}",
+            hours=hours,
+            replace=replace,
+            take_over=take_over,
+            run_after=rng.choice([2, 3]),
+        )
+
+    def run(self) -> str | None:
+        """Run the schedule; return the violation, None where the promise held."""
+        try:
+            self._storm()
+            self._calm()
+        except (Violation, InvariantViolated) as broken:
+            return str(broken)
+        except (ValueError, KeyError, AssertionError) as broken:
+            # A value that refused itself: nothing wrong was published, but a user's task would have crashed.
+            return f"crash: {type(broken).__name__}: {broken}"
+        return None
+
+    # ------------------------------------------------------------ while things break
+
+    def _storm(self) -> None:
+        current: Run | greenlet.greenlet | None = None
+        for self.steps in range(STEPS_MAX):
+            self.oracle.check_new()
+            if self._nature():
+                continue
+            actors = [r for r in self.runs if not r.done] + self.zombies
+            if not actors and not self.clears and not self.sim.in_flight:
+                return
+            if not actors:
+                continue
+            if current not in actors or self.rng.random() > self.stickiness:
+                current = self.rng.choice(actors)
+            self._advance(current)
+
+    def _advance(self, actor: Any) -> None:
+        if isinstance(actor, Run):
+            actor.step()
+            return
+        actor.switch()
+        if actor.dead:
+            self.zombies.remove(actor)
+
+    def _nature(self) -> bool:
+        dice = self.rng.random()
+        if dice < 0.06:
+            self._log_moves()
+        elif dice < 0.09 and self.sim.in_flight:
+            self._land_one()
+        elif dice < 0.10 and self.kills:
+            self._kill()
+        elif dice < 0.11 and self.clears:
+            self._clear()
+        elif dice < 0.113 and self.deploys:
+            self.deploys = False
+            self.sim.code = 2
+            self.sim.trace.append("DEPLOY")
+        else:
+            return False
+        return True
+
+    def _log_moves(self) -> None:
+        rng, log = self.rng, self.log
+        dice = rng.random()
+        if dice < 0.4 and self.sim.hour < LAST_HOUR:
+            self.sim.hour += 1
+        elif dice < 0.85:
+            p = rng.choice(sorted(log.records))
+            if len(log.records[p]) < 8:
+                log.records[p].append(
+                    (max(0, self.sim.hour - rng.choice([0, 0, 1])), rng.random() < 0.9)
+                )
+                if rng.random() < 0.8:
+                    log.stable[p] = len(log.records[p])
+        elif self.grows and 1 not in log.records and self.sim.hour > 0:
+            log.records[1], log.stable[1], log.start[1] = [], 0, 0
+        elif rng.random() < 0.1:
+            p = rng.choice(sorted(log.records))
+            log.start[p] = min(log.start[p] + 1, log.stable[p])
+
+    def _land_one(self) -> None:
+        etag, key, body = self.sim.in_flight.pop(self.rng.randrange(len(self.sim.in_flight)))
+        landed = self.sim.land(etag, key, body)
+        self.sim.trace.append(f"   late PUT {'LANDS' if landed else 'fails'}")
+
+    def _kill(self) -> None:
+        victim = self.rng.choice(self.runs)
+        if victim.actor is None:
+            return
+        self.kills -= 1
+        zombie = self.rng.random() < 0.5
+        self.sim.trace.append(f"{'ZOMBIE' if zombie else 'KILL'} {victim.name}")
+        if zombie:
+            self.zombies.append(victim.actor)
+        victim.actor = None
+
+    def _clear(self) -> None:
+        victim = self.rng.choice(self.runs)
+        self.clears -= 1
+        if victim.actor is not None and self.rng.random() < 0.7:
+            self.zombies.append(victim.actor)
+        task = self.rng.choice([0, 0, 1, 2])
+        self.sim.trace.append(f"CLEAR {victim.name} from {TASKS[task]}")
+        victim.clear(task)
+
+    # ------------------------------------------------------------ once faults stop
+
+    def _calm(self) -> None:
+        self.sim.faults = False
+        self.sim.trace.append("--- calm")
+        for zombie in self.zombies:
+            for _ in range(2000):
+                if zombie.dead:
+                    break
+                zombie.switch()
+                self.oracle.check_new()
+        while self.sim.in_flight:
+            self._land_one()
+            self.oracle.check_new()
+        self.sim.hour = LAST_HOUR
+        for p, log in self.log.records.items():
+            self.log.stable[p] = len(log)
+        for again in (False, True):
+            for run in self.runs:
+                self._finish(run, again)
+        self._judge_the_end()
+
+    def _finish(self, run: Run, again: bool) -> None:
+        for attempt in range(6):
+            if attempt or again or not run.done or run.error:
+                run.clear(0)
+            for _ in range(3000):
+                if run.done:
+                    break
+                run.step()
+                self.oracle.check_new()
+            if run.done and (run.error is None or run.refused):
+                return
+        raise Violation(f"L1: {run.name} never finishes: {run.error}")
+
+    def _judge_the_end(self) -> None:
+        entries = self.oracle.entries_before
+        for entry in entries:
+            if entry["granted"] is not None and not any(r.refused for r in self.runs):
+                raise Violation(
+                    f"L2: a grant of {entry['interval']} dangles: {entry['granted']['request']}"
+                )
+        for run in self.runs:
+            if run.hours is None or run.refused:
+                continue
+            reached = keys.instant(at(run.hours[0]))
+            for entry in entries:
+                if entry["committed"] and entry["interval"][0] <= reached < entry["interval"][1]:
+                    reached = entry["interval"][1]
+            if reached < keys.instant(at(run.hours[1])):
+                raise Violation(
+                    f"L3: hole at {reached} in {span(*run.hours)} although every run is green"
+                )
+
+
+@dataclass
+class Findings:
+    """What a stretch of seeds showed."""
+
+    schedules: int = 0
+    steps: int = 0
+    commits: int = 0
+    violations: list[tuple[int, str]] = field(default_factory=list)
+    kinds: Counter[str] = field(default_factory=Counter)
+
+
+def _cache_parsers() -> None:
+    """Parse equal bytes once: values are frozen, and 20,000 schedules read the same pages again and again."""
+    for name in ("parse_root", "parse_page", "parse_plan", "parse_report", "parse_record"):
+        parser = getattr(lake_module, name)
+        if not hasattr(parser, "cache_clear"):
+            setattr(lake_module, name, functools.lru_cache(maxsize=2048)(parser))
+
+
+def explore(first_seed: int, schedules: int, *, stop_after: int = 1) -> Findings:
+    """Run `schedules` seeds from `first_seed` on, until `stop_after` of them broke the promise."""
+    _cache_parsers()
+    found = Findings()
+    for seed in range(first_seed, first_seed + schedules):
+        schedule = Schedule(seed)
+        broken = schedule.run()
+        found.schedules += 1
+        found.steps += schedule.steps
+        found.commits += sum(1 for body in schedule.sim.landed if b'"record":"commits/' in body)
+        if broken:
+            found.violations.append((seed, broken))
+            found.kinds[broken.split(":")[0]] += 1
+            if len(found.violations) >= stop_after:
+                break
+    return found

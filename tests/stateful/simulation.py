@@ -1,0 +1,276 @@
+"""A small world for the explorer: a store that misbehaves, a log that grows, tables without Parquet, and actors.
+
+Every call of the store, the log or the clock is a step: the actor gives control back to the explorer, which decides who
+goes on. The code that runs in the actors is tallystick's own: plan, stage's checks, commit, lake, protocol.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import greenlet
+
+from tallystick.errors import NotYet
+from tallystick.pipeline import Column, Pipeline, Table
+from tallystick.protocol.interval import Interval
+from tallystick.protocol.offsets import Position
+from tallystick.protocol.report import FileReport
+from tallystick.store import Applied, ETag, Listed, NotApplied, Outcome, Stored, Unknown
+from tallystick.tables.state import TableState
+from tallystick.world import World
+
+EPOCH = datetime(2013, 1, 1, tzinfo=UTC)
+TOPIC = "events"
+
+
+def at(hour: int) -> datetime:
+    """Hour `hour` of the simulated time."""
+    return EPOCH + timedelta(hours=hour)
+
+
+def span(first: int, last: int) -> Interval:
+    """The interval between two simulated hours."""
+    return Interval(start=at(first), end=at(last))
+
+
+PIPELINE = Pipeline(
+    name="explored",
+    topics=[TOPIC],
+    warehouse="memory://explored",
+    job="spark_jobs/explored.py",
+    tables=[Table("a", columns=[Column("n", "long")]), Table("b", columns=[Column("n", "long")])],
+)
+
+
+class Violation(Exception):
+    """The promise was broken; the text says which invariant and how."""
+
+
+@dataclass
+class Simulation:
+    """Everything that one schedule shares. `faults` may be switched off; `budget` bounds how many there are."""
+
+    rng: random.Random
+    budget: int
+    faults: bool = True
+    objects: dict[str, Stored] = field(default_factory=dict)
+    in_flight: list[tuple[ETag, str, bytes]] = field(default_factory=list)
+    landed: list[bytes] = field(default_factory=list)
+    deleted: set[str] = field(default_factory=set)
+    clock_s: float = 0.0
+    hour: int = 0
+    code: int = 1
+    ids: int = 0
+    trace: list[str] = field(default_factory=list)
+    honours_conditions: bool = True
+
+    def step(self) -> None:
+        """Give control back to the explorer."""
+        hub = greenlet.getcurrent().parent
+        if hub is not None:
+            hub.switch()
+
+    def fault(self, probability: float) -> bool:
+        """Spend a fault of the budget, perhaps."""
+        if self.faults and self.budget > 0 and self.rng.random() < probability:
+            self.budget -= 1
+            return True
+        return False
+
+    def uuid(self) -> str:
+        """A fresh id, the same for the same seed."""
+        self.ids += 1
+        return f"{self.ids:032x}"
+
+    def world(self) -> World:
+        """Time, ids and chance for one task."""
+
+        def tick() -> float:
+            self.clock_s += 5.0
+            return self.clock_s
+
+        return World(
+            now=lambda: at(self.hour) + timedelta(minutes=30),
+            uuid=self.uuid,
+            monotonic_s=tick,
+            sleep=lambda _: self.step(),
+            chance=self.rng.random,
+        )
+
+    def land(self, etag: ETag, key: str, body: bytes) -> bool:
+        """Apply a conditional PUT as it is evaluated now."""
+        there = self.objects.get(key)
+        if there is None or (there.etag != etag and self.honours_conditions):
+            return False
+        self.objects[key] = Stored(body=body, etag=ETag(f"e{self.uuid()}"))
+        if key == "root.json":
+            self.landed.append(body)
+        return True
+
+
+class SimulatedStore:
+    """The store port over the simulation: each call is a step, and writes may end unknown in every way."""
+
+    def __init__(self, sim: Simulation) -> None:
+        self.sim = sim
+        self.uri = "memory://explored"
+
+    def get(self, key: str) -> Stored | None:
+        self.sim.step()
+        return self.sim.objects.get(key)
+
+    def create(self, key: str, body: bytes | Path) -> Outcome:
+        sim = self.sim
+        sim.step()
+        assert isinstance(body, bytes)
+        if key in sim.objects:
+            return NotApplied(because="exists")
+        lost = sim.fault(0.01)
+        if lost and sim.rng.random() < 0.5:
+            return Unknown(because="dropped")
+        sim.objects[key] = Stored(body=body, etag=ETag(f"e{sim.uuid()}"))
+        if key == "root.json":
+            sim.landed.append(body)
+        return Unknown(because="reply lost") if lost else Applied(etag=sim.objects[key].etag)
+
+    def replace(self, key: str, body: bytes, *, expected: ETag) -> Outcome:
+        sim = self.sim
+        sim.step()
+        if sim.fault(0.22):
+            kind = sim.rng.random()
+            if kind < 0.36:
+                sim.land(expected, key, body)
+                sim.trace.append("   reply lost")
+            elif kind < 0.73:
+                sim.in_flight.append((expected, key, body))
+                sim.trace.append("   PUT delayed")
+            elif kind < 0.87:
+                sim.trace.append("   PUT dropped")
+            else:
+                sim.trace.append("   409")
+            return Unknown(because="fault")
+        if key not in sim.objects:
+            return NotApplied(because="missing")
+        if sim.land(expected, key, body):
+            return Applied(etag=sim.objects[key].etag)
+        return NotApplied(because="changed")
+
+    def list(self, prefix: str) -> Iterator[Listed]:
+        self.sim.step()
+        for key in sorted(k for k in self.sim.objects if k.startswith(prefix)):
+            found = self.sim.objects[key]
+            yield Listed(key=key, size_bytes=len(found.body), etag=found.etag, modified=EPOCH)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        self.sim.step()
+        for key in keys:
+            self.sim.objects.pop(key, None)
+            self.sim.deleted.add(key)
+
+
+@dataclass(frozen=True)
+class SimulatedPartition:
+    """Offsets of one partition as a broker would answer."""
+
+    log_start: int
+
+
+@dataclass(frozen=True)
+class SimulatedTopic:
+    """A topic as a broker would describe it."""
+
+    topic_id: str
+    cluster_id: str
+    compacted: bool
+    partitions: tuple[SimulatedPartition, ...]
+
+
+@dataclass
+class SimulatedLog:
+    """Partitions of records (hour, is data), with retention, growth and a last stable offset that may lag."""
+
+    sim: Simulation
+    records: dict[int, list[tuple[int, bool]]] = field(default_factory=lambda: {0: []})
+    stable: dict[int, int] = field(default_factory=lambda: {0: 0})
+    start: dict[int, int] = field(default_factory=lambda: {0: 0})
+
+    def describe(self, topics: Sequence[str]) -> Mapping[str, SimulatedTopic]:
+        self.sim.step()
+        partitions = tuple(
+            SimulatedPartition(log_start=self.start[p]) for p in sorted(self.records)
+        )
+        return {
+            name: SimulatedTopic(
+                topic_id="id-1", cluster_id="c-1", compacted=False, partitions=partitions
+            )
+            for name in topics
+        }
+
+    def boundary(self, topic: str, at_ms: int, floors: Sequence[int]) -> Sequence[Position]:
+        self.sim.step()
+        wanted = at_ms / 1000
+        found: list[Position] = []
+        for p in sorted(self.records):
+            if p >= len(floors):
+                continue  # the partition joined after this plan described the topic
+            log = self.records[p]
+            first = max(self.start[p], floors[p])
+            offset = next(
+                (
+                    o
+                    for o in range(first, len(log))
+                    if log[o][1] and at(log[o][0]).timestamp() >= wanted
+                ),
+                len(log),
+            )
+            if offset > self.stable[p]:
+                raise NotYet(f"{topic}[{p}]: {offset} > {self.stable[p]}.", next_step="wait.")
+            found.append(Position(offset=offset, leader_epoch=0))
+        return found
+
+    def diverged(self, topic: str, positions: Sequence[Position]) -> Sequence[str]:
+        self.sim.step()
+        return ()
+
+
+class SimulatedTables:
+    """Tables as JSON lists of files, staged like the real ones: new objects that only a root can make visible."""
+
+    def __init__(self, store: SimulatedStore, world: World) -> None:
+        self.store, self.world = store, world
+
+    def stage(
+        self,
+        state: TableState,
+        *,
+        add: Sequence[FileReport],
+        drop: Collection[str],
+        properties: Mapping[str, str],
+        now: datetime,
+    ) -> str:
+        files: list[str] = []
+        if state.metadata is not None:
+            found = self.store.get(state.metadata)
+            if found is None:
+                raise Violation(f"I3: {state.metadata} is gone")
+            files = json.loads(found.body)
+        if not set(drop) <= set(files):
+            raise Violation(f"I1: {sorted(set(drop) - set(files))[0]} is dropped and not live")
+        after = [f for f in files if f not in drop] + [f.key for f in add]
+        key = f"tables/{state.name}/metadata/00000-{self.world.uuid()}.metadata.json"
+        body = json.dumps(after).encode()
+        while not isinstance(self.store.create(key, body), Applied):
+            if key in self.store.sim.objects:
+                break
+        return key
+
+
+def loads(stored: Stored) -> Any:
+    """Parse an object's JSON."""
+    return json.loads(stored.body)

@@ -1,0 +1,294 @@
+"""One sample of every value that is stored, and Hypothesis strategies that build many."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from hypothesis import strategies as st
+
+from tallystick.protocol import keys
+from tallystick.protocol.columns import TableColumn
+from tallystick.protocol.interval import Interval, Request
+from tallystick.protocol.ledger import (
+    Boundary,
+    Committed,
+    Entry,
+    Granted,
+    Page,
+    PageRef,
+    Totals,
+)
+from tallystick.protocol.offsets import Position
+from tallystick.protocol.plan import Plan, PlannedRange, PlannedTable, PlannedTopic
+from tallystick.protocol.record import CommittedInterval, Record
+from tallystick.protocol.report import (
+    ColumnStatistics,
+    FileReport,
+    Lineage,
+    RangeAccount,
+    Report,
+)
+from tallystick.protocol.root import Root, RootTable, RootTopic
+
+T0 = datetime(2013, 1, 1, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+COLUMNS = (
+    TableColumn(id=1, name="origin", type="string", required=True),
+    TableColumn(id=2, name="delay", type="int", required=False),
+)
+
+
+def uuid(number: int) -> str:
+    """A uuid that is the same in every run."""
+    return f"{number:032x}"
+
+
+def at(hour: float) -> datetime:
+    """Hour `hour` after T0."""
+    return T0 + hour * HOUR
+
+
+def interval(first: float, last: float) -> Interval:
+    """[T0 + first hours, T0 + last hours)."""
+    return Interval(start=at(first), end=at(last))
+
+
+def request(run: str = "r1", clear: int = 0) -> Request:
+    """A request of the DAG `d`."""
+    return Request(dag="d", run=run, clear=clear)
+
+
+def plan_key(first: float, last: float, number: int = 1) -> str:
+    """Key of a plan of that interval."""
+    return keys.plan(at(first), at(last), uuid(number))
+
+
+def granted(
+    first: float, last: float, *, run: str = "r1", clear: int = 0, generation: int = 1
+) -> Granted:
+    """A grant whose plan's uuid is its generation."""
+    return Granted(
+        plan=plan_key(first, last, generation), request=request(run, clear), generation=generation
+    )
+
+
+def committed(
+    first: float,
+    last: float,
+    *,
+    run: str = "r1",
+    clear: int = 0,
+    generation: int = 1,
+    fingerprint: str = "f1",
+    records: int = 1,
+) -> Committed:
+    """A commit whose plan's uuid is its generation."""
+    return Committed(
+        plan=plan_key(first, last, generation),
+        request=request(run, clear),
+        generation=generation,
+        fingerprint=fingerprint,
+        record=keys.record(generation, uuid(generation)),
+        totals=Totals(records=records),
+    )
+
+
+def entry(
+    first: float,
+    last: float,
+    *,
+    grant: Granted | None = None,
+    commit: Committed | None = None,
+    served: tuple[Request, ...] = (),
+) -> Entry:
+    """An entry; its generation is the largest of its slots."""
+    generation = max(slot.generation for slot in (grant, commit) if slot is not None)
+    return Entry(
+        interval=interval(first, last),
+        generation=generation,
+        granted=grant,
+        committed=commit,
+        served=served,
+    )
+
+
+def boundary(hour: float, *offsets: int) -> Boundary:
+    """A boundary of topic `t` with these offsets per partition."""
+    return Boundary(
+        at=at(hour), positions={"t": tuple(Position(offset=o, leader_epoch=0) for o in offsets)}
+    )
+
+
+SAMPLE_PLAN = Plan(
+    key=plan_key(0, 1),
+    pipeline="flights",
+    interval=interval(0, 1),
+    generation=2,
+    request=Request(dag="flights", run="scheduled__2013-01-01T01:00:00+00:00", clear=1),
+    fingerprint="f" * 64,
+    replaces=plan_key(0, 1, 9),
+    topics=(
+        PlannedTopic(
+            name="flights",
+            topic_id="topic-1",
+            cluster_id="cluster-1",
+            compacted=False,
+            ranges=(
+                PlannedRange(start=0, end=10, start_epoch=-1, end_epoch=0, readable_from=2),
+                PlannedRange(start=5, end=5, start_epoch=0, end_epoch=0, readable_from=5),
+            ),
+        ),
+    ),
+    tables=(PlannedTable(name="flights", uuid=uuid(7), columns=COLUMNS),),
+    spec={"format": "tallystick.pipeline/1", "name": "flights"},
+    accept_loss=True,
+    accept_compaction=False,
+    planned_at=at(1),
+    library="0.1.0",
+)
+
+FILE_KEY = keys.data_file("flights", SAMPLE_PLAN.key, "attempt-1", "0", uuid(3))
+SAMPLE_FILE = FileReport(
+    table="flights",
+    key=FILE_KEY,
+    etag='"abc"',
+    size_bytes=1234,
+    rows=8,
+    partition=(516, None, "JFK"),
+    columns=(
+        ColumnStatistics(id=1, size_bytes=60, values=8, nulls=0, lower="45", upper="4a"),
+        ColumnStatistics(id=2, size_bytes=40, values=8, nulls=8),
+    ),
+    lineage=(Lineage(topic="flights", partition=0, first=2, last=9),),
+    split_offsets=(4,),
+)
+SAMPLE_ACCOUNTS = (
+    RangeAccount(
+        topic="flights", partition=0, start=0, end=10, records=6, dead=1, control=1, lost=2
+    ),
+    RangeAccount(topic="flights", partition=1, start=5, end=5),
+)
+SAMPLE_REPORT = Report(
+    key=keys.report(at(0), at(1), "attempt-1", uuid(4)),
+    plan=SAMPLE_PLAN.key,
+    plan_sha256=SAMPLE_PLAN.sha256,
+    fingerprint=SAMPLE_PLAN.fingerprint,
+    attempt="attempt-1",
+    library="0.1.0",
+    files=(SAMPLE_FILE,),
+    accounts=SAMPLE_ACCOUNTS,
+)
+SAMPLE_PAGE = Page(
+    entries=(
+        entry(0, 1, grant=granted(0, 1, generation=2), commit=committed(0, 1), served=(request(),)),
+        entry(1, 3, grant=granted(1, 3)),
+    ),
+    boundaries=(boundary(0, 0, 0), boundary(1, 10, 5), boundary(3, 12, 5)),
+)
+SAMPLE_INDEX = (PageRef(since=at(0), until=at(3), key=keys.page(uuid(5))),)
+SAMPLE_TABLES = {
+    "flights": RootTable(
+        uuid=uuid(7),
+        metadata=f"tables/flights/metadata/00001-{uuid(8)}.metadata.json",
+        columns=COLUMNS,
+        partition_by=("day(departure)",),
+    ),
+    "dead_letters": RootTable(uuid=uuid(6), metadata=None, columns=COLUMNS, partition_by=()),
+}
+SAMPLE_RECORD = Record(
+    key=keys.record(4, uuid(11)),
+    version=4,
+    root_id=uuid(12),
+    parent=keys.record(2, uuid(10)),
+    committed_at=at(2),
+    library="0.1.0",
+    intervals=(
+        CommittedInterval(
+            interval=interval(0, 1),
+            plan=SAMPLE_PLAN.key,
+            report=SAMPLE_REPORT.key,
+            request=SAMPLE_PLAN.request,
+            generation=2,
+            fingerprint=SAMPLE_PLAN.fingerprint,
+            replaces=keys.record(2, uuid(10)),
+            totals=Totals(records=6, dead=1, control=1, lost=2),
+            accounts=SAMPLE_ACCOUNTS,
+            added={"flights": (FILE_KEY,)},
+            dropped={"flights": (FILE_KEY,)},
+        ),
+        CommittedInterval(
+            interval=interval(1, 2),
+            plan=plan_key(1, 2),
+            report=None,
+            request=request(),
+            generation=1,
+            fingerprint="f1",
+            replaces=None,
+            totals=Totals(),
+            accounts=(),
+            added={},
+            dropped={},
+        ),
+    ),
+    tables=SAMPLE_TABLES,
+    pages=SAMPLE_INDEX,
+)
+SAMPLE_ROOT = Root(
+    pipeline="flights",
+    version=5,
+    id=uuid(13),
+    record=SAMPLE_RECORD.key,
+    tables=SAMPLE_TABLES,
+    pages=SAMPLE_INDEX,
+    topics={"flights": RootTopic(topic_id="topic-1", cluster_id="cluster-1", origins=(0, 0))},
+)
+
+# ---------------------------------------------------------------- strategies
+
+offsets = st.integers(0, 2**63 - 1)
+small = st.integers(0, 40)
+requests = st.builds(
+    Request,
+    dag=st.sampled_from(["d", "é-1"]),
+    run=st.sampled_from(["r1", "manual__2013-01-01T00:00:00+00:00"]),
+    clear=st.integers(0, 3),
+)
+totals = st.builds(
+    Totals, records=small, dead=small, aborted=small, control=small, absent=small, lost=small
+)
+
+
+@st.composite
+def accounts(draw: Any) -> RangeAccount:
+    """An account that adds up."""
+    counts = {
+        name: draw(small) for name in ("records", "dead", "aborted", "control", "absent", "lost")
+    }
+    start = draw(st.integers(0, 2**40))
+    return RangeAccount(
+        topic="t",
+        partition=draw(st.integers(0, 9)),
+        start=start,
+        end=start + sum(counts.values()),
+        **counts,
+    )
+
+
+@st.composite
+def pages(draw: Any, *, hours_max: int = 30) -> Page:
+    """A page of some intervals, holes and boundaries."""
+    cuts = sorted(draw(st.sets(st.integers(0, hours_max), min_size=2, max_size=12)))
+    entries = []
+    for first, last in itertools.pairwise(cuts):
+        shape = draw(st.sampled_from(["hole", "granted", "committed", "both"]))
+        if shape == "hole":
+            continue
+        grant = granted(first, last, generation=2) if shape in ("granted", "both") else None
+        commit = committed(first, last) if shape in ("committed", "both") else None
+        served = tuple(draw(st.lists(requests, max_size=3)))
+        entries.append(entry(first, last, grant=grant, commit=commit, served=served))
+    width = draw(st.integers(0, 3))
+    boundaries = tuple(boundary(hour, *[hour * 10] * width) for hour in cuts)
+    return Page(entries=tuple(entries), boundaries=boundaries)

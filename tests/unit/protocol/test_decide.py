@@ -1,0 +1,446 @@
+"""The decisions, as tables and as properties: who may be granted what, and what a commit may publish."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tallystick.protocol.columns import TableColumn
+from tallystick.protocol.decide import (
+    AlreadyCommitted,
+    ColumnsDiffer,
+    CutThrough,
+    Grant,
+    IdentityDiffers,
+    Intent,
+    NotMine,
+    Overtaken,
+    Publish,
+    Wish,
+    clamped,
+    decide_commit,
+    decide_plan,
+    floors,
+    missing_boundaries,
+    open_interval,
+)
+from tallystick.protocol.ledger import Boundary, Entry, Ledger
+from tallystick.protocol.offsets import Position
+from tallystick.protocol.root import RootTable, RootTopic
+from unit.protocol.samples import (
+    COLUMNS,
+    SAMPLE_PLAN,
+    SAMPLE_ROOT,
+    at,
+    boundary,
+    committed,
+    entry,
+    granted,
+    interval,
+    plan_key,
+    request,
+    uuid,
+)
+
+
+def ledger(*entries: Entry) -> Ledger:
+    """A ledger of these entries, with the boundaries that they need."""
+    out = Ledger((), {})
+    for hour in sorted(
+        {
+            (at_ - at(0)) / (at(1) - at(0))
+            for e in entries
+            for at_ in (e.interval.start, e.interval.end)
+        }
+    ):
+        out.set_boundary(boundary(hour, int(hour * 10)))
+    for e in entries:
+        out.put(e)
+    return out
+
+
+def wish(first: float, last: float, **more: Any) -> Wish:
+    return Wish(interval=interval(first, last), fingerprint=more.pop("fingerprint", "f1"), **more)
+
+
+def spans(items: Any) -> list[Any]:
+    return [item.interval for item in items]
+
+
+MINE = request("mine")
+AGAIN = request("mine", 1)
+
+
+def intent(decision: Any) -> Intent:
+    assert isinstance(decision, Intent)
+    return decision
+
+
+def test_an_empty_ledger_grants_the_whole_wish() -> None:
+    decision = intent(decide_plan(ledger(), MINE, wish(0, 3)))
+    assert decision.grants == (Grant(interval=interval(0, 3), before=None, generation=1),)
+
+
+def test_only_the_remainder_is_granted() -> None:
+    there = ledger(entry(1, 2, commit=committed(1, 2)), entry(3, 4, commit=committed(3, 4)))
+    decision = intent(decide_plan(there, MINE, wish(0, 5)))
+    assert spans(decision.grants) == [interval(0, 1), interval(2, 3), interval(4, 5)]
+    assert spans(decision.covered) == [interval(1, 2), interval(3, 4)]
+
+
+def test_committed_intervals_of_others_are_a_no_op_whatever_the_fingerprint() -> None:
+    there = ledger(entry(0, 2, commit=committed(0, 2, fingerprint="old")))
+    decision = intent(decide_plan(there, MINE, wish(0, 2, force=True)))
+    assert decision == Intent(covered=there.entries)
+
+
+def test_the_first_grant_stands() -> None:
+    there = ledger(entry(1, 2, grant=granted(1, 2)))
+    decision = intent(decide_plan(there, MINE, wish(0, 3)))
+    assert spans(decision.grants) == [interval(0, 1), interval(2, 3)]
+    assert spans(decision.held) == [interval(1, 2)]
+
+
+@pytest.mark.parametrize("slot", ["grant", "commit"])
+def test_the_same_request_gets_the_same_plan(slot: str) -> None:
+    make = granted if slot == "grant" else committed
+    there = ledger(entry(0, 1, **{slot: make(0, 1, run="mine")}, served=(MINE,)))
+    decision = intent(
+        decide_plan(there, MINE, wish(0, 2, fingerprint="other", replace=True, force=True))
+    )
+    assert decision.grants == ()
+    assert [(h.plan, h.committed) for h in decision.holdings] == [
+        (plan_key(0, 1), slot == "commit")
+    ]
+
+
+def test_a_request_that_was_served_and_overtaken_asks_no_more() -> None:
+    there = ledger(entry(0, 1, commit=committed(0, 1, run="other"), served=(MINE,)))
+    assert decide_plan(there, MINE, wish(0, 1, replace=True)) == Overtaken(by=request("other"))
+
+
+@pytest.mark.parametrize("where", ["grant", "commit", "served"])
+def test_a_lower_clear_number_is_overtaken(where: str) -> None:
+    newer = request("mine", 2)
+    by_place = {
+        "grant": entry(0, 1, grant=granted(0, 1, run="mine", clear=2)),
+        "commit": entry(0, 1, commit=committed(0, 1, run="mine", clear=2)),
+        "served": entry(0, 1, commit=committed(0, 1), served=(newer,)),
+    }
+    assert decide_plan(ledger(by_place[where]), AGAIN, wish(0, 1)) == Overtaken(by=newer)
+
+
+@pytest.mark.parametrize(
+    ("fingerprint", "force", "granted_again"),
+    [("f1", False, False), ("f2", False, True), ("f1", True, True)],
+)
+def test_a_clear_replaces_its_own_rows_only_if_something_changed(
+    fingerprint: str, force: bool, granted_again: bool
+) -> None:
+    there = ledger(entry(0, 1, commit=committed(0, 1, run="mine"), served=(MINE,)))
+    decision = intent(decide_plan(there, AGAIN, wish(0, 1, fingerprint=fingerprint, force=force)))
+    assert bool(decision.grants) is granted_again
+    assert bool(decision.holdings) is not granted_again
+    if granted_again:
+        assert decision.grants[0].generation == 2
+        assert decision.grants[0].before == there.entries[0]
+
+
+def test_a_clear_before_the_commit_plans_the_same_interval_anew() -> None:
+    there = ledger(entry(0, 1, grant=granted(0, 1, run="mine"), served=(MINE,)))
+    decision = intent(decide_plan(there, AGAIN, wish(0, 1)))
+    assert spans(decision.grants) == [interval(0, 1)]
+    assert decision.grants[0].generation == 2
+    assert decision.cancelled == ()
+
+
+def test_a_pending_replacement_that_is_no_longer_wished_is_cancelled() -> None:
+    pending = entry(
+        0,
+        1,
+        grant=granted(0, 1, run="mine", generation=2),
+        commit=committed(0, 1, run="mine"),
+        served=(MINE,),
+    )
+    decision = intent(decide_plan(ledger(pending), AGAIN, wish(0, 1)))
+    assert decision.cancelled == (pending,)
+    assert spans(decision.holdings) == [interval(0, 1)]
+    foreign = replace(pending, committed=committed(0, 1, run="other"))
+    decision = intent(decide_plan(ledger(foreign), AGAIN, wish(0, 1)))
+    assert decision.cancelled == (foreign,)
+    assert decision.covered == (foreign,)
+
+
+def test_replace_takes_every_committed_entry_inside_and_fills_the_holes() -> None:
+    there = ledger(entry(0, 1, commit=committed(0, 1)), entry(2, 3, commit=committed(2, 3)))
+    decision = intent(decide_plan(there, MINE, wish(0, 3, replace=True)))
+    assert [(g.interval, g.generation) for g in decision.grants] == [
+        (interval(0, 1), 2),
+        (interval(1, 2), 1),
+        (interval(2, 3), 2),
+    ]
+
+
+def test_a_cut_through_a_committed_entry_is_refused() -> None:
+    there = ledger(entry(0, 2, commit=committed(0, 2)))
+    assert decide_plan(there, MINE, wish(1, 3, replace=True)) == CutThrough(entry=there.entries[0])
+
+
+def test_take_over_cancels_the_whole_foreign_plan() -> None:
+    foreign = entry(0, 3, grant=granted(0, 3, generation=4), served=(request("r1"),))
+    decision = intent(decide_plan(ledger(foreign), MINE, wish(1, 2, take_over=True)))
+    assert decision.cancelled == (foreign,)
+    assert decision.grants == (
+        Grant(interval=interval(1, 2), before=None, generation=5, served=(request("r1"),)),
+    )
+
+
+@pytest.mark.parametrize(("with_replace", "granted_again"), [(False, False), (True, True)])
+def test_take_over_of_a_pending_replacement_leaves_the_rows_unless_it_replaces(
+    with_replace: bool, granted_again: bool
+) -> None:
+    pending = entry(0, 1, grant=granted(0, 1, generation=2), commit=committed(0, 1))
+    decision = intent(
+        decide_plan(ledger(pending), MINE, wish(0, 1, take_over=True, replace=with_replace))
+    )
+    assert decision.cancelled == (pending,)
+    assert bool(decision.grants) is granted_again
+    assert bool(decision.covered) is not granted_again
+
+
+# ---------------------------------------------------------------- properties of plan decisions
+
+shapes = st.lists(
+    st.tuples(
+        st.sampled_from(["hole", "granted", "committed", "both"]),
+        st.sampled_from(["mine", "other"]),
+        st.sampled_from(["f1", "f2"]),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+def _from_shapes(rows: list[tuple[str, str, str]]) -> Ledger:
+    entries = []
+    for hour, (shape, run, fingerprint) in enumerate(rows):
+        grant = (
+            granted(hour, hour + 1, run=run, generation=2) if shape in ("granted", "both") else None
+        )
+        commit = committed(hour, hour + 1, run=run, fingerprint=fingerprint)
+        if shape != "hole":
+            entries.append(
+                entry(hour, hour + 1, grant=grant, commit=commit if shape != "granted" else None)
+            )
+    return ledger(*entries)
+
+
+@given(
+    shapes,
+    st.tuples(st.integers(0, 5), st.integers(1, 6)).filter(lambda ends: ends[0] < ends[1]),
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
+)
+def test_every_instant_of_a_wish_is_accounted_for_once(
+    rows: list[tuple[str, str, str]],
+    ends: tuple[int, int],
+    replacing: bool,
+    force: bool,
+    take_over: bool,
+) -> None:
+    there = _from_shapes(rows)
+    wanted = wish(*ends, replace=replacing, force=force, take_over=take_over)
+    decision = intent(decide_plan(there, AGAIN, wanted))
+    answered = sorted(
+        spans(decision.grants)
+        + spans(decision.holdings)
+        + spans(decision.held)
+        + spans(decision.covered)
+    )
+    for left, right in itertools.pairwise(answered):
+        assert left.end == right.start
+    assert (answered[0].start, answered[-1].end) == (wanted.interval.start, wanted.interval.end)
+    for grant in decision.grants:
+        before = there.entry(grant.interval)
+        assert grant.generation > (before.generation if before else 0)
+        assert grant.before == (
+            before if before not in decision.cancelled or grant.before else None
+        )
+    if not take_over:
+        foreign = [e for e in there.entries if e.granted and e.granted.request.run == "other"]
+        assert not [e for e in decision.cancelled if e in foreign]
+        assert not {g.interval for g in decision.grants} & {e.interval for e in foreign}
+    if not replacing:
+        others = {
+            e.interval for e in there.entries if e.committed and e.committed.request.run == "other"
+        }
+        assert not {g.interval for g in decision.grants} & others
+
+
+# ---------------------------------------------------------------- runs without dates
+
+
+@pytest.mark.parametrize(
+    ("entries", "end", "expected"),
+    [
+        ((), 5, interval(0, 5)),
+        ((entry(0, 2, commit=committed(0, 2)),), 5, interval(2, 5)),
+        ((entry(0, 2, grant=granted(0, 2)),), 2, None),
+        ((entry(0, 2, grant=granted(0, 2)),), 1, None),
+        ((entry(1, 5, commit=committed(1, 5, run="mine")),), 5, interval(1, 5)),
+        ((entry(1, 5, grant=granted(1, 5, run="mine")),), 5, interval(1, 5)),
+    ],
+)
+def test_a_run_without_dates_goes_on_where_the_ledger_ends(
+    entries: Any, end: int, expected: Any
+) -> None:
+    assert open_interval(ledger(*entries), MINE, end=at(end), first=at(0)) == expected
+
+
+# ---------------------------------------------------------------- boundaries
+
+ORIGINS = {"t": (3, 0)}
+
+
+def test_only_boundaries_that_are_not_there_are_missing() -> None:
+    there = ledger(entry(0, 1, commit=committed(0, 1)))
+    grants = [Grant(interval=interval(1, 2), before=None, generation=1)]
+    assert missing_boundaries(there, [*grants, *grants]) == (at(2),)
+
+
+def test_the_search_begins_at_the_left_neighbour_or_the_origin() -> None:
+    there = Ledger((), {})
+    assert floors(there, at(1), ORIGINS) == {"t": (3, 0)}
+    there.set_boundary(boundary(0, 7))
+    assert floors(there, at(1), ORIGINS) == {"t": (7, 0)}
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "found", "expected"),
+    [
+        (None, None, (5, 5), (5, 5)),
+        (None, None, (1, 5), (3, 5)),
+        ((6, 6), None, (5, 9), (6, 9)),
+        (None, (4, 4), (9, 2), (4, 2)),
+        ((4, 4), (8, 8), (1, 9), (4, 8)),
+        ((4,), (8,), (6, 5), (6, 0)),
+    ],
+)
+def test_a_boundary_is_kept_between_its_neighbours(
+    left: Any, right: Any, found: Any, expected: Any
+) -> None:
+    there = Ledger((), {})
+    for hour, offsets in ((0, left), (2, right)):
+        if offsets is not None:
+            there.set_boundary(boundary(hour, *offsets))
+    looked_up = {"t": tuple(Position(offset=o) for o in found)}
+    made = clamped(there, at(1), looked_up, ORIGINS)
+    assert tuple(p.offset for p in made.positions["t"]) == expected
+
+
+@given(st.permutations(range(6)), st.lists(st.integers(0, 20), min_size=6, max_size=6))
+def test_boundaries_are_monotone_in_whatever_order_they_are_set(
+    order: list[int], found: list[int]
+) -> None:
+    there = Ledger((), {})
+    for hour in order:
+        made = clamped(there, at(hour), {"t": (Position(offset=found[hour]),)}, {"t": (2,)})
+        there.set_boundary(made)
+    offsets = [b.position("t", 0, {"t": (2,)}).offset for b in there.boundaries]
+    assert offsets == sorted(offsets)
+    assert offsets[0] >= 2
+
+
+# ---------------------------------------------------------------- commits
+
+
+def _root(**changes: Any) -> Any:
+    tables = {
+        "flights": RootTable(uuid=uuid(7), metadata=None, columns=COLUMNS, partition_by=()),
+    }
+    return replace(SAMPLE_ROOT, tables=tables, **changes)
+
+
+def _granted_entry() -> Entry:
+    slot = replace(granted(0, 1, generation=2), plan=SAMPLE_PLAN.key)
+    return entry(0, 1, grant=slot)
+
+
+def test_the_granted_plan_is_published() -> None:
+    assert decide_commit(_root(), _granted_entry(), SAMPLE_PLAN) == Publish(before=_granted_entry())
+
+
+def test_the_committed_plan_is_already_committed() -> None:
+    there = entry(0, 1, commit=replace(committed(0, 1, generation=2), plan=SAMPLE_PLAN.key))
+    assert decide_commit(_root(), there, SAMPLE_PLAN) == AlreadyCommitted(generation=2)
+
+
+def test_a_plan_that_was_replaced_since_is_already_committed() -> None:
+    there = entry(0, 1, commit=committed(0, 1, generation=3))
+    decision = decide_commit(
+        _root(), there, SAMPLE_PLAN, earlier_plans=frozenset([SAMPLE_PLAN.key])
+    )
+    assert decision == AlreadyCommitted(generation=2, replaced_by=3)
+
+
+@pytest.mark.parametrize(
+    ("there", "holder"),
+    [
+        (None, None),
+        (entry(0, 1, grant=granted(0, 1, run="other", generation=3)), request("other")),
+        (entry(0, 1, commit=committed(0, 1, run="other", generation=3)), request("other")),
+    ],
+)
+def test_anything_else_is_superseded(there: Any, holder: Any) -> None:
+    assert decide_commit(_root(), there, SAMPLE_PLAN) == NotMine(holder=holder)
+
+
+@pytest.mark.parametrize(
+    ("topics", "found"),
+    [
+        ({}, "nothing"),
+        ({"flights": RootTopic(topic_id="topic-2", cluster_id="cluster-1", origins=())}, "topic-2"),
+        ({"flights": RootTopic(topic_id="topic-1", cluster_id="other", origins=())}, "other"),
+    ],
+)
+def test_another_topic_or_cluster_is_an_identity_error(topics: Any, found: str) -> None:
+    decision = decide_commit(_root(topics=topics), _granted_entry(), SAMPLE_PLAN)
+    assert isinstance(decision, IdentityDiffers)
+    assert decision.what == "topic flights"
+    assert found in decision.found
+
+
+@pytest.mark.parametrize("number", [None, 8])
+def test_another_table_is_an_identity_error(number: int | None) -> None:
+    root = _root()
+    tables = (
+        {} if number is None else {"flights": replace(root.tables["flights"], uuid=uuid(number))}
+    )
+    decision = decide_commit(replace(root, tables=tables), _granted_entry(), SAMPLE_PLAN)
+    assert isinstance(decision, IdentityDiffers)
+    assert decision.what == "table flights"
+
+
+@pytest.mark.parametrize(
+    ("columns", "found"),
+    [
+        ((COLUMNS[0],), "no column of that id"),
+        ((COLUMNS[0], TableColumn(id=2, name="delay", type="long", required=False)), "delay long"),
+        ((COLUMNS[0], TableColumn(id=2, name="other", type="int", required=False)), "other int"),
+    ],
+)
+def test_an_id_with_another_meaning_is_a_schema_error(columns: Any, found: str) -> None:
+    root = _root()
+    tables = {"flights": replace(root.tables["flights"], columns=columns)}
+    decision = decide_commit(replace(root, tables=tables), _granted_entry(), SAMPLE_PLAN)
+    assert decision == ColumnsDiffer(table="flights", planned="delay int (id 2)", found=found)
+
+
+def test_boundaries_hold_what_was_found() -> None:
+    assert isinstance(clamped(Ledger((), {}), at(0), {}, {}), Boundary)

@@ -1,0 +1,203 @@
+"""Each invariant is awake: a swap that breaks it is refused by name, and the swaps of a good life pass."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tallystick.protocol.columns import TableColumn
+from tallystick.protocol.invariants import InvariantViolated, account_problem, check_swap
+from tallystick.protocol.ledger import Boundary, Entry, Ledger
+from tallystick.protocol.offsets import Position
+from tallystick.protocol.report import RangeAccount
+from tallystick.protocol.root import Root, RootTopic, first_root
+from unit.protocol.samples import (
+    COLUMNS,
+    SAMPLE_ACCOUNTS,
+    SAMPLE_PLAN,
+    SAMPLE_ROOT,
+    at,
+    boundary,
+    committed,
+    entry,
+    granted,
+    plan_key,
+    uuid,
+)
+
+TOPICS = {"t": RootTopic(topic_id="i", cluster_id="c", origins=(0,))}
+BEFORE = replace(SAMPLE_ROOT, topics=TOPICS)
+
+
+def after(**changes: Any) -> Root:
+    return replace(BEFORE, version=BEFORE.version + 1, id=uuid(99), **changes)
+
+
+def ledger(*entries: Entry, offsets: tuple[int, ...] = (0, 10, 20, 30)) -> Ledger:
+    out = Ledger((), {})
+    for hour, offset in enumerate(offsets):
+        out.set_boundary(boundary(hour, offset))
+    for e in entries:
+        out.put(e)
+    return out
+
+
+def stripped(there: Ledger, hour: int) -> Ledger:
+    """The ledger without the boundary at that hour, as only a defect could make it."""
+    del there._boundaries[at(hour)]
+    return there
+
+
+GRANTED = entry(0, 1, grant=granted(0, 1))
+COMMITTED = entry(0, 1, commit=committed(0, 1))
+
+
+def test_a_good_life_passes() -> None:
+    check_swap(None, ledger(), first_root("flights", uuid(1)), ledger())
+    check_swap(BEFORE, ledger(), after(), ledger(GRANTED))
+    check_swap(BEFORE, ledger(GRANTED), after(), ledger(COMMITTED))
+    pending = entry(0, 1, grant=granted(0, 1, generation=2), commit=committed(0, 1))
+    check_swap(BEFORE, ledger(COMMITTED), after(), ledger(pending))
+    check_swap(
+        BEFORE, ledger(pending), after(), ledger(entry(0, 1, commit=committed(0, 1, generation=2)))
+    )
+    check_swap(BEFORE, ledger(), after(), ledger(entry(0, 1, commit=committed(0, 1, records=0))))
+    grown = {"t": replace(TOPICS["t"], origins=(0, 5))}
+    check_swap(BEFORE, ledger(), after(topics=grown), ledger())
+
+
+BROKEN: dict[str, tuple[Any, Any, Any, Any]] = {
+    "I10: the first root": (None, ledger(), SAMPLE_ROOT, ledger()),
+    "I10: version": (BEFORE, ledger(), replace(after(), version=9), ledger()),
+    "I10: two roots share": (BEFORE, ledger(), replace(after(), id=BEFORE.id), ledger()),
+    "I10: pipeline": (BEFORE, ledger(), after(pipeline="other"), ledger()),
+    "I2: topic t changed": (BEFORE, ledger(), after(topics={}), ledger()),
+    "I2: topic t changed its": (
+        BEFORE,
+        ledger(),
+        after(topics={"t": replace(TOPICS["t"], topic_id="j")}),
+        ledger(),
+    ),
+    "I2: an origin of topic t moved": (
+        BEFORE,
+        ledger(),
+        after(topics={"t": replace(TOPICS["t"], origins=(1,))}),
+        ledger(),
+    ),
+    "I4: table flights vanished": (BEFORE, ledger(), after(tables={}), ledger()),
+    "I4: table flights": (
+        BEFORE,
+        ledger(),
+        after(
+            tables={**BEFORE.tables, "flights": replace(BEFORE.tables["flights"], uuid=uuid(50))}
+        ),
+        ledger(),
+    ),
+    "I11: column id 2": (
+        BEFORE,
+        ledger(),
+        after(
+            tables={
+                **BEFORE.tables,
+                "flights": replace(
+                    BEFORE.tables["flights"],
+                    columns=(
+                        COLUMNS[0],
+                        TableColumn(id=2, name="delay", type="long", required=False),
+                    ),
+                ),
+            }
+        ),
+        ledger(),
+    ),
+    "I1: entries": (
+        BEFORE,
+        ledger(),
+        after(),
+        ledger(entry(0, 2, grant=granted(0, 2)), entry(1, 3, grant=granted(1, 3))),
+    ),
+    "I4: committed entry": (BEFORE, ledger(COMMITTED), after(), ledger()),
+    "I4: committed entry .* vanished": (BEFORE, ledger(COMMITTED), after(), ledger(GRANTED)),
+    "I5: .* which was not granted": (BEFORE, ledger(), after(), ledger(COMMITTED)),
+    "I5: .*, which was not granted": (
+        BEFORE,
+        ledger(replace(GRANTED, granted=replace(granted(0, 1), plan=plan_key(0, 1, 7)))),
+        after(),
+        ledger(COMMITTED),
+    ),
+    "I5: generation of": (
+        BEFORE,
+        ledger(entry(0, 1, grant=granted(0, 1, generation=3))),
+        after(),
+        ledger(entry(0, 1, grant=granted(0, 1, generation=2))),
+    ),
+    "I5: generation 1 would replace 1": (
+        BEFORE,
+        ledger(
+            entry(
+                0, 1, grant=replace(granted(0, 1), plan=plan_key(0, 1, 7)), commit=committed(0, 1)
+            )
+        ),
+        after(),
+        ledger(entry(0, 1, commit=replace(committed(0, 1), plan=plan_key(0, 1, 7)))),
+    ),
+    "I2: the boundary at": (BEFORE, ledger(), after(), ledger(offsets=(0, 11, 20, 30))),
+    "I2: t.0. goes back": (BEFORE, Ledger((), {}), after(), ledger(offsets=(0, 10, 5, 30))),
+    "I2: .* begins at no boundary": (BEFORE, Ledger((), {}), after(), stripped(ledger(GRANTED), 0)),
+}
+
+
+@pytest.mark.parametrize("name", sorted(BROKEN))
+def test_a_swap_that_breaks_an_invariant_is_refused(name: str) -> None:
+    with pytest.raises(InvariantViolated, match=name):
+        check_swap(*BROKEN[name])
+
+
+def test_a_boundary_without_a_topic_means_its_origin() -> None:
+    there = Ledger((), {})
+    there.set_boundary(Boundary(at=at(0), positions={"t": (Position(offset=7),)}))
+    there.set_boundary(Boundary(at=at(1), positions={}))
+    with pytest.raises(InvariantViolated, match=r"I2: .* goes back from 7 to 0"):
+        check_swap(BEFORE, Ledger((), {}), after(), there)
+
+
+# ---------------------------------------------------------------- accounts
+
+
+def test_accounts_that_cover_the_plan_pass() -> None:
+    assert account_problem(SAMPLE_PLAN, SAMPLE_ACCOUNTS) is None
+    assert (
+        account_problem(SAMPLE_PLAN, SAMPLE_ACCOUNTS[:1]) is None
+    )  # the other range holds no offset
+
+
+FIRST, SECOND = SAMPLE_ACCOUNTS
+
+
+@pytest.mark.parametrize(
+    ("accounts", "why"),
+    [
+        ((), r"flights\[0\] is planned and has no account"),
+        ((FIRST, FIRST), "has two accounts"),
+        ((replace(FIRST, partition=7),), "is not planned"),
+        ((replace(FIRST, end=9, records=5),), r"covers \[0, 9\), the plan \[0, 10\)"),
+        (
+            (replace(FIRST, lost=1, records=7),),
+            "1 offsets are accounted as lost, the plan accepted 2",
+        ),
+        ((replace(FIRST, absent=1, records=5),), "absent from a topic that is not compacted"),
+        ((FIRST, RangeAccount(topic="other", partition=0, start=0, end=0)), "is not planned"),
+    ],
+)
+def test_accounts_that_do_not_cover_the_plan_are_named(accounts: Any, why: str) -> None:
+    problem = account_problem(SAMPLE_PLAN, accounts)
+    assert problem is not None
+    assert re.search(why, problem), problem
+
+
+def test_absent_offsets_are_legal_where_the_topic_is_compacted() -> None:
+    compacted = replace(SAMPLE_PLAN, topics=(replace(SAMPLE_PLAN.topics[0], compacted=True),))
+    assert account_problem(compacted, (replace(FIRST, absent=1, records=5), SECOND)) is None

@@ -1,0 +1,241 @@
+"""The paged ledger: whatever is edited in whatever order, it answers like one page that holds everything."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tallystick.protocol import keys
+from tallystick.protocol.ledger import (
+    PAGE_BYTES_MAX,
+    Boundary,
+    Entry,
+    Ledger,
+    Page,
+    PageRef,
+    pages_between,
+    parse_page,
+    split,
+    without_grant,
+)
+from tallystick.protocol.offsets import Position
+from tallystick.protocol.root import Root
+from unit.protocol.samples import (
+    SAMPLE_ROOT,
+    at,
+    boundary,
+    committed,
+    entry,
+    granted,
+    interval,
+    uuid,
+)
+
+TINY = 600  # bytes: a page of one or two entries is full
+
+
+class Stored:
+    """A ledger with its pages as a store would hold them."""
+
+    def __init__(self, bytes_max: int = TINY) -> None:
+        self.index: tuple[PageRef, ...] = ()
+        self.pages: dict[str, Page] = {}
+        self.bytes_max = bytes_max
+        self.numbers = itertools.count(1)
+
+    def window(self, start: Any, end: Any) -> Ledger:
+        """A window with just the pages that are said to be needed."""
+        refs = pages_between(self.index, start, end)
+        return Ledger(self.index, {r.key: self.pages[r.key] for r in refs})
+
+    def whole(self) -> Ledger:
+        return Ledger(self.index, self.pages)
+
+    def save(self, ledger: Ledger) -> None:
+        self.index, fresh = ledger.flush((uuid(n) for n in self.numbers), bytes_max=self.bytes_max)
+        for key, page in fresh.items():
+            assert key not in self.pages
+            assert parse_page(page.encode(), where=key) == page
+            self.pages[key] = page
+
+
+hours = st.lists(st.integers(0, 24), min_size=2, max_size=14, unique=True)
+
+
+@given(hours, st.randoms(use_true_random=False))
+def test_pages_answer_like_one_page_whatever_the_order(cuts: list[int], rnd: Any) -> None:
+    cuts.sort()
+    spans = list(itertools.pairwise(cuts))
+    rnd.shuffle(spans)
+    stored = Stored()
+    entries: dict[tuple[int, int], Entry] = {}
+    boundaries: dict[int, Boundary] = {}
+    for first, last in spans:
+        ledger = stored.window(at(first), at(last))
+        for hour in (first, last):
+            assert ledger.boundary(at(hour)) == boundaries.get(hour)
+            if hour not in boundaries:
+                boundaries[hour] = boundary(hour, hour)
+                ledger.set_boundary(boundaries[hour])
+        entries[first, last] = entry(first, last, commit=committed(first, last))
+        ledger.put(entries[first, last])
+        stored.save(ledger)
+        _same_as_one_page(stored, entries, boundaries)
+
+
+def _same_as_one_page(
+    stored: Stored, entries: dict[tuple[int, int], Entry], boundaries: dict[int, Boundary]
+) -> None:
+    assert list(stored.whole().entries) == [entries[k] for k in sorted(entries)]
+    assert list(stored.whole().boundaries) == [boundaries[h] for h in sorted(boundaries)]
+    assert [r.since for r in stored.index] == sorted(r.since for r in stored.index)
+    for hour in range(25):
+        window = stored.window(at(hour), at(hour + 1))
+        left, right = window.neighbours(at(hour))
+        lower, upper = [h for h in boundaries if h < hour], [h for h in boundaries if h > hour]
+        assert left == (boundaries[max(lower)] if lower else None)
+        assert right == (boundaries[min(upper)] if upper else None)
+        overlapping = [e for e in entries.values() if e.interval.overlaps(interval(hour, hour + 1))]
+        assert list(window.overlapping(interval(hour, hour + 1))) == overlapping
+
+
+@given(hours)
+def test_pages_are_as_small_as_they_must_be_and_untouched_ones_keep_their_keys(
+    cuts: list[int],
+) -> None:
+    stored = Stored()
+    for first, last in itertools.pairwise(sorted(cuts)):
+        before = {r.key for r in stored.index}
+        ledger = stored.window(at(first), at(last))
+        for hour in (first, last):
+            if ledger.boundary(at(hour)) is None:
+                ledger.set_boundary(boundary(hour, hour))
+        ledger.put(entry(first, last, commit=committed(first, last)))
+        stored.save(ledger)
+        kept = before & {r.key for r in stored.index}
+        assert len(before) - len(kept) <= 2  # the pages of the two ends
+    for page in stored.pages.values():
+        assert len(page.boundaries) == 1 or len(page.encode()) <= TINY
+
+
+def test_dropping_an_entry_leaves_its_boundaries() -> None:
+    stored = Stored()
+    ledger = stored.whole()
+    ledger.set_boundary(boundary(0, 0))
+    ledger.set_boundary(boundary(1, 1))
+    ledger.put(entry(0, 1, grant=granted(0, 1)))
+    stored.save(ledger)
+    again = stored.whole()
+    again.drop(interval(0, 1))
+    assert again.entries == ()
+    assert again.original().entries == stored.whole().entries
+    stored.save(again)
+    assert stored.whole().entries == ()
+    assert [b.at for b in stored.whole().boundaries] == [at(0), at(1)]
+
+
+def test_edits_stay_in_their_window() -> None:
+    one = Ledger((), {})
+    one.set_boundary(boundary(0, 0))
+    two = one.copy()
+    two.set_boundary(boundary(1, 0))
+    two.put(entry(0, 1, grant=granted(0, 1)))
+    assert [b.at for b in one.boundaries] == [at(0)]
+    assert one.entries == ()
+    assert two.entry(interval(0, 1)) is not None
+    assert two.entry(interval(0, 2)) is None
+    assert one.flush(iter(["0" * 32]))[0][0].since == at(0)
+
+
+def test_nothing_touched_is_nothing_written() -> None:
+    assert Ledger((), {}).flush([]) == ((), {})
+
+
+def test_a_boundary_is_set_once_and_an_entry_needs_both() -> None:
+    ledger = Ledger((), {})
+    ledger.set_boundary(boundary(0, 0))
+    with pytest.raises(ValueError, match="is set already"):
+        ledger.set_boundary(boundary(0, 5))
+    with pytest.raises(ValueError, match="no boundary at"):
+        ledger.put(entry(0, 1, grant=granted(0, 1)))
+
+
+def test_asking_beyond_what_is_loaded_is_an_error() -> None:
+    ledger = Ledger((PageRef(since=at(0), until=at(1), key=keys.page(uuid(1))),), {})
+    with pytest.raises(KeyError, match="is needed and not loaded"):
+        ledger.overlapping(interval(0, 1))
+
+
+def test_a_long_entry_is_found_from_far_behind_its_start() -> None:
+    stored = Stored()
+    for hour in range(12):
+        ledger = stored.whole()
+        ledger.set_boundary(boundary(hour, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0))
+        stored.save(ledger)
+    ledger = stored.whole()
+    ledger.put(entry(0, 11, commit=committed(0, 11)))
+    stored.save(ledger)
+    assert len(stored.index) >= 4
+    assert [e.interval for e in stored.window(at(9), at(10)).overlapping(interval(9, 10))] == [
+        interval(0, 11)
+    ]
+
+
+def test_cancelling_a_grant_leaves_what_is_committed() -> None:
+    pending = entry(0, 1, grant=granted(0, 1, generation=2), commit=committed(0, 1))
+    left = without_grant(pending)
+    assert left is not None
+    assert left.granted is None
+    assert left.committed == pending.committed
+    assert without_grant(entry(0, 1, grant=granted(0, 1))) is None
+
+
+@pytest.mark.parametrize("edits", [(0,), (19,), (10,), ()])
+def test_a_page_is_cut_away_from_its_edits(edits: tuple[int, ...]) -> None:
+    page = Page(boundaries=tuple(boundary(hour, hour) for hour in range(20)))
+    parts = split(page, [at(e) for e in edits], bytes_max=len(page.encode()) - 1)
+    sizes = [len(p.boundaries) for p in parts]
+    assert sizes == {(0,): [2, 18], (19,): [18, 2]}.get(edits, [10, 10])
+    assert [b for p in parts for b in p.boundaries] == list(page.boundaries)
+
+
+@pytest.mark.parametrize("forwards", [True, False])
+def test_ten_years_of_hours_on_64_partitions_fit_a_root_of_100_kb(forwards: bool) -> None:
+    stored = Stored(bytes_max=PAGE_BYTES_MAX)
+    count, together = 400, 10
+    days = range(0, count, together) if forwards else range(count - together, -1, -together)
+    for first in days:
+        ledger = stored.window(at(first), at(first + together))
+        for hour in range(first, first + together + 1):
+            if ledger.boundary(at(hour)) is None:
+                positions = tuple(
+                    Position(offset=10**9 + hour * 10**6 + p, leader_epoch=3) for p in range(64)
+                )
+                ledger.set_boundary(Boundary(at=at(hour), positions={"orders": positions}))
+        for hour in range(first, first + together):
+            ledger.put(entry(hour, hour + 1, commit=committed(hour, hour + 1, records=10**6)))
+        stored.index, fresh = ledger.flush(uuid(n) for n in stored.numbers)
+        stored.pages.update(fresh)
+    assert all(len(stored.pages[r.key].encode()) <= PAGE_BYTES_MAX for r in stored.index)
+    full = max(len(stored.pages[r.key].entries) for r in stored.index)
+    # What is counted must be how pages fill up in a life: most intervals stand in full pages.
+    assert len(stored.index) <= count / full + 3
+    pages = -(-10 * 365 * 24 // full)
+    index = tuple(
+        PageRef(since=at(i * full), until=at((i + 1) * full), key=keys.page(uuid(i)))
+        for i in range(pages)
+    )
+    root = Root(
+        pipeline="orders",
+        version=10**6,
+        id=uuid(1),
+        record=SAMPLE_ROOT.record,
+        tables=SAMPLE_ROOT.tables,
+        topics=SAMPLE_ROOT.topics,
+        pages=index,
+    )
+    assert len(root.encode()) < 100_000, f"{pages} pages of {full} intervals"

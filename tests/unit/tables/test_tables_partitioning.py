@@ -1,0 +1,149 @@
+"""Partition transforms are Iceberg's, to the value, and rows are only ever moved, never lost or doubled."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyiceberg.transforms import (
+    DayTransform,
+    HourTransform,
+    IdentityTransform,
+    MonthTransform,
+    YearTransform,
+)
+
+from tallystick.errors import InvalidPipeline
+from tallystick.protocol.columns import TableColumn
+from tallystick.tables.iceberg import iceberg_type
+from tallystick.tables.partitioning import split_by_partition, transformed
+from tallystick.tables.schema import arrow_schema, arrow_type
+
+PEERS = {"year": YearTransform, "month": MonthTransform, "day": DayTransform, "hour": HourTransform}
+# Both ends of what Python's datetime holds, in microseconds since 1970.
+FIRST_US, LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
+DAY_US = 86_400_000_000
+
+
+@pytest.mark.parametrize(
+    ("kind", "transform"),
+    [
+        (k, t)
+        for k in ("timestamp", "timestamptz", "date")
+        for t in PEERS
+        if (k, t) != ("date", "hour")
+    ],
+)
+@settings(max_examples=60, deadline=None)
+@given(values=st.lists(st.none() | st.integers(FIRST_US, LAST_US), min_size=1, max_size=40))
+def test_time_transforms_equal_pyicebergs(kind, transform, values):
+    units = [v if v is None or kind != "date" else v // DAY_US for v in values]
+    storage = pa.array(units, pa.int32() if kind == "date" else pa.int64())
+    ours = transformed(storage.cast(arrow_type(kind)), transform, kind).to_pylist()
+    peer = PEERS[transform]().transform(iceberg_type(kind))
+    assert ours == [peer(unit) for unit in units]
+
+
+@pytest.mark.parametrize(
+    ("at", "year", "month", "day", "hour"),
+    [
+        (datetime(1970, 1, 1, tzinfo=UTC), 0, 0, 0, 0),
+        (datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC), -1, -1, -1, -1),
+        (datetime(1969, 12, 31, tzinfo=UTC), -1, -1, -1, -24),
+        (datetime(1969, 1, 1, tzinfo=UTC), -1, -12, -365, -8760),
+        (datetime(1968, 12, 31, 23, tzinfo=UTC), -2, -13, -366, -8761),
+        (datetime(2013, 1, 1, 5, tzinfo=UTC), 43, 516, 15_706, 376_949),
+    ],
+)
+def test_time_transforms_around_1970(at, year, month, day, hour):
+    values = pa.array([at], pa.timestamp("us", tz="UTC"))
+    assert [transformed(values, t, "timestamptz").to_pylist() for t in PEERS] == [
+        [year],
+        [month],
+        [day],
+        [hour],
+    ]
+
+
+@settings(max_examples=40, deadline=None)
+@given(days=st.lists(st.none() | st.integers(-700_000, 2_900_000), min_size=1))
+def test_identity_of_dates_is_days(days):
+    ours = transformed(pa.array(days, pa.int32()).cast(pa.date32()), "identity", "date").to_pylist()
+    assert ours == [IdentityTransform().transform(iceberg_type("date"))(d) for d in days] == days
+
+
+COLUMNS = (
+    TableColumn(id=1, name="at", type="timestamptz", required=False),
+    TableColumn(id=2, name="place", type="string", required=False),
+    TableColumn(id=3, name="number", type="long", required=False),
+    TableColumn(id=4, name="row", type="long", required=True),
+)
+ROWS = st.lists(
+    st.tuples(
+        st.none() | st.integers(-3 * DAY_US, 3 * DAY_US),
+        st.none() | st.sampled_from(["", "a", "A", "ä", "None"]),
+        st.none() | st.integers(-(2**63), 2**63 - 1),
+    ),
+    max_size=60,
+)
+RULES = st.lists(
+    st.sampled_from(["year(at)", "month(at)", "day(at)", "hour(at)", "place", "number"]),
+    unique=True,
+    max_size=4,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(rows=ROWS, rules=RULES, chunks=st.integers(1, 3))
+def test_a_split_is_a_partition_of_the_rows(rows, rules, chunks):
+    columns = list(zip(*rows, strict=True)) or [(), (), ()]
+    table = pa.table(
+        [
+            pa.array(columns[0], pa.int64()).cast(pa.timestamp("us", tz="UTC")),
+            pa.array(columns[1], pa.string()),
+            pa.array(columns[2], pa.int64()),
+            pa.array(range(len(rows)), pa.int64()),
+        ],
+        schema=arrow_schema(COLUMNS),
+    )
+    cut = len(rows) // chunks + 1
+    table = pa.concat_tables([table.slice(i, cut) for i in range(0, max(len(rows), 1), cut)])
+
+    wanted: dict[tuple[object, ...], list[int]] = {}
+    for number, values in enumerate(rows):
+        wanted.setdefault(tuple(expected(rule, values) for rule in rules), []).append(number)
+    found = list(split_by_partition(table, rules, COLUMNS))
+
+    assert [(partition, part.column("row").to_pylist()) for partition, part in found] == list(
+        wanted.items()
+    )
+    assert all(part.schema.equals(table.schema, check_metadata=True) for _, part in found)
+
+
+def expected(rule, values):
+    at, place, number = values
+    if rule in ("place", "number"):
+        return place if rule == "place" else number
+    return PEERS[rule.split("(")[0]]().transform(iceberg_type("timestamptz"))(at)
+
+
+def test_an_empty_table_has_no_partition():
+    assert list(split_by_partition(arrow_schema(COLUMNS).empty_table(), ["day(at)"], COLUMNS)) == []
+
+
+def test_a_rule_without_a_column_is_refused():
+    with pytest.raises(InvalidPipeline, match=r"'day\(nowhere\)' names none of"):
+        list(split_by_partition(arrow_schema(COLUMNS).empty_table(), ["day(nowhere)"], COLUMNS))
+
+
+def test_dates_split_by_their_days():
+    columns = (TableColumn(id=1, name="d", type="date", required=True),)
+    days = [date(2013, 1, 2), date(1969, 12, 31), date(2013, 1, 2)]
+    table = pa.table({"d": pa.array(days, pa.date32())})
+    assert [(p, t.num_rows) for p, t in split_by_partition(table, ["d"], columns)] == [
+        ((15707,), 2),
+        ((-1,), 1),
+    ]
