@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Generic, TypeVar
 
 from tallystick import __version__
@@ -23,7 +23,15 @@ from tallystick.errors import (
 )
 from tallystick.protocol import keys
 from tallystick.protocol.invariants import check_swap
-from tallystick.protocol.ledger import Entry, Ledger, Page, PageRef, pages_between, parse_page
+from tallystick.protocol.ledger import (
+    PAGE_BYTES_MAX,
+    Entry,
+    Ledger,
+    Page,
+    PageRef,
+    pages_between,
+    parse_page,
+)
 from tallystick.protocol.plan import Plan, parse_plan
 from tallystick.protocol.record import CommittedInterval, Record, parse_record
 from tallystick.protocol.report import Report, parse_report
@@ -38,6 +46,7 @@ CONTENDED_S = 600.0
 PAUSE_S = 0.05
 PAUSE_MAX_S = 2.0
 CHAIN_MAX = 64
+MOMENT = timedelta(milliseconds=1)
 
 
 class _Stale(Exception):
@@ -57,14 +66,13 @@ class View:
         """Load everything about [start, end] and the boundaries next to it."""
         return self._load(pages_between(self.root.pages, start, end))
 
-    def tail(self) -> Ledger:
-        """Load what reaches furthest in time."""
-        latest = max((ref.until for ref in self.root.pages), default=None)
-        refs = self.root.pages if latest is None else pages_between(self.root.pages, latest, latest)
-        wanted = {ref.key for ref in refs} | {
-            ref.key for ref in self.root.pages if ref.until == latest
-        }
-        return self._load([ref for ref in self.root.pages if ref.key in wanted])
+    def tail(self, end: datetime) -> Ledger:
+        """Load what reaches furthest in time, and whatever ends at `end`."""
+        refs = self.root.pages
+        latest = max((ref.until for ref in refs), default=end)
+        wanted = {ref.key for at in (latest, end) for ref in pages_between(refs, at - MOMENT, at)}
+        wanted |= {ref.key for ref in refs if ref.until == latest}
+        return self._load([ref for ref in refs if ref.key in wanted])
 
     def whole_ledger(self) -> Ledger:
         """Load every page: for people and proofs, never on the way of a commit."""
@@ -95,9 +103,17 @@ class Settled(Generic[T]):
 class Lake:
     """A lake root behind a store. `proven`: skip the probe of conditional writes, e.g. where a caller has made it."""
 
-    def __init__(self, store: Store, world: World, *, proven: bool = False) -> None:
+    def __init__(
+        self,
+        store: Store,
+        world: World,
+        *,
+        proven: bool = False,
+        page_bytes_max: int = PAGE_BYTES_MAX,
+    ) -> None:
         self.store = store
         self.world = world
+        self.page_bytes_max = page_bytes_max
         self._proven = proven
         self._pages: dict[str, Page] = {}
 
@@ -301,7 +317,9 @@ class Lake:
     def _publish(self, view: View, change: Change[T]) -> bool:
         """Write pages and record, then PUT the root. True: landed. False: certainly not; read again and decide."""
         before = view.root
-        index, pages = change.ledger.flush(iter(self.world.uuid, None))
+        index, pages = change.ledger.flush(
+            iter(self.world.uuid, None), bytes_max=self.page_bytes_max
+        )
         after = Root(
             pipeline=before.pipeline,
             version=before.version + 1,

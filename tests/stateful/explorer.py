@@ -125,7 +125,8 @@ class Run:
 
     def _lake(self) -> tuple[Lake, SimulatedStore]:
         store = SimulatedStore(self.sim)
-        return Lake(store, self.sim.world(), proven=True), store
+        lake = Lake(store, self.sim.world(), proven=True, page_bytes_max=self.sim.page_bytes_max)
+        return lake, store
 
     def _plan(self, code: int) -> Planned:
         lake, _ = self._lake()
@@ -220,6 +221,7 @@ class Schedule:
             budget=self.rng.choice([0, 1, 2, 4]),
             honours_conditions=self.honours_conditions,
         )
+        self.sim.page_bytes_max = self.rng.choice([1, 1500, 256 * 1024])
         self.log = SimulatedLog(self.sim)
         self.oracle = Oracle(self.sim)
         self.zombies: list[greenlet.greenlet] = []

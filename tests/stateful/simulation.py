@@ -69,6 +69,7 @@ class Simulation:
     ids: int = 0
     trace: list[str] = field(default_factory=list)
     honours_conditions: bool = True
+    page_bytes_max: int = 256 * 1024
 
     def step(self) -> None:
         """Give control back to the explorer."""

@@ -99,10 +99,11 @@ def _commit_of(was: Entry | None, now: Entry) -> Iterator[str]:
 
 
 def _boundaries(before: Ledger, after: Ledger, root: Root) -> Iterator[str]:
-    for was in before.boundaries:
-        if after.boundary(was.at) != was:
-            yield f"I2: the boundary at {was.at} moved"
     row = after.boundaries
+    now = {b.at: b for b in row}
+    for was in before.boundaries:
+        if now.get(was.at) != was:
+            yield f"I2: the boundary at {was.at} moved"
     for left, right in itertools.pairwise(row):
         for topic, origins in root.origins.items():
             for partition in range(len(origins)):
@@ -110,9 +111,8 @@ def _boundaries(before: Ledger, after: Ledger, root: Root) -> Iterator[str]:
                 b = right.position(topic, partition, root.origins)
                 if a.offset > b.offset:
                     yield f"I2: {topic}[{partition}] goes back from {a.offset} to {b.offset} at {right.at}"
-    known = {b.at for b in row}
     for entry in after.entries:
-        if entry.interval.start not in known:
+        if entry.interval.start not in now:
             yield f"I2: {entry.interval} begins at no boundary"
 
 

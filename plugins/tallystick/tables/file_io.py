@@ -125,8 +125,8 @@ class StoreOutput(OutputFile):
     def _create(self, body: bytes) -> None:
         """Create the object.
 
-        Safe to repeat: the name is fresh, nobody else writes it, so after an unknown outcome `exists` can only be an
-        earlier try of these very bytes. Raises StoreUnavailable where no try had a known outcome: nothing names the
+        Safe to repeat: the name is fresh, nobody else writes it, so `exists` can only be a copy of these very bytes,
+        which is checked. Raises StoreUnavailable where no try had a known outcome: nothing names the
         object yet, so it may land late and harm nobody.
         """
         self._size_bytes = len(body)
@@ -135,9 +135,13 @@ class StoreOutput(OutputFile):
             if tries:
                 self._sleep(PAUSE_S * 2 ** (tries - 1))
             outcome = self._store.create(self._key, body)
-            if isinstance(outcome, Applied) or (tries and outcome == NotApplied(because="exists")):
+            if isinstance(outcome, Applied):
                 return
             if isinstance(outcome, NotApplied):
+                # An earlier try landed, or something on the way sent this one twice: the bytes tell.
+                found = self._store.get(self._key)
+                if found is not None and found.body == body:
+                    return
                 raise Corrupt(
                     f"{self.location} should be a fresh name, the store answers {outcome.because!r}.",
                     next_step="nothing was changed. Run again; if this repeats, names are not drawn at random.",

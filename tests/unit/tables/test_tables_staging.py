@@ -561,7 +561,8 @@ class TestUnknownOutcomes:
 
     def test_a_name_that_is_taken_is_not_ours(self, make_table):
         table = make_table(new_uuid=lambda: "f" * 32)
-        table.stage()
+        taken = "tables/flights/metadata/00000-ffffffff-ffff-ffff-ffff-ffffffffffff.metadata.json"
+        table.store.create(taken, b"somebody else's")
         with pytest.raises(Corrupt, match="should be a fresh name"):
             table.stage()
 

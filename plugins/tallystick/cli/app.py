@@ -1,0 +1,192 @@
+"""The commands of `tally` and their options. What they need is imported when they run, so that `--help` is quick."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import typer
+
+from tallystick.cli import stack
+from tallystick.cli.report import COUNTER_EXAMPLE, out, out_json, told
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+    from tallystick.lake import Lake
+    from tallystick.verify import Demands, Proof, Watch
+
+app = typer.Typer(
+    name="tally",
+    help="Say what a lake holds, what it lacks, and prove it. A lake is an s3:// URI; see `tally status --help`.",
+    no_args_is_help=True,
+    add_completion=False,
+    # A trace with local variables could hold secrets.
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.add_typer(stack.app)
+
+LakeUri = typer.Argument(
+    None,
+    metavar="LAKE",
+    help="Lake root, e.g. s3://lake/flights. Default: $TALLYSTICK_LAKE, else the running local stack's demo.",
+)
+AsJson = typer.Option(False, "--json", help="Answer as JSON.")
+EveryRecord = typer.Option(
+    [],
+    "--every-record",
+    metavar="TABLE",
+    help="With --deep: this table must hold each decoded record.",
+)
+Repeats = typer.Option(
+    [],
+    "--repeats",
+    metavar="TABLE",
+    help="With --deep: the job may make several rows of one record here.",
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from tallystick import __version__
+
+        out(f"tally {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _global(
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Say the version."
+    ),
+) -> None:
+    del version
+
+
+@app.command()
+@told
+def status(
+    lake: str | None = LakeUri,
+    last: int = typer.Option(
+        50, "--last", min=0, help="How many of the latest intervals to show; 0: all."
+    ),
+    as_json: bool = AsJson,
+) -> None:
+    """Show intervals, holes and how to fill them, and grants."""
+    from tallystick.cli import forms, text
+    from tallystick.status import read_status
+
+    answer = read_status(_open(lake))
+    if as_json:
+        out_json(forms.status(answer))
+    else:
+        out(text.status(answer, last=last))
+
+
+@app.command()
+@told
+def log(
+    lake: str | None = LakeUri,
+    limit: int = typer.Option(20, "--limit", "-n", min=1, help="How many commits to show."),
+    as_json: bool = AsJson,
+) -> None:
+    """Show commits, newest first."""
+    from tallystick.cli import forms, text
+    from tallystick.status import read_log
+
+    answer = read_log(_open(lake), limit=limit)
+    if as_json:
+        out_json(forms.log(answer))
+    else:
+        out(text.log(answer))
+
+
+@app.command()
+@told
+def tables(lake: str | None = LakeUri, as_json: bool = AsJson) -> None:
+    """Show metadata locations, columns, rows and files."""
+    from tallystick.cli import forms, text
+    from tallystick.status import read_tables
+
+    answer = read_tables(_open(lake))
+    if as_json:
+        out_json(forms.tables(answer))
+    else:
+        out(text.tables(answer))
+
+
+@app.command()
+@told
+def sql(
+    question: str = typer.Argument(
+        metavar="SELECT", help='One statement, e.g. "select count(*) from flights".'
+    ),
+    lake: str | None = LakeUri,
+    form: str = typer.Option("table", "--format", "-f", help="table, csv or json."),
+    as_json: bool = typer.Option(False, "--json", help="The same as --format json."),
+) -> None:
+    """Ask one SELECT over a consistent cut of all tables."""
+    from tallystick.cli.sql import answer
+
+    answer(_open(lake), question, form="json" if as_json else form)
+
+
+@app.command()
+@told
+def verify(
+    lake: str | None = LakeUri,
+    deep: bool = typer.Option(False, "--deep", help="Read the lineage of every row too."),
+    every_record: list[str] = EveryRecord,
+    repeats: list[str] = Repeats,
+    as_json: bool = AsJson,
+) -> None:
+    """Prove that the lake holds what its ledger says. Exits with 1 where it does not."""
+    from tallystick.cli import forms, text
+    from tallystick.errors import InvalidRequest
+    from tallystick.verify import Demands
+
+    if (every_record or repeats) and not deep:
+        raise InvalidRequest(
+            "--every-record and --repeats are about rows.", next_step="add --deep."
+        )
+    demands = Demands(every_record=frozenset(every_record), repeats=frozenset(repeats))
+    answer = _verify(_open(lake), deep=deep, demands=demands)
+    if as_json:
+        out_json(forms.proof(answer))
+    else:
+        for check in answer.checks:
+            out(text.check(check))
+        out("\n" + text.proof(answer))
+    if not answer.proven:
+        raise typer.Exit(COUNTER_EXAMPLE)
+
+
+def _verify(lake: Lake, *, deep: bool, demands: Demands) -> Proof:
+    """Verify, with a bar on a terminal."""
+    from tallystick.verify import verify as prove
+
+    if not sys.stderr.isatty():
+        return prove(lake, deep=deep, demands=demands)
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        return prove(lake, deep=deep, demands=demands, watch=_bars(progress))
+
+
+def _bars(progress: Progress) -> Watch:
+    bars: dict[str, TaskID] = {}
+
+    def watch(what: str, done: int, total: int) -> None:
+        if what not in bars:
+            bars[what] = progress.add_task(what)
+        progress.update(bars[what], completed=done, total=total or None)
+
+    return watch
+
+
+def _open(lake: str | None) -> Lake:
+    from tallystick.cli.where import open_lake
+
+    return open_lake(lake)

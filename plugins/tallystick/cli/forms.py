@@ -1,0 +1,186 @@
+"""Answers as JSON for programs: stable names, instants as 2013-01-01T00:00:00.000Z, nothing left out.
+
+docs/reference/cli.md describes each form; a field may be added, none changes its meaning.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+from tallystick.protocol import keys
+from tallystick.protocol.interval import Interval, Request
+from tallystick.protocol.ledger import TOTALS, Totals
+from tallystick.protocol.record import CommittedInterval
+from tallystick.status import Cut, Hole, IntervalStatus, Log, Status
+from tallystick.verify.proof import CHECKS, Proof
+
+Form = dict[str, Any]
+
+
+def _lake(uri: str, pipeline: str, version: int) -> Form:
+    return {"lake": uri, "pipeline": pipeline, "version": version}
+
+
+def _interval(interval: Interval) -> Form:
+    return {"from": keys.instant(interval.start), "to": keys.instant(interval.end)}
+
+
+def _request(request: Request) -> Form:
+    return {"dag": request.dag, "run": request.run, "clear": request.clear}
+
+
+def _totals(totals: Totals | None) -> Form | None:
+    return (
+        None
+        if totals is None
+        else {**{n: getattr(totals, n) for n in TOTALS}, "offsets": totals.offsets}
+    )
+
+
+def status(answer: Status) -> Form:
+    """The form of `tally status`."""
+    return {
+        **_lake(answer.uri, answer.pipeline, answer.version),
+        "record": answer.record,
+        "topics": {
+            name: {"id": t.topic_id, "cluster": t.cluster_id, "partitions": len(t.origins)}
+            for name, t in answer.topics.items()
+        },
+        "from": None if answer.first is None else keys.instant(answer.first),
+        "to": None if answer.last is None else keys.instant(answer.last),
+        "every_s": None if answer.every is None else round(answer.every.total_seconds()),
+        "totals": _totals(answer.totals),
+        "intervals": [_interval_status(one) for one in answer.intervals],
+        "holes": [_hole(hole) for hole in answer.holes],
+        "grants": [
+            {
+                **_interval(grant.interval),
+                "owner": _request(grant.request),
+                "generation": grant.generation,
+                "plan": grant.plan,
+                "replaces": grant.replaces,
+            }
+            for grant in answer.grants
+        ],
+    }
+
+
+def _interval_status(one: IntervalStatus) -> Form:
+    return {
+        **_interval(one.interval),
+        "state": one.state,
+        "generation": one.generation,
+        "totals": _totals(one.totals),
+        "owner": _request(one.owner),
+        "plan": one.plan,
+    }
+
+
+def _hole(hole: Hole) -> Form:
+    return {**_interval(hole.interval), "intervals": hole.intervals, "command": list(hole.command)}
+
+
+def log(answer: Log) -> Form:
+    """The form of `tally log`."""
+    return {
+        **_lake(answer.uri, answer.pipeline, answer.version),
+        "commits": [
+            {
+                "version": line.version,
+                "record": line.record,
+                "committed_at": keys.instant(line.committed_at),
+                "library": line.library,
+                "intervals": [_committed(one) for one in line.intervals],
+            }
+            for line in answer.commits
+        ],
+        "before": answer.before,
+    }
+
+
+def _committed(one: CommittedInterval) -> Form:
+    return {
+        **_interval(one.interval),
+        "generation": one.generation,
+        "totals": _totals(one.totals),
+        "owner": _request(one.request),
+        "plan": one.plan,
+        "report": one.report,
+        "replaces": one.replaces,
+        "fingerprint": one.fingerprint,
+        "files_added": {table: len(files) for table, files in one.added.items()},
+        "files_dropped": {table: len(files) for table, files in one.dropped.items()},
+    }
+
+
+def tables(answer: Cut) -> Form:
+    """The form of `tally tables`."""
+    return {
+        **_lake(answer.uri, answer.pipeline, answer.version),
+        "tables": [
+            {
+                "name": table.name,
+                "metadata": table.metadata,
+                "rows": table.rows,
+                "files": table.files,
+                "bytes": table.size_bytes,
+                "partition_by": list(table.partition_by),
+                "columns": [c.to_json() for c in table.columns],
+            }
+            for table in answer.tables
+        ],
+    }
+
+
+def proof(answer: Proof) -> Form:
+    """The form of `tally verify`."""
+    return {
+        **_lake(answer.uri, answer.pipeline, answer.version),
+        "root": answer.root_id,
+        "deep": answer.deep,
+        "proven": answer.proven,
+        "checks": [
+            {
+                "name": check.name,
+                "proves": CHECKS[check.name],
+                "proven": check.proven,
+                "counted": dict(check.counted),
+                "remarks": list(check.remarks),
+                "problems": check.problems,
+                "findings": [
+                    {
+                        "rule": finding.rule,
+                        "where": finding.where,
+                        "happened": finding.happened,
+                        "expected": finding.expected,
+                        "found": finding.found,
+                    }
+                    for finding in check.findings
+                ],
+            }
+            for check in answer.checks
+        ],
+    }
+
+
+def cell(value: Any) -> Any:
+    """One SQL value: exact decimals as strings, bytes in base64, instants and dates in ISO 8601."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return base64.b64encode(bytes(value)).decode()
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    if isinstance(value, list | tuple):
+        return [cell(item) for item in value]
+    if isinstance(value, Mapping):
+        return {str(name): cell(item) for name, item in value.items()}
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if (
+        isinstance(value, float) and value - value == 0
+    ):  # neither infinite nor NaN, which JSON has not
+        return value
+    return str(value) if not isinstance(value, Decimal) else format(value, "f")

@@ -1,0 +1,90 @@
+"""How a command ends: its exit code, and what is told of an error. No stack trace for what a user can act on."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any, ParamSpec
+
+import typer
+
+from tallystick.errors import Ask, RetryLater, Stop, TallystickError
+
+P = ParamSpec("P")
+
+OK, COUNTER_EXAMPLE, USAGE = 0, 1, 2
+DEFECT = 70  # EX_SOFTWARE of sysexits.h: 1 must only ever mean that verify found something
+RETRY_LATER, STOP, ASK = 75, 76, 77  # as the Spark entry ends
+INTERRUPTED, PIPE_CLOSED = 130, 141  # 128 and the number of the signal
+
+
+def exit_code(error: TallystickError) -> int:
+    """Return the code of an error's group: what the caller does next."""
+    groups = ((RetryLater, RETRY_LATER), (Stop, STOP), (Ask, ASK))
+    return next((code for group, code in groups if isinstance(error, group)), ASK)
+
+
+def told(command: Callable[P, None]) -> Callable[P, None]:
+    """Make a command end as documented: a TallystickError is told and becomes its exit code."""
+
+    @functools.wraps(command)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            command(*args, **kwargs)
+        except TallystickError as error:
+            tell(error, as_json=bool(kwargs.get("as_json")))
+            raise typer.Exit(exit_code(error)) from None
+        except BrokenPipeError:
+            # Whoever read us has seen enough.
+            _silence_stdout()
+            raise typer.Exit(PIPE_CLOSED) from None
+
+    return wrapped
+
+
+def tell(error: TallystickError, *, as_json: bool) -> None:
+    """Write an error to standard error: what happened, and what to do next."""
+    if as_json:
+        form = {"kind": error.kind, "happened": error.happened, "next_step": error.next_step}
+        typer.echo(json.dumps({"error": form}), err=True)
+        return
+    from tallystick.cli.text import paragraph
+
+    typer.echo(paragraph(f"{error.kind}: {error.happened}"), err=True)
+    typer.echo(paragraph(f"Next: {error.next_step}"), err=True)
+
+
+def out(text: str) -> None:
+    """Write a text or a JSON document to standard output, now."""
+    typer.echo(text)
+    sys.stdout.flush()
+
+
+def out_json(form: Any) -> None:
+    """Write one JSON document to standard output."""
+    out(json.dumps(form, indent=2, ensure_ascii=False))
+
+
+def run() -> int:
+    """Run the command line with the process's arguments and return its exit code."""
+    from tallystick.cli.app import app
+
+    try:
+        app(prog_name="tally")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else OK
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception:  # noqa: BLE001 - a defect: its trace is what a bug report needs
+        traceback.print_exc()
+        return DEFECT
+    return OK
+
+
+def _silence_stdout() -> None:
+    # The interpreter would complain about the closed pipe once more when it flushes at its end.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

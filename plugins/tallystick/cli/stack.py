@@ -1,0 +1,153 @@
+"""`tally local`: the embedded stack, by way of tallystick.local."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from tallystick.cli.report import out, out_json, told
+from tallystick.errors import SettingsError
+
+if TYPE_CHECKING:
+    from tallystick.local.info import StackInfo
+
+STATE_DIR = ".tally"
+STATE_DIR_ENV = "TALLYSTICK_STATE_DIR"
+
+app = typer.Typer(
+    name="local",
+    help="Start, stop and look at the embedded stack.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+StateDir = typer.Option(
+    None,
+    "--state-dir",
+    envvar=STATE_DIR_ENV,
+    help="Folder of the stack's state (default: .tally of the project).",
+)
+AsJson = typer.Option(False, "--json", help="Answer as JSON.")
+
+
+def default_state_dir() -> Path:
+    """The state folder of the project that this folder belongs to."""
+    named = os.environ.get(STATE_DIR_ENV)
+    if named:
+        return Path(named)
+    return project_dir(Path.cwd()) / STATE_DIR
+
+
+def project_dir(start: Path) -> Path:
+    """The nearest folder upwards that has a stack's state or DAG files; `start` where none has."""
+    for folder in (start, *start.parents):
+        if (folder / STATE_DIR).is_dir() or (folder / "dags").is_dir():
+            return folder
+    return start
+
+
+def stack_module() -> ModuleType:
+    """Import tallystick.local.stack; raises SettingsError where its parts are not installed."""
+    try:
+        from tallystick.local import stack
+    except ModuleNotFoundError as error:
+        raise SettingsError(
+            f"the embedded stack needs the module {error.name}, which is not installed.",
+            next_step="install it with: pip install 'tallystick[local]'.",
+        ) from error
+    return stack
+
+
+@app.command()
+@told
+def up(
+    state_dir: Path | None = StateDir,
+    foreground: bool = typer.Option(
+        False, "--foreground", help="Stay, and stop the stack with Ctrl-C."
+    ),
+    as_json: bool = AsJson,
+) -> None:
+    """Start the stack and wait until every part answers. An earlier state is used again."""
+    stack = stack_module()
+    folder = state_dir or default_state_dir()
+    info = stack.up(
+        folder,
+        project_dir=project_dir(folder.resolve().parent),
+        foreground=foreground,
+        report=_progress,
+    )
+    _tell(info, folder, as_json=as_json)
+
+
+@app.command()
+@told
+def down(state_dir: Path | None = StateDir, as_json: bool = AsJson) -> None:
+    """Stop the stack and everything that it started. Its state stays."""
+    stack = stack_module()
+    folder = state_dir or default_state_dir()
+    ran = stack.down(folder)
+    if as_json:
+        out_json({"state_dir": str(folder), "stopped": ran})
+    else:
+        out(f"The stack of {folder} is stopped." if ran else f"No stack runs in {folder}.")
+
+
+@app.command()
+@told
+def status(state_dir: Path | None = StateDir, as_json: bool = AsJson) -> None:
+    """Say which parts run and where they are. Passwords are not told: the file stack.json there has them."""
+    stack = stack_module()
+    folder = state_dir or default_state_dir()
+    _tell(stack.status(folder), folder, as_json=as_json)
+
+
+def _progress(line: str) -> None:
+    typer.echo(line, err=True)
+
+
+def _tell(info: StackInfo | None, folder: Path, *, as_json: bool) -> None:
+    if as_json:
+        out_json(_form(info, folder))
+        return
+    if info is None:
+        out(f"No stack was ever started in {folder}: `tally local up` starts one.")
+        return
+    from tallystick.cli.text import grid
+
+    rows = [(part.name, part.state, part.address) for part in info.parts.values()]
+    out(f"The stack of {folder} is {info.state}.")
+    out(grid(("part", "state", "address"), rows))
+    if info.airflow_url is not None:
+        out(
+            f"Airflow: {info.airflow_url}, user {info.airflow_user}, password in {folder / 'stack.json'}"
+        )
+
+
+def _form(info: StackInfo | None, folder: Path) -> dict[str, Any]:
+    if info is None:
+        return {
+            "state_dir": str(folder),
+            "state": "never started",
+            "parts": {},
+            "airflow_url": None,
+        }
+    return {
+        "state_dir": str(folder),
+        "state": info.state,
+        "supervisor_pid": info.supervisor_pid,
+        "airflow_url": info.airflow_url,
+        "airflow_user": info.airflow_user,
+        "parts": {
+            name: {
+                "state": part.state,
+                "address": part.address,
+                "port": part.port,
+                "logs": list(part.log_paths),
+                "restarts": part.restarts,
+            }
+            for name, part in info.parts.items()
+        },
+    }

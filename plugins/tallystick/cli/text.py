@@ -1,0 +1,362 @@
+"""Answers as text for people: at most 100 columns, and what is left out is said.
+
+Words are never cut: a key or URI that is longer than a line stays whole, so that it can be copied.
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import textwrap
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from tallystick.protocol.interval import Interval, Request
+from tallystick.protocol.ledger import TOTALS, Totals
+from tallystick.status import CommitLine, Cut, Hole, IntervalStatus, Log, Status, TableStatus
+from tallystick.verify.proof import CHECKS, Check, Finding, Proof
+
+WIDTH_MAX = 100
+INDENT = "  "
+
+
+def width() -> int:
+    """How many columns a text may take."""
+    return max(40, min(WIDTH_MAX, shutil.get_terminal_size((WIDTH_MAX, 24)).columns))
+
+
+def paragraph(text: str, *, indent: str = "") -> str:
+    """Break a text between words into lines that fit."""
+    return textwrap.fill(
+        text,
+        width(),
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+
+
+def grid(
+    headings: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    right: Iterable[str] = (),
+    fold: bool = True,
+) -> str:
+    """Lay out columns; the `right` ones are numbers. Cells that do not fit are folded, or cut without `fold`."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(width=width(), markup=False, emoji=False, highlight=False, color_system=None)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="")
+    numbers = set(right)
+    for heading in headings:
+        table.add_column(
+            heading,
+            justify="right" if heading in numbers else "left",
+            no_wrap=heading in numbers,
+            overflow="fold" if fold else "ellipsis",
+        )
+    for row in rows:
+        table.add_row(*row)
+    with console.capture() as captured:
+        console.print(table)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())
+
+
+def shown(text: str) -> str:
+    """A text in which nothing can move the terminal's cursor: what is not printable is spelt out."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+# ---------------------------------------------------------------- small words
+
+
+def spell(instants: Iterable[datetime]) -> dict[datetime, str]:
+    """Spell instants (UTC), all as exactly as the most exact of them needs."""
+    kept = set(instants)
+    if all(at == at.replace(hour=0, minute=0, second=0, microsecond=0) for at in kept):
+        form = "%Y-%m-%d"
+    elif all(at == at.replace(second=0, microsecond=0) for at in kept):
+        form = "%Y-%m-%d %H:%M"
+    elif all(not at.microsecond for at in kept):
+        form = "%Y-%m-%d %H:%M:%S"
+    else:
+        return {at: f"{at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03d}" for at in kept}
+    return {at: f"{at:{form}}" for at in kept}
+
+
+def span(interval: Interval) -> str:
+    """An interval in words."""
+    words = spell((interval.start, interval.end))
+    return f"{words[interval.start]} to {words[interval.end]}"
+
+
+def many(count: int, what: str) -> str:
+    """A number of things, e.g. "2 boundaries"; of "row with lineage" the first word is the thing."""
+    if count == 1:
+        return f"1 {what}"
+    thing, rest = (what, "") if " with " not in what else what.split(" ", 1)
+    things = f"{thing[:-1]}ies" if thing.endswith("y") and thing[-2:] != "ay" else f"{thing}s"
+    return f"{count:,} {things} {rest}".rstrip()
+
+
+def classes(totals: Totals) -> str:
+    """Totals in words, without the classes that are empty."""
+    words = {"records": "record", "dead": "dead letter"}
+    found = [(name, getattr(totals, name)) for name in TOTALS]
+    parts = [
+        many(count, words[name]) if name in words else f"{count:,} {name}"
+        for name, count in found
+        if count or name == "records"
+    ]
+    return ", ".join(parts)
+
+
+def size(size_bytes: int) -> str:
+    """A size in words."""
+    amount = float(size_bytes)
+    for unit in ("B", "KB", "MB", "GB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} TB"
+
+
+def length(every: timedelta) -> str:
+    """A duration in words."""
+    seconds = round(every.total_seconds())
+    for unit, of in (("day", 86_400), ("hour", 3600), ("minute", 60)):
+        if seconds % of == 0:
+            return many(seconds // of, unit)
+    return many(seconds, "second")
+
+
+def command(argv: Sequence[str]) -> str:
+    """A command to copy into a shell, broken between its options where a line would be too long."""
+    words = [shlex.quote(word) for word in argv]
+    lines: list[str] = []
+    # An option stays with its value, so that each line can be read by itself.
+    groups: list[str] = []
+    for word in words:
+        if groups and groups[-1].startswith("--") and " " not in groups[-1]:
+            groups[-1] += f" {word}"
+        else:
+            groups.append(word)
+    for group in groups:
+        if lines and len(lines[-1]) + len(group) + 3 <= WIDTH_MAX:
+            lines[-1] += f" {group}"
+        else:
+            lines.append(f"{INDENT * (2 if lines else 1)}{group}")
+    return " \\\n".join(lines)
+
+
+def _owner(request: Request, dag: str | None) -> str:
+    told = str(request)
+    return told.removeprefix(f"{dag} / ") if dag is not None else told
+
+
+# ---------------------------------------------------------------- status
+
+
+def status(answer: Status, *, last: int) -> str:
+    """The ledger: intervals, holes with their commands, grants, losses."""
+    dags = {one.owner.dag for one in answer.intervals}
+    dag = next(iter(dags)) if len(dags) == 1 else None
+    parts = ["\n".join(_status_head(answer, dag))]
+    kept = answer.intervals[-last:] if last else answer.intervals
+    if kept:
+        parts.append(_interval_grid(kept, dag))
+    left_out = len(answer.intervals) - len(kept)
+    if left_out:
+        parts.append(f"{many(left_out, 'earlier interval')} not shown: --last 0 shows all.")
+    parts.append(
+        paragraph(f"{many(len(answer.committed), 'interval')} committed: {classes(answer.totals)}.")
+    )
+    parts += _grants(answer)
+    parts += _lost(answer)
+    parts.append(_holes(answer.holes))
+    return "\n\n".join(parts)
+
+
+def _status_head(answer: Status, dag: str | None) -> list[str]:
+    lines = [paragraph(f"{answer.pipeline} at {answer.uri}, version {answer.version}")]
+    for name, topic in sorted(answer.topics.items()):
+        told = f"topic {name}: {many(len(topic.origins), 'partition')}, id {topic.topic_id}, cluster {topic.cluster_id}"
+        lines.append(paragraph(told))
+    if answer.first is not None and answer.last is not None:
+        words = spell((answer.first, answer.last))
+        every = f", intervals of {length(answer.every)}" if answer.every else ""
+        lines.append(f"ledger from {words[answer.first]} to {words[answer.last]} (UTC){every}")
+    if dag is not None:
+        lines.append(paragraph(f"owned by runs of DAG {dag}"))
+    return lines
+
+
+def _interval_grid(intervals: Sequence[IntervalStatus], dag: str | None) -> str:
+    words = spell(at for one in intervals for at in (one.interval.start, one.interval.end))
+    rows = [
+        (
+            words[one.interval.start],
+            words[one.interval.end],
+            one.state,
+            str(one.generation),
+            *(
+                (f"{one.totals.records:,}", f"{one.totals.dead:,}", f"{one.totals.offsets:,}")
+                if one.totals is not None
+                else ("", "", "")
+            ),
+            _owner(one.owner, dag),
+        )
+        for one in intervals
+    ]
+    headings = ("from", "to", "state", "gen", "records", "dead", "offsets", "owner")
+    return grid(headings, rows, right=("gen", "records", "dead", "offsets"))
+
+
+def _grants(answer: Status) -> list[str]:
+    if not answer.grants:
+        return []
+    lines = [f"{many(len(answer.grants), 'grant')} not committed yet:"]
+    for grant in answer.grants:
+        kind = "replaces committed rows" if grant.replaces else "fills a hole"
+        told = f"{span(grant.interval)}: {grant.request}, generation {grant.generation}, {kind}"
+        lines.append(paragraph(told, indent=INDENT))
+    lines.append(
+        paragraph(
+            "A run that is over and left its grant: clear it, or run another one with take_over=true."
+        )
+    )
+    return ["\n".join(lines)]
+
+
+def _lost(answer: Status) -> list[str]:
+    if not answer.lost:
+        return []
+    lines = [
+        f"LOST: {many(answer.totals.lost, 'offset')} had expired, and an operator accepted that:"
+    ]
+    lines += [
+        f"{INDENT}{span(one.interval)}: {one.totals.lost:,} of {one.totals.offsets:,} offsets"
+        for one in answer.lost
+        if one.totals is not None
+    ]
+    return ["\n".join(lines)]
+
+
+def _holes(found: Sequence[Hole]) -> str:
+    if not found:
+        return "No holes."
+    lines = [f"{many(len(found), 'hole')}:"]
+    for hole in found:
+        whole = (
+            f" ({many(hole.intervals, 'interval')})" if hole.intervals else " (no whole intervals)"
+        )
+        lines.append(f"{INDENT}{span(hole.interval)}{whole}")
+        if hole.command:
+            lines.append(command(hole.command))
+    return "\n".join(lines)
+
+
+# ---------------------------------------------------------------- log and tables
+
+
+def log(answer: Log) -> str:
+    """Commits, newest first."""
+    parts = [paragraph(f"{answer.pipeline} at {answer.uri}, version {answer.version}")]
+    parts += [_commit(line) for line in answer.commits]
+    if not answer.commits:
+        parts.append("Nothing is committed yet.")
+    if answer.before is not None:
+        parts.append("Older commits are not shown: --limit shows more.")
+    return "\n\n".join(parts)
+
+
+def _commit(line: CommitLine) -> str:
+    from tallystick.protocol import keys
+
+    at = f"{line.committed_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    lines = [f"version {line.version}   {at}   tallystick {line.library}"]
+    for one in line.intervals:
+        replaces = f", replaces version {keys.record_version(one.replaces)}" if one.replaces else ""
+        lines.append(f"{INDENT}{span(one.interval)}   generation {one.generation}{replaces}")
+        lines.append(paragraph(f"{classes(one.totals)}   by {one.request}", indent=INDENT * 2))
+    return "\n".join(lines)
+
+
+def tables(answer: Cut) -> str:
+    """Tables with what any Iceberg reader needs."""
+    parts = [paragraph(f"{answer.pipeline} at {answer.uri}, version {answer.version}")]
+    parts += [_table(table) for table in answer.tables]
+    if not answer.tables:
+        parts.append("No tables yet: the first plan makes them.")
+    return "\n\n".join(parts)
+
+
+def _table(table: TableStatus) -> str:
+    by = f", by {', '.join(table.partition_by)}" if table.partition_by else ""
+    rows = f"{many(table.rows, 'row')} in {many(table.files, 'file')}, {size(table.size_bytes)}{by}"
+    columns = ", ".join(f"{c.name} {c.type}{'' if c.required else '?'}" for c in table.columns)
+    return "\n".join(
+        (
+            f"{table.name}   {rows}",
+            paragraph(table.metadata or "no metadata yet", indent=INDENT),
+            paragraph(columns, indent=INDENT),
+        )
+    )
+
+
+# ---------------------------------------------------------------- verify
+
+
+def check(answer: Check) -> str:
+    """One check: a line of counts, or its first counter-example."""
+    if answer.proven:
+        counts = ", ".join(many(count, what) for what, count in answer.counted.items())
+        lines = textwrap.wrap(counts or "nothing to check", width() - 16) or [""]
+        head = [f"ok    {answer.name:<9} {lines[0]}", *(f"{'':16}{line}" for line in lines[1:])]
+        return "\n".join((*head, *(paragraph(told, indent=" " * 16) for told in answer.remarks)))
+    lines = [f"FAIL  {answer.name:<9} {many(answer.problems, 'counter-example')}, the first:"]
+    lines.append(_finding(answer.findings[0]))
+    lines.append(paragraph(f"Should hold: {CHECKS[answer.name]}.", indent=INDENT * 3))
+    if answer.problems > 1:
+        lines.append(f"{INDENT * 3}{answer.problems - 1:,} more: --json lists them.")
+    return "\n".join(lines)
+
+
+def _finding(finding: Finding) -> str:
+    indent = INDENT * 3
+    return "\n".join(
+        (
+            paragraph(f"{finding.rule}: {finding.happened}", indent=indent),
+            paragraph(f"in        {finding.where}", indent=indent),
+            paragraph(f"expected  {finding.expected}", indent=indent),
+            paragraph(f"found     {finding.found}", indent=indent),
+        )
+    )
+
+
+def proof(answer: Proof) -> str:
+    """The verdict."""
+    of = f"{answer.pipeline} at {answer.uri}, version {answer.version}"
+    if not answer.proven:
+        broken = [one.name for one in answer.checks if not one.proven]
+        return paragraph(f"NOT PROVEN: {of}. Counter-examples in: {', '.join(broken)}.")
+    rest = "" if answer.deep else " Rows were not read: --deep does."
+    return paragraph(f"Proven: {of}.{rest}")
+
+
+# ---------------------------------------------------------------- sql
+
+
+def rows(columns: Sequence[str], found: Sequence[Sequence[Any]]) -> str:
+    """Rows of a question."""
+    numbers = [
+        name
+        for at, name in enumerate(columns)
+        if any(isinstance(row[at], int | float) and not isinstance(row[at], bool) for row in found)
+    ]
+    cells = [["" if value is None else shown(str(value)) for value in row] for row in found]
+    return grid([shown(name) for name in columns], cells, right=numbers)

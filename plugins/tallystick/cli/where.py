@@ -1,0 +1,65 @@
+"""Which lake a command is about: the one that is named, else TALLYSTICK_LAKE, else that of the running local stack."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from tallystick.errors import SettingsError
+from tallystick.lake import Lake
+from tallystick.store.open import open_store
+from tallystick.world import real_world
+
+if TYPE_CHECKING:
+    from tallystick.local.info import StackInfo
+
+LAKE_ENV = "TALLYSTICK_LAKE"
+DEMO_LAKE = "s3://lake/flights"
+# What would lead boto3 away from the stack's own server and keys.
+_FOREIGN = ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL")
+
+
+def open_lake(uri: str | None) -> Lake:
+    """Open the lake that is meant. Raises SettingsError where none is named and no local stack runs.
+
+    A lake of the running local stack is read with the stack's own S3 settings, unless AWS_ENDPOINT_URL_S3 is set.
+    """
+    named = uri or os.environ.get(LAKE_ENV)
+    if named is None or (named.startswith("s3://") and not _has_endpoint()):
+        stack = _running_stack()
+        demo = stack.variables.get(LAKE_ENV, DEMO_LAKE) if stack else None
+        if named is None and demo is None:
+            raise SettingsError(
+                f"no lake is named: neither an argument nor {LAKE_ENV} is given, and no local stack runs here.",
+                next_step="give the lake root, e.g. s3://lake/flights (with AWS_ENDPOINT_URL_S3 for another server than "
+                "AWS), or start the demo with `make demo`.",
+            )
+        if stack is not None and demo is not None and named in (None, demo):
+            named = demo
+            _use(stack)
+    assert named is not None
+    # Nothing here writes, so there is nothing to prove about conditional writes.
+    return Lake(open_store(named), real_world(), proven=True)
+
+
+def _has_endpoint() -> bool:
+    return bool(os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL"))
+
+
+def _running_stack() -> StackInfo | None:
+    try:
+        from tallystick.cli.stack import default_state_dir
+        from tallystick.local.info import read_stack
+    except ModuleNotFoundError:
+        return None  # tallystick[local] is not installed, so no stack of it runs
+    found = read_stack(default_state_dir())
+    return found if found is not None and found.running else None
+
+
+def _use(stack: StackInfo) -> None:
+    """Point this process's S3 clients at the stack. Safe to repeat: the same values."""
+    for name in _FOREIGN:
+        os.environ.pop(name, None)
+    os.environ.update(
+        {name: value for name, value in stack.variables.items() if name.startswith("AWS_")}
+    )

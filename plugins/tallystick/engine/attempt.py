@@ -1,0 +1,132 @@
+"""Joins the results of an attempt's tasks into its report, in the driver, and writes the combined tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tallystick import __version__
+from tallystick.engine.combine import combined, from_ipc
+from tallystick.engine.parquet import TableWriter
+from tallystick.engine.pieces import Piece
+from tallystick.engine.task import TaskResult, Work
+from tallystick.errors import ReportRejected
+from tallystick.protocol import keys
+from tallystick.protocol.invariants import account_problem
+from tallystick.protocol.offsets import OffsetRange, tile
+from tallystick.protocol.plan import Plan, PlannedRange
+from tallystick.protocol.report import FileReport, RangeAccount, Report
+
+DRIVER = "driver"
+
+
+def assemble(
+    work: Work,
+    pieces: Sequence[Piece],
+    results: Iterable[TaskResult],
+    *,
+    scratch: Path | None = None,
+) -> Report:
+    """Join exactly one result per piece into the report of this attempt, which is not written yet.
+
+    Aggregating tables are combined to one row per key here and uploaded under the attempt's prefix. Safe to repeat:
+    uploads go under fresh keys. Raises ReportRejected naming the piece or range where results are missing, doubled or do
+    not add up.
+    """
+    by_piece = _one_per_piece(pieces, results)
+    files = [file for result in by_piece.values() for file in result.files]
+    with TemporaryDirectory(prefix="tallystick-", dir=scratch) as folder:
+        files.extend(_combined_files(work, list(by_piece.values()), Path(folder)))
+    accounts = _accounts(work.plan, by_piece)
+    if (problem := account_problem(work.plan, accounts)) is not None:
+        raise _rejected(problem)
+    interval = work.plan.interval
+    return Report(
+        key=keys.report(interval.start, interval.end, work.attempt, work.world.uuid()),
+        plan=work.plan.key,
+        plan_sha256=work.plan.sha256,
+        fingerprint=work.plan.fingerprint,
+        attempt=work.attempt,
+        library=__version__,
+        files=tuple(sorted(files, key=lambda f: f.key)),
+        accounts=accounts,
+    )
+
+
+def _one_per_piece(
+    pieces: Sequence[Piece], results: Iterable[TaskResult]
+) -> dict[Piece, TaskResult]:
+    """Return the results in the order of their pieces: a doubled one would put its rows in twice, so it is refused."""
+    wanted = set(pieces)
+    found: dict[Piece, TaskResult] = {}
+    for result in results:
+        if result.piece not in wanted:
+            raise _rejected(f"{result.piece} was read and is no piece of this plan")
+        if result.piece in found:
+            raise _rejected(f"{result.piece} has two results")
+        found[result.piece] = result
+    missing = [p for p in pieces if p not in found]
+    if missing:
+        raise _rejected(f"{missing[0]} has no result")
+    return {p: found[p] for p in pieces}
+
+
+def _combined_files(work: Work, results: Sequence[TaskResult], folder: Path) -> list[FileReport]:
+    files: list[FileReport] = []
+    for table in work.pipeline.tables:
+        if not table.aggregates:
+            continue
+        rows = combined(table, [from_ipc(r.partials[table.name]) for r in results])
+        if not rows.num_rows:
+            continue
+        with TableWriter(
+            work.planned(table.name),
+            partition_by=table.partition_by,
+            source=None,
+            upload=work.upload(DRIVER),
+            folder=folder,
+            limits=work.limits,
+        ) as writer:
+            writer.write(rows)
+            files.extend(writer.close())
+    return files
+
+
+def _accounts(plan: Plan, results: Mapping[Piece, TaskResult]) -> tuple[RangeAccount, ...]:
+    by_place: dict[tuple[str, int], list[RangeAccount]] = {}
+    for piece, result in results.items():
+        by_place.setdefault((piece.topic, piece.partition), []).append(result.account)
+    return tuple(
+        _account(topic.name, number, planned, by_place.get((topic.name, number), []))
+        for topic in plan.topics
+        for number, planned in enumerate(topic.ranges)
+    )
+
+
+def _account(
+    topic: str, partition: int, planned: PlannedRange, parts: Sequence[RangeAccount]
+) -> RangeAccount:
+    """Add up the accounts of a range's pieces; RangeAccount itself refuses a sum that is not the range's length."""
+    names = ("records", "dead", "aborted", "control", "absent")
+    try:
+        if parts and tile(OffsetRange(start=p.start, end=p.end) for p in parts) != planned.readable:
+            message = f"the pieces do not cover {planned.readable}"
+            raise ValueError(message)
+        return RangeAccount(
+            topic=topic,
+            partition=partition,
+            start=planned.start,
+            end=planned.end,
+            lost=planned.lost,
+            **{name: sum(getattr(p, name) for p in parts) for name in names},
+        )
+    except ValueError as error:
+        raise _rejected(f"{topic}[{partition}]: {error}") from error
+
+
+def _rejected(problem: str) -> ReportRejected:
+    return ReportRejected(
+        f"the results of this attempt do not add up: {problem}.",
+        next_step="nothing was committed. Clear the stage task; if it comes back, it is a defect: keep the driver's log.",
+    )

@@ -1,0 +1,51 @@
+"""Rows of the dead_letters table: the records that do not decode, whole, each with the reason."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from tallystick.engine.json_rows import Decoded
+from tallystick.engine.pieces import Piece
+from tallystick.engine.records import lineage
+from tallystick.pipeline import DEAD_LETTER_COLUMNS
+from tallystick.tables.schema import arrow_type
+
+SCHEMA = pa.schema(
+    [pa.field(c.name, arrow_type(c.type), nullable=not c.required) for c in DEAD_LETTER_COLUMNS]
+)
+
+
+def dead_letters_of(piece: Piece, batch: pa.RecordBatch, decoded: Decoded) -> pa.Table:
+    """Return one row per dead letter of a batch; `batch` has the columns offset, timestamp, key, value, headers.
+
+    Headers are spelt as a JSON list of [name, base64 or null], `null` where the record has none.
+    """
+    positions = pa.array(decoded.dead)
+    columns = lineage(piece, batch, positions)
+    columns["key"] = batch.column("key").take(positions)
+    columns["value"] = batch.column("value").take(positions)
+    columns["headers"] = pa.array(
+        [_spelt(h) for h in batch.column("headers").take(positions).to_pylist()], pa.string()
+    )
+    columns["reason"] = pa.array(decoded.reasons, pa.string())
+    return pa.table(columns, schema=SCHEMA)
+
+
+def _spelt(headers: Sequence[dict[str, Any]] | None) -> str | None:
+    if not headers:
+        return None
+    return json.dumps([[_name(h["key"]), _value(h["value"])] for h in headers], ensure_ascii=False)
+
+
+def _name(name: str | bytes) -> str:
+    # Kafka says that names are UTF-8 and checks nothing.
+    return name if isinstance(name, str) else name.decode("utf-8", errors="backslashreplace")
+
+
+def _value(value: bytes | None) -> str | None:
+    return None if value is None else base64.b64encode(value).decode()

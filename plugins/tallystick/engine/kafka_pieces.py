@@ -1,0 +1,42 @@
+"""Reads a plan's pieces from Kafka: the range reader, as a task wants it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from tallystick.engine.pieces import Piece
+from tallystick.kafka.accounting import ReadAccount
+from tallystick.kafka.reader import RangeReader
+from tallystick.kafka.settings import KafkaSettings
+from tallystick.protocol.plan import PlannedTopic
+
+
+class KafkaReading:
+    """One piece of one topic incarnation, read from its leader.
+
+    Headers are always read, because a dead letter shows only after its batch was fetched, and carries them.
+    """
+
+    def __init__(self, settings: KafkaSettings, topic: PlannedTopic, piece: Piece) -> None:
+        self._piece = piece
+        self._reader = RangeReader(
+            settings,
+            topic=topic.name,
+            topic_id=topic.topic_id,
+            cluster_id=topic.cluster_id,
+            compacted=topic.compacted,
+            headers=True,
+        )
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the piece's committed records in order; raises what RangeReader.read raises."""
+        return self._reader.read(
+            self._piece.partition, self._piece.span, leader_epoch=self._piece.start_epoch
+        )
+
+    @property
+    def account(self) -> ReadAccount:
+        """What became of each offset, once all batches were taken."""
+        return self._reader.account

@@ -1,0 +1,213 @@
+"""Writes a table's rows as Parquet files: zstd, Iceberg field ids, bounded memory, one file open per partition value.
+
+Rows wait in memory until they fill a row group, files grow in a local folder until they reach their target size, and
+then go to the store in one request each. Nothing is ever held whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tallystick.engine.upload import Upload
+from tallystick.protocol.plan import PlannedTable
+from tallystick.protocol.report import FileReport, Lineage
+from tallystick.tables.partitioning import split_by_partition
+from tallystick.tables.schema import arrow_schema
+from tallystick.tables.statistics import column_statistics, split_offsets
+
+PartitionValues = tuple[int | str | None, ...]
+SAMPLE_ROWS = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteLimits:
+    """Sizes that bound memory, files and open files of one table's writer."""
+
+    group_rows: int = 262_144
+    group_bytes: int = 48 << 20
+    waiting_bytes: int = 96 << 20
+    file_bytes: int = 128 << 20
+    files_open: int = 32
+
+
+@dataclass(slots=True, kw_only=True)
+class _Open:
+    """One file that is being written, and the rows that wait for its next row group."""
+
+    path: Path
+    partition: PartitionValues
+    touched: int = 0
+    waiting: list[pa.Table] = field(default_factory=list)
+    rows: int = 0
+    waiting_rows: int = 0
+    waiting_bytes: int = 0
+    sink: pa.NativeFile | None = None
+    writer: pq.ParquetWriter | None = None
+    lineage: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+
+
+class TableWriter:
+    """Streams rows of one table into files; use it as a context manager, so that no local file stays behind."""
+
+    def __init__(
+        self,
+        table: PlannedTable,
+        *,
+        partition_by: Sequence[str],
+        source: tuple[str, int] | None,
+        upload: Upload,
+        folder: Path,
+        limits: WriteLimits | None = None,
+    ) -> None:
+        """`source`: the topic and partition that all rows come from, None for rows without lineage."""
+        self._table = table
+        self._schema = arrow_schema(table.columns)
+        self._partition_by = tuple(partition_by)
+        self._source = source
+        self._upload = upload
+        self._folder = folder
+        self._limits = limits or WriteLimits()
+        self._open: dict[PartitionValues, _Open] = {}
+        self._files: list[FileReport] = []
+        self._clock = 0
+
+    def __enter__(self) -> TableWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for opened in self._open.values():
+            with contextlib.suppress(Exception):
+                _finish(opened)
+            opened.path.unlink(missing_ok=True)
+        self._open.clear()
+
+    def write(self, rows: pa.Table) -> None:
+        """Take rows with the table's columns by name, and types exactly as planned."""
+        ordered = pa.Table.from_arrays(
+            [rows.column(f.name) for f in self._schema], schema=self._schema
+        )
+        for partition, part in split_by_partition(ordered, self._partition_by, self._table.columns):
+            self._add(self._file_of(partition), part)
+        while sum(o.waiting_bytes for o in self._open.values()) > self._limits.waiting_bytes:
+            self._write_group(max(self._open.values(), key=lambda o: o.waiting_bytes))
+
+    def close(self) -> tuple[FileReport, ...]:
+        """Write and upload what is left; return one report per file, in the order of their uploads.
+
+        Safe to repeat: uploads go under fresh keys, see AttemptPrefix.upload.
+        """
+        for partition in list(self._open):
+            self._send(partition)
+        return tuple(self._files)
+
+    def _file_of(self, partition: PartitionValues) -> _Open:
+        self._clock += 1
+        opened = self._open.get(partition)
+        if opened is None:
+            if len(self._open) >= self._limits.files_open:
+                self._send(min(self._open, key=lambda p: self._open[p].touched))
+            path = self._folder / f"{self._table.name}-{self._clock}.parquet"
+            opened = self._open[partition] = _Open(path=path, partition=partition)
+        opened.touched = self._clock
+        return opened
+
+    def _add(self, opened: _Open, rows: pa.Table) -> None:
+        opened.waiting.append(rows)
+        opened.waiting_rows += rows.num_rows
+        opened.waiting_bytes += rows.nbytes
+        opened.rows += rows.num_rows
+        if self._source is not None:
+            found = pc.min_max(rows.column("_offset")).as_py()
+            first, last = opened.lineage.get(self._source, (found["min"], found["max"]))
+            opened.lineage[self._source] = (min(first, found["min"]), max(last, found["max"]))
+        if (
+            opened.waiting_rows >= self._limits.group_rows
+            or opened.waiting_bytes >= self._limits.group_bytes
+        ):
+            self._write_group(opened)
+
+    def _write_group(self, opened: _Open) -> None:
+        rows = pa.concat_tables(opened.waiting)
+        opened.waiting, opened.waiting_rows, opened.waiting_bytes = [], 0, 0
+        if opened.writer is None:
+            opened.sink = pa.OSFile(str(opened.path), "wb")
+            opened.writer = _writer(opened.sink, rows)
+        opened.writer.write_table(rows, row_group_size=self._limits.group_rows)
+        if opened.sink is not None and opened.sink.tell() >= self._limits.file_bytes:
+            self._send(opened.partition)
+
+    def _send(self, partition: PartitionValues) -> None:
+        opened = self._open[partition]
+        if opened.waiting:
+            self._write_group(opened)
+            if partition not in self._open:
+                return  # The last group filled the file, and it was sent from there.
+        _finish(opened)
+        footer = pq.read_metadata(opened.path)
+        size_bytes = opened.path.stat().st_size
+        key, etag = self._upload(self._table.name, opened.path)
+        self._files.append(
+            FileReport(
+                table=self._table.name,
+                key=key,
+                etag=etag,
+                size_bytes=size_bytes,
+                rows=opened.rows,
+                partition=opened.partition,
+                columns=column_statistics(footer, self._table.columns, where=key),
+                lineage=tuple(
+                    Lineage(topic=topic, partition=number, first=first, last=last)
+                    for (topic, number), (first, last) in sorted(opened.lineage.items())
+                ),
+                split_offsets=split_offsets(footer),
+            )
+        )
+        opened.path.unlink()
+        del self._open[partition]
+
+
+def _finish(opened: _Open) -> None:
+    if opened.writer is not None:
+        opened.writer.close()
+        opened.writer = None
+    if opened.sink is not None:
+        opened.sink.close()
+        opened.sink = None
+
+
+def _writer(sink: pa.NativeFile, sample: pa.Table) -> pq.ParquetWriter:
+    repeating = _repeating(sample)
+    # Offsets and timestamps ascend: as differences they take a tenth of the bytes.
+    ascending = [
+        f.name
+        for f in sample.schema
+        if f.name in ("_offset", "_timestamp") and f.name not in repeating
+    ]
+    return pq.ParquetWriter(
+        sink,
+        sample.schema,
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=repeating,
+        column_encoding=dict.fromkeys(ascending, "DELTA_BINARY_PACKED") or None,
+        coerce_timestamps=None,
+        store_schema=True,
+    )
+
+
+def _repeating(sample: pa.Table) -> list[str]:
+    """Columns whose first rows repeat themselves: only these get a dictionary, on others it is lost work."""
+    head = sample.slice(0, SAMPLE_ROWS)
+    return [
+        f.name
+        for f in head.schema
+        if not pa.types.is_boolean(f.type)
+        and pc.count_distinct(head.column(f.name)).as_py() * 4 <= head.num_rows
+    ]

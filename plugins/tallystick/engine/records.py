@@ -1,0 +1,67 @@
+"""Batches of raw records on their way from the reader to the job: joined to a useful size, with their lineage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from tallystick.engine.json_rows import Decoded
+from tallystick.engine.pieces import Piece
+
+KEY = "_key"
+BATCH_ROWS = 65_536
+BATCH_BYTES = 32 << 20
+
+
+def coalesce(
+    batches: Iterable[pa.RecordBatch], *, rows: int = BATCH_ROWS, bytes_max: int = BATCH_BYTES
+) -> Iterator[pa.RecordBatch]:
+    """Join small batches until they hold `rows` rows or `bytes_max` bytes; order and rows stay as they are.
+
+    A fetch brings about a megabyte; the fixed cost of a batch in Python and Arrow wants more rows than that.
+    """
+    waiting: list[pa.RecordBatch] = []
+    held_rows = held_bytes = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        if waiting and held_bytes + batch.nbytes > bytes_max:
+            yield _joined(waiting)
+            waiting, held_rows, held_bytes = [], 0, 0
+        waiting.append(batch)
+        held_rows, held_bytes = held_rows + batch.num_rows, held_bytes + batch.nbytes
+        if held_rows >= rows or held_bytes >= bytes_max:
+            yield _joined(waiting)
+            waiting, held_rows, held_bytes = [], 0, 0
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def lineage(piece: Piece, batch: pa.RecordBatch, positions: pa.Array | None) -> dict[str, pa.Array]:
+    """Return the lineage columns of the rows of `batch` at `positions` (None: of all)."""
+    offsets, timestamps = batch.column("offset"), batch.column("timestamp")
+    if positions is not None:
+        offsets, timestamps = offsets.take(positions), timestamps.take(positions)
+    rows = len(offsets)
+    return {
+        "_topic": pa.repeat(pa.scalar(piece.topic, pa.string()), rows),
+        "_partition": pa.array(np.full(rows, piece.partition, np.int32)),
+        "_offset": offsets,
+        "_timestamp": timestamps.cast(pa.timestamp("us", tz="UTC")),
+    }
+
+
+def records_of(piece: Piece, batch: pa.RecordBatch, decoded: Decoded) -> pa.Table:
+    """Return what the job's transform gets: decoded columns, lineage, and the record's key."""
+    whole = len(decoded.kept) == batch.num_rows
+    positions = None if whole else pa.array(decoded.kept)
+    columns = {name: decoded.rows.column(name) for name in decoded.rows.column_names}
+    columns.update(lineage(piece, batch, positions))
+    columns[KEY] = batch.column("key") if positions is None else batch.column("key").take(positions)
+    return pa.table(columns)

@@ -1,0 +1,210 @@
+"""One task: reads a piece, decodes it, lets the job transform it, writes the files, and accounts for every offset."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from tallystick.engine.combine import Partials
+from tallystick.engine.dead_letters import dead_letters_of
+from tallystick.engine.json_rows import JsonDecoder
+from tallystick.engine.parquet import TableWriter, WriteLimits
+from tallystick.engine.pieces import Piece, parse_piece
+from tallystick.engine.records import coalesce, records_of
+from tallystick.engine.transform import JobTransform
+from tallystick.engine.upload import AttemptPrefix, Upload
+from tallystick.errors import ReportRejected
+from tallystick.pipeline import DEAD_LETTERS, Pipeline
+from tallystick.protocol.canonical import encode, fields
+from tallystick.protocol.plan import Plan, PlannedTable
+from tallystick.protocol.report import FileReport, RangeAccount, parse_account, parse_file
+from tallystick.store import Store
+from tallystick.world import World
+
+
+class Account(Protocol):
+    """What a reader saw: the classes of the offsets that it read."""
+
+    @property
+    def records(self) -> int: ...
+    @property
+    def aborted(self) -> int: ...
+    @property
+    def control(self) -> int: ...
+    @property
+    def absent(self) -> int: ...
+
+
+class Reading(Protocol):
+    """One piece being read: batches of offset, timestamp, key, value and headers; then the account."""
+
+    def batches(self) -> Iterator[pa.RecordBatch]: ...
+    @property
+    def account(self) -> Account: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What all tasks of one attempt at one plan share."""
+
+    plan: Plan
+    pipeline: Pipeline
+    attempt: str
+    transform: JobTransform
+    store: Store
+    world: World
+    limits: WriteLimits = field(default_factory=WriteLimits)
+
+    def planned(self, table: str) -> PlannedTable:
+        """The table as the plan knows it; raises ReportRejected where it does not."""
+        found = self.plan.table(table)
+        if found is None:
+            raise ReportRejected(
+                f"plan {self.plan.key} does not know the table {table!r} of pipeline {self.pipeline.name!r}.",
+                next_step="clear the plan task: it plans the interval with the declaration of now.",
+            )
+        return found
+
+    def upload(self, task: str) -> Upload:
+        """The way to the store for one task's files."""
+        prefix = AttemptPrefix(
+            store=self.store, world=self.world, plan=self.plan.key, attempt=self.attempt, task=task
+        )
+        return prefix.upload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskResult:
+    """What one task did for its piece. `partials`: Arrow IPC per aggregating table, by name."""
+
+    piece: Piece
+    account: RangeAccount
+    files: tuple[FileReport, ...]
+    partials: Mapping[str, bytes]
+
+    def to_json(self) -> str:
+        """Return all but the partial rows."""
+        return encode(
+            {
+                "piece": self.piece.to_json(),
+                "account": self.account.to_json(),
+                "files": [f.to_json() for f in self.files],
+            }
+        ).decode()
+
+
+def parse_result(text: str, partials: Mapping[str, bytes], *, where: str) -> TaskResult:
+    """Read what `TaskResult.to_json` wrote; raises Corrupt."""
+    f = fields(json.loads(text), where)
+    piece = parse_piece(f.take("piece", dict), f"{where}.piece")
+    account = parse_account(f.take("account", dict), f"{where}.account")
+    files = f.take_list("files", parse_file)
+    f.done()
+    return TaskResult(piece=piece, account=account, files=files, partials=dict(partials))
+
+
+def run_piece(
+    work: Work, piece: Piece, reading: Reading, *, scratch: Path | None = None
+) -> TaskResult:
+    """Stage one piece under the attempt's prefix and return what was staged.
+
+    Safe to repeat, also at the same moment: every upload has a key of its own, and only the result that the driver takes
+    makes files part of the report (C4). Local files are removed whatever happens; `scratch` is where they grow (default:
+    the system's temporary folder).
+    """
+    with TemporaryDirectory(prefix="tallystick-", dir=scratch) as folder, ExitStack() as stack:
+        writers = _Outputs(work, piece, Path(folder), stack)
+        decoder = JsonDecoder(work.pipeline.decode_of(piece.topic))
+        records = dead = 0
+        for batch in coalesce(reading.batches()):
+            decoded = decoder.decode(batch.column("value"))
+            if len(decoded.dead):
+                writers.write(DEAD_LETTERS, dead_letters_of(piece, batch, decoded))
+            if len(decoded.kept):
+                for name, rows in work.transform(piece, records_of(piece, batch, decoded)).items():
+                    writers.write(name, rows)
+            records, dead = records + len(decoded.kept), dead + len(decoded.dead)
+        return TaskResult(
+            piece=piece,
+            account=_account(piece, reading.account, records, dead),
+            files=writers.close(),
+            partials=writers.partials(),
+        )
+
+
+class _Outputs:
+    """The writers of one task, opened when their first row comes."""
+
+    def __init__(self, work: Work, piece: Piece, folder: Path, stack: ExitStack) -> None:
+        self._work = work
+        self._piece = piece
+        self._folder = folder
+        self._stack = stack
+        self._writers: dict[str, TableWriter] = {}
+        self._partials = {t.name: Partials(t) for t in work.pipeline.tables if t.aggregates}
+
+    def write(self, name: str, rows: pa.Table) -> None:
+        if not rows.num_rows:
+            return
+        if name in self._partials:
+            self._partials[name].add(rows)
+            return
+        if name not in self._writers:
+            self._writers[name] = self._stack.enter_context(
+                TableWriter(
+                    self._work.planned(name),
+                    partition_by=self._work.pipeline.partition_by(name),
+                    source=(self._piece.topic, self._piece.partition),
+                    upload=self._work.upload(self._piece.task),
+                    folder=self._folder,
+                    limits=self._work.limits,
+                )
+            )
+        self._writers[name].write(rows)
+
+    def close(self) -> tuple[FileReport, ...]:
+        return tuple(file for writer in self._writers.values() for file in writer.close())
+
+    def partials(self) -> dict[str, bytes]:
+        return {name: partial.to_ipc() for name, partial in self._partials.items()}
+
+
+def _account(piece: Piece, read: Account, records: int, dead: int) -> RangeAccount:
+    try:
+        if read.records != records + dead:
+            message = f"the reader gave {read.records} records, {records} became rows and {dead} dead letters"
+            raise ValueError(message)
+        return RangeAccount(
+            topic=piece.topic,
+            partition=piece.partition,
+            start=piece.span.start,
+            end=piece.span.end,
+            records=records,
+            dead=dead,
+            aborted=read.aborted,
+            control=read.control,
+            absent=read.absent,
+        )
+    except ValueError as error:
+        raise ReportRejected(
+            f"{piece}: {error}.",
+            next_step="nothing was committed. Run the task again; if it comes back, it is a defect.",
+        ) from error
+
+
+def describe(result: TaskResult) -> dict[str, Any]:
+    """Return the figures of one task for a log line."""
+    return {
+        "piece": str(result.piece),
+        "records": result.account.records,
+        "dead": result.account.dead,
+        "files": len(result.files),
+        "bytes": sum(f.size_bytes for f in result.files),
+    }

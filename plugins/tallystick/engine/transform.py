@@ -1,0 +1,198 @@
+"""Calls the job's transform batch by batch, and holds it to what the pipeline declares.
+
+    transform(records: pa.Table) -> pa.Table | dict[str, pa.Table]
+
+`records` has the decoded columns, `_topic`, `_partition`, `_offset`, `_timestamp` and `_key`. A single table is enough
+where one is declared. Nothing is guessed: a missing table or column, another type, a null where none may be, a row that
+carries another record's lineage are errors that name both sides.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tallystick.engine.pieces import Piece
+from tallystick.engine.records import KEY
+from tallystick.errors import InvalidPipeline, TallystickError
+from tallystick.pipeline import LINEAGE, Pipeline, Table
+from tallystick.tables.schema import arrow_type
+
+log = logging.getLogger(__name__)
+Transform = Callable[[pa.Table], Any]
+_LINEAGE_NAMES = tuple(c.name for c in LINEAGE)
+
+
+class JobTransform:
+    """The user's function, checked: what comes out fits the declared tables exactly."""
+
+    def __init__(self, function: Transform, pipeline: Pipeline) -> None:
+        self._function = function
+        self._job = pipeline.job
+        self._tables = {t.name: t for t in pipeline.tables}
+        self._schemas = {
+            t.name: pa.schema(
+                [pa.field(c.name, arrow_type(c.type), nullable=not c.required) for c in t.written]
+            )
+            for t in pipeline.tables
+        }
+
+    def __call__(self, piece: Piece, records: pa.Table) -> dict[str, pa.Table]:
+        """Return one table per declared output, its columns in the declared order and types.
+
+        Raises InvalidPipeline naming job, piece and first offset where the function raises, and naming table, column
+        and both types where its result does not fit.
+        """
+        first = records.column("_offset")[0].as_py()
+        where = f"job {self._job}, {piece}, batch from offset {first}"
+        try:
+            outcome = self._function(records)
+        except TallystickError:
+            raise
+        except Exception as error:
+            log.exception("the transform raised: %s", where)
+            raise InvalidPipeline(
+                f"{where}: the transform raised {type(error).__name__}: {error}.",
+                next_step="the task's log has the traceback. Mend the job, deploy it and clear `plan`.",
+            ) from error
+        outputs = self._named(outcome, where)
+        return {name: self._fitted(name, outputs[name], records, where) for name in self._tables}
+
+    def _named(self, outcome: Any, where: str) -> Mapping[str, Any]:
+        if isinstance(outcome, pa.Table | pa.RecordBatch) and len(self._tables) == 1:
+            outcome = {next(iter(self._tables)): outcome}
+        if not isinstance(outcome, Mapping):
+            raise _misfit(
+                f"{where}: the transform returned {type(outcome).__name__}, not a dict of tables by name"
+            )
+        missing, extra = (
+            sorted(self._tables.keys() - outcome.keys()),
+            sorted(outcome.keys() - self._tables.keys()),
+        )
+        if missing or extra:
+            raise _misfit(
+                f"{where}: the transform returned the tables {sorted(outcome)}, declared are {sorted(self._tables)}"
+            )
+        for name, table in outcome.items():
+            if not isinstance(table, pa.Table | pa.RecordBatch):
+                raise _misfit(
+                    f"{where}: output {name!r} is a {type(table).__name__}, not an Arrow table"
+                )
+        return outcome
+
+    def _fitted(
+        self, name: str, found: pa.Table | pa.RecordBatch, records: pa.Table, where: str
+    ) -> pa.Table:
+        table, schema = self._tables[name], self._schemas[name]
+        rows = pa.Table.from_batches([found]) if isinstance(found, pa.RecordBatch) else found
+        where = f"{where}: table {name!r}"
+        _check_names(rows.column_names, schema, table, where)
+        columns = []
+        for field in schema:
+            values = _as_declared(rows.column(field.name), field, where)
+            if not field.nullable and values.null_count:
+                raise _misfit(
+                    f"{where}, column {field.name!r}: {values.null_count} nulls, and it is required"
+                )
+            columns.append(values)
+        fitted = pa.Table.from_arrays(columns, schema=schema)
+        if not table.aggregates:
+            _check_lineage(fitted, records, where)
+        return fitted
+
+
+def _check_names(found: list[str], schema: pa.Schema, table: Table, where: str) -> None:
+    if len(set(found)) != len(found):
+        raise _misfit(f"{where} has two columns of one name: {sorted(found)}")
+    missing = [n for n in schema.names if n not in found]
+    ignored = {KEY, *(_LINEAGE_NAMES if table.aggregates else ())}
+    extra = [n for n in found if n not in schema.names and n not in ignored]
+    if missing:
+        raise _misfit(
+            f"{where} lacks column {missing[0]!r}, declared as {schema.field(missing[0]).type}"
+        )
+    if extra:
+        raise _misfit(f"{where} has a column {extra[0]!r} that is not declared")
+
+
+def _as_declared(values: pa.ChunkedArray, field: pa.Field, where: str) -> pa.ChunkedArray:
+    if values.type == field.type:
+        return values
+    if not _lossless(values.type, field.type):
+        raise _misfit(f"{where}, column {field.name!r} is {values.type}, declared is {field.type}")
+    try:
+        return values.cast(field.type)
+    except (
+        pa.ArrowInvalid
+    ) as error:  # Wider by its type, yet a value beyond: seconds that microseconds cannot hold.
+        raise _misfit(f"{where}, column {field.name!r}: {error}") from error
+
+
+def _lossless(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """True where every value of `found` has the same value in `wanted`, by the types alone."""
+    kinds = pa.types
+    if kinds.is_dictionary(found):
+        return found.value_type == wanted or _lossless(found.value_type, wanted)
+    if kinds.is_null(found):
+        return True
+    if kinds.is_string(wanted):
+        return bool(kinds.is_large_string(found) or kinds.is_string_view(found))
+    if kinds.is_binary(wanted):
+        return bool(
+            kinds.is_large_binary(found)
+            or kinds.is_binary_view(found)
+            or kinds.is_fixed_size_binary(found)
+        )
+    if kinds.is_timestamp(wanted) and kinds.is_timestamp(found):
+        return bool((found.tz is None) == (wanted.tz is None) and found.unit in ("s", "ms", "us"))
+    if kinds.is_signed_integer(wanted) and kinds.is_integer(found):
+        narrower = found.bit_width < wanted.bit_width
+        return bool(narrower)
+    if kinds.is_float64(wanted):
+        return bool(kinds.is_float32(found) or kinds.is_float16(found))
+    if kinds.is_float32(wanted):
+        return bool(kinds.is_float16(found))
+    if kinds.is_decimal(wanted) and kinds.is_decimal(found):
+        whole = wanted.precision - wanted.scale >= found.precision - found.scale
+        return bool(whole and wanted.scale >= found.scale)
+    return False
+
+
+def _check_lineage(rows: pa.Table, records: pa.Table, where: str) -> None:
+    """Refuse a row whose lineage is not that of a record of this very batch."""
+    for name in ("_topic", "_partition"):
+        if rows.num_rows and pc.unique(rows.column(name)).to_pylist() != [
+            records.column(name)[0].as_py()
+        ]:
+            raise _misfit(f"{where}, column {name!r} does not hold the records' own value")
+    given, taken = _numbers(records, "_offset"), _numbers(rows, "_offset")
+    # A batch's offsets ascend, so that each row finds its record by bisection.
+    places = np.minimum(np.searchsorted(given, taken), len(given) - 1)
+    strange = np.flatnonzero(given[places] != taken)
+    if strange.size:
+        raise _misfit(
+            f"{where}, column '_offset' holds {taken[strange[0]]}, which is no record of this batch"
+        )
+    changed = np.flatnonzero(
+        _numbers(records, "_timestamp")[places] != _numbers(rows, "_timestamp")
+    )
+    if changed.size:
+        raise _misfit(
+            f"{where}, column '_timestamp' is not that of the record at offset {taken[changed[0]]}"
+        )
+
+
+def _numbers(table: pa.Table, name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
+    return table.column(name).cast(pa.int64()).to_numpy()  # type: ignore[no-any-return]
+
+
+def _misfit(happened: str) -> InvalidPipeline:
+    return InvalidPipeline(
+        f"{happened}.",
+        next_step="mend the transform or the pipeline's declaration, deploy both and clear `plan`.",
+    )

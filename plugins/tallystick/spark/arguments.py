@@ -1,0 +1,71 @@
+"""The arguments of a job: which plans, by which attempt. Nothing secret ever stands among them."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tallystick.errors import InvalidRequest
+from tallystick.protocol import keys
+
+_PLAN = re.compile(r"(.+)/(plans/[^@]+)@([0-9a-f]{64})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRef:
+    """One plan: its lake root's URI, its key, and the digest of its bytes."""
+
+    root: str
+    key: str
+    sha256: str
+
+    def __str__(self) -> str:
+        return f"{self.root}/{self.key}@{self.sha256}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arguments:
+    """What spark-submit hands to a job file."""
+
+    plans: tuple[PlanRef, ...]
+    attempt: str
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> None:  # type: ignore[override]
+        raise _bad(message)
+
+
+def parse_arguments(argv: Sequence[str]) -> Arguments:
+    """Read `--plan <lake root>/plans/...json@<sha256>` (once or more) and `--attempt <id>`; raises InvalidRequest."""
+    parser = _Parser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--plan", action="append", required=True, dest="plans")
+    parser.add_argument("--attempt", required=True)
+    found = parser.parse_args(argv)
+    plans = tuple(parse_plan_ref(text) for text in found.plans)
+    if len({p.key for p in plans}) != len(plans) or len({p.root for p in plans}) != 1:
+        raise _bad("the plans are not different plans of one lake root")
+    try:
+        return Arguments(plans=plans, attempt=keys.check_attempt(found.attempt))
+    except ValueError as error:
+        raise _bad(str(error)) from error
+
+
+def parse_plan_ref(text: str) -> PlanRef:
+    """Read one `<lake root>/plans/<interval>/<uuid>.json@<sha256>`; raises InvalidRequest."""
+    found = _PLAN.fullmatch(text)
+    if not found:
+        raise _bad(f"{text!r} is no plan")
+    try:
+        return PlanRef(root=found[1], key=keys.check_plan(found[2]), sha256=found[3])
+    except ValueError as error:
+        raise _bad(str(error)) from error
+
+
+def _bad(happened: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"arguments of the job: {happened}.",
+        next_step="start it as `spark-submit job.py --plan <lake root>/<plan key>@<sha256> --attempt <id>`.",
+    )

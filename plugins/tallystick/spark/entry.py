@@ -1,0 +1,185 @@
+"""The driver's story: check what was asked, stage it in one pass, write the report, say how it ended.
+
+Nothing here publishes: a report is a claim that the commit checks. A driver that was declared dead and lives on can
+leave files and a report under its own attempt, and no more.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tallystick import __version__
+from tallystick.connections import kafka_settings
+from tallystick.engine.attempt import assemble
+from tallystick.engine.pieces import cut
+from tallystick.engine.task import TaskResult
+from tallystick.engine.transform import Transform
+from tallystick.errors import Corrupt, InvalidPipeline, JobChanged, TallystickError
+from tallystick.lake import Lake
+from tallystick.pipeline import DEAD_LETTERS
+from tallystick.protocol.plan import Plan
+from tallystick.protocol.report import Report, account_totals
+from tallystick.spark.arguments import Arguments, PlanRef, parse_arguments
+from tallystick.spark.outcome import (
+    RESULT_FILE_ENV,
+    StagedPlan,
+    exit_code,
+    write_error,
+    write_results,
+)
+from tallystick.spark.session import start_session, stop_session
+from tallystick.spark.stage import Order, pipeline_of, stage_pieces
+from tallystick.stage import still_granted
+from tallystick.store.open import open_store
+from tallystick.world import real_world
+
+log = logging.getLogger("tallystick.spark")
+
+
+def main(transform: Transform) -> None:
+    """Run a job with this process's arguments and environment, and exit; see `tallystick.spark.run`."""
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(name)s %(message)s"
+    )
+    # Their own stories are longer than ours.
+    for name in ("py4j", "kafka", "botocore", "boto3", "urllib3", "numba"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    sys.exit(run_job(transform, sys.argv[1:], environ=os.environ, job=_running_file()))
+
+
+def run_job(
+    transform: Transform, argv: Sequence[str], *, environ: Mapping[str, str], job: Path
+) -> int:
+    """Stage the plans of `argv` and return the exit code; `job` is the file whose source counts for the fingerprint.
+
+    Safe to repeat: every run writes under the prefix of its attempt, each object under a fresh key, the report last.
+    """
+    result_file = environ.get(RESULT_FILE_ENV)
+    try:
+        arguments = parse_arguments(argv)
+        staged = _stage_all(transform, arguments, job.read_bytes(), environ)
+        write_results(result_file, staged)
+    except TallystickError as error:
+        log.error("not staged: %s", error)
+        write_error(result_file, error)
+        return exit_code(error)
+    except Exception as error:
+        log.exception("not staged")
+        write_error(result_file, error)
+        return exit_code(error)
+    finally:
+        stop_session()
+    return 0
+
+
+def _stage_all(
+    transform: Transform, arguments: Arguments, job_source: bytes, environ: Mapping[str, str]
+) -> list[StagedPlan]:
+    lake = Lake(open_store(arguments.plans[0].root), real_world(), proven=True)
+    log.info(
+        "tallystick %s, attempt %s, %d plan(s)",
+        __version__,
+        arguments.attempt,
+        len(arguments.plans),
+    )
+    staged = []
+    # All are checked before the first is read: a job that changed must not read half a run.
+    plans = [_checked(lake, ref, job_source) for ref in arguments.plans]
+    for ref, plan in zip(arguments.plans, plans, strict=True):
+        if plan is None:
+            log.info("%s is committed already: nothing to stage", ref.key)
+            staged.append(StagedPlan(plan=ref.key, report=None))
+        else:
+            report = _stage(lake, plan, arguments.attempt, transform, environ)
+            staged.append(StagedPlan(plan=plan.key, report=report.key))
+    return staged
+
+
+def _checked(lake: Lake, ref: PlanRef, job_source: bytes) -> Plan | None:
+    """Return a plan that is still to be staged, by this very job; None where it is committed."""
+    plan = still_granted(lake, ref.key)
+    if plan is None:
+        return None
+    if plan.sha256 != ref.sha256:
+        raise Corrupt(
+            f"{lake.where(ref.key)} has the digest {plan.sha256}, this job was started for {ref.sha256}.",
+            next_step="someone replaced the plan: clear the plan task, which writes a new one.",
+        )
+    running = pipeline_of(plan).fingerprint(job_source)
+    if running != plan.fingerprint:
+        raise JobChanged(
+            f"the job that runs is not the one that {plan.interval} was planned with (fingerprint {running[:12]}, "
+            f"planned {plan.fingerprint[:12]}).",
+            next_step="clear the plan task: it plans the interval with the job of now.",
+        )
+    return plan
+
+
+def _stage(
+    lake: Lake, plan: Plan, attempt: str, transform: Transform, environ: Mapping[str, str]
+) -> Report:
+    started = time.monotonic()
+    pipeline = pipeline_of(plan)
+    pieces = cut(plan, records_per_task=pipeline.records_per_task)
+    log.info("interval %s, plan %s, generation %d", plan.interval, plan.key, plan.generation)
+    for topic in plan.topics:
+        offsets = sum(r.readable.length for r in topic.ranges)
+        log.info("topic %s: %d offsets in %d partition(s)", topic.name, offsets, len(topic.ranges))
+    settings = kafka_settings(pipeline.kafka, environ=environ)
+    order = Order(
+        root=lake.store.uri,
+        plan=plan,
+        attempt=attempt,
+        transform=transform,
+        pieces=pieces,
+        kafka=json.loads(settings.as_env_json()),
+    )
+    results = _results(order) if pieces else []
+    report = assemble(order.work(lake.store), pieces, results)
+    # Last of all: a report is there only when everything that it names is (C5).
+    lake.put_new(report.key, report.encode())
+    _tell(report, time.monotonic() - started)
+    return report
+
+
+def _results(order: Order) -> list[TaskResult]:
+    session = start_session(f"tallystick {order.plan.pipeline} {order.plan.interval}")
+    context = session.sparkContext
+    log.info(
+        "spark %s at %s: %d task(s), one stage", session.version, context.master, len(order.pieces)
+    )
+    return stage_pieces(session, order)
+
+
+def _tell(report: Report, elapsed_s: float) -> None:
+    totals = account_totals(report.accounts)
+    log.info("account: %s", ", ".join(f"{name} {count}" for name, count in totals.items()))
+    for table in sorted({f.table for f in report.files}):
+        files = [f for f in report.files if f.table == table]
+        size_mb = sum(f.size_bytes for f in files) / 1e6
+        log.info(
+            "table %s: %d rows in %d file(s), %.1f MB",
+            table,
+            report.rows(table),
+            len(files),
+            size_mb,
+        )
+    if not totals["dead"]:
+        log.info("table %s: no dead letter", DEAD_LETTERS)
+    log.info("report %s after %.1f s", report.key, elapsed_s)
+
+
+def _running_file() -> Path:
+    file = getattr(sys.modules["__main__"], "__file__", None)
+    if file is None:
+        raise InvalidPipeline(
+            "run(transform) was not called from a job file.",
+            next_step="start the file with spark-submit, with run(transform) under `if __name__ == '__main__'`.",
+        )
+    return Path(file)

@@ -1,0 +1,89 @@
+"""How a job tells its starter what became of it: an exit code, and a file of JSON where one is asked for.
+
+The file that TALLYSTICK_RESULT_FILE names holds a list of {"plan": key, "report": key or null (committed already)}, or
+{"error": {"kind", "happened", "next_step"}}. It is written once, whole, at the end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tallystick.errors import Ask, RetryLater, Stop, TallystickError
+
+RESULT_FILE_ENV = "TALLYSTICK_RESULT_FILE"
+RETRY_LATER, STOP, ASK, OTHER = 75, 76, 77, 1
+_ERROR = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Exit|Interrupt)(?::|$)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedPlan:
+    """One plan and the report of what was staged for it; None where it was committed before this job began."""
+
+    plan: str
+    report: str | None
+
+
+def exit_code(error: BaseException) -> int:
+    """Return the code by which the starter knows what to do next (75 is EX_TEMPFAIL of sysexits.h)."""
+    groups = ((RetryLater, RETRY_LATER), (Stop, STOP), (Ask, ASK))
+    return next((code for group, code in groups if isinstance(error, group)), OTHER)
+
+
+def error_json(error: BaseException) -> dict[str, str]:
+    """Return what a program needs of an error; of a foreign one only its type and first line."""
+    if isinstance(error, TallystickError):
+        return {"kind": error.kind, "happened": error.happened, "next_step": error.next_step}
+    return {
+        "kind": "error",
+        "happened": f"{type(error).__name__}: {telling_line(str(error))}",
+        "next_step": "read the driver's log above; then clear the stage task.",
+    }
+
+
+def telling_line(text: str) -> str:
+    """Return the line of a long error text that says most: of a traceback the last error, else the first line.
+
+    Spark wraps what a Python worker raised in pages of two stack traces.
+    """
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines if _ERROR.match(line)]
+    traced = any("Traceback (most recent call last)" in line for line in lines)
+    return (errors[-1] if traced and errors else next(iter(lines), ""))[:500]
+
+
+def write_results(path: str | None, staged: Sequence[StagedPlan]) -> None:
+    """Write the list of staged plans. Safe to repeat: the file is replaced whole."""
+    _write(path, [{"plan": s.plan, "report": s.report} for s in staged])
+
+
+def write_error(path: str | None, error: BaseException) -> None:
+    """Write the error. Safe to repeat: the file is replaced whole."""
+    _write(path, {"error": error_json(error)})
+
+
+def error_from(value: dict[str, Any]) -> TallystickError:
+    """Return the error whose JSON form is `value`, of the class that its kind names."""
+    kinds: dict[str, type[TallystickError]] = {}
+    waiting: list[type[TallystickError]] = [TallystickError]
+    while waiting:
+        found = waiting.pop()
+        kinds[found.kind] = found
+        waiting.extend(found.__subclasses__())
+    return kinds.get(value["kind"], TallystickError)(
+        value["happened"], next_step=value["next_step"]
+    )
+
+
+def _write(path: str | None, value: Any) -> None:
+    if not path:
+        return
+    # A reader sees the old file or the new one, never half: rename is atomic within a folder.
+    half = Path(f"{path}.{os.getpid()}.part")
+    half.write_text(json.dumps(value), encoding="utf-8")
+    half.replace(path)

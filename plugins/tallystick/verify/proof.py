@@ -1,0 +1,163 @@
+"""What a verification says: checks, each with what it counted and the counter-examples that it found."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+Watch = Callable[[str, int, int], None]
+"""Told how far it is: what is being done, how much of it is done, how much there is."""
+
+FINDINGS_KEPT = 100
+
+CHECKS: Mapping[str, str] = {
+    "chain": "commit records form one chain from the root back to the first commit, versions fall, no commit of the "
+    "chain is missing from the ledger (I4, I5, I10)",
+    "tiling": "entries do not overlap, boundaries never go back, each committed range is the difference of its two "
+    "boundaries (I1, I2)",
+    "accounts": "the classes of each committed range add up to its length and to the ledger's totals, and cover the "
+    "plan's ranges; dead letters are as many as the tables hold (I7)",
+    "objects": "every object that the root reaches is there, data files with the size and ETag that were reported (I3)",
+    "tables": "each table's metadata lists exactly the files of the committed plans, none twice (I5, I8)",
+    "columns": "topics, tables and column ids mean the same in the root, every record and the tables (I11)",
+    "lineage": "the offsets that each file was reported to hold lie in its own plan's ranges (I1)",
+    "rows": "each row read from a data file holds an offset of its own plan's ranges, each offset at most once per "
+    "table, and dead letters are exactly the accounted ones (I1, I7)",
+}
+"""The checks by name, in the order in which they are told, and what each proves. `rows` is made by `deep` only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demands:
+    """What `deep` asks of record-level tables beyond the default.
+
+    `every_record`: tables that must hold each decoded record of each interval. `repeats`: tables whose transform may make
+    several rows of one record; their offsets may repeat inside one task's files, never across tasks.
+    """
+
+    every_record: frozenset[str] = frozenset()
+    repeats: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """A counter-example: the rule (an invariant's number), where it is broken, and both values."""
+
+    rule: str
+    where: str
+    happened: str
+    expected: str
+    found: str
+
+    def __str__(self) -> str:
+        return f"{self.rule} {self.where}: {self.happened}: expected {self.expected}, found {self.found}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One check: what it counted, how many counter-examples there are, the first of them, and remarks."""
+
+    name: str
+    counted: Mapping[str, int]
+    problems: int
+    findings: tuple[Finding, ...]
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def proven(self) -> bool:
+        """True where no counter-example was found."""
+        return not self.problems
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """What was verified (one root of one lake), how deeply, and every check."""
+
+    uri: str
+    pipeline: str
+    version: int
+    root_id: str
+    deep: bool
+    checks: tuple[Check, ...]
+
+    @property
+    def proven(self) -> bool:
+        """True where no check has a counter-example."""
+        return all(check.proven for check in self.checks)
+
+
+@dataclass(slots=True)
+class Ongoing:
+    """A check in the making."""
+
+    name: str
+    counted: Counter[str] = field(default_factory=Counter)
+    problems: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+
+    def count(self, what: str, number: int = 1) -> None:
+        """Count what was looked at."""
+        self.counted[what] += number
+
+    def found(
+        self, rule: str, where: str, happened: str, *, expected: object, found: object
+    ) -> None:
+        """Note a counter-example; the first FINDINGS_KEPT are kept, all are counted."""
+        self.problems += 1
+        if len(self.findings) < FINDINGS_KEPT:
+            told = Finding(
+                rule=rule, where=where, happened=happened, expected=str(expected), found=str(found)
+            )
+            self.findings.append(told)
+
+    def differs(
+        self, rule: str, where: str, happened: str, *, expected: object, found: object
+    ) -> None:
+        """Note a counter-example where the two values are not equal."""
+        if expected != found:
+            self.found(rule, where, happened, expected=expected, found=found)
+
+    def differ_in(
+        self,
+        rule: str,
+        where: str,
+        happened: str,
+        *,
+        expected: Collection[object],
+        found: Collection[object],
+    ) -> None:
+        """Note a counter-example where two collections do not hold the same items; the first odd ones are told."""
+        missing = [item for item in expected if item not in found]
+        strange = [item for item in found if item not in expected]
+        if missing or strange or len(expected) != len(found):
+            self.found(
+                rule,
+                where,
+                happened,
+                expected=missing[0] if missing else f"{len(expected)} items",
+                found=strange[0] if strange else f"{len(found)} items",
+            )
+
+    def done(self) -> Check:
+        """The check as a value."""
+        return Check(
+            name=self.name,
+            counted=dict(self.counted),
+            problems=self.problems,
+            findings=tuple(self.findings),
+            remarks=tuple(self.remarks),
+        )
+
+
+@dataclass(slots=True)
+class Checks:
+    """All checks in the making."""
+
+    by_name: dict[str, Ongoing] = field(
+        default_factory=lambda: {name: Ongoing(name) for name in CHECKS}
+    )
+
+    def __getitem__(self, name: str) -> Ongoing:
+        return self.by_name[name]

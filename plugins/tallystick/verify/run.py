@@ -1,0 +1,69 @@
+"""The order of a verification: read the root, list, then each check over what was read."""
+
+from __future__ import annotations
+
+from tallystick.lake import Lake
+from tallystick.verify.chain import check_chain, check_meanings, read_chain
+from tallystick.verify.evidence import Evidence
+from tallystick.verify.intervals import check_interval
+from tallystick.verify.proof import CHECKS, Checks, Demands, Proof, Watch
+from tallystick.verify.rows import Rows, check_demands
+from tallystick.verify.tables import check_tables, expect_files, read_tables
+from tallystick.verify.tiling import Tiles, check_grant, check_ranges, read_tiles
+
+
+def verify(
+    lake: Lake, *, deep: bool = False, demands: Demands | None = None, watch: Watch | None = None
+) -> Proof:
+    """Prove that the lake holds what its ledger says, or say where it does not.
+
+    Judges the one root that it reads first; reads only. Damage is a finding, so that one run tells all of it. Raises
+    Corrupt (the root itself cannot be read), RootVanished, InvalidRequest (`demands` of an unknown table), and what the
+    store raises.
+    """
+    checks = Checks()
+    evidence = Evidence(lake, lake.require(), checks, watch or _silent)
+    rows = Rows(evidence, demands or Demands()) if deep else None
+    if rows is not None:
+        check_demands(evidence, rows.demands)
+    checks["objects"].count("root")
+    tiles = read_tiles(evidence)
+    chain = read_chain(evidence)
+    if tiles.whole:
+        check_chain(evidence, chain, tiles.entries)
+    check_meanings(evidence, chain)
+    held = read_tables(evidence)
+    records_read = tiles.whole
+    for case in evidence.cases(tiles.entries):
+        records_read = records_read and case.record is not None
+        expect_files(evidence, held, case)
+        check_ranges(checks["tiling"], tiles, case)
+        check_interval(evidence, case, held)
+        if rows is not None:
+            rows.check_interval(case)
+    _check_grants(evidence, tiles)
+    check_tables(evidence, held, complete=records_read)
+    if rows is not None:
+        checks["rows"].remarks.extend(rows.remarks())
+    names = [name for name in CHECKS if name != "rows" or deep]
+    return Proof(
+        uri=lake.store.uri,
+        pipeline=evidence.root.pipeline,
+        version=evidence.root.version,
+        root_id=evidence.root.id,
+        deep=deep,
+        checks=tuple(checks[name].done() for name in names),
+    )
+
+
+def _check_grants(evidence: Evidence, tiles: Tiles) -> None:
+    for entry in tiles.entries:
+        if entry.granted is None:
+            continue
+        plan = evidence.take(evidence.plan(entry.granted.plan), entry.granted.plan, "granted plan")
+        if plan is not None:
+            check_grant(evidence.checks["tiling"], tiles, entry, plan)
+
+
+def _silent(what: str, done: int, total: int) -> None:
+    del what, done, total

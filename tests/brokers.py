@@ -1,0 +1,137 @@
+"""One real broker for a whole test session, and the few things that tests do to it.
+
+from brokers import broker  # noqa: F401  (in a conftest.py)
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import OFFSET_END, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tallystick.kafka.client import KafkaClient
+from tallystick.kafka.settings import KafkaSettings
+from tallystick.local.kafka import KafkaBroker
+from tallystick.local.process import wait_until
+
+_DONE_S = 30.0
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True)
+class TestBroker:
+    """A running broker with the clients of another library, so that tests do not trust ours to set the scene."""
+
+    __test__ = False
+
+    kafka: KafkaBroker
+    admin: AdminClient
+
+    @property
+    def bootstrap(self) -> str:
+        """host:port"""
+        return self.kafka.bootstrap
+
+    @property
+    def settings(self) -> KafkaSettings:
+        """Settings for our own client, impatient as tests are."""
+        return KafkaSettings(
+            bootstrap_servers=(self.bootstrap,),
+            bootstrap_timeout_ms=5_000,
+            request_timeout_ms=5_000,
+        )
+
+    def topic(self, partitions: int = 1, *, name: str | None = None, **config: object) -> str:
+        """Create a topic (configuration words with _ for .) and return its name once its leaders answer."""
+        name = name or f"t{next(_numbers)}"
+        words = {key.replace("_", "."): str(value) for key, value in config.items()}
+        done(self.admin.create_topics([NewTopic(name, partitions, 1, config=words)]))
+        self.wait_for_leaders(name, partitions)
+        return name
+
+    def wait_for_leaders(self, name: str, partitions: int) -> None:
+        """Return once every partition of a topic has a leader that clients see."""
+
+        def ready() -> bool:
+            found = self.admin.list_topics(name, timeout=5).topics[name]
+            leaders = [one.leader for one in found.partitions.values()]
+            return found.error is None and len(leaders) == partitions and min(leaders) >= 0
+
+        wait_until(ready, deadline_s=_DONE_S, what=f"topic {name} having {partitions} leaders")
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and return once nobody sees it."""
+        done(self.admin.delete_topics([name]))
+        wait_until(
+            lambda: self.admin.list_topics(timeout=5).topics.get(name) is None,
+            deadline_s=_DONE_S,
+            what=f"topic {name} gone",
+        )
+
+    def delete_records(self, topic: str, before: int, partition: int = 0) -> None:
+        """Let the log of a partition begin at `before` (-1: at its end), as retention would."""
+        offset = OFFSET_END if before < 0 else before
+        done(self.admin.delete_records([TopicPartition(topic, partition, offset)]))
+
+    def producer(self, **config: object) -> Producer:
+        """A producer with idempotence on; configuration words with _ for . ."""
+        words: dict[str, Any] = {key.replace("_", "."): value for key, value in config.items()}
+        return Producer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "linger.ms": 5,
+                "enable.idempotence": True,
+                **words,
+            }
+        )
+
+    def transactions(self, name: str, **config: object) -> Producer:
+        """A producer that is ready to begin transactions."""
+        producer = self.producer(transactional_id=name, **config)
+        producer.init_transactions(_DONE_S)
+        return producer
+
+
+def send(
+    producer: Producer, topic: str, *values: bytes | None, flush: bool = True, **how: Any
+) -> None:
+    """Produce values in order to partition 0 (or `partition=`) and wait until the broker has them."""
+    problems: list[object] = []
+    for value in values:
+        producer.produce(
+            topic,
+            value=value,
+            **{"partition": 0, **how},
+            on_delivery=lambda error, _: problems.append(error) if error else None,
+        )
+    if flush:
+        assert producer.flush(_DONE_S) == 0, "the broker did not take every record in time"
+        assert not problems, problems
+
+
+def done(futures: Mapping[Any, Future[Any]]) -> None:
+    """Wait for an admin request; raises what it raised."""
+    for future in futures.values():
+        future.result(_DONE_S)
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestBroker]:
+    """A broker of this session's own, in a folder of its own, on a free port of the loopback interface."""
+    state: Path = tmp_path_factory.mktemp("kafka")
+    with KafkaBroker(state) as running:
+        yield TestBroker(running, AdminClient({"bootstrap.servers": running.bootstrap}))
+
+
+@pytest.fixture
+def client(broker: TestBroker) -> Iterator[KafkaClient]:
+    """Our own client, connected to the session's broker."""
+    with KafkaClient(broker.settings) as connected:
+        yield connected

@@ -1,0 +1,78 @@
+"""200 commits of 20 plans at once on a real S3 server: each plan is committed once, and the ledger tiles."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from fakes import FakeLog, stage
+from small_lake import TOPIC, SmallLake, day, days
+from tallystick.commit import CommitResult, commit
+from tallystick.lake import Lake
+from tallystick.protocol.offsets import OffsetRange, tile
+from tallystick.store.s3 import S3Store
+from tallystick.tables.staging import IcebergTables
+from tallystick.world import real_world
+
+PLANS, COMMITS, WRITERS, PARTITIONS = 20, 200, 16, 2
+
+
+@pytest.mark.usefixtures("on_ministack")
+def test_200_concurrent_commits_of_20_plans_commit_each_once(lake_uri: str) -> None:
+    log = FakeLog()
+    log.create(TOPIC, partitions=PARTITIONS)
+    for number in range(1, PLANS + 1):
+        for partition in range(PARTITIONS):
+            for n in range(3):
+                log.append(TOPIC, partition, day(number), n=n, kind="k")
+    small = SmallLake(store=S3Store(lake_uri), log=log, world=real_world())
+    staged: list[tuple[str, str]] = []
+    for number in range(1, PLANS + 1):
+        (piece,) = small.plan(days(number, number + 1)).pieces
+        staged.append((piece.plan, stage(small.lake, log, piece.plan)))
+    own = threading.local()
+
+    def one(index: int) -> CommitResult:
+        # Each thread stands for processes of its own: no connection, cache or table is shared.
+        if not hasattr(own, "lake"):
+            own.lake = Lake(S3Store(lake_uri), real_world(), proven=True)
+            own.tables = IcebergTables(own.lake.store, new_uuid=own.lake.world.uuid)
+        plan_key, report_key = staged[index % PLANS]
+        return commit(own.lake, own.tables, plan_key=plan_key, report_key=report_key)
+
+    with ThreadPoolExecutor(WRITERS) as pool:
+        results = list(pool.map(one, range(COMMITS)))
+    published = Counter(r.plan for r in results if not r.already)
+    assert published == Counter([plan_key for plan_key, _ in staged])
+    assert len(results) == COMMITS
+    assert_tiles(small, log)
+
+
+def assert_tiles(small: SmallLake, log: FakeLog) -> None:
+    ledger = small.lake.require().whole_ledger()
+    assert [e.granted for e in ledger.entries] == [None] * PLANS
+    for partition in range(PARTITIONS):
+        ranges = []
+        for entry in ledger.entries:
+            start, end = (ledger.boundary(at) for at in (entry.interval.start, entry.interval.end))
+            assert start is not None
+            assert end is not None
+            origins = {TOPIC: (0,) * PARTITIONS}
+            ranges.append(
+                OffsetRange(
+                    start=start.position(TOPIC, partition, origins).offset,
+                    end=end.position(TOPIC, partition, origins).offset,
+                )
+            )
+        assert tile(ranges) == OffsetRange(start=0, end=log.topics[TOPIC].partitions[partition].end)
+    record_key = small.lake.require().root.record
+    seen: list[str] = []
+    while record_key is not None:
+        record = small.lake.record(record_key)
+        assert record is not None
+        seen += [c.plan for c in record.intervals]
+        record_key = record.parent
+    assert len(seen) == len(set(seen)) == PLANS

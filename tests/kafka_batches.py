@@ -1,0 +1,91 @@
+"""Record batches for tests, built by kafka-python's own builder and then bent: codec, epoch, flags, checksum."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import cramjam
+import google_crc32c
+from kafka.record.default_records import DefaultRecordBatchBuilder
+
+CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sent:
+    """One record as a producer sees it. `delta` is its place in the batch (None: the next)."""
+
+    value: bytes | None = b"v"
+    key: bytes | None = None
+    timestamp: int = 1_000
+    headers: Sequence[tuple[str, bytes | None]] = field(default_factory=list)
+    delta: int | None = None
+
+
+def batch(
+    *records: Sent,
+    base: int = 0,
+    codec: str = "none",
+    epoch: int = 0,
+    producer_id: int = -1,
+    transactional: bool = False,
+    last_delta: int | None = None,
+    flags: int = 0,
+    magic: int = 2,
+    count: int | None = None,
+    body: bytes | None = None,
+) -> bytes:
+    """The bytes of one batch with a right checksum, whatever else is bent."""
+    builder = DefaultRecordBatchBuilder(
+        2,
+        0,
+        transactional,
+        producer_id,
+        0 if producer_id >= 0 else -1,
+        0 if producer_id >= 0 else -1,
+        1 << 30,
+    )
+    next_delta = 0
+    for one in records:
+        delta = next_delta if one.delta is None else one.delta
+        next_delta = delta + 1
+        builder.append(delta, one.timestamp, one.key, one.value, list(one.headers))
+    raw = bytearray(builder.build())
+    plain = bytes(raw[61:]) if body is None else body
+    packed = _packed(plain, codec)
+    del raw[61:]
+    raw += packed
+    (attributes,) = struct.unpack_from(">h", raw, 21)
+    struct.pack_into(">h", raw, 21, attributes | CODECS[codec] | flags)
+    if last_delta is not None:
+        struct.pack_into(">i", raw, 23, last_delta)
+    if count is not None:
+        struct.pack_into(">i", raw, 57, count)
+    struct.pack_into(">qiib", raw, 0, base, len(raw) - 12, epoch, magic)
+    return resealed(raw)
+
+
+def resealed(raw: bytearray) -> bytes:
+    """The batch with the checksum that its bytes have now."""
+    struct.pack_into(">I", raw, 17, google_crc32c.value(bytes(raw[21:])))
+    return bytes(raw)
+
+
+def control(*, abort: bool, base: int, producer_id: int) -> bytes:
+    """A transaction marker as a broker writes it (KIP-98)."""
+    marker = Sent(key=struct.pack(">hh", 0, 0 if abort else 1), value=struct.pack(">hi", 0, 0))
+    return batch(marker, base=base, producer_id=producer_id, transactional=True, flags=0x20)
+
+
+def _packed(plain: bytes, codec: str) -> bytes:
+    compress: Any = {
+        "none": lambda raw: raw,
+        "gzip": cramjam.gzip.compress,
+        "snappy": cramjam.snappy.compress,
+        "lz4": cramjam.lz4.compress,
+        "zstd": cramjam.zstd.compress,
+    }[codec]
+    return bytes(compress(plain))

@@ -1,0 +1,397 @@
+"""One broker, one S3 server and one topic for all tests of this folder; each test has a lake of its own.
+
+The topic has two partitions and two days. Each partition and day holds flights, broken values, an aborted transaction;
+some keys are null, one record has headers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pyarrow as pa
+import pyarrow.fs
+import pyarrow.parquet as pq
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tallystick.kafka.client import KafkaClient
+from tallystick.kafka.settings import KafkaSettings
+from tallystick.kafka.wire import LATEST
+from tallystick.lake import Lake
+from tallystick.local.kafka import KafkaBroker
+from tallystick.params import RunDates, parse_params
+from tallystick.pipeline import Column, Json, Pipeline, Table, Topic
+from tallystick.plan import Asked, plan
+from tallystick.protocol import keys
+from tallystick.protocol.interval import Interval, Request
+from tallystick.protocol.offsets import Position
+from tallystick.protocol.plan import Plan
+from tallystick.protocol.report import FileReport, Report
+from tallystick.store.open import open_store
+from tallystick.testing.servers import aws_environment, ministack
+from tallystick.world import real_world
+
+PROJECT = Path(__file__).parents[2]
+TOPIC = "flights"
+DAY = datetime(2013, 1, 1, tzinfo=UTC)
+SECRET = "canary-of-the-s3-secret"
+CSV_COLUMNS = "year month day dep_time sched_dep_time dep_delay arr_time sched_arr_time arr_delay carrier flight tailnum"
+INTS = {
+    "year",
+    "month",
+    "day",
+    "dep_time",
+    "sched_dep_time",
+    "dep_delay",
+    "arr_time",
+    "sched_arr_time",
+    "arr_delay",
+}
+INTS |= {"flight", "air_time", "distance", "hour", "minute"}
+REQUIRED = {"year", "month", "day", "carrier", "flight", "origin", "dest"}
+BROKEN = {
+    "json": b'{"year": 2013, "mon',
+    "type": b'{"year": "x"}',
+    "utf8": b'{"year": "\xff"}',
+    "missing": b"{}",
+    "tombstone": None,
+}
+
+
+@dataclass
+class Produced:
+    """What went into the topic: good records and broken ones by (partition, offset)."""
+
+    rows: dict[tuple[int, int], dict[str, Any]] = field(default_factory=dict)
+    dead: dict[tuple[int, int], str] = field(default_factory=dict)
+    aborted: int = 0
+    middle: list[int] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Servers:
+    """Where everything is, and what the topic holds."""
+
+    bootstrap: str
+    endpoint: str
+    produced: Produced
+
+
+def columns() -> list[Column]:
+    """The columns of the demo's flights."""
+    names = [*CSV_COLUMNS.split(), "origin", "dest", "air_time", "distance", "hour", "minute"]
+    typed = [Column(n, "int" if n in INTS else "string", required=n in REQUIRED) for n in names]
+    return [
+        *typed,
+        Column("time_hour", "string", required=False),
+        Column("departure", "timestamptz"),
+    ]
+
+
+def flight(number: int, at: datetime) -> dict[str, Any]:
+    """One flight; every 40th was cancelled."""
+    cancelled = number % 40 == 0
+    row = dict.fromkeys((c.name for c in columns()), 7)
+    return row | {
+        "carrier": "UA",
+        "flight": number,
+        "dep_time": None if cancelled else 517,
+        "dep_delay": None if cancelled else -2,
+        "tailnum": f"N{number}",
+        "origin": ("EWR", "JFK", "LGA")[number % 3],
+        "dest": "IAH",
+        "time_hour": "2013-01-01T05:00:00Z",
+        "departure": at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+
+
+@pytest.fixture(scope="session")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    with KafkaBroker(tmp_path_factory.mktemp("kafka")) as broker, ministack() as endpoint:
+        yield Servers(
+            bootstrap=broker.bootstrap, endpoint=endpoint, produced=produce(broker.bootstrap)
+        )
+
+
+def produce(bootstrap: str) -> Produced:
+    """Fill the topic: per partition and day 300 flights, the broken values, and an aborted transaction of 5."""
+    config = {"retention.ms": "-1"}
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for done in admin.create_topics([NewTopic(TOPIC, 2, 1, config=config)]).values():
+        done.result(30)
+    produced = Produced()
+    plain = Producer({"bootstrap.servers": bootstrap, "compression.type": "lz4"})
+    number = 0
+    for day in range(2):
+        for partition in range(2):
+            for minute in range(300):
+                number += 1
+                at = DAY + timedelta(days=day, minutes=minute)
+                row = flight(number, at)
+                key = None if number % 7 == 0 else row["tailnum"].encode()
+                send(
+                    plain,
+                    partition,
+                    json.dumps(row).encode(),
+                    key,
+                    at,
+                    lambda o, p=partition, r=row: produced.rows.update({(p, o): r}),
+                )
+            for kind, value in BROKEN.items():
+                at = DAY + timedelta(days=day, hours=6)
+                send(
+                    plain,
+                    partition,
+                    value,
+                    b"k",
+                    at,
+                    lambda o, p=partition, k=kind: produced.dead.update({(p, o): k}),
+                )
+            assert plain.flush(30) == 0
+            produced.aborted += abort(bootstrap, partition, DAY + timedelta(days=day, hours=7))
+        (produced.ends if day else produced.middle).extend(end_offsets(bootstrap))
+    return produced
+
+
+def send(
+    producer: Producer,
+    partition: int,
+    value: bytes | None,
+    key: bytes | None,
+    at: datetime,
+    landed: Any,
+) -> None:
+    def delivered(error: Any, message: Any) -> None:
+        assert error is None
+        landed(message.offset())
+
+    headers = [("origin", b"test"), ("origin", None)] if value == BROKEN["type"] else None
+    producer.produce(
+        TOPIC,
+        value,
+        key,
+        partition,
+        timestamp=int(at.timestamp() * 1000),
+        headers=headers,
+        on_delivery=delivered,
+    )
+    producer.poll(0)
+
+
+def abort(bootstrap: str, partition: int, at: datetime) -> int:
+    """Write five flights in a transaction and abort it; the count of what must not be read."""
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "transactional.id": f"aborts-{partition}-{at:%d}"}
+    )
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for number in range(5):
+        producer.produce(
+            TOPIC,
+            json.dumps(flight(10_000 + number, at)).encode(),
+            b"k",
+            partition,
+            timestamp=int(at.timestamp() * 1000),
+        )
+    assert producer.flush(30) == 0
+    producer.abort_transaction(30)
+    return 5
+
+
+def end_offsets(bootstrap: str) -> list[int]:
+    with KafkaClient(KafkaSettings(bootstrap_servers=(bootstrap,))) as client:
+        ends = client.list_offsets(client.layout(TOPIC), {0: LATEST, 1: LATEST}, committed=False)
+    return [ends[0], ends[1]]
+
+
+class MeasuredLog:
+    """What planning asks of the log, with boundaries that the test knows by having produced them."""
+
+    def __init__(self, servers: Servers) -> None:
+        self._servers = servers
+        made = servers.produced
+        self._offsets = {
+            DAY: [0, 0],
+            DAY + timedelta(days=1): made.middle,
+            DAY + timedelta(days=2): made.ends,
+        }
+
+    def describe(self, topics: Sequence[str]) -> Mapping[str, Any]:
+        with KafkaClient(KafkaSettings(bootstrap_servers=(self._servers.bootstrap,))) as client:
+            layout = client.layout(TOPIC)
+            return {
+                TOPIC: Described(
+                    topic_id=layout.topic_id,
+                    cluster_id=client.cluster_id(),
+                    partitions=[Start(), Start()],
+                )
+            }
+
+    def boundary(self, topic: str, at_ms: int, floors: Sequence[int]) -> Sequence[Position]:
+        found = self._offsets[datetime.fromtimestamp(at_ms / 1000, UTC)]
+        return [Position(offset=o, leader_epoch=0 if o else -1) for o in found]
+
+    def diverged(self, topic: str, positions: Sequence[Position]) -> Sequence[str]:
+        return []
+
+
+@dataclass(frozen=True)
+class Start:
+    log_start: int = 0
+
+
+@dataclass(frozen=True)
+class Described:
+    topic_id: str
+    cluster_id: str
+    partitions: list[Start]
+    compacted: bool = False
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a spark-submit ended."""
+
+    code: int
+    output: str
+    argv: list[str]
+    result: Any
+
+
+@dataclass
+class SparkLake:
+    """A lake of its own, a job file of its own, and spark-submit over them."""
+
+    servers: Servers
+    folder: Path
+    uri: str
+
+    def __post_init__(self) -> None:
+        self.job = self.folder / "job.py"
+        self.job.write_bytes((PROJECT / "spark_jobs" / "flights.py").read_bytes())
+        self.lake = Lake(open_store(self.uri), real_world(), proven=True)
+        self.records_per_task = 200
+
+    def pipeline(self) -> Pipeline:
+        counts = [
+            Column("hour", "timestamptz"),
+            Column("origin", "string"),
+            Column("departures", "long"),
+        ]
+        return Pipeline(
+            name="flights",
+            topics=[Topic(TOPIC, decode=Json(columns()))],
+            warehouse=self.uri,
+            job="job.py",
+            tables=[
+                Table("flights", columns=columns(), partition_by=["day(departure)"]),
+                Table(
+                    "departures_hourly",
+                    columns=counts,
+                    keys=["hour", "origin"],
+                    combine={"departures": "sum"},
+                ),
+            ],
+            records_per_task=self.records_per_task,
+        )
+
+    def plan(self, day: int) -> Plan:
+        """Plan a day by the real planner and return what it granted."""
+        interval = Interval(start=DAY + timedelta(days=day), end=DAY + timedelta(days=day + 1))
+        asked = Asked(
+            pipeline=self.pipeline(),
+            job_source=self.job.read_bytes(),
+            request=Request(dag="flights", run=f"day {day}", clear=0),
+            params=parse_params({}),
+            dates=RunDates(data_interval=interval, run_after=interval.end),
+            first=DAY,
+        )
+        planned = plan(self.lake, MeasuredLog(self.servers), asked)
+        found = self.lake.plan(planned.pieces[0].plan)
+        assert found is not None
+        return found
+
+    def submit(self, plans: Sequence[Plan], *, master: str = "local[2]", **environ: str) -> Ended:
+        """Run the job file by spark-submit with a scrubbed environment, as the operator does."""
+        result_file = self.folder / f"result-{uuid.uuid4().hex}.json"
+        argv = [
+            str(Path(sys.executable).parent / "spark-submit"),
+            "--master",
+            master,
+            str(self.job),
+        ]
+        for one in plans:
+            argv += ["--plan", f"{self.uri}/{one.key}@{one.sha256}"]
+        argv += ["--attempt", f"try-{uuid.uuid4().hex[:8]}"]
+        kept = {n: os.environ[n] for n in ("PATH", "HOME", "JAVA_HOME", "LANG") if n in os.environ}
+        settings = json.dumps({"bootstrap_servers": self.servers.bootstrap})
+        env = (
+            kept
+            | aws_environment(self.servers.endpoint)
+            | {
+                "AWS_SECRET_ACCESS_KEY": SECRET,
+                "SPARK_LOCAL_IP": "127.0.0.1",
+                "PYSPARK_PYTHON": sys.executable,
+                "TALLYSTICK_KAFKA_DEFAULT": settings,
+                "TALLYSTICK_RESULT_FILE": str(result_file),
+                **environ,
+            }
+        )
+        done = subprocess.run(
+            argv, env=env, cwd=self.folder, capture_output=True, text=True, timeout=240, check=False
+        )
+        result = json.loads(result_file.read_text()) if result_file.exists() else None
+        return Ended(
+            code=done.returncode, output=done.stdout + done.stderr, argv=argv, result=result
+        )
+
+    def report(self, ended: Ended, index: int = 0) -> Report:
+        """The report that the job's result names."""
+        assert ended.code == 0, ended.output
+        found = self.lake.report(ended.result[index]["report"])
+        assert found is not None
+        return found
+
+    def rows(self, files: Sequence[FileReport]) -> pa.Table:
+        """Read reported files back, by a reader that is not ours."""
+        filesystem = pyarrow.fs.S3FileSystem(
+            access_key="test",
+            secret_key=SECRET,
+            endpoint_override=self.servers.endpoint,
+            scheme="http",
+            region="us-east-1",
+        )
+        prefix = self.uri.removeprefix("s3://")
+        return pa.concat_tables(
+            [
+                pq.read_table(f"{prefix}/{f.key}", filesystem=filesystem, partitioning=None)
+                for f in files
+            ]
+        )
+
+    def uploaded(self, plan: Plan, table: str) -> set[str]:
+        """Keys of everything under a plan's prefixes, reported or not."""
+        interval, plan_uuid = keys.plan_parts(plan.key)
+        listed = self.lake.store.list(f"{keys.table_prefix(table)}data/{interval}/{plan_uuid}/")
+        return {found.key for found in listed}
+
+
+@pytest.fixture
+def spark_lake(servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SparkLake:
+    for name, value in aws_environment(servers.endpoint).items():
+        monkeypatch.setenv(name, value)
+    bucket = f"b-{uuid.uuid4().hex[:12]}"
+    boto3.client("s3", endpoint_url=servers.endpoint).create_bucket(Bucket=bucket)
+    return SparkLake(servers=servers, folder=tmp_path, uri=f"s3://{bucket}/lake")

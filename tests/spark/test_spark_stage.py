@@ -1,0 +1,176 @@
+"""The stage under a real spark-submit, from a real broker to a real S3 server."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections import Counter
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyspark
+
+from tallystick.commit import check_report
+
+KILLED_AFTER_UPLOAD = """
+import os
+from tallystick.engine import combine
+
+def transform(records):
+    try:
+        os.close(os.open(os.environ["KILLED_ONCE"], os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        pass
+    else:
+        # The partial rows are the last thing that a task makes: its files are uploaded by then (C4).
+        combine.Partials.to_ipc = lambda self: os._exit(17)
+    return flights(records)
+"""
+
+
+def by_place(table: Any) -> dict[tuple[int, int], dict[str, Any]]:
+    rows = table.to_pylist()
+    found = {(r["_partition"], r["_offset"]): r for r in rows}
+    assert len(found) == len(rows), "a record has two rows"
+    return found
+
+
+def assert_exact(spark_lake: Any, report: Any, day: int) -> None:
+    """The report's files hold exactly the day's records: each once, with its values."""
+    produced = spark_lake.servers.produced
+    edges = ([0, 0], produced.middle, produced.ends)
+
+    def inside(place: tuple[int, int]) -> bool:
+        return edges[day][place[0]] <= place[1] < edges[day + 1][place[0]]
+
+    wanted = {place: row for place, row in produced.rows.items() if inside(place)}
+    found = by_place(spark_lake.rows([f for f in report.files if f.table == "flights"]))
+    assert found.keys() == wanted.keys()
+    for place, row in wanted.items():
+        departure = datetime.fromisoformat(row["departure"])
+        assert {name: found[place][name] for name in row} == row | {"departure": departure}
+        assert found[place]["_timestamp"] == departure
+    hours = Counter(
+        (datetime.fromisoformat(r["departure"]).replace(minute=0), r["origin"])
+        for r in wanted.values()
+    )
+    counted = spark_lake.rows(
+        [f for f in report.files if f.table == "departures_hourly"]
+    ).to_pylist()
+    assert {(r["hour"], r["origin"]): r["departures"] for r in counted} == hours
+    assert len(counted) == len(hours), "a key has two rows"
+    totals = {
+        name: sum(getattr(a, name) for a in report.accounts)
+        for name in ("records", "dead", "aborted", "control")
+    }
+    assert totals == {"records": 600, "dead": 10, "aborted": 10, "control": 2}
+
+
+def test_two_plans_in_one_job_are_staged_exactly(spark_lake: Any) -> None:
+    plans = [spark_lake.plan(0), spark_lake.plan(1)]
+    ended = spark_lake.submit(plans)
+
+    for day, plan in enumerate(plans):
+        report = spark_lake.report(ended, day)
+        assert ended.result[day]["plan"] == report.plan == plan.key
+        check_report(spark_lake.lake, plan, report)
+        assert_exact(spark_lake, report, day)
+        assert {f.key for f in report.files if f.table == "flights"} == spark_lake.uploaded(
+            plan, "flights"
+        )
+    # One version of Spark in Python and in the JVM: the job checks it, and says which.
+    assert f"spark {pyspark.__version__} at local[2]: 4 task(s)" in ended.output
+
+    secret = (
+        spark_lake.lake.store.get(spark_lake.report(ended).key).body.decode()
+        + ended.output
+        + " ".join(ended.argv)
+    )
+    assert "canary" not in secret
+    assert spark_lake.servers.bootstrap not in " ".join(ended.argv)
+
+    dead = by_place(spark_lake.rows([f for f in report.files if f.table == "dead_letters"]))
+    produced = spark_lake.servers.produced
+    assert {p: r["reason"].split(":")[0] for p, r in dead.items()} == {
+        p: kind for p, kind in produced.dead.items() if p[1] >= produced.middle[p[0]]
+    }
+    typed = next(r for r in dead.values() if r["reason"].startswith("type"))
+    assert typed["reason"] == 'type: field year: "x" is not an int'
+    assert (typed["key"], typed["value"]) == (b"k", b'{"year": "x"}')
+    assert json.loads(typed["headers"]) == [
+        ["origin", base64.b64encode(b"test").decode()],
+        ["origin", None],
+    ]
+    assert next(r for r in dead.values() if r["reason"].startswith("tombstone"))["value"] is None
+
+
+def test_a_task_killed_after_its_upload_leaves_files_that_no_report_names(spark_lake: Any) -> None:
+    source = spark_lake.job.read_text().replace("def transform(", "def flights(")
+    spark_lake.job.write_text(
+        source.replace("if __name__", f"{KILLED_AFTER_UPLOAD}\n\nif __name__")
+    )
+    plan = spark_lake.plan(0)
+    ended = spark_lake.submit(
+        [plan], master="local[2,3]", KILLED_ONCE=str(spark_lake.folder / "killed")
+    )
+
+    report = spark_lake.report(ended)
+    assert (spark_lake.folder / "killed").exists()
+    check_report_apart_from_orphans(spark_lake, plan, report)
+    assert_exact(spark_lake, report, 0)
+
+
+def check_report_apart_from_orphans(spark_lake: Any, plan: Any, report: Any) -> None:
+    check_report(spark_lake.lake, plan, report)
+    reported = {f.key for f in report.files if f.table == "flights"}
+    orphans = spark_lake.uploaded(plan, "flights") - reported
+    assert orphans, "the killed task uploaded nothing: the test killed it too early"
+
+
+def test_a_changed_job_is_refused_before_spark_starts(spark_lake: Any) -> None:
+    plan = spark_lake.plan(0)
+    spark_lake.job.write_text(spark_lake.job.read_text() + "# deployed since\n")
+    ended = spark_lake.submit([plan])
+    assert ended.code == 77, ended.output
+    assert ended.result["error"]["kind"] == "job_changed"
+    assert "clear the plan task" in ended.result["error"]["next_step"]
+    assert spark_lake.uploaded(plan, "flights") == set()
+
+
+def test_an_error_in_a_task_reaches_the_operator_whole(spark_lake: Any) -> None:
+    failing = '    raise KeyError("gate")\n    """Return one row'
+    source = spark_lake.job.read_text()
+    spark_lake.job.write_text(source.replace('    """Return one row', failing))
+    ended = spark_lake.submit([spark_lake.plan(0)])
+    assert ended.code == 77, ended.output
+    error = ended.result["error"]
+    assert error["kind"] == "invalid_pipeline"
+    assert "the transform raised KeyError: 'gate'" in error["happened"]
+    assert error["happened"].startswith("job job.py, flights[0] [0, ")
+    assert "batch from offset 0" in error["happened"]
+    assert "Traceback" not in error["happened"]
+
+
+def test_an_unreachable_broker_is_an_error_to_retry_that_names_the_endpoint(
+    spark_lake: Any,
+) -> None:
+    settings = json.dumps({"bootstrap_servers": "127.0.0.1:1", "bootstrap_timeout_ms": 1000})
+    ended = spark_lake.submit([spark_lake.plan(0)], TALLYSTICK_KAFKA_DEFAULT=settings)
+    assert ended.code == 75, ended.output
+    assert ended.result["error"]["kind"] == "kafka_unavailable"
+    assert "127.0.0.1:1" in ended.result["error"]["happened"]
+
+
+def test_another_python_for_the_workers_is_named(spark_lake: Any, tmp_path: Path) -> None:
+    other = tmp_path / "python3"
+    other.write_text("#!/bin/sh\necho /elsewhere\n")
+    other.chmod(0o755)
+    ended = spark_lake.submit(
+        [spark_lake.plan(0)],
+        PYSPARK_PYTHON=str(other),
+        PYSPARK_DRIVER_PYTHON=str(Path(pyspark.__file__).parents[4] / "bin" / "python"),
+    )
+    assert ended.code == 77, ended.output
+    assert str(other) in ended.result["error"]["happened"]
+    assert "PYSPARK_PYTHON=" in ended.result["error"]["next_step"]

@@ -1,0 +1,130 @@
+"""What goes into a job and what comes out of it, without a JVM: arguments, exit codes, the result file."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tallystick.errors import (
+    InvalidPipeline,
+    InvalidRequest,
+    JobChanged,
+    KafkaUnavailable,
+    OutcomeUnknown,
+    Superseded,
+    TallystickError,
+)
+from tallystick.spark.arguments import parse_arguments
+from tallystick.spark.entry import run_job
+from tallystick.spark.outcome import (
+    StagedPlan,
+    error_from,
+    error_json,
+    exit_code,
+    telling_line,
+    write_error,
+    write_results,
+)
+
+KEY = f"plans/20130101T000000000Z-20130102T000000000Z/{'a' * 32}.json"
+PLAN = f"s3://lake/flights/{KEY}@{'0' * 64}"
+
+
+def test_arguments_name_plans_and_an_attempt() -> None:
+    other = PLAN.replace("a" * 32, "b" * 32)
+    found = parse_arguments(["--plan", PLAN, "--plan", other, "--attempt", "try-1"])
+    assert [str(p) for p in found.plans] == [PLAN, other]
+    assert (found.plans[0].root, found.plans[0].key) == ("s3://lake/flights", KEY)
+    assert found.attempt == "try-1"
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        [],
+        ["--plan", PLAN],
+        ["--attempt", "1"],
+        ["--plan", PLAN.replace("@", "#"), "--attempt", "1"],
+        ["--plan", PLAN[:-1], "--attempt", "1"],
+        ["--plan", PLAN.replace("aaa.json", "../x.json"), "--attempt", "1"],
+        ["--plan", PLAN, "--attempt", "../1"],
+        ["--plan", PLAN, "--plan", PLAN, "--attempt", "1"],
+        [
+            "--plan",
+            PLAN,
+            "--plan",
+            PLAN.replace("lake", "sea").replace("aaa", "bbb"),
+            "--attempt",
+            "1",
+        ],
+        ["--plan", PLAN, "--attempt", "1", "--conf", "x"],
+        ["--plan", PLAN, "--att", "1"],
+    ],
+)
+def test_other_arguments_are_refused(argv: list[str]) -> None:
+    with pytest.raises(InvalidRequest, match="arguments of the job"):
+        parse_arguments(argv)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (KafkaUnavailable("a", next_step="b"), 75),
+        (OutcomeUnknown("a", next_step="b"), 75),
+        (Superseded("a", next_step="b"), 76),
+        (JobChanged("a", next_step="b"), 77),
+        (InvalidPipeline("a", next_step="b"), 77),
+        (ValueError("a"), 1),
+    ],
+)
+def test_the_exit_code_says_what_to_do_next(error: Exception, code: int) -> None:
+    assert exit_code(error) == code
+
+
+def test_an_error_keeps_its_class_on_its_way_through_json() -> None:
+    error = KafkaUnavailable("no broker at h:1.", next_step="retry.")
+    found = error_from(json.loads(json.dumps(error_json(error))))
+    assert type(found) is KafkaUnavailable
+    assert str(found) == str(error)
+    assert type(error_from({"kind": "newer", "happened": "a", "next_step": "b"})) is TallystickError
+
+
+def test_the_line_that_says_most_is_found_in_pages_of_traces() -> None:
+    text = (
+        "An exception was thrown from the Python worker.\nTraceback (most recent call last):\n"
+        '  File "x.py", line 1\nValueError: no gate\n\n\tat org.apache.spark.Task.run(Task.scala)\n'
+    )
+    assert telling_line(text) == "ValueError: no gate"
+    assert telling_line("only this\nand that") == "only this"
+    assert telling_line("") == ""
+
+
+def test_the_result_file_is_whole_or_not_there(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    write_results(str(path), [StagedPlan(plan="p", report="r"), StagedPlan(plan="q", report=None)])
+    assert json.loads(path.read_text()) == [
+        {"plan": "p", "report": "r"},
+        {"plan": "q", "report": None},
+    ]
+    write_error(str(path), JobChanged("a", next_step="b"))
+    assert json.loads(path.read_text()) == {
+        "error": {"kind": "job_changed", "happened": "a", "next_step": "b"}
+    }
+    assert list(tmp_path.iterdir()) == [path]
+    write_results(None, [])
+
+
+def test_a_job_with_bad_arguments_says_so_in_its_result_file(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    code = run_job(lambda r: r, ["--plan"], environ={"TALLYSTICK_RESULT_FILE": str(path)}, job=path)
+    assert code == 77
+    assert json.loads(path.read_text())["error"]["kind"] == "invalid_request"
+
+
+def test_a_job_file_can_be_imported_without_spark() -> None:
+    code = "import sys, tallystick.spark; assert not {'pyspark', 'pyarrow', 'numba'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

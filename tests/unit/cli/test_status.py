@@ -1,0 +1,194 @@
+"""What `status` answers: intervals, holes with the exact command for each, grants, losses."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from small_lake import TOPIC, SmallLake, day, days, good_lake
+from tallystick.errors import Corrupt, RootVanished
+from tallystick.protocol.interval import Interval
+from tallystick.status import Hole, read_log, read_status, read_tables
+
+
+def backfill(first: str, last: str, dag: str = "small") -> tuple[str, ...]:
+    return (
+        *("airflow", "backfill", "create", "--dag-id", dag),
+        *("--from-date", f"{first}T00:00:00+00:00", "--to-date", f"{last}T00:00:00+00:00"),
+        *("--reprocess-behavior", "completed"),
+    )
+
+
+def holes(small: SmallLake) -> list[Hole]:
+    return list(read_status(small.lake).holes)
+
+
+def test_intervals_say_their_state_and_owner() -> None:
+    answer = read_status(good_lake().lake)
+    told = [
+        (one.interval.start.day, one.state, one.generation, one.owner.clear)
+        for one in answer.intervals
+    ]
+    assert told == [
+        (1, "committed", 1, 0),
+        (2, "committed", 2, 1),
+        (3, "committed", 1, 0),
+        (5, "committed", 1, 0),
+        (6, "granted", 1, 0),
+    ]
+    assert (answer.totals.records, answer.totals.dead, answer.totals.offsets) == (15, 6, 25)
+    assert answer.every == timedelta(days=1)
+
+
+def test_a_pending_replacement_shows_both_its_rows_and_its_grant() -> None:
+    small = SmallLake()
+    small.run(days(1, 2))
+    small.job = b"version 2"
+    small.plan(days(1, 2), clear=1)
+    answer = read_status(small.lake)
+    (one,) = answer.intervals
+    (grant,) = answer.grants
+    assert (one.state, one.generation, one.totals and one.totals.records) == ("replacing", 1, 5)
+    assert (grant.generation, grant.replaces, grant.request.clear) == (2, True, 1)
+
+
+def test_a_hole_of_whole_intervals_is_filled_by_a_backfill() -> None:
+    assert holes(good_lake()) == [
+        Hole(interval=days(4, 5), intervals=1, command=backfill("2013-01-04", "2013-01-04"))
+    ]
+
+
+def test_the_last_date_of_a_backfill_is_the_start_of_the_last_interval() -> None:
+    small = SmallLake()
+    small.run(days(6, 7))
+    small.run(days(1, 2))
+    assert holes(small) == [
+        Hole(interval=days(2, 6), intervals=4, command=backfill("2013-01-02", "2013-01-05"))
+    ]
+
+
+def test_a_hole_that_cuts_intervals_is_filled_by_its_exact_dates() -> None:
+    small = SmallLake()
+    small.run(days(1, 2))
+    small.run(days(3, 4))
+    small.run(days(2, 3), run="manual__1", **{"from": "2013-01-02", "to": "2013-01-02T06:00"})
+    (hole,) = holes(small)
+    assert hole.interval == Interval(start=day(2) + timedelta(hours=6), end=day(3))
+    assert hole.intervals is None
+    assert hole.command[:5] == ("airflow", "dags", "trigger", "small", "--conf")
+    assert json.loads(hole.command[5]) == {
+        "from": "2013-01-02T06:00:00+00:00",
+        "to": "2013-01-03T00:00:00+00:00",
+    }
+
+
+def test_without_a_scheduled_run_holes_are_filled_by_their_exact_dates() -> None:
+    small = SmallLake()
+    small.run(days(1, 2), run="manual__1")
+    small.run(days(3, 4), run="manual__2")
+    (hole,) = holes(small)
+    assert (hole.intervals, hole.command[2]) == (None, "trigger")
+    assert read_status(small.lake).every is None
+
+
+def test_a_command_really_fills_its_hole() -> None:
+    """The trigger command's conf goes through the params that a run reads."""
+    small = SmallLake()
+    small.run(days(1, 2), run="manual__1")
+    small.run(days(3, 4), run="manual__2")
+    conf: dict[str, Any] = json.loads(holes(small)[0].command[-1])
+    small.run(days(2, 3), run="manual__3", **conf)
+    assert holes(small) == []
+
+
+def test_a_cancelled_grant_leaves_a_hole() -> None:
+    small = SmallLake()
+    small.plan(days(1, 4))
+    small.run(days(2, 3), run="other", take_over=True)
+    assert [hole.interval for hole in holes(small)] == [days(1, 2), days(3, 4)]
+
+
+def test_a_granted_interval_is_no_hole() -> None:
+    small = SmallLake()
+    small.plan(days(1, 2))
+    answer = read_status(small.lake)
+    assert (answer.holes, len(answer.grants), answer.grants[0].replaces) == ((), 1, False)
+
+
+def test_the_dag_of_the_nearest_interval_is_named() -> None:
+    small = SmallLake()
+    small.run(days(1, 2))
+    small.dag = "other"
+    small.run(days(6, 7))
+    small.run(days(4, 5))
+    commands = [hole.command for hole in holes(small)]
+    assert commands[1] == backfill("2013-01-05", "2013-01-05", dag="other")
+
+
+def test_losses_are_told() -> None:
+    small = SmallLake()
+    small.run(days(1, 2))
+    small.log.expire(TOPIC, 0, before=6)
+    small.run(days(2, 3), accept_loss=True)
+    answer = read_status(small.lake)
+    assert [(one.interval, one.totals and one.totals.lost) for one in answer.lost] == [
+        (days(2, 3), 3)
+    ]
+
+
+def test_a_lake_before_its_first_plan_has_nothing() -> None:
+    small = SmallLake()
+    small.lake.open("small")
+    answer = read_status(small.lake)
+    assert (answer.first, answer.intervals, answer.holes, answer.every) == (None, (), (), None)
+
+
+def test_no_lake_is_an_error() -> None:
+    with pytest.raises(RootVanished, match=r"there is no memory://memory/root\.json"):
+        read_status(SmallLake().lake)
+
+
+def test_the_log_is_the_chain_newest_first() -> None:
+    answer = read_log(good_lake().lake, limit=100)
+    assert [line.version for line in answer.commits] == [10, 8, 7, 5, 3]
+    replaced = answer.commits[0].intervals[0].replaces
+    assert replaced == answer.commits[2].record
+    assert answer.before is None
+
+
+def test_the_log_stops_at_its_limit_and_says_what_is_before() -> None:
+    answer = read_log(good_lake().lake, limit=2)
+    assert len(answer.commits) == 2
+    assert answer.before == read_log(good_lake().lake, limit=3).commits[2].record
+
+
+def test_a_log_with_a_missing_record_is_an_error() -> None:
+    small = good_lake()
+    small.store.delete([small.keys("commits/")[2]])
+    with pytest.raises(
+        Corrupt, match="the chain of commits names this record, and it is not there"
+    ):
+        read_log(small.lake, limit=100)
+
+
+def test_tables_say_where_they_lie_and_what_they_hold() -> None:
+    small = good_lake()
+    by_name = {table.name: table for table in read_tables(small.lake).tables}
+    assert {name: (t.rows, t.files) for name, t in by_name.items()} == {
+        "events": (15, 6),
+        "per_kind": (6, 3),
+        "dead_letters": (6, 6),
+    }
+    metadata = small.root()["tables"]["events"]["metadata"]
+    assert by_name["events"].metadata == f"memory://memory/{metadata}"
+
+
+def test_tables_without_rows_have_no_metadata() -> None:
+    small = SmallLake()
+    small.plan(days(1, 2))
+    answer = read_tables(small.lake)
+    assert {table.metadata for table in answer.tables} == {None}
+    assert {table.rows for table in answer.tables} == {0}

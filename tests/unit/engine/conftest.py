@@ -1,0 +1,179 @@
+"""A small plan with two topics' worth of trouble, and readings that need no broker."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tallystick.engine.parquet import WriteLimits
+from tallystick.engine.task import Work
+from tallystick.engine.transform import JobTransform
+from tallystick.pipeline import Column, Pipeline, Table
+from tallystick.protocol import keys
+from tallystick.protocol.columns import TableColumn
+from tallystick.protocol.interval import Interval, Request
+from tallystick.protocol.plan import Plan, PlannedRange, PlannedTable, PlannedTopic
+from tallystick.store import Store
+from tallystick.store.memory import MemoryStore
+from tallystick.world import World
+
+DAY = datetime(2013, 1, 1, tzinfo=UTC)
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FakeAccount:
+    """What a reader saw."""
+
+    records: int
+    aborted: int = 0
+    control: int = 0
+    absent: int = 0
+
+
+class FakeReading:
+    """Batches that are there already."""
+
+    def __init__(self, batches: Sequence[pa.RecordBatch], **account: int) -> None:
+        self._batches = batches
+        records = sum(b.num_rows for b in batches)
+        self.account = FakeAccount(**{"records": records, **account})
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        return iter(self._batches)
+
+
+def raw_batch(start: int, values: Sequence[bytes | None], *, headers: Any = None) -> pa.RecordBatch:
+    """Records from offset `start` on, a second apart."""
+    count = len(values)
+    at = [DAY + timedelta(seconds=start + i) for i in range(count)]
+    return pa.record_batch(
+        {
+            "offset": pa.array(range(start, start + count), pa.int64()),
+            "timestamp": pa.array(at, pa.timestamp("ms", tz="UTC")),
+            "key": pa.array([b"k"] * count, pa.binary()),
+            "value": pa.array(values, pa.binary()),
+            "headers": pa.array(headers or [[]] * count, HEADERS),
+        }
+    )
+
+
+def small_pipeline(**changes: Any) -> Pipeline:
+    """One record-level table by a string column, one that aggregates."""
+    events = [Column("n", "long"), Column("kind", "string", required=False)]
+    tables = [
+        Table("events", columns=events, partition_by=["kind"]),
+        Table("per_kind", columns=[events[1], events[0]], keys=["kind"], combine={"n": "sum"}),
+    ]
+    wanted = {
+        "name": "small",
+        "topics": ["events"],
+        "warehouse": "memory://small",
+        "job": "jobs/small.py",
+    }
+    return Pipeline(**{**wanted, "tables": tables, **changes})
+
+
+def plan_of(pipeline: Pipeline, *topics: tuple[str, Sequence[PlannedRange]]) -> Plan:
+    """A plan of the pipeline over the ranges."""
+    interval = Interval(start=DAY, end=DAY + timedelta(days=1))
+    tables = [
+        PlannedTable(
+            name=name,
+            uuid="a" * 32,
+            columns=tuple(
+                TableColumn(id=i + 1, name=c.name, type=c.type, required=c.required)
+                for i, c in enumerate(columns)
+            ),
+        )
+        for name, columns in pipeline.written_columns().items()
+    ]
+    return Plan(
+        key=keys.plan(interval.start, interval.end, "b" * 32),
+        pipeline=pipeline.name,
+        interval=interval,
+        generation=1,
+        request=Request(dag="small", run="one", clear=0),
+        fingerprint="f",
+        replaces=None,
+        topics=tuple(
+            PlannedTopic(
+                name=name, topic_id="t", cluster_id="c", compacted=False, ranges=tuple(ranges)
+            )
+            for name, ranges in topics
+        ),
+        tables=tuple(tables),
+        spec=pipeline.to_spec(),
+        accept_loss=False,
+        accept_compaction=False,
+        planned_at=DAY,
+        library="test",
+    )
+
+
+def planned(start: int, end: int, readable_from: int | None = None) -> PlannedRange:
+    """A range whose ends have the epochs 4 and 5."""
+    first = start if readable_from is None else readable_from
+    return PlannedRange(start=start, end=end, start_epoch=4, end_epoch=5, readable_from=first)
+
+
+def counting_world() -> World:
+    """Ids that count, no waiting."""
+    ids = itertools.count(1)
+    return World(
+        now=lambda: DAY,
+        uuid=lambda: f"{next(ids):032x}",
+        monotonic_s=lambda: 0.0,
+        sleep=lambda _: None,
+        chance=lambda: 0.0,
+    )
+
+
+def identity_and_sums(records: pa.Table) -> dict[str, pa.Table]:
+    """Every record, and the sum of n per kind."""
+    sums = records.group_by("kind").aggregate([("n", "sum")]).rename_columns(["kind", "n"])
+    return {"events": records, "per_kind": sums}
+
+
+@pytest.fixture
+def make_work() -> Callable[..., Work]:
+    def make(
+        *ranges: PlannedRange,
+        transform: Callable[..., Any] = identity_and_sums,
+        store: Store | None = None,
+        pipeline: Pipeline | None = None,
+        limits: WriteLimits | None = None,
+    ) -> Work:
+        declared = pipeline or small_pipeline()
+        return Work(
+            plan=plan_of(declared, ("events", ranges or (planned(0, 4),))),
+            pipeline=declared,
+            attempt="try-1",
+            transform=JobTransform(transform, declared),
+            store=store or MemoryStore("small"),
+            world=counting_world(),
+            limits=limits or WriteLimits(),
+        )
+
+    return make
+
+
+@pytest.fixture
+def kit() -> SimpleNamespace:
+    """The helpers of this folder: test modules cannot import a conftest."""
+    return SimpleNamespace(
+        FakeReading=FakeReading,
+        raw_batch=raw_batch,
+        small_pipeline=small_pipeline,
+        plan_of=plan_of,
+        planned=planned,
+        counting_world=counting_world,
+        identity_and_sums=identity_and_sums,
+    )

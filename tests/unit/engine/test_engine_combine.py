@@ -1,0 +1,107 @@
+"""Partial rows become one row per key, exactly, or an error."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tallystick.engine import combine
+from tallystick.engine.combine import Partials, combined, from_ipc, schema_of
+from tallystick.errors import InvalidPipeline
+from tallystick.pipeline import Column, Table
+
+
+def table(kind: str, how: Any) -> Table:
+    columns = [Column("k", "string", required=False), Column("x", kind, required=False)]
+    return Table("sums", columns=columns, keys=["k"], combine={"x": how})
+
+
+def rows(declared: Table, *pairs: tuple[str | None, Any]) -> pa.Table:
+    return pa.Table.from_pylist([{"k": k, "x": x} for k, x in pairs], schema=schema_of(declared))
+
+
+@pytest.mark.parametrize(
+    ("kind", "how", "values", "expected"),
+    [
+        ("int", "sum", [1, 2, 3], 6),
+        ("int", "sum", [2**31 - 1, 1, -1], 2**31 - 1),
+        ("long", "sum", [2**63 - 1, 2**63 - 1, -(2**63 - 1)], 2**63 - 1),
+        ("long", "sum", [None, 5], 5),
+        ("long", "sum", [None, None], None),
+        ("decimal(4,2)", "sum", [Decimal("99.99"), Decimal("-0.01")], Decimal("99.98")),
+        (
+            "decimal(38,0)",
+            "sum",
+            [Decimal(10**38 - 1), Decimal(1), Decimal(-1)],
+            Decimal(10**38 - 1),
+        ),
+        ("double", "sum", [0.5, 0.25], 0.75),
+        ("string", "min", ["b", "a", None], "a"),
+        ("string", "max", ["b", "é", "a"], "é"),
+        ("long", "max", [-1, 3], 3),
+        ("boolean", "max", [False, True], True),
+        ("binary", "min", [b"\xff", b"\x00"], b"\x00"),
+    ],
+)
+def test_measures_are_combined_exactly(
+    kind: str, how: str, values: list[Any], expected: Any
+) -> None:
+    declared = table(kind, how)
+    result = combined(declared, [rows(declared, ("a", v)) for v in values])
+    assert result.to_pylist() == [{"k": "a", "x": expected}]
+    assert result.schema == schema_of(declared)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("int", [2**31 - 1, 1]),
+        ("long", [2**63 - 1, 1]),
+        ("long", [-(2**63), -1]),
+        ("decimal(4,2)", [Decimal("99.99"), Decimal("0.01")]),
+        ("decimal(38,0)", [Decimal(10**38 - 1), Decimal(1)]),
+    ],
+)
+def test_a_sum_that_does_not_fit_is_an_error_and_never_wraps(kind: str, values: list[Any]) -> None:
+    declared = table(kind, "sum")
+    with pytest.raises(InvalidPipeline, match="the sum of 'x' does not fit"):
+        combined(declared, [rows(declared, *(("a", v) for v in values))])
+
+
+def test_keys_are_sorted_and_null_is_a_key() -> None:
+    declared = table("long", "sum")
+    result = combined(
+        declared, [rows(declared, ("b", 1), (None, 2)), rows(declared, ("a", 4), (None, 8))]
+    )
+    assert result.column("k").to_pylist() == ["a", "b", None]
+    assert result.column("x").to_pylist() == [4, 1, 10]
+
+
+def test_nothing_combines_to_nothing() -> None:
+    assert combined(table("long", "sum"), []).num_rows == 0
+
+
+def test_partials_survive_their_way_to_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(combine, "WAITING_ROWS_MAX", 3)
+    declared = table("long", "sum")
+    partials = Partials(declared)
+    for number in range(10):
+        partials.add(rows(declared, ("a", 1), (f"k{number}", number)))
+    found = from_ipc(partials.to_ipc())
+    assert found.num_rows == 11
+    assert found.column("x")[0].as_py() == 10
+
+
+def test_too_many_keys_for_the_driver_are_an_error_that_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(combine, "PARTIAL_BYTES_MAX", 1000)
+    declared = table("long", "sum")
+    partials = Partials(declared)
+    partials.add(rows(declared, *((f"key {n}", n) for n in range(1000))))
+    with pytest.raises(InvalidPipeline, match="has 1000 keys in one piece") as caught:
+        partials.to_ipc()
+    assert "coarser keys" in caught.value.next_step

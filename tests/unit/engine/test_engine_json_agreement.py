@@ -1,0 +1,139 @@
+"""The compiled kernels and the exact rules give the same rows, whatever the values."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tallystick.engine.json_exact import ExactRow, Misfit
+from tallystick.engine.json_rows import JsonDecoder
+from tallystick.pipeline import Column, Json
+
+COLUMNS = [
+    Column("i", "int", required=False),
+    Column("l", "long", required=False),
+    Column("f", "float", required=False),
+    Column("d", "double", required=False),
+    Column("n", "decimal(11,3)", required=False),
+    Column("w", "decimal(38,9)", required=False),
+    Column("o", "boolean", required=False),
+    Column("s", "string", required=False),
+    Column("b", "binary", required=False),
+    Column("day", "date", required=False),
+    Column("ts", "timestamptz", required=False),
+    Column("tn", "timestamp", required=False),
+    Column("e", "timestamptz", required=False, parse="epoch_ms"),
+    Column("es", "timestamp", required=False, parse="epoch_s"),
+    Column("p", "timestamptz", required=False, parse="%Y-%m-%dT%H:%M:%S%z"),
+]
+DECODER = JsonDecoder(Json(COLUMNS))
+EXACT = ExactRow(COLUMNS)
+
+digits = st.text("0123456789", min_size=1, max_size=22)
+numbers = st.one_of(
+    st.integers(-(2**64), 2**64).map(str),
+    st.floats(allow_nan=False, allow_infinity=False).map(repr),
+    st.builds(
+        "{}{}{}{}".format,
+        st.sampled_from(["", "-", "+"]),
+        digits,
+        st.one_of(st.just(""), digits.map(lambda d: f".{d}"), st.just(".000"), st.just(".")),
+        st.one_of(st.just(""), st.integers(-30, 30).map(lambda e: f"e{e}"), st.just("E+2")),
+    ),
+)
+instants = st.builds(
+    "{:04d}-{:02d}-{:02d}{}{:02d}:{:02d}:{:02d}{}{}".format,
+    st.one_of(st.integers(1960, 2040), st.integers(0, 9999)),
+    st.integers(0, 13),
+    st.integers(0, 32),
+    st.sampled_from(["T", " ", "t"]),
+    st.integers(0, 24),
+    st.integers(0, 60),
+    st.integers(0, 60),
+    st.sampled_from(["", ".5", ".123456", ".1234567", ".1200000", "."]),
+    st.sampled_from(["", "Z", "+01:00", "-1130", "+05", "+24:00", "z"]),
+)
+days = st.builds(
+    "{:04d}-{:02d}-{:02d}".format, st.integers(0, 9999), st.integers(0, 13), st.integers(0, 32)
+)
+# Escapes, raw multi-byte text, halves of surrogate pairs, and base64 with all that can be wrong with it.
+strings = st.one_of(
+    st.text().map(json.dumps),
+    st.text(st.characters(exclude_categories=["Cs"])).map(
+        lambda t: json.dumps(t, ensure_ascii=False)
+    ),
+    st.binary(max_size=12).map(lambda b: json.dumps(base64.b64encode(b).decode())),
+    st.text("Aa0/+= ", max_size=8).map(json.dumps),
+    st.sampled_from([r'"\ud83d\ude00"', r'"\ud83d"', r'"\u0000"', r'"\/"', r'"\x"']),
+    numbers.map(lambda n: f'"{n}"'),
+    instants.map(lambda t: f'"{t}"'),
+    days.map(lambda t: f'"{t}"'),
+)
+scalars = st.one_of(numbers, strings, st.sampled_from(["true", "false", "null", "NaN", "nul"]))
+blanks = st.sampled_from(["", " ", "\n\t"])
+values = st.recursive(
+    scalars,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3).map(lambda v: f"[{' , '.join(v)}]"),
+        st.lists(st.tuples(strings, inner), max_size=3).map(
+            lambda v: "{" + ",".join(f"{a}:{b}" for a, b in v) + "}"
+        ),
+    ),
+    max_leaves=5,
+)
+names = st.one_of(st.sampled_from([f'"{c.name}"' for c in COLUMNS]), strings)
+objects = st.builds(
+    lambda pairs, a, b, end: a + "{" + b + ",".join(f"{k}{a}:{b}{v}" for k, v in pairs) + "}" + end,
+    st.lists(st.tuples(names, values), max_size=8),
+    blanks,
+    blanks,
+    st.sampled_from(["", "", "", " ", "x", "}"]),
+)
+
+
+@st.composite
+def bodies(draw: st.DrawFn) -> bytes:
+    body = bytearray(draw(st.one_of(objects, objects, values)).encode("utf-8", "surrogatepass"))
+    if draw(st.integers(0, 3)) == 0 and body:
+        # Damage of any kind: a byte changed, cut out, or everything behind it lost.
+        at = draw(st.integers(0, len(body) - 1))
+        what = draw(st.integers(0, 2))
+        body[at : at + 1 if what < 2 else len(body)] = (
+            bytes([draw(st.integers(0, 255))]) if what == 0 else b""
+        )
+    return bytes(body)
+
+
+def exactly(body: bytes) -> Any:
+    try:
+        return EXACT.decode(body)
+    except Misfit as misfit:
+        return misfit.reason
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.lists(bodies(), min_size=1, max_size=12))
+def test_fast_and_exact_way_agree_on_every_row(batch: list[bytes]) -> None:
+    expected = [exactly(body) for body in batch]
+    decoded = DECODER.decode(pa.array(batch, pa.binary()))
+
+    good = [i for i, e in enumerate(expected) if isinstance(e, list)]
+    assert decoded.kept.tolist() == good
+    assert list(decoded.reasons) == [e for e in expected if isinstance(e, str)]
+    decoded.rows.validate(full=True)
+    wanted = DECODER.table([expected[i] for i in good])
+    assert decoded.rows.cast(wanted.schema) == wanted
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from(COLUMNS), st.lists(st.one_of(numbers, strings), min_size=1, max_size=20))
+def test_both_ways_agree_on_single_values(column: Column, texts: list[str]) -> None:
+    batch = [f'{{"{column.name}":{text}}}'.encode("utf-8", "surrogatepass") for text in texts]
+    expected = [exactly(body) for body in batch]
+    decoded = DECODER.decode(pa.array(batch, pa.binary()))
+    assert decoded.rows == DECODER.table([e for e in expected if isinstance(e, list)])

@@ -1,0 +1,396 @@
+"""Every rule of decoding JSON values, one case a line: the row or the reason, on the fast and on the exact way."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tallystick.engine.json_exact import REASON_CHARS_MAX, VALUE_BYTES_MAX
+from tallystick.engine.json_rows import JsonDecoder
+from tallystick.errors import InvalidPipeline
+from tallystick.pipeline import Column, Json
+
+AT = datetime(2013, 1, 1, 5, 15, tzinfo=UTC)
+
+
+def decode(column: Column, *values: bytes | None, tombstones: Any = "dead") -> Any:
+    return JsonDecoder(Json([column], tombstones=tombstones)).decode(pa.array(values, pa.binary()))
+
+
+def outcome(column: Column, value: bytes | None) -> Any:
+    """What one value becomes: the column's value, or the reason as a text after `!`."""
+    decoded = decode(column, value)
+    if decoded.reasons:
+        assert decoded.rows.num_rows == 0
+        return f"!{decoded.reasons[0]}"
+    return decoded.rows.column(column.name)[0].as_py()
+
+
+def field(kind: str, parse: str | None = None) -> Column:
+    return Column("x", kind, parse=parse)
+
+
+GRAMMAR = [
+    (b'{"x":1}', 1),
+    (b' \t\r\n{ "x" : 1 , "y" : [ ] } \n', 1),
+    (b'{"y":{"x":2,"z":[{},[],[[1,"]}"]],{"a":null}]},"x":1}', 1),
+    (b'{"\\u0078":1}', 1),
+    (b'{"x":1,"y":1,"y":2}', 1),
+    (b'{"y":"\\ud800","x":1}', 1),
+    (b'{"y":1e999,"x":1}', 1),
+    (None, "!tombstone: the value is null"),
+    (b"", "!json: Expecting value at character 0"),
+    (b"  ", "!json: Expecting value at character 2"),
+    (b"x", "!json: Expecting value at character 0"),
+    (b'{"x":1', "!json: Expecting ',' delimiter at character 6"),
+    (b'{"x":1}}', "!json: Extra data at character 7"),
+    (b'{"x":1} x', "!json: Extra data at character 8"),
+    (b'{"x":1}{"x":1}', "!json: Extra data at character 7"),
+    (b'{"x":1,}', "!json: Expecting property name enclosed in double quotes at character 7"),
+    (b'{"x":1,"y":[1,]}', "!json: Expecting value at character 14"),
+    (b'{"x":1,"y":[1 2]}', "!json: Expecting ',' delimiter at character 14"),
+    (b'{"x":1,"y":{"a"}}', "!json: Expecting ':' delimiter at character 15"),
+    (b'{"x":1,"y":[}', "!json: Expecting value at character 12"),
+    (b"{'x':1}", "!json: Expecting property name enclosed in double quotes at character 1"),
+    (b'{"x":01}', "!json: Expecting ',' delimiter at character 6"),
+    (b'{"x":+1}', "!json: Expecting value at character 5"),
+    (b'{"x":.5}', "!json: Expecting value at character 5"),
+    (b'{"x":1.}', "!json: Expecting ',' delimiter at character 6"),
+    (b'{"x":1e}', "!json: Expecting ',' delimiter at character 6"),
+    (b'{"x":-}', "!json: Expecting value at character 5"),
+    (b'{"x":0x1}', "!json: Expecting ',' delimiter at character 6"),
+    (b'{"x":NaN}', "!json: NaN is no JSON"),
+    (b'{"x":1,"y":-Infinity}', "!json: -Infinity is no JSON"),
+    (b'{"x":nul}', "!json: Expecting value at character 5"),
+    (b'{"x":True}', "!json: Expecting value at character 5"),
+    (b'{"x":1,"y":"a\tb"}', "!json: Invalid control character at at character 13"),
+    (b'{"x":1,"y":"\\x"}', "!json: Invalid \\escape at character 12"),
+    (b'{"x":1,"y":"\\u12g4"}', "!json: Invalid \\uXXXX escape at character 13"),
+    (b'{"x":1,"y":"', "!json: Unterminated string starting at at character 11"),
+    (b'{"x":1}//', "!json: Extra data at character 7"),
+    (b"\xef\xbb\xbf{}", "!json: Expecting value at character 0"),
+    (b'{"x":1,"y":"\xff"}', "!utf8: byte 12 is not UTF-8"),
+    (b'{"x":1,"y":"\xc0\x80"}', "!utf8: byte 12 is not UTF-8"),
+    (b'{"x":1,"y":"\xed\xa0\x80"}', "!utf8: byte 12 is not UTF-8"),
+    (b'{"x":1,"y":"\xf4\x90\x80\x80"}', "!utf8: byte 12 is not UTF-8"),
+    (b'{"x":1,"y":"\xe2\x82', "!utf8: byte 12 is not UTF-8"),
+    (b"[1]", "!object: an array where an object belongs"),
+    (b'"{}"', '!object: "{}" where an object belongs'),
+    (b"7", "!object: 7 where an object belongs"),
+    (b"null", "!object: null where an object belongs"),
+    (b"true", "!object: true where an object belongs"),
+    (b'{"x":1,"x":1}', "!duplicate: field x stands twice"),
+    (b'{"x":1,"\\u0078":2}', "!duplicate: field x stands twice"),
+    (b"{}", "!missing: field x is required and not there"),
+    (b'{"X":1}', "!missing: field x is required and not there"),
+    (b'{"x":null}', "!null: field x is required and null"),
+    (b'{"x":1,"y":' + b"[" * 63 + b"]" * 63 + b"}", 1),
+    (b'{"x":1,"y":' + b"[" * 64 + b"]" * 64 + b"}", "!depth: nested deeper than 64"),
+    (b"[" * 100_000, "!depth: nested deeper than 64"),
+    (b'{"x":1,"y":"' + b"[" * 100 + b'"}', 1),
+]
+
+
+@pytest.mark.parametrize(("value", "expected"), GRAMMAR, ids=lambda v: repr(v)[:60])
+def test_grammar_and_fields(value: bytes | None, expected: Any) -> None:
+    assert outcome(field("long"), value) == expected
+
+
+VALUES = [
+    ("int", None, b"2147483647", 2147483647),
+    ("int", None, b"-2147483648", -2147483648),
+    ("int", None, b"2147483648", "!range: field x: 2147483648 does not fit an int"),
+    ("int", None, b"-0", 0),
+    ("int", None, b"1.0", 1),
+    ("int", None, b"1e3", 1000),
+    ("int", None, b"1500e-2", 15),
+    ("int", None, b"1.5", "!inexact: field x: 1.5 is no whole number"),
+    ("int", None, b"1e-1", "!inexact: field x: 1e-1 is no whole number"),
+    ("int", None, b"1e-400000", "!inexact: field x: 1e-400000 is no whole number"),
+    ("int", None, b"1e400000", "!range: field x: 1e400000 is out of range"),
+    (
+        "int",
+        None,
+        b"1e99999999999999999999",
+        "!range: field x: 1e99999999999999999999 has an exponent out of range",
+    ),
+    ("int", None, b"0e99", 0),
+    ("int", None, b'"1"', '!type: field x: "1" is not an int'),
+    ("int", None, b"true", "!type: field x: true is not an int"),
+    ("int", None, b"[1]", "!type: field x: an array is not an int"),
+    ("int", None, b"{}", "!type: field x: an object is not an int"),
+    ("int", None, b"9" * 500, "!range: field x: " + "9" * 37 + "... has 500 characters"),
+    ("long", None, b"9223372036854775807", 2**63 - 1),
+    ("long", None, b"-9223372036854775808", -(2**63)),
+    (
+        "long",
+        None,
+        b"9223372036854775808",
+        "!range: field x: 9223372036854775808 does not fit a long",
+    ),
+    ("long", None, b"9223372036854775800.0", 9223372036854775800),
+    ("double", None, b"0.1", 0.1),
+    ("double", None, b"-0.0", -0.0),
+    ("double", None, b"123456789012345678901234567890", 1.2345678901234568e29),
+    ("double", None, b"0.30000000000000004", 0.30000000000000004),
+    ("double", None, b"5e-324", 5e-324),
+    ("double", None, b"1e-400", 0.0),
+    ("double", None, b"1.7976931348623157e308", 1.7976931348623157e308),
+    ("double", None, b"1e309", "!range: field x: 1e309 does not fit a double"),
+    ("double", None, b'"0.1"', '!type: field x: "0.1" is not a double'),
+    ("double", None, b"false", "!type: field x: false is not a double"),
+    ("float", None, b"0.5", 0.5),
+    ("float", None, b"0.1", 0.10000000149011612),
+    ("float", None, b"3.4028235e38", 3.4028234663852886e38),
+    ("float", None, b"3.5e38", "!range: field x: 3.5e38 does not fit a float"),
+    ("decimal(9,2)", None, b"1.5", Decimal("1.50")),
+    ("decimal(9,2)", None, b"1.500", Decimal("1.50")),
+    ("decimal(9,2)", None, b'"1.50"', Decimal("1.50")),
+    ("decimal(9,2)", None, b"-1e2", Decimal("-100.00")),
+    (
+        "decimal(9,2)",
+        None,
+        b"0.30000000000000004",
+        "!inexact: field x: 0.30000000000000004 has more than 2 decimals",
+    ),
+    ("decimal(9,2)", None, b"1234567.89", Decimal("1234567.89")),
+    (
+        "decimal(9,2)",
+        None,
+        b"12345678.9",
+        "!range: field x: 12345678.9 does not fit a decimal(9,2)",
+    ),
+    ("decimal(9,2)", None, b'"1,50"', '!type: field x: "1,50" is not a decimal(9,2)'),
+    ("decimal(9,2)", None, b'" 1"', '!type: field x: " 1" is not a decimal(9,2)'),
+    ("decimal(9,2)", None, b'"007"', '!type: field x: "007" is not a decimal(9,2)'),
+    ("decimal(9,2)", None, b'"1."', '!type: field x: "1." is not a decimal(9,2)'),
+    ("decimal(9,2)", None, b'""', '!type: field x: "" is not a decimal(9,2)'),
+    ("decimal(9,2)", None, b'"NaN"', '!type: field x: "NaN" is not a decimal(9,2)'),
+    ("decimal(9,2)", None, b"true", "!type: field x: true is not a decimal(9,2)"),
+    ("decimal(38,0)", None, b"9" * 38, Decimal("9" * 38)),
+    (
+        "decimal(38,0)",
+        None,
+        b"1" + b"0" * 38,
+        f"!range: field x: 1{'0' * 38} does not fit a decimal(38,0)",
+    ),
+    ("decimal(38,38)", None, b"0." + b"1" * 38, Decimal("0." + "1" * 38)),
+    (
+        "decimal(18,2)",
+        None,
+        b"92233720368547758.08",
+        "!range: field x: 92233720368547758.08 does not fit a decimal(18,2)",
+    ),
+    ("boolean", None, b"true", True),
+    ("boolean", None, b"false", False),
+    ("boolean", None, b"1", "!type: field x: 1 is not a boolean"),
+    ("boolean", None, b'"true"', '!type: field x: "true" is not a boolean'),
+    ("string", None, b'""', ""),
+    ("string", None, b'"a\\u0000b"', "a\0b"),
+    ("string", None, b'"\\"\\\\\\/\\b\\f\\n\\r\\t"', '"\\/\b\f\n\r\t'),
+    ("string", None, b'"\\u00e9\\u20ac\\ud83d\\ude00"', "é€😀"),
+    ("string", None, "é€😀".join('""').encode(), "é€😀"),
+    ("string", None, b'"\\ud83d"', "!unicode: field x: half of a surrogate pair"),
+    ("string", None, b'"\\ude00\\ud83d"', "!unicode: field x: half of a surrogate pair"),
+    ("string", None, b'"\\ud83d\\u0041"', "!unicode: field x: half of a surrogate pair"),
+    ("string", None, b'"' + b"a" * 1_000_000 + b'"', "a" * 1_000_000),
+    ("string", None, b"1", "!type: field x: 1 is not a string"),
+    ("string", None, b"{}", "!type: field x: an object is not a string"),
+    ("binary", None, b'"aGk="', b"hi"),
+    ("binary", None, b'""', b""),
+    ("binary", None, b'"\\/\\/8="', b"\xff\xff"),
+    ("binary", None, b'"aGk"', '!type: field x: "aGk" is not base64'),
+    ("binary", None, b'"a Gk="', '!type: field x: "a Gk=" is not base64'),
+    ("binary", None, b'"\xc3\xa9"', '!type: field x: "\\u00e9" is not base64'),
+    ("binary", None, b"1", "!type: field x: 1 is not a binary"),
+    ("date", None, b'"2013-02-28"', date(2013, 2, 28)),
+    ("date", None, b'"2012-02-29"', date(2012, 2, 29)),
+    ("date", None, b'"1900-02-29"', '!time: field x: "1900-02-29" is no day of the calendar'),
+    ("date", None, b'"0001-01-01"', date(1, 1, 1)),
+    ("date", None, b'"0000-01-01"', '!time: field x: "0000-01-01" is no day of the calendar'),
+    ("date", None, b'"2013-2-8"', '!time: field x: "2013-2-8" is no date like 2013-01-31'),
+    (
+        "date",
+        None,
+        b'"2013-02-28T00:00:00Z"',
+        '!time: field x: "2013-02-28T00:00:00Z" is no date like 2013-01-31',
+    ),
+    ("date", None, b"15706", "!type: field x: 15706 is not a date"),
+    ("date", "epoch_ms", b"1356998400000", date(2013, 1, 1)),
+    (
+        "date",
+        "epoch_ms",
+        b"1356998400001",
+        "!inexact: field x: 1356998400001 has a time of day, which a date cannot hold",
+    ),
+    ("date", "%d.%m.%Y", b'"31.12.2013"', date(2013, 12, 31)),
+    ("timestamptz", None, b'"2013-01-01T05:15:00Z"', AT),
+    ("timestamptz", None, b'"2013-01-01 05:15:00Z"', AT),
+    ("timestamptz", None, b'"2013-01-01T05:15Z"', AT),
+    ("timestamptz", None, b'"2013-01-01T00:15:00-05:00"', AT),
+    ("timestamptz", None, b'"2013-01-01T06:45:00+0130"', AT),
+    ("timestamptz", None, b'"2013-01-01T06:15:00+01"', AT),
+    ("timestamptz", None, b'"2013-01-01T05:15:00.123456Z"', AT.replace(microsecond=123456)),
+    ("timestamptz", None, b'"2013-01-01T05:15:00.120000000Z"', AT.replace(microsecond=120000)),
+    (
+        "timestamptz",
+        None,
+        b'"1969-12-31T23:59:59.999999Z"',
+        datetime(1969, 12, 31, 23, 59, 59, 999999, tzinfo=UTC),
+    ),
+    (
+        "timestamptz",
+        None,
+        b'"2013-01-01T05:15:00.1234567Z"',
+        '!inexact: field x: "2013-01-01T05:15:00.1234567Z" is finer than a microsecond',
+    ),
+    (
+        "timestamptz",
+        None,
+        b'"2013-01-01T05:15:00"',
+        '!time: field x: "2013-01-01T05:15:00" has no offset from UTC',
+    ),
+    (
+        "timestamptz",
+        None,
+        b'"2013-01-01T24:00:00Z"',
+        '!time: field x: "2013-01-01T24:00:00Z" has no such time of day',
+    ),
+    (
+        "timestamptz",
+        None,
+        b'"2013-01-01T05:15:60Z"',
+        '!time: field x: "2013-01-01T05:15:60Z" has no such time of day',
+    ),
+    (
+        "timestamptz",
+        None,
+        b'"0001-01-01T00:00:00+01:00"',
+        '!range: field x: "0001-01-01T00:00:00+01:00" lies outside the years 1 to 9999',
+    ),
+    (
+        "timestamptz",
+        None,
+        b'"noon"',
+        '!time: field x: "noon" is no ISO 8601 time like 2013-01-31T05:15:00Z',
+    ),
+    ("timestamptz", None, b"1357017300", "!type: field x: 1357017300 is not a timestamptz"),
+    ("timestamptz", "epoch_s", b"1357017300", AT),
+    ("timestamptz", "epoch_s", b"1357017300.5", AT.replace(microsecond=500_000)),
+    ("timestamptz", "epoch_s", b"1.3570173e9", AT),
+    ("timestamptz", "epoch_ms", b"1357017300000", AT),
+    ("timestamptz", "epoch_us", b"1357017300000000", AT),
+    ("timestamptz", "epoch_us", b"0.5", "!inexact: field x: 0.5 is finer than a microsecond"),
+    (
+        "timestamptz",
+        "epoch_ms",
+        b"1e-2000000",
+        "!inexact: field x: 1e-2000000 is finer than a microsecond",
+    ),
+    ("timestamptz", "epoch_ms", b"1e18", "!range: field x: 1e18 lies outside the years 1 to 9999"),
+    (
+        "timestamptz",
+        "epoch_ms",
+        b'"1357017300000"',
+        '!type: field x: "1357017300000" is not a timestamptz',
+    ),
+    ("timestamptz", "%Y%m%d %H%M%z", b'"20130101 0015-0500"', AT),
+    ("timestamptz", "%Y%m%d %H%MZ", b'"20130101 0515Z"', AT),
+    (
+        "timestamptz",
+        "%Y%m%d %H%M",
+        b'"20130101 0515"',
+        '!time: field x: "20130101 0515" has no offset from UTC',
+    ),
+    ("timestamptz", "%Y%m%d", b'"2013"', "!time: field x: \"2013\" does not match '%Y%m%d'"),
+    ("timestamp", None, b'"2013-01-01T05:15:00"', AT.replace(tzinfo=None)),
+    (
+        "timestamp",
+        None,
+        b'"2013-01-01T05:15:00Z"',
+        '!time: field x: "2013-01-01T05:15:00Z" has an offset, which a timestamp cannot hold',
+    ),
+    (
+        "timestamp",
+        "%Y%m%d%z",
+        b'"20130101+0000"',
+        '!time: field x: "20130101+0000" has an offset, which a timestamp cannot hold',
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "parse", "value", "expected"),
+    VALUES,
+    ids=lambda v: repr(v)[:40] if isinstance(v, bytes) else None,
+)
+def test_values(kind: str, parse: str | None, value: bytes, expected: Any) -> None:
+    found = outcome(field(kind, parse), b'{"x":' + value + b"}")
+    assert found == expected
+    assert str(found) == str(expected)  # -0.0 is not 0.0
+
+
+def test_optional_fields_may_be_missing_or_null() -> None:
+    decoded = decode(
+        Column("x", "int", required=False), b"{}", b'{"x":null}', b'{"x":7}', b'{"x":"7"}'
+    )
+    assert decoded.rows.column("x").to_pylist() == [None, None, 7]
+    assert decoded.reasons == ('type: field x: "7" is not an int',)
+
+
+def test_tombstones_become_rows_of_nulls_where_they_are_kept() -> None:
+    decoded = decode(Column("x", "int", required=False), None, b'{"x":1}', tombstones="keep")
+    assert decoded.rows.column("x").to_pylist() == [None, 1]
+    assert decoded.kept.tolist() == [0, 1]
+
+
+def test_rows_keep_their_order_whichever_way_they_were_decoded() -> None:
+    # The second is settled by the exact rules only (an escaped name), the third is dead.
+    decoded = decode(field("int"), b'{"x":0}', b'{"\\u0078":1}', b"{", b'{"x":3}')
+    assert decoded.rows.column("x").to_pylist() == [0, 1, 3]
+    assert decoded.kept.tolist() == [0, 1, 3]
+    assert decoded.dead.tolist() == [2]
+
+
+def test_two_columns_may_read_one_field() -> None:
+    columns = [Column("a", "int", source="n"), Column("b", "decimal(4,1)", source="n")]
+    decoded = JsonDecoder(Json(columns)).decode(pa.array([b'{"n":1}'], pa.binary()))
+    assert decoded.rows.to_pylist() == [{"a": 1, "b": Decimal("1.0")}]
+
+
+def test_a_value_of_64_mib_is_a_dead_letter() -> None:
+    value = b'{"x":1,"y":"' + b"a" * (64 << 20) + b'"}'
+    assert (
+        outcome(field("int"), value)
+        == f"!size: the value has {len(value)} bytes, more than {VALUE_BYTES_MAX}"
+    )
+
+
+def test_a_reason_is_short_whatever_the_value_and_the_name() -> None:
+    column = Column("x", "int", source="n" * 5000)
+    reason = outcome(column, b'{"' + b"n" * 5000 + b'":"' + "é".encode() * 9000 + b'"}')
+    assert reason.startswith("!type: field nnn")
+    assert len(reason) <= REASON_CHARS_MAX + 1
+
+
+def test_a_slice_of_a_batch_decodes_as_itself() -> None:
+    whole = pa.array([b'{"x":1}', None, b'{"x":3}', b'{"x":4}'], pa.binary())
+    decoded = JsonDecoder(Json([field("int")])).decode(whole[1:3])
+    assert decoded.rows.column("x").to_pylist() == [3]
+    assert decoded.dead.tolist() == [0]
+
+
+def test_an_empty_batch_decodes_to_nothing() -> None:
+    decoded = JsonDecoder(Json([field("int")])).decode(pa.array([], pa.binary()))
+    assert decoded.rows.num_rows == 0
+    assert decoded.rows.schema.names == ["x"]
+
+
+@pytest.mark.parametrize("rule", ["%Y %Z", "iso", ""])
+def test_a_parse_rule_that_cannot_be_is_refused_before_any_value(rule: str) -> None:
+    with pytest.raises(InvalidPipeline, match="parse rule"):
+        JsonDecoder(Json([Column("x", "timestamptz", parse=rule)]))

@@ -1,0 +1,72 @@
+"""Cutting a plan: every readable offset in exactly one piece, the same ones each time."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tallystick.engine.pieces import Piece, cut, parse_piece
+from tallystick.protocol.offsets import EPOCH_UNKNOWN, OffsetRange, tile
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "bound", "expected"),
+    [
+        (0, 0, 10, []),
+        (7, 8, 10, [(7, 8)]),
+        (0, 10, 10, [(0, 10)]),
+        (0, 11, 10, [(0, 5), (5, 11)]),
+        (5, 36, 10, [(5, 12), (12, 20), (20, 28), (28, 36)]),
+        (0, 3, 1, [(0, 1), (1, 2), (2, 3)]),
+    ],
+)
+def test_a_range_is_cut_evenly_into_as_few_pieces_as_the_bound_allows(
+    kit: SimpleNamespace, start: int, end: int, bound: int, expected: list[tuple[int, int]]
+) -> None:
+    plan = kit.plan_of(kit.small_pipeline(), ("events", [kit.planned(start, end)]))
+    pieces = cut(plan, records_per_task=bound)
+    assert [(p.span.start, p.span.end) for p in pieces] == expected
+    assert [p.index for p in pieces] == list(range(len(expected)))
+    assert [parse_piece(p.to_json(), "here") for p in pieces] == list(pieces)
+
+
+def test_epochs_belong_to_the_ends_of_a_planned_range_only(kit: SimpleNamespace) -> None:
+    plan = kit.plan_of(kit.small_pipeline(), ("events", [kit.planned(0, 30)]))
+    epochs = [(p.start_epoch, p.end_epoch) for p in cut(plan, records_per_task=10)]
+    assert epochs == [(4, EPOCH_UNKNOWN), (EPOCH_UNKNOWN, EPOCH_UNKNOWN), (EPOCH_UNKNOWN, 5)]
+
+
+def test_lost_offsets_are_not_read_and_leave_no_epoch_to_prove(kit: SimpleNamespace) -> None:
+    ranges = [kit.planned(0, 30, readable_from=20), kit.planned(0, 30, readable_from=30)]
+    plan = kit.plan_of(kit.small_pipeline(), ("events", ranges))
+    [piece] = cut(plan, records_per_task=100)
+    assert (piece.partition, piece.span) == (0, OffsetRange(start=20, end=30))
+    assert (piece.start_epoch, piece.end_epoch) == (EPOCH_UNKNOWN, 5)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # it holds functions only
+@given(
+    ranges=st.lists(st.tuples(st.integers(0, 50), st.integers(0, 500)), min_size=1, max_size=5),
+    bound=st.integers(1, 60),
+)
+def test_pieces_tile_what_is_readable(
+    ranges: list[tuple[int, int]], bound: int, kit: SimpleNamespace
+) -> None:
+    spans = [OffsetRange(start=start, end=start + length) for start, length in ranges]
+    plan = kit.plan_of(
+        kit.small_pipeline(), ("events", [kit.planned(s.start, s.end) for s in spans])
+    )
+    pieces = cut(plan, records_per_task=bound)
+    assert pieces == cut(plan, records_per_task=bound)
+    for number, span in enumerate(spans):
+        mine = [p.span for p in pieces if p.partition == number]
+        assert len(mine) == -(-span.length // bound)
+        assert not mine or tile(mine) == span
+
+
+def test_an_empty_span_is_no_piece() -> None:
+    with pytest.raises(ValueError, match="is no piece"):
+        Piece(index=0, topic="t", partition=0, span=OffsetRange(start=3, end=3))

@@ -1,0 +1,266 @@
+"""One piece from batches to files, and an attempt's results to its report."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tallystick.engine.attempt import assemble
+from tallystick.engine.parquet import WriteLimits
+from tallystick.engine.pieces import cut
+from tallystick.engine.records import BATCH_ROWS, coalesce
+from tallystick.engine.task import Work, describe, parse_result, run_piece
+from tallystick.engine.upload import TRIES_MAX
+from tallystick.errors import InvalidPipeline, ReportRejected, StoreUnavailable
+from tallystick.protocol import keys
+from tallystick.protocol.report import Lineage, Report, parse_report
+from tallystick.store import NotApplied, Outcome, Unknown
+from tallystick.store.memory import MemoryStore
+from tallystick.tables.schema import FIELD_ID
+
+MakeWork = Callable[..., Work]
+VALUES = [b'{"n":1,"kind":"a"}', b'{"n":2}', b"{", b'{"n":3,"kind":"a"}']
+
+
+def stored(store: MemoryStore, key: str) -> pa.Table:
+    found = store.get(key)
+    assert found is not None
+    return pq.ParquetFile(io.BytesIO(found.body)).read()
+
+
+def whole_run(work: Work, kit: SimpleNamespace, *, per_task: int = 100) -> Report:
+    """Stage all pieces of the plan, each with the values that its offsets number."""
+    pieces = cut(work.plan, records_per_task=per_task)
+    results = []
+    for piece in pieces:
+        values = VALUES[piece.span.start : piece.span.end]
+        results.append(
+            run_piece(work, piece, kit.FakeReading([kit.raw_batch(piece.span.start, values)]))
+        )
+    return assemble(work, pieces, results)
+
+
+def test_a_piece_becomes_files_dead_letters_partials_and_an_account(
+    make_work: MakeWork, kit: SimpleNamespace, tmp_path: Path
+) -> None:
+    store = MemoryStore("small")
+    work = make_work(kit.planned(0, 9), store=store)
+    [piece] = cut(work.plan, records_per_task=100)
+    headers = [[], [], [{"key": "h", "value": b"\x00"}, {"key": "h", "value": None}], []]
+    reading = kit.FakeReading(
+        [kit.raw_batch(0, VALUES, headers=headers)], aborted=3, control=1, absent=1
+    )
+    result = run_piece(work, piece, reading, scratch=tmp_path)
+
+    account = result.account
+    assert (account.records, account.dead, account.aborted, account.control, account.absent) == (
+        3,
+        1,
+        3,
+        1,
+        1,
+    )
+    by_partition = {f.partition: f for f in result.files if f.table == "events"}
+    assert by_partition.keys() == {("a",), (None,)}
+    assert by_partition[("a",)].lineage == (Lineage(topic="events", partition=0, first=0, last=3),)
+    file = stored(store, by_partition[("a",)].key)
+    assert file.column("n").to_pylist() == [1, 3]
+    assert file.schema.field("n").metadata[FIELD_ID] == b"1"
+    assert not file.schema.field("n").nullable
+    assert by_partition[("a",)].split_offsets == (4,)
+    assert {c.id: c.nulls for c in by_partition[(None,)].columns}[2] == 1
+
+    [dead] = [f for f in result.files if f.table == "dead_letters"]
+    [letter] = stored(store, dead.key).to_pylist()
+    assert (letter["_offset"], letter["key"], letter["value"]) == (2, b"k", b"{")
+    assert letter["reason"].startswith("json: ")
+    assert json.loads(letter["headers"]) == [["h", base64.b64encode(b"\0").decode()], ["h", None]]
+    assert list(tmp_path.iterdir()) == []
+    assert parse_result(result.to_json(), result.partials, where="here") == result
+    assert describe(result)["records"] == 3
+
+
+def test_results_become_a_report_that_says_where_every_offset_is(
+    make_work: MakeWork, kit: SimpleNamespace
+) -> None:
+    store = MemoryStore("small")
+    work = make_work(kit.planned(0, 4), store=store)
+    report = whole_run(work, kit, per_task=2)
+    assert parse_report(report.encode(), where="here") == report
+    assert (report.plan, report.attempt, report.plan_sha256) == (
+        work.plan.key,
+        "try-1",
+        work.plan.sha256,
+    )
+    [account] = report.accounts
+    assert (account.records, account.dead, account.end) == (3, 1, 4)
+    [sums] = [f for f in report.files if f.table == "per_kind"]
+    assert stored(store, sums.key).to_pylist() == [{"kind": "a", "n": 4}, {"kind": None, "n": 2}]
+    assert sums.lineage == ()
+    # Nobody but the caller writes the report, last of all.
+    assert {f.key for f in report.files} == {listed.key for listed in store.list("")}
+
+
+def test_lost_offsets_and_empty_ranges_are_accounted(
+    make_work: MakeWork, kit: SimpleNamespace
+) -> None:
+    work = make_work(kit.planned(0, 4, readable_from=3), kit.planned(9, 9))
+    report = whole_run(work, kit)
+    assert [(a.partition, a.records, a.lost) for a in report.accounts] == [(0, 1, 3), (1, 0, 0)]
+
+
+def test_a_plan_without_offsets_has_a_report_without_files(
+    make_work: MakeWork, kit: SimpleNamespace
+) -> None:
+    report = assemble(make_work(kit.planned(5, 5)), (), ())
+    assert report.files == ()
+    assert [a.records for a in report.accounts] == [0]
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda results: results[:1], "[2, 4) has no result"),
+        (lambda results: [*results, results[0]], "events[0] [0, 2) has two results"),
+        (lambda results: [*results, "strange"], "[0, 4) was read and is no piece of this plan"),
+    ],
+    ids=["missing", "doubled by speculation", "of another cut"],
+)
+def test_exactly_one_result_per_piece_is_taken(
+    make_work: MakeWork, kit: SimpleNamespace, change: Callable[..., Any], problem: str
+) -> None:
+    work = make_work(kit.planned(0, 4))
+    pieces = cut(work.plan, records_per_task=2)
+    results = [
+        run_piece(
+            work,
+            p,
+            kit.FakeReading([kit.raw_batch(p.span.start, VALUES[p.span.start : p.span.end])]),
+        )
+        for p in pieces
+    ]
+    [whole] = cut(work.plan, records_per_task=4)
+    strange = run_piece(work, whole, kit.FakeReading([kit.raw_batch(0, VALUES)]))
+    changed = [strange if r == "strange" else r for r in change(results)]
+    with pytest.raises(ReportRejected) as caught:
+        assemble(work, pieces, changed)
+    assert problem in caught.value.happened
+
+
+def test_a_task_that_ran_twice_leaves_files_and_counts_once(
+    make_work: MakeWork, kit: SimpleNamespace
+) -> None:
+    store = MemoryStore("small")
+    work = make_work(kit.planned(0, 4), store=store)
+    [piece] = cut(work.plan, records_per_task=4)
+    results = [
+        run_piece(work, piece, kit.FakeReading([kit.raw_batch(0, VALUES)])) for _ in range(2)
+    ]
+    report = assemble(work, [piece], results[1:])
+    assert report.rows("events") == 3
+    named = {f.key for f in report.files}
+    assert len({listed.key for listed in store.list("")} - named) == len(results[0].files)
+
+
+def test_a_reader_whose_account_does_not_add_up_is_refused(
+    make_work: MakeWork, kit: SimpleNamespace
+) -> None:
+    work = make_work(kit.planned(0, 4))
+    [piece] = cut(work.plan, records_per_task=4)
+    with pytest.raises(ReportRejected, match="the account adds up to 5, the range holds 4"):
+        run_piece(work, piece, kit.FakeReading([kit.raw_batch(0, VALUES)], aborted=1))
+    with pytest.raises(
+        ReportRejected, match="the reader gave 9 records, 3 became rows and 1 dead letters"
+    ):
+        run_piece(work, piece, kit.FakeReading([kit.raw_batch(0, VALUES)], records=9))
+
+
+def test_local_files_are_gone_after_a_failure(
+    make_work: MakeWork, kit: SimpleNamespace, tmp_path: Path
+) -> None:
+    def transform(records: pa.Table) -> Any:
+        if records.column("_offset")[0].as_py() == 0:
+            return kit.identity_and_sums(records)
+        message = "later"
+        raise ValueError(message)
+
+    work = make_work(
+        kit.planned(0, 4), transform=transform, limits=WriteLimits(group_rows=BATCH_ROWS)
+    )
+    [piece] = cut(work.plan, records_per_task=4)
+    # The first batch is full, so that it reaches a file before the second one fails.
+    batches = [kit.raw_batch(0, [b'{"n":1}'] * BATCH_ROWS), kit.raw_batch(BATCH_ROWS, [b'{"n":1}'])]
+    with pytest.raises(InvalidPipeline, match="ValueError: later"):
+        run_piece(work, piece, kit.FakeReading(batches), scratch=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+class ForgetfulStore(MemoryStore):
+    """Applies every write and loses the first replies."""
+
+    def __init__(self, lost: int) -> None:
+        super().__init__("small")
+        self.lost = lost
+
+    def create(self, key: str, body: bytes | Path) -> Outcome:
+        """Safe to repeat: as MemoryStore's."""
+        outcome = super().create(key, body)
+        self.lost -= 1
+        return Unknown(because="timeout") if self.lost >= 0 else outcome
+
+
+def test_an_upload_of_unknown_outcome_is_made_again_under_another_key(
+    make_work: MakeWork, kit: SimpleNamespace
+) -> None:
+    store = ForgetfulStore(lost=2)
+    work = make_work(kit.planned(0, 4), store=store)
+    report = whole_run(work, kit)
+    orphans = {listed.key for listed in store.list("")} - {f.key for f in report.files}
+    assert len(orphans) == 2
+    assert all(keys.data_file_parts(k)[3] == "try-1" for k in orphans)
+
+
+def test_a_store_that_never_answers_is_an_error_to_retry(
+    make_work: MakeWork, kit: SimpleNamespace
+) -> None:
+    store = ForgetfulStore(lost=TRIES_MAX)
+    with pytest.raises(StoreUnavailable, match=r"did not succeed in 6 tries \(timeout\)"):
+        whole_run(make_work(kit.planned(0, 4), store=store), kit)
+
+
+def test_files_roll_at_their_size_and_few_stay_open(
+    make_work: MakeWork, kit: SimpleNamespace
+) -> None:
+    store = MemoryStore("small")
+    limits = WriteLimits(group_rows=10, file_bytes=1, files_open=2)
+    work = make_work(kit.planned(0, 90), store=store, limits=limits)
+    [piece] = cut(work.plan, records_per_task=100)
+    values = [b'{"n":%d,"kind":"%d"}' % (i, i % 3) for i in range(90)]
+    result = run_piece(work, piece, kit.FakeReading([kit.raw_batch(0, values)]))
+    assert sum(f.rows for f in result.files) == 90
+    assert {f.partition for f in result.files} == {("0",), ("1",), ("2",)}
+    found = [n for f in result.files for n in stored(store, f.key).column("n").to_pylist()]
+    assert sorted(found) == list(range(90))
+    assert all(isinstance(store.create(f.key, b""), NotApplied) for f in result.files)
+
+
+def test_batches_are_joined_without_change(kit: SimpleNamespace) -> None:
+    batches = [kit.raw_batch(i * 3, [b"x"] * 3) for i in range(7)] + [kit.raw_batch(21, [])]
+    joined = list(coalesce(batches, rows=6))
+    assert [b.num_rows for b in joined] == [6, 6, 6, 3]
+    assert [o for b in joined for o in b.column("offset").to_pylist()] == list(range(21))
+    assert [b.num_rows for b in coalesce(batches, bytes_max=1)] == [3] * 7
+
+
+def test_an_unknown_table_in_the_plan_is_refused(make_work: MakeWork) -> None:
+    with pytest.raises(ReportRejected, match="does not know the table 'other'"):
+        make_work().planned("other")

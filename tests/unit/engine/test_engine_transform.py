@@ -1,0 +1,184 @@
+"""What a job returns is held to what its pipeline declares; an error names both sides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tallystick.engine.pieces import Piece
+from tallystick.engine.transform import JobTransform
+from tallystick.errors import InvalidPipeline, KafkaUnavailable
+from tallystick.pipeline import Column, Table
+from tallystick.protocol.offsets import OffsetRange
+
+PIECE = Piece(index=0, topic="events", partition=3, span=OffsetRange(start=5, end=9))
+RECORDS = pa.table(
+    {
+        "n": pa.array([1, 2, 3], pa.int64()),
+        "kind": ["a", None, "b"],
+        "_topic": ["events"] * 3,
+        "_partition": pa.array([3] * 3, pa.int32()),
+        "_offset": pa.array([5, 7, 8], pa.int64()),
+        "_timestamp": pa.array([10, 20, 30], pa.timestamp("us", tz="UTC")),
+        "_key": pa.array([b"k", None, b"k"], pa.binary()),
+    }
+)
+
+
+def run(kit: SimpleNamespace, function: Callable[..., Any], **changes: Any) -> dict[str, pa.Table]:
+    return JobTransform(function, kit.small_pipeline(**changes))(PIECE, RECORDS)
+
+
+def with_events(events: Callable[[pa.Table], Any]) -> Callable[[pa.Table], dict[str, Any]]:
+    def transform(records: pa.Table) -> dict[str, Any]:
+        sums = pa.table({"kind": ["a"], "n": pa.array([1], pa.int64())})
+        return {"events": events(records), "per_kind": sums}
+
+    return transform
+
+
+def replaced(name: str, values: pa.Array) -> Callable[[pa.Table], pa.Table]:
+    return lambda r: r.set_column(r.schema.get_field_index(name), name, values)
+
+
+def test_the_records_themselves_are_a_good_output(kit: SimpleNamespace) -> None:
+    outputs = run(kit, kit.identity_and_sums)
+    assert outputs["events"].column_names == [
+        "n",
+        "kind",
+        "_topic",
+        "_partition",
+        "_offset",
+        "_timestamp",
+    ]
+    assert outputs["per_kind"].column_names == ["kind", "n"]
+
+
+def test_one_declared_table_may_be_returned_by_itself(kit: SimpleNamespace) -> None:
+    only = [Table("events", columns=[Column("n", "long")])]
+    kept = run(kit, lambda r: r.drop_columns(["kind"]).slice(1), tables=only)
+    assert kept["events"].column("_offset").to_pylist() == [7, 8]
+    batches = run(kit, lambda r: r.drop_columns(["kind"]).to_batches()[0], tables=only)
+    assert batches["events"].num_rows == 3
+
+
+def test_a_record_may_give_several_rows_in_any_order(kit: SimpleNamespace) -> None:
+    doubled = run(kit, with_events(lambda r: r.take([2, 0, 2])))
+    assert doubled["events"].column("_offset").to_pylist() == [8, 5, 8]
+
+
+LOSSLESS = [
+    ("kind", pa.array(["a", None, "b"], pa.large_string())),
+    ("kind", pa.array(["a", None, "b"]).dictionary_encode()),
+    ("kind", pa.nulls(3)),
+    ("n", pa.array([1, 2, 3], pa.int8())),
+    ("n", pa.array([1, 2, 3], pa.uint32())),
+    ("_topic", pa.array(["events"] * 3).dictionary_encode()),
+]
+
+
+@pytest.mark.parametrize(("name", "values"), LOSSLESS, ids=lambda v: str(getattr(v, "type", v)))
+def test_types_that_lose_nothing_are_taken(
+    kit: SimpleNamespace, name: str, values: pa.Array
+) -> None:
+    events = run(kit, with_events(replaced(name, values)))["events"]
+    assert events.column(name).to_pylist() == values.to_pylist()
+    assert events.schema.field(name).type == pa.int64() or pa.types.is_string(
+        events.schema.field(name).type
+    )
+
+
+def raising(_: pa.Table) -> Any:
+    message = "no gate"
+    raise KeyError(message)
+
+
+REFUSED = [
+    (
+        raising,
+        "job jobs/small.py, events[3] [5, 9), batch from offset 5: the transform raised KeyError: 'no gate'.",
+    ),
+    (lambda r: r, "the transform returned Table, not a dict of tables by name"),
+    (lambda _: None, "the transform returned NoneType, not a dict of tables by name"),
+    (
+        lambda r: {"events": r},
+        "returned the tables ['events'], declared are ['events', 'per_kind']",
+    ),
+    (with_events(lambda _: [1]), "output 'events' is a list, not an Arrow table"),
+    (
+        with_events(lambda r: r.drop_columns(["n"])),
+        "table 'events' lacks column 'n', declared as int64",
+    ),
+    (with_events(lambda r: r.drop_columns(["_offset"])), "table 'events' lacks column '_offset'"),
+    (
+        with_events(lambda r: r.append_column("more", pa.nulls(3))),
+        "table 'events' has a column 'more' that is not declared",
+    ),
+    (
+        with_events(lambda r: r.append_column("n", r.column("n"))),
+        "table 'events' has two columns of one name",
+    ),
+    (
+        with_events(replaced("n", pa.array([1.0, 2.0, 3.0]))),
+        "table 'events', column 'n' is double, declared is int64",
+    ),
+    (
+        with_events(replaced("n", pa.array([1, 2, 3], pa.uint64()))),
+        "column 'n' is uint64, declared is int64",
+    ),
+    (
+        with_events(replaced("n", pa.array([1, None, 3], pa.int64()))),
+        "column 'n': 1 nulls, and it is required",
+    ),
+    (
+        with_events(replaced("_timestamp", pa.array([10, 20, 30], pa.timestamp("us")))),
+        "column '_timestamp' is timestamp[us], declared is timestamp[us, tz=UTC]",
+    ),
+    (
+        with_events(replaced("_timestamp", pa.array([10, 21, 30], pa.timestamp("us", tz="UTC")))),
+        "column '_timestamp' is not that of the record at offset 7",
+    ),
+    (
+        with_events(replaced("_offset", pa.array([5, 6, 8], pa.int64()))),
+        "column '_offset' holds 6, which is no record of this batch",
+    ),
+    (
+        with_events(replaced("_offset", pa.array([5, 7, 9], pa.int64()))),
+        "column '_offset' holds 9, which is no record of this batch",
+    ),
+    (
+        with_events(replaced("_partition", pa.array(np.zeros(3, np.int32)))),
+        "column '_partition' does not hold the records' own value",
+    ),
+    (
+        with_events(replaced("_topic", pa.array(["events", "other", "events"]))),
+        "column '_topic' does not hold the records' own value",
+    ),
+]
+
+
+@pytest.mark.parametrize(("function", "happened"), REFUSED, ids=[r[1][:50] for r in REFUSED])
+def test_what_does_not_fit_is_named(
+    kit: SimpleNamespace, function: Callable[..., Any], happened: str
+) -> None:
+    with pytest.raises(InvalidPipeline) as caught:
+        run(kit, function)
+    assert happened in caught.value.happened
+    assert "clear `plan`" in caught.value.next_step
+
+
+def test_an_error_of_ours_goes_through_as_it_is(kit: SimpleNamespace) -> None:
+    def transform(_: pa.Table) -> Any:
+        raise KafkaUnavailable("no broker.", next_step="retry.")
+
+    with pytest.raises(KafkaUnavailable):
+        run(kit, transform)
+
+
+def test_no_rows_are_a_good_output(kit: SimpleNamespace) -> None:
+    assert run(kit, with_events(lambda r: r.slice(0, 0)))["events"].num_rows == 0
