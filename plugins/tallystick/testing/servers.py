@@ -93,6 +93,10 @@ def _start_ministack(folder: Path) -> tuple[subprocess.Popen[bytes], str]:
             "BIND_HOST": "127.0.0.1",
             "GATEWAY_PORT": str(port),
             "SERVICES": "s3",
+            # Its other services listen on all interfaces, whatever BIND_HOST says.
+            "IOT_MTLS_ENABLED": "0",
+            "SFTP_ENABLED": "0",
+            "DOCKER_HOST": "unix:///nonexistent",
             "LOG_LEVEL": "WARNING",
             "TMPDIR": str(folder),
             "S3_DATA_DIR": str(folder / "s3"),

@@ -1,0 +1,260 @@
+"""The embedded Airflow: its components as children of ours, one by one, on the loopback interface only.
+
+`airflow standalone` is not used: it leaves orphans behind when it is stopped, and opens log servers to the network.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import secrets
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tallystick.errors import TallystickError
+from tallystick.local.airflow_api import AirflowApi
+from tallystick.local.private_file import write_private
+from tallystick.local.process import (
+    ChildProcess,
+    base_environment,
+    free_port,
+    run_to_end,
+    wait_until,
+)
+
+__all__ = ["AirflowApi", "AirflowStack"]
+
+USER = "admin"
+COMPONENTS = ("api-server", "scheduler", "dag-processor")
+_MIGRATE_S = 240.0
+_START_S = 180.0
+_STOP_S = 20.0
+
+
+class AirflowStack:
+    """Airflow's api-server, scheduler (LocalExecutor) and dag-processor on one database.
+
+    `database` is SQLAlchemy's URI. `env` reaches every component and every task: endpoints, connections, credentials.
+    Its own secrets are made once and kept in `state_dir` (0600).
+    """
+
+    def __init__(
+        self,
+        state_dir: Path,
+        *,
+        dags_dir: Path,
+        plugins_dir: Path,
+        database: str,
+        env: Mapping[str, str] | None = None,
+        port: int | None = None,
+    ) -> None:
+        self.state_dir = state_dir.resolve()
+        self.dags_dir = dags_dir.resolve()
+        self.plugins_dir = plugins_dir.resolve()
+        self.database = database
+        self.port = port or free_port()
+        self.processes: dict[str, ChildProcess] = {}
+        self._env = dict(env or {})
+        self._secrets = _keep_secrets(self.state_dir)
+
+    @property
+    def url(self) -> str:
+        """URL of the pages and of the REST API."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def password(self) -> str:
+        """Password of the user `admin`."""
+        return self._secrets["admin_password"]
+
+    def api(self) -> AirflowApi:
+        """Return a client of the REST API, logged in as `admin`."""
+        return AirflowApi(self.url, USER, self.password)
+
+    def environment(self) -> dict[str, str]:
+        """Return the complete environment of the components, for an `airflow` command beside them too."""
+        home = os.environ.get("PYSPARK_PYTHON", sys.executable)
+        programs = os.pathsep.join(
+            [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
+        )
+        tasks = {
+            "PATH": programs,  # spark-submit lies beside python
+            "PYSPARK_PYTHON": home,
+            "PYSPARK_DRIVER_PYTHON": home,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(
+                {"conn_type": "spark", "host": "local[2]", "extra": {"deploy-mode": "client"}}
+            ),
+        }
+        return base_environment() | tasks | self._env | self._settings()
+
+    def start(self) -> None:
+        """Migrate the database, start all components and wait until each has reported itself.
+
+        Raises SettingsError with the last log lines of the one that does not. Safe to repeat: a migration that is done
+        changes nothing, and components that run are left alone.
+        """
+        self._migrate()
+        since = datetime.now(UTC)
+        for name in COMPONENTS:
+            self.start_component(name)
+        self.wait_until_healthy(since)
+
+    def start_component(self, name: str) -> None:
+        """Start one of COMPONENTS without waiting for it. Safe to repeat: one that runs is left alone."""
+        running = self.processes.get(name)
+        if running is not None and running.alive:
+            return
+        words = {
+            "api-server": ["--host", "127.0.0.1", "--port", str(self.port), "--workers", "1"],
+            "scheduler": ["--skip-serve-logs"],  # its log server would listen on every interface
+            "dag-processor": [],
+        }
+        self.processes[name] = ChildProcess(
+            [sys.executable, "-m", "airflow", name, *words[name]],
+            name=f"Airflow's {name}",
+            log_path=self.state_dir / f"{name}.log",
+            env=self.environment(),
+            cwd=self.state_dir,
+        )
+
+    def wait_until_healthy(self, since: datetime) -> None:
+        """Wait until each component has given a sign of life later than `since`; the dead leave old ones behind."""
+        api = self.api()
+        for name, part in (
+            ("api-server", None),
+            ("scheduler", "scheduler"),
+            ("dag-processor", "dag_processor"),
+        ):
+            wait_until(
+                lambda part=part: _reported(api, part, since),  # type: ignore[misc]
+                deadline_s=_START_S,
+                what=f"a sign of life from Airflow's {name}",
+                process=self.processes[name],
+                poll_s=0.2,
+            )
+
+    def stop_component(self, name: str, *, kill: bool = False) -> None:
+        """Stop one of COMPONENTS, or kill it with all it started. Safe to repeat: the dead are left alone."""
+        process = self.processes.get(name)
+        if process is not None and kill:
+            process.kill()
+        elif process is not None:
+            process.stop(_STOP_S)
+
+    def stop(self) -> None:
+        """Stop all components, the scheduler first. Safe to repeat: one that is stopped is left alone."""
+        self.stop_component(
+            "scheduler"
+        )  # its tasks still want to tell the api-server how they ended
+        for process in self.processes.values():
+            process.ask_to_stop()
+        for name in self.processes:
+            self.stop_component(name)
+
+    @property
+    def alive(self) -> bool:
+        """Whether all components run."""
+        return len(self.processes) == len(COMPONENTS) and all(
+            process.alive for process in self.processes.values()
+        )
+
+    def _migrate(self) -> None:
+        marker = self.state_dir / "migrated.json"
+        done = {
+            "airflow": importlib.metadata.version("apache-airflow-core"),
+            "database": self.database,
+        }
+        if marker.exists() and json.loads(marker.read_text()) == done:
+            return
+        run_to_end(
+            [sys.executable, "-m", "airflow", "db", "migrate"],
+            name="airflow db migrate",
+            log_path=self.state_dir / "migrate.log",
+            env=self.environment(),
+            deadline_s=_MIGRATE_S,
+        )
+        marker.write_text(json.dumps(done))
+
+    def _settings(self) -> dict[str, str]:
+        settings = {
+            "core": {
+                "dags_folder": str(self.dags_dir),
+                "plugins_folder": str(self.plugins_dir),
+                "executor": "LocalExecutor",
+                "parallelism": "4",
+                "load_examples": "False",
+                "execution_api_server_url": f"{self.url}/execution/",
+                "auth_manager": "airflow.api_fastapi.auth.managers.simple.simple_auth_manager.SimpleAuthManager",
+                "simple_auth_manager_users": f"{USER}:admin",
+                "simple_auth_manager_passwords_file": str(self.state_dir / "passwords.json"),
+                "min_serialized_dag_update_interval": "1",
+                "hostname_callable": "socket.gethostname",  # no name server is asked
+            },
+            "database": {"sql_alchemy_conn": self.database},
+            "api": {
+                "base_url": self.url,
+                "host": "127.0.0.1",
+                "secret_key": self._secrets["api_secret_key"],
+            },
+            "api_auth": {"jwt_secret": self._secrets["jwt_secret"]},
+            "logging": {
+                "base_log_folder": str(self.state_dir / "logs"),
+                "colored_console_log": "False",
+            },
+            # A changed file is parsed at the next look at it; an unchanged one rarely.
+            "dag_processor": {
+                "refresh_interval": "2",
+                "bundle_refresh_check_interval": "1",
+                "min_file_process_interval": "30",
+                "parsing_processes": "1",
+                "print_stats_interval": "0",
+            },
+            # A killed task is noticed in about half a minute, not in five.
+            "scheduler": {
+                "scheduler_idle_sleep_time": "0.3",
+                "task_instance_heartbeat_timeout": "20",
+                "task_instance_heartbeat_timeout_detection_interval": "5",
+                "orphaned_tasks_check_interval": "30",
+                "enable_health_check": "False",
+            },
+            "workers": {"min_heartbeat_interval": "2"},
+            "usage_data_collection": {"enabled": "False"},
+        }
+        named = {
+            f"AIRFLOW__{section.upper()}__{key.upper()}": value
+            for section, values in settings.items()
+            for key, value in values.items()
+        }
+        return named | {"AIRFLOW_HOME": str(self.state_dir), "SCARF_ANALYTICS": "false"}
+
+
+def _reported(api: AirflowApi, part: str | None, since: datetime) -> bool:
+    try:
+        health = api.health()
+    except TallystickError:
+        return False
+    if part is None:
+        return bool(health["metadatabase"]["status"] == "healthy")
+    beat = health[part][f"latest_{part}_heartbeat"]
+    return beat is not None and datetime.fromisoformat(beat) >= since
+
+
+def _keep_secrets(state_dir: Path) -> dict[str, str]:
+    """Return the secrets of this Airflow, made at the first call. Safe to repeat: an existing file is only read."""
+    state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = state_dir / "secrets.json"
+    if not path.exists():
+        made = {
+            "admin_password": secrets.token_urlsafe(12),
+            "jwt_secret": secrets.token_hex(64),
+            "api_secret_key": secrets.token_hex(32),
+        }
+        write_private(path, json.dumps(made))
+    kept: dict[str, str] = json.loads(path.read_text())
+    # With the password in Airflow's own file it is neither generated nor printed by Airflow.
+    write_private(state_dir / "passwords.json", json.dumps({USER: kept["admin_password"]}))
+    return kept

@@ -1,0 +1,353 @@
+"""Airflow's REST API, called as the pages in the browser call it: what a person's click sends, a method here sends."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal
+from urllib.parse import quote, urlencode
+
+from tallystick.errors import InvalidRequest, RetryLater, SettingsError
+
+Json = dict[str, Any]
+Reprocess = Literal["none", "failed", "completed"]
+RUN_ENDED = frozenset({"success", "failed"})
+TASK_ENDED = frozenset({"success", "failed", "upstream_failed", "skipped", "removed"})
+_TIMEOUT_S = 30.0
+_POLL_S = 0.25
+_PAGE = 100
+
+
+class AirflowApi:
+    """A client for one user of one Airflow; values are Airflow's own JSON, untouched.
+
+    Raises SettingsError where nobody answers or the login is refused, InvalidRequest with Airflow's own words where
+    a call is refused, RetryLater where Airflow answers that it cannot at the moment.
+    """
+
+    def __init__(self, base_url: str, user: str, password: str) -> None:
+        self.base_url = base_url.rstrip("/")
+        self._login = {"username": user, "password": password}
+        self._token: str | None = None
+        # A proxy of the environment has no business between us and the loopback interface.
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    # Health and DAGs
+
+    def health(self) -> Json:
+        """Return the state of Airflow's components with the time of their last heartbeats; needs no login."""
+        return self._send("GET", "/api/v2/monitor/health", None, token=None)
+
+    def dags(self) -> list[Json]:
+        """Return the DAGs that the dag processor has seen."""
+        return self._pages("/dags", "dags")
+
+    def import_errors(self) -> list[Json]:
+        """Return the DAG files that could not be imported, with their stack traces."""
+        return self._pages("/importErrors", "import_errors")
+
+    def set_paused(self, dag_id: str, *, paused: bool) -> None:
+        """Turn a DAG's switch. Safe to repeat: the switch has two positions."""
+        self.call("PATCH", f"{_dag(dag_id)}?update_mask=is_paused", {"is_paused": paused})
+
+    # Runs
+
+    def runs(self, dag_id: str, **filters: str) -> list[Json]:
+        """Return a DAG's runs, the oldest first; `filters` are Airflow's query parameters."""
+        return self._pages(f"{_dag(dag_id)}/dagRuns", "dag_runs", order_by="run_after", **filters)
+
+    def run(self, dag_id: str, run_id: str) -> Json:
+        """Return one run."""
+        return self.call("GET", _run(dag_id, run_id))
+
+    def trigger(
+        self,
+        dag_id: str,
+        *,
+        conf: Mapping[str, object] | None = None,
+        logical_date: datetime | None = None,
+        run_id: str | None = None,
+    ) -> Json:
+        """Start a run as the Trigger button does (without a logical date); starts another one when repeated."""
+        body: Json = {
+            "logical_date": logical_date and logical_date.isoformat(),
+            "conf": dict(conf or {}),
+        }
+        if run_id is not None:
+            body["dag_run_id"] = run_id
+        return self.call("POST", f"{_dag(dag_id)}/dagRuns", body)
+
+    def clear_run(self, dag_id: str, run_id: str, *, only_failed: bool = False) -> Json:
+        """Clear all tasks of a run, as its Clear button does; raises the run's clear number at each call."""
+        return self.call(
+            "POST", f"{_run(dag_id, run_id)}/clear", {"dry_run": False, "only_failed": only_failed}
+        )
+
+    def mark_run(
+        self, dag_id: str, run_id: str, state: Literal["success", "failed", "queued"]
+    ) -> Json:
+        """Mark a run, as its menu does. Safe to repeat: a state is set, not a step made."""
+        return self.call("PATCH", f"{_run(dag_id, run_id)}?update_mask=state", {"state": state})
+
+    # Task instances
+
+    def tasks(self, dag_id: str, run_id: str) -> list[Json]:
+        """Return the task instances of a run as they stand (not their earlier tries)."""
+        return self._pages(f"{_run(dag_id, run_id)}/taskInstances", "task_instances")
+
+    def task(self, dag_id: str, run_id: str, task_id: str) -> Json:
+        """Return one task instance as it stands."""
+        return self.call("GET", _task(dag_id, run_id, task_id))
+
+    def tries(self, dag_id: str, run_id: str, task_id: str) -> list[Json]:
+        """Return every try of a task, the first one first."""
+        answer = self.call("GET", f"{_task(dag_id, run_id, task_id)}/tries")
+        return sorted(answer["task_instances"], key=lambda attempt: int(attempt["try_number"]))
+
+    def clear_tasks(
+        self,
+        dag_id: str,
+        run_id: str,
+        task_ids: Sequence[str],
+        *,
+        downstream: bool = True,
+        prevent_running: bool = True,
+    ) -> list[Json]:
+        """Clear tasks of a run with the body that the Clear button sends; raises the clear number at each call.
+
+        With `prevent_running` a running task is refused (InvalidRequest); without, it is stopped and starts again.
+        """
+        body = {
+            "dry_run": False,
+            "dag_run_id": run_id,
+            "task_ids": [[task_id, -1] for task_id in task_ids],
+            "include_downstream": downstream,
+            "only_failed": False,
+            "prevent_running_task": prevent_running,
+            "run_on_latest_version": False,
+        }
+        answer = self.call("POST", f"{_dag(dag_id)}/clearTaskInstances", body)
+        return list(answer["task_instances"])
+
+    def mark_task(
+        self, dag_id: str, run_id: str, task_id: str, state: Literal["success", "failed"]
+    ) -> Json:
+        """Mark a task, as its menu does; a running one is stopped. Safe to repeat: a state is set, not a step made."""
+        return self.call("PATCH", _task(dag_id, run_id, task_id), {"new_state": state})
+
+    def xcom(self, dag_id: str, run_id: str, task_id: str, key: str = "return_value") -> object:
+        """Return a value that a task left for others."""
+        address = (
+            f"{_task(dag_id, run_id, task_id)}/xcomEntries/{quote(key, safe='')}?deserialize=true"
+        )
+        return self.call("GET", address)["value"]
+
+    def log(self, dag_id: str, run_id: str, task_id: str, try_number: int) -> str:
+        """Return the text of one try's log, one event per line."""
+        answer = self.call(
+            "GET", f"{_task(dag_id, run_id, task_id)}/logs/{try_number}?full_content=true"
+        )
+        content = answer["content"]
+        if isinstance(content, str):
+            return content
+        return "\n".join(
+            str(line.get("event", line)) if isinstance(line, dict) else str(line)
+            for line in content
+        )
+
+    # Backfills
+
+    def create_backfill(
+        self,
+        dag_id: str,
+        start: datetime,
+        end: datetime,
+        *,
+        backwards: bool = False,
+        max_active_runs: int = 10,
+        reprocess: Reprocess = "none",
+        conf: Mapping[str, object] | None = None,
+    ) -> Json:
+        """Create a backfill; both dates are logical dates and both belong to it. Airflow allows one per DAG at a time."""
+        body = {
+            "dag_id": dag_id,
+            "from_date": start.isoformat(),
+            "to_date": end.isoformat(),
+            "run_backwards": backwards,
+            "max_active_runs": max_active_runs,
+            "reprocess_behavior": reprocess,
+            "dag_run_conf": dict(conf or {}),
+        }
+        return self.call("POST", "/backfills", body)
+
+    def backfill(self, backfill_id: int) -> Json:
+        """Return one backfill; its `completed_at` is None until Airflow has closed it."""
+        return self.call("GET", f"/backfills/{backfill_id}")
+
+    # Waiting
+
+    def wait_for_run(
+        self, dag_id: str, run_id: str, *, deadline_s: float, states: Collection[str] = RUN_ENDED
+    ) -> Json:
+        """Poll a run until it is in one of the states; raises SettingsError with the tasks' states if it never is."""
+        return self._wait(
+            lambda: self.run(dag_id, run_id),
+            states,
+            deadline_s=deadline_s,
+            what=f"{dag_id} {run_id}",
+            detail=lambda: ", ".join(
+                f"{task['task_id']}={task['state']}" for task in self.tasks(dag_id, run_id)
+            ),
+        )
+
+    def wait_for_task(
+        self,
+        dag_id: str,
+        run_id: str,
+        task_id: str,
+        *,
+        deadline_s: float,
+        states: Collection[str] = TASK_ENDED,
+    ) -> Json:
+        """Poll a task instance until it is in one of the states; raises SettingsError if it never is."""
+        return self._wait(
+            lambda: self.task(dag_id, run_id, task_id),
+            states,
+            deadline_s=deadline_s,
+            what=f"{dag_id} {run_id} {task_id}",
+            detail=lambda: f"run is {self.run(dag_id, run_id)['state']}",
+        )
+
+    def wait_for_backfill(self, backfill_id: int, *, deadline_s: float) -> Json:
+        """Poll a backfill until Airflow has closed it; raises SettingsError if it never does."""
+        return self._wait(
+            lambda: (
+                self.backfill(backfill_id)
+                | {"state": self.backfill(backfill_id)["completed_at"] and "completed"}
+            ),
+            ("completed",),
+            deadline_s=deadline_s,
+            what=f"backfill {backfill_id}",
+            detail=lambda: "open",
+        )
+
+    def wait_for_dag(self, dag_id: str, *, deadline_s: float) -> Json:
+        """Poll until the dag processor has seen a DAG; raises SettingsError with the import errors if it never does."""
+        found: list[Json] = []
+
+        def look() -> Json:
+            found[:] = [dag for dag in self.dags() if dag["dag_id"] == dag_id]
+            return {"state": "seen" if found else "unseen"}
+
+        self._wait(
+            look,
+            ("seen",),
+            deadline_s=deadline_s,
+            what=f"DAG {dag_id}",
+            detail=lambda: (
+                "\n".join(str(error["stack_trace"]) for error in self.import_errors())
+                or "no import errors"
+            ),
+        )
+        return found[0]
+
+    def _wait(
+        self,
+        read: Callable[[], Json],
+        states: Collection[str],
+        *,
+        deadline_s: float,
+        what: str,
+        detail: Callable[[], str],
+    ) -> Json:
+        deadline = time.monotonic() + deadline_s
+        while True:
+            value = read()
+            if value["state"] in states:
+                return value
+            if time.monotonic() >= deadline:
+                raise SettingsError(
+                    f"{what} was not {' or '.join(sorted(states))} within {deadline_s:g} s but {value['state']} "
+                    f"({detail()}).",
+                    next_step="read the task's log in Airflow.",
+                )
+            time.sleep(_POLL_S)
+
+    # Requests
+
+    def call(self, method: str, path: str, body: object = None) -> Json:
+        """Send one request below /api/v2, with a login first where there was none or the old one has expired."""
+        for last in (False, True):
+            if self._token is None:
+                self._token = str(
+                    self._send("POST", "/auth/token", self._login, token=None)["access_token"]
+                )
+            try:
+                return self._send(method, "/api/v2" + path, body, token=self._token)
+            except _LoginExpired:
+                if last:
+                    raise
+                self._token = None
+        raise AssertionError  # the loop returns or raises
+
+    def _pages(self, path: str, key: str, **query: str) -> list[Json]:
+        found: list[Json] = []
+        while True:
+            page = self.call(
+                "GET", f"{path}?{urlencode({'limit': _PAGE, 'offset': len(found), **query})}"
+            )
+            found.extend(page[key])
+            if not page[key] or len(found) >= page["total_entries"]:
+                return found
+
+    def _send(self, method: str, path: str, body: object, *, token: str | None) -> Json:
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
+        content = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.base_url + path, content, headers, method=method)
+        try:
+            with self._opener.open(request, timeout=_TIMEOUT_S) as answer:
+                text = answer.read()
+        except urllib.error.HTTPError as error:
+            raise _refusal(method, path, error) from error
+        except (OSError, urllib.error.URLError) as error:
+            raise SettingsError(
+                f"Airflow does not answer at {self.base_url}: {error}.",
+                next_step="look at `tally local status`.",
+            ) from error
+        parsed: Json = json.loads(text) if text else {}
+        return parsed
+
+
+class _LoginExpired(SettingsError):
+    """The token, or the password, is not accepted."""
+
+
+def _refusal(
+    method: str, path: str, error: urllib.error.HTTPError
+) -> SettingsError | InvalidRequest | RetryLater:
+    happened = f"Airflow answered {error.code} to {method} {path}: {error.read().decode(errors='replace')[:2000]}."
+    if error.code in {401, 403}:
+        return _LoginExpired(
+            happened, next_step="use the user and password of `tally local status`."
+        )
+    if error.code in {429, 502, 503, 504}:
+        return RetryLater(happened, next_step="try again.")
+    return InvalidRequest(happened, next_step="mend what the answer names.")
+
+
+def _dag(dag_id: str) -> str:
+    return f"/dags/{quote(dag_id, safe='')}"
+
+
+def _run(dag_id: str, run_id: str) -> str:
+    return f"{_dag(dag_id)}/dagRuns/{quote(run_id, safe='')}"  # a run id holds ":" and "+"
+
+
+def _task(dag_id: str, run_id: str, task_id: str) -> str:
+    return f"{_run(dag_id, run_id)}/taskInstances/{quote(task_id, safe='')}"

@@ -1,0 +1,151 @@
+"""Where a running stack can be found: the file `stack.json` in its state folder, and the lock beside it.
+
+The supervisor writes both; everybody else only reads. The lock is the kernel's (flock): it is free the moment its
+holder is gone, however it went, so a file that says "running" is believed only while the lock is held.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Collection, Iterator
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from tallystick.errors import InvalidRequest, SettingsError
+from tallystick.local.airflow_api import AirflowApi
+from tallystick.local.private_file import write_private
+
+PARTS = ("kafka", "s3", "postgres", "airflow")
+LAKE_BUCKET = "lake"
+_FORMAT = "tallystick-stack/1"
+_FILE = "stack.json"
+_LOCK = "supervisor.lock"
+
+PartState = Literal["starting", "running", "failed", "stopped"]
+StackState = Literal["starting", "running", "stopping", "stopped", "killed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartInfo:
+    """One part of a stack: `pids` are those of the wardens, `address` is what a client needs."""
+
+    name: str
+    state: PartState
+    address: str
+    port: int | None
+    pids: tuple[int, ...]
+    log_paths: tuple[str, ...]
+    restarts: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackInfo:
+    """A stack as its supervisor last described it; `state` is "killed" where the supervisor died without a word."""
+
+    state_dir: Path
+    state: StackState
+    supervisor_pid: int
+    parts: dict[str, PartInfo]
+    variables: dict[str, str] = field(repr=False)
+    airflow_url: str | None = None
+    airflow_user: str | None = None
+    airflow_password: str | None = field(default=None, repr=False)
+
+    @property
+    def running(self) -> bool:
+        """Whether every part of the stack is up."""
+        return self.state == "running"
+
+    def environment(self) -> dict[str, str]:
+        """Variables that a process needs to use the stack: AWS_*, TALLYSTICK_KAFKA_DEFAULT, AIRFLOW_HOME."""
+        return dict(self.variables)
+
+    def airflow(self) -> AirflowApi:
+        """Return a client of the stack's Airflow; raises SettingsError where the stack has none."""
+        if self.airflow_url is None or self.airflow_user is None or self.airflow_password is None:
+            raise SettingsError(
+                "This stack runs without Airflow.", next_step="start it with all its parts."
+            )
+        return AirflowApi(self.airflow_url, self.airflow_user, self.airflow_password)
+
+
+def read_stack(state_dir: Path) -> StackInfo | None:
+    """Return what the state folder says about its stack, None where there never was one.
+
+    Raises SettingsError where the file is of another version.
+    """
+    try:
+        content = json.loads((state_dir / _FILE).read_text())
+    except FileNotFoundError:
+        return None
+    if content.pop("format", None) != _FORMAT:
+        raise SettingsError(
+            f"{state_dir / _FILE} is not of the format {_FORMAT}.",
+            next_step="stop that stack with the version that started it, or remove the folder.",
+        )
+    parts = {
+        name: PartInfo(
+            **part | {"pids": tuple(part["pids"]), "log_paths": tuple(part["log_paths"])}
+        )
+        for name, part in content.pop("parts").items()
+    }
+    info = StackInfo(**content, parts=parts, state_dir=state_dir)
+    if info.state != "stopped" and supervisor_pid(state_dir) is None:
+        return replace(info, state="killed")
+    return info
+
+
+def write_stack(info: StackInfo) -> None:
+    """Replace the description of a stack. Safe to repeat: one rename puts it in place, and the last one stands."""
+    content = asdict(info)
+    del content["state_dir"]
+    write_private(info.state_dir / _FILE, json.dumps({"format": _FORMAT} | content, indent=1))
+
+
+@contextlib.contextmanager
+def supervisor_lock(state_dir: Path) -> Iterator[None]:
+    """Hold the one lock of a state folder; raises SettingsError naming the process that holds it already."""
+    with (state_dir / _LOCK).open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            file.seek(0)
+            raise SettingsError(
+                f"Another stack runs in {state_dir} (process {file.read().strip() or 'unknown'}).",
+                next_step="use it, or stop it with `tally local down`.",
+            ) from error
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+
+
+def supervisor_pid(state_dir: Path) -> int | None:
+    """Return the process that holds the folder's lock at this moment, None where nobody does."""
+    try:
+        file = (state_dir / _LOCK).open()
+    except FileNotFoundError:
+        return None
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            words = file.read().strip()
+            return int(words) if words else None
+        return None
+
+
+def wanted_parts(parts: Collection[str]) -> tuple[str, ...]:
+    """Return the parts in the order in which they start; Airflow brings its database along."""
+    unknown = set(parts) - set(PARTS)
+    if unknown or not parts:
+        raise InvalidRequest(
+            f"{', '.join(sorted(unknown)) or 'nothing'} is no part of the stack.",
+            next_step=f"name some of {', '.join(PARTS)}.",
+        )
+    needed = set(parts) | ({"postgres"} if "airflow" in parts else set())
+    return tuple(name for name in PARTS if name in needed)

@@ -1,0 +1,197 @@
+"""The parts of a stack, made to fit each other, started in order, watched, and stopped in reverse."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Collection
+from pathlib import Path
+from typing import Protocol
+
+from tallystick.errors import SettingsError
+from tallystick.local.airflow import USER, AirflowStack
+from tallystick.local.info import (
+    LAKE_BUCKET,
+    PARTS,
+    PartInfo,
+    PartState,
+    StackInfo,
+    StackState,
+    read_stack,
+    wanted_parts,
+    write_stack,
+)
+from tallystick.local.kafka import KafkaBroker
+from tallystick.local.postgres import Postgres
+from tallystick.local.process import ChildProcess, free_port, port_is_free
+from tallystick.local.progress import Report
+from tallystick.local.s3 import S3Server
+
+
+class Part(Protocol):
+    """What a stack asks of each of its servers."""
+
+    @property
+    def alive(self) -> bool: ...
+
+    def start(self) -> object: ...
+
+    def stop(self) -> None: ...
+
+
+class LocalStack:
+    """The parts of one state folder, started in order and stopped in reverse, for the process that owns them.
+
+    `project_dir` holds dags/ and plugins/. Variables TALLYSTICK_* of this process are handed on to Airflow's tasks.
+    """
+
+    def __init__(
+        self, state_dir: Path, *, project_dir: Path, parts: Collection[str] = PARTS
+    ) -> None:
+        self.state_dir = state_dir.resolve()
+        self._wanted = wanted_parts(parts)
+        self._project_dir = project_dir.resolve()
+        self._restarts = dict.fromkeys(self._wanted, 0)
+        self._state: dict[str, PartState] = dict.fromkeys(self._wanted, "stopped")
+        self._ports = self._choose_ports()
+        self.kafka = KafkaBroker(self.state_dir / "kafka", port=self._ports["kafka"])
+        self.s3 = S3Server(self.state_dir / "s3", port=self._ports["s3"])
+        self.postgres = Postgres(self.state_dir / "postgres")
+        self.airflow = AirflowStack(
+            self.state_dir / "airflow",
+            dags_dir=self._project_dir / "dags",
+            plugins_dir=self._project_dir / "plugins",
+            database=self.postgres.uri("airflow"),
+            env=_handed_on() | self.environment(),
+            port=self._ports["airflow"],
+        )
+        servers: dict[str, Part] = {
+            "kafka": self.kafka,
+            "s3": self.s3,
+            "postgres": self.postgres,
+            "airflow": self.airflow,
+        }
+        self._servers = {name: servers[name] for name in self._wanted}
+
+    def environment(self) -> dict[str, str]:
+        """Variables that a process needs to use this stack."""
+        variables: dict[str, str] = {}
+        if "s3" in self._wanted:
+            variables |= self.s3.environment()
+        if "kafka" in self._wanted:
+            servers = {"bootstrap_servers": f"127.0.0.1:{self._ports['kafka']}"}
+            variables["TALLYSTICK_KAFKA_DEFAULT"] = json.dumps(servers)
+        return variables
+
+    def start(self, report: Report) -> None:
+        """Start the parts one after another; raises SettingsError with the log of the one that does not come up.
+
+        Safe to repeat: parts that run are left alone, the bucket and the database are created where they are missing.
+        """
+        for name in self._servers:
+            began = time.monotonic()
+            self._state[name] = "starting"
+            report(f"{name}: starting")
+            self._start_part(name)
+            report(f"{name}: up after {time.monotonic() - began:.1f} s at {self._address(name)}")
+        self.describe("running")
+
+    def stop(self, report: Report) -> None:
+        """Stop the parts in reverse order. Safe to repeat: a part that is stopped is left alone."""
+        self.describe("stopping")
+        for name, server in reversed(self._servers.items()):
+            if self._state[name] != "stopped":
+                report(f"{name}: stopping")
+            server.stop()
+            self._state[name] = "stopped"
+        self.describe("stopped")
+
+    def revive(self, report: Report, restarts_max: int = 3) -> None:
+        """Start parts that have died again, each at most `restarts_max` times; one that stays down is "failed".
+
+        Safe to repeat: parts that run are left alone.
+        """
+        for name, server in self._servers.items():
+            if server.alive or self._state[name] == "failed":
+                continue
+            report(f"{name}: died, starting it again")
+            self._restarts[name] += 1
+            try:
+                self._start_part(name)
+                report(f"{name}: up again at {self._address(name)}")
+            except SettingsError as error:
+                report(f"{name}: {error}")
+            if not server.alive and self._restarts[name] >= restarts_max:
+                self._state[name] = "failed"
+                report(f"{name}: given up after {restarts_max} restarts; the other parts run on")
+            self.describe("running")
+
+    def describe(self, state: StackState) -> None:
+        """Write `stack.json`. Safe to repeat: the last description stands."""
+        airflow = "airflow" in self._wanted
+        write_stack(
+            StackInfo(
+                state_dir=self.state_dir,
+                state=state,
+                supervisor_pid=os.getpid(),
+                parts={name: self._part(name) for name in self._servers},
+                variables=self.environment()
+                | ({"AIRFLOW_HOME": str(self.airflow.state_dir)} if airflow else {}),
+                airflow_url=self.airflow.url if airflow else None,
+                airflow_user=USER if airflow else None,
+                airflow_password=self.airflow.password if airflow else None,
+            )
+        )
+
+    def _start_part(self, name: str) -> None:
+        self._state[name] = "starting"
+        self.describe("starting")
+        self._servers[name].start()
+        if name == "s3":
+            self.s3.create_bucket(LAKE_BUCKET)
+        if name == "postgres":
+            self.postgres.create_database("airflow")
+        self._state[name] = "running"
+        self.describe("starting")
+
+    def _choose_ports(self) -> dict[str, int]:
+        """The ports of the last time where they are free: bookmarks and open shells go on working."""
+        before = read_stack(self.state_dir)
+        ports: dict[str, int] = {}
+        for name in ("kafka", "s3", "airflow"):
+            old = before.parts[name].port if before is not None and name in before.parts else None
+            ports[name] = old if old is not None and port_is_free(old) else free_port()
+        return ports
+
+    def _address(self, name: str) -> str:
+        return {
+            "kafka": f"127.0.0.1:{self._ports['kafka']}",
+            "s3": self.s3.endpoint,
+            "postgres": str(self.postgres.socket_dir),
+            "airflow": self.airflow.url,
+        }[name]
+
+    def _part(self, name: str) -> PartInfo:
+        processes = self._processes(name)
+        return PartInfo(
+            name=name,
+            state=self._state[name],
+            address=self._address(name),
+            port=self._ports.get(name),
+            pids=tuple(process.pid for process in processes if process.alive),
+            log_paths=tuple(str(process.log_path) for process in processes),
+            restarts=self._restarts[name],
+        )
+
+    def _processes(self, name: str) -> list[ChildProcess]:
+        if name == "airflow":
+            return list(self.airflow.processes.values())
+        if name == "kafka":
+            return [self.kafka.process] if self.kafka.alive else []
+        server = self.s3 if name == "s3" else self.postgres
+        return [server.process] if server.process is not None else []
+
+
+def _handed_on() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.startswith("TALLYSTICK_")}

@@ -1,0 +1,230 @@
+"""Child processes of the embedded stack: started, watched, stopped, and never left behind.
+
+Each child runs under a warden (see warden.py), which kills the child's whole tree when the child ends or when this
+process dies, by whatever signal. Nothing here needs a thread, an `atexit` hook or a pid file to be true.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+from tallystick.errors import SettingsError
+
+_WARDEN = Path(__file__).with_name("warden.py")
+_POLL_S = 0.05
+_KILL_S = 10.0
+_TAIL_BYTES = 64 * 1024
+_INHERITED = (
+    "PATH",
+    "HOME",
+    "USER",
+    "LANG",
+    "LC_ALL",
+    "TZ",
+    "TMPDIR",
+    "JAVA_HOME",
+    "SSL_CERT_FILE",
+)
+
+
+class Watched(Protocol):
+    """What `wait_until` has to know about a process."""
+
+    name: str
+    log_path: Path
+
+    @property
+    def alive(self) -> bool: ...
+
+    def tail(self, lines: int = 20) -> str: ...
+
+
+class ChildProcess:
+    """A server that runs until it is stopped, ends by itself, or its starter dies.
+
+    Output of the whole tree is appended to `log_path`. `env` is the child's complete environment, not an addition to
+    ours. `stop_signal` is sent to the child's process group; `user` names the account it runs as (root only).
+    A program that cannot be started ends with exit code 127 and says why in its log.
+    Raises SettingsError on systems other than Linux, where nothing like a subreaper exists.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str | Path],
+        *,
+        name: str,
+        log_path: Path,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        stop_signal: signal.Signals = signal.SIGTERM,
+        user: str | None = None,
+    ) -> None:
+        if sys.platform != "linux":
+            raise SettingsError(
+                f"The embedded stack needs Linux, this is {sys.platform}.",
+                next_step="use docker-compose.yml, which brings the same parts as images.",
+            )
+        self.name = name
+        self.log_path = log_path
+        log_path.parent.mkdir(parents=True, exist_ok=True)
+        warden = [sys.executable, "-I", "-S", str(_WARDEN), "--starter", str(os.getpid())]
+        warden += ["--stop-signal", str(int(stop_signal))]
+        warden += ["--user", user] if user is not None else []
+        self._log_start = log_path.stat().st_size if log_path.exists() else 0
+        with log_path.open("ab") as log:
+            self._warden = subprocess.Popen(
+                [*warden, "--", *map(str, command)],
+                env=dict(os.environ if env is None else env),
+                cwd=cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C in a terminal is for us; we stop the servers in order
+            )
+
+    @property
+    def pid(self) -> int:
+        """Process id of the warden; the server's is below it."""
+        return self._warden.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether the child still runs."""
+        return self._warden.poll() is None
+
+    @property
+    def exit_code(self) -> int | None:
+        """The child's exit code, 128 + n when signal n ended it, None while it runs."""
+        return self._warden.poll()
+
+    def stop(self, grace_s: float = 10.0) -> None:
+        """Ask the child to end, wait up to `grace_s`, then kill its whole tree.
+
+        Safe to repeat: a child that has ended is left alone.
+        """
+        self._send(signal.SIGTERM, grace_s)
+        self.kill()
+
+    def ask_to_stop(self) -> None:
+        """Send the stop signal and do not wait. Safe to repeat: a server that is stopping hears it again."""
+        self._send(signal.SIGTERM, 0.0)
+
+    def kill(self) -> None:
+        """Kill the child's whole tree at once, as a power cut would. Safe to repeat: the dead are left alone."""
+        self._send(signal.SIGQUIT, _KILL_S)
+        self._send(signal.SIGKILL, _KILL_S)
+
+    def _send(self, number: signal.Signals, patience_s: float) -> None:
+        if self.alive:
+            self._warden.send_signal(number)
+            with suppress(subprocess.TimeoutExpired):
+                self._warden.wait(patience_s)
+
+    def tail(self, lines: int = 20) -> str:
+        """Return the last lines that this child (not an earlier one with the same log) has written."""
+        with self.log_path.open("rb") as log:
+            end = log.seek(0, os.SEEK_END)
+            log.seek(max(self._log_start, end - _TAIL_BYTES))
+            text = log.read().decode("utf-8", errors="replace")
+        return "\n".join(text.splitlines()[-lines:])
+
+    def __enter__(self) -> ChildProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def run_to_end(
+    command: Sequence[str | Path],
+    *,
+    name: str,
+    log_path: Path,
+    deadline_s: float,
+    env: Mapping[str, str] | None = None,
+    user: str | None = None,
+) -> None:
+    """Run a program that ends by itself; raises SettingsError with its last lines if it fails or takes too long."""
+    with ChildProcess(command, name=name, log_path=log_path, env=env, user=user) as child:
+        wait_until(
+            lambda: not child.alive, deadline_s=deadline_s, what=f"the end of {name}", process=child
+        )
+        if child.exit_code != 0:
+            raise failed_to_start(f"{name} ended with exit code {child.exit_code}.", child)
+
+
+def base_environment() -> dict[str, str]:
+    """Return the few variables that every part may see: no credentials and no settings of other programs."""
+    return {name: os.environ[name] for name in _INHERITED if name in os.environ}
+
+
+def free_port() -> int:
+    """Return a TCP port of the loopback interface that nobody uses at this moment."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def port_is_free(port: int) -> bool:
+    """Whether a server could bind this port of the loopback interface now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(
+            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
+        )  # as servers do: TIME_WAIT is no obstacle
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
+def port_accepts(port: int) -> bool:
+    """Whether somebody answers on this port of the loopback interface."""
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1.0):
+        return True
+    return False
+
+
+def wait_until(
+    check: Callable[[], bool],
+    *,
+    deadline_s: float,
+    what: str,
+    process: Watched | None = None,
+    poll_s: float = _POLL_S,
+) -> None:
+    """Poll `check` until it holds.
+
+    Raises SettingsError with the process's last log lines when it died, or when `deadline_s` seconds have passed.
+    """
+    deadline = time.monotonic() + deadline_s
+    while not check():
+        if process is not None and not process.alive:
+            raise failed_to_start(f"{process.name} ended before {what}.", process)
+        if time.monotonic() >= deadline:
+            happened = f"{what} did not happen within {deadline_s:g} s."
+            if process is None:
+                raise SettingsError(
+                    happened, next_step="look whether the machine is overloaded, then try again."
+                )
+            raise failed_to_start(happened, process)
+        time.sleep(poll_s)
+
+
+def failed_to_start(happened: str, process: Watched) -> SettingsError:
+    """Build the error that shows a process's last lines and says where the rest is."""
+    lines = process.tail() or "(it wrote nothing)"
+    return SettingsError(
+        f"{happened} Its last lines:\n{lines}\n",
+        next_step=f"read the whole log in {process.log_path}, mend it, try again.",
+    )

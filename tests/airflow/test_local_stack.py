@@ -1,0 +1,275 @@
+"""The embedded stack, all of it and for real: healthy, private, repeatable, and gone when it is stopped or killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import boto3
+import psutil
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from airflow_stack import make_project
+from tallystick.errors import SettingsError
+from tallystick.local.info import LAKE_BUCKET, StackInfo, read_stack
+from tallystick.local.process import wait_until
+from tallystick.local.stack import down, status, up
+
+DONE_S = 180
+GONE_S = 30
+DAG_ID = "escape"
+# The task leaves a process behind in a session of its own, as a lost Spark driver would be.
+SOURCE = """
+import os, subprocess
+from airflow.sdk import DAG, task
+
+with DAG("escape", schedule=None):
+    @task(task_id="leave")
+    def leave():
+        left = subprocess.Popen(["sleep", "3600"], start_new_session=True)
+        names = ("AWS_ENDPOINT_URL_S3", "TALLYSTICK_KAFKA_DEFAULT", "SPARK_LOCAL_IP")
+        return {"left": left.pid, **{name: os.environ[name] for name in names}}
+    leave()
+"""
+
+
+@dataclass
+class Stack:
+    """A project with a stack that each test finds running."""
+
+    project_dir: Path
+    state_dir: Path
+
+    def up(self) -> StackInfo:
+        """The running stack; started if a test has stopped it."""
+        info = status(self.state_dir)
+        return (
+            info
+            if info is not None and info.running
+            else up(self.state_dir, project_dir=self.project_dir)
+        )
+
+    def processes(self) -> list[psutil.Process]:
+        """The supervisor and everything below it."""
+        supervisor = psutil.Process(self.up().supervisor_pid)
+        return [supervisor, *supervisor.children(recursive=True)]
+
+    def left_process(self) -> dict[str, object]:
+        """Run the DAG by its switch and the Trigger button, and return what its task says."""
+        airflow = self.up().airflow()
+        airflow.wait_for_dag(DAG_ID, deadline_s=DONE_S)
+        airflow.set_paused(DAG_ID, paused=False)
+        run_id = airflow.trigger(DAG_ID)["dag_run_id"]
+        assert airflow.wait_for_run(DAG_ID, run_id, deadline_s=DONE_S)["state"] == "success"
+        said = airflow.xcom(DAG_ID, run_id, "leave")
+        assert isinstance(said, dict)
+        return said
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    project_dir = tmp_path_factory.mktemp("stack")
+    made = Stack(project_dir, make_project(project_dir))
+    (project_dir / "dags" / "escape.py").write_text(SOURCE)
+    made.up()
+    yield made
+    down(made.state_dir)
+
+
+def alive(process: psutil.Process) -> bool:
+    """Whether it still runs; a zombie has ended and only waits for process 1."""
+    with suppress(psutil.NoSuchProcess):
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    return False
+
+
+def name_of(process: psutil.Process) -> str:
+    """Its name; none where it has ended since it was listed."""
+    with suppress(psutil.NoSuchProcess):
+        return str(process.name())
+    return ""
+
+
+def wait_until_gone(processes: list[psutil.Process]) -> None:
+    wait_until(
+        lambda: not any(map(alive, processes)),
+        deadline_s=GONE_S,
+        what=f"the end of {[process.pid for process in processes if alive(process)]}",
+    )
+
+
+def s3(info: StackInfo) -> object:
+    words = info.environment()
+    return boto3.client(
+        "s3",
+        endpoint_url=words["AWS_ENDPOINT_URL_S3"],
+        aws_access_key_id=words["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=words["AWS_SECRET_ACCESS_KEY"],
+        region_name=words["AWS_REGION"],
+    )
+
+
+def test_every_part_answers(stack: Stack) -> None:
+    info = stack.up()
+    assert {name: part.state for name, part in info.parts.items()} == dict.fromkeys(
+        ("kafka", "s3", "postgres", "airflow"), "running"
+    )
+    kafka = AdminClient({"bootstrap.servers": info.parts["kafka"].address})
+    assert len(kafka.list_topics(timeout=20).brokers) == 1
+    s3(info).head_bucket(Bucket=LAKE_BUCKET)  # type: ignore[attr-defined]
+    health = info.airflow().health()
+    assert {health[part]["status"] for part in ("metadatabase", "scheduler", "dag_processor")} == {
+        "healthy"
+    }
+
+
+def test_everything_listens_on_the_loopback_interface_only(stack: Stack) -> None:
+    listening = []
+    for process in stack.processes():
+        with suppress(psutil.NoSuchProcess):
+            listening += [
+                (connection.laddr.ip, connection.laddr.port, name_of(process))
+                for connection in process.net_connections(kind="inet")
+                if connection.status == psutil.CONN_LISTEN
+            ]
+    ports = {part.port for part in stack.up().parts.values() if part.port is not None}
+    assert ports <= {port for _, port, _ in listening}
+    assert {ip for ip, _, _ in listening} <= {"127.0.0.1", "::ffff:127.0.0.1"}, listening
+
+
+def test_what_holds_secrets_is_for_its_owner_only(stack: Stack) -> None:
+    stack.up()
+    assert stat.S_IMODE(stack.state_dir.stat().st_mode) == 0o700
+    for name in ("stack.json", "airflow/secrets.json", "airflow/passwords.json"):
+        assert stat.S_IMODE((stack.state_dir / name).stat().st_mode) == 0o600, name
+    airflow_cfg = stack.state_dir / "airflow" / "airflow.cfg"
+    assert stack.up().airflow_password not in airflow_cfg.read_text()
+
+
+def test_a_second_stack_in_the_same_folder_is_refused(stack: Stack) -> None:
+    info = stack.up()
+    with pytest.raises(SettingsError, match=f"already .process {info.supervisor_pid}"):
+        up(stack.state_dir, project_dir=stack.project_dir)
+    assert status(stack.state_dir) == info
+
+
+def test_tasks_find_the_parts_in_their_environment(stack: Stack) -> None:
+    info = stack.up()
+    said = stack.left_process()
+    expected = info.environment()
+    assert said["AWS_ENDPOINT_URL_S3"] == expected["AWS_ENDPOINT_URL_S3"]
+    assert said["TALLYSTICK_KAFKA_DEFAULT"] == expected["TALLYSTICK_KAFKA_DEFAULT"]
+    assert said["SPARK_LOCAL_IP"] == "127.0.0.1"
+
+
+def test_a_part_that_dies_is_started_again_with_what_it_held(stack: Stack) -> None:
+    before = stack.up()
+    s3(before).put_object(Bucket=LAKE_BUCKET, Key="kept", Body=b"1")  # type: ignore[attr-defined]
+    os.kill(before.parts["s3"].pids[0], signal.SIGKILL)
+
+    def revived() -> bool:
+        info = read_stack(stack.state_dir)
+        return (
+            info is not None
+            and info.running
+            and info.parts["s3"].restarts > before.parts["s3"].restarts
+        )
+
+    wait_until(revived, deadline_s=DONE_S, what="a new S3 server")
+    after = stack.up()
+    assert after.parts["s3"].address == before.parts["s3"].address
+    assert s3(after).get_object(Bucket=LAKE_BUCKET, Key="kept")["Body"].read() == b"1"  # type: ignore[attr-defined]
+
+
+def test_down_leaves_nothing_running_and_up_finds_everything_again(stack: Stack) -> None:
+    info = stack.up()
+    left = psutil.Process(int(str(stack.left_process()["left"])))
+    s3(info).put_object(Bucket=LAKE_BUCKET, Key="before", Body=b"2")  # type: ignore[attr-defined]
+    runs = {run["dag_run_id"] for run in info.airflow().runs(DAG_ID)}
+    processes = [left, *stack.processes()]
+    assert alive(left)
+
+    assert down(stack.state_dir)
+    assert not [process for process in processes if alive(process)]
+    stopped = status(stack.state_dir)
+    assert stopped is not None
+    assert stopped.state == "stopped"
+    assert not down(stack.state_dir)
+
+    again = stack.up()
+    assert again.environment() == info.environment()
+    assert (again.airflow_url, again.airflow_password) == (info.airflow_url, info.airflow_password)
+    assert s3(again).get_object(Bucket=LAKE_BUCKET, Key="before")["Body"].read() == b"2"  # type: ignore[attr-defined]
+    assert {run["dag_run_id"] for run in again.airflow().runs(DAG_ID)} >= runs
+
+
+def test_a_killed_supervisor_takes_everything_with_it(stack: Stack) -> None:
+    info = stack.up()
+    left = psutil.Process(int(str(stack.left_process()["left"])))
+    processes = [left, *stack.processes()]
+    assert {"postgres", "java"} <= {name_of(process) for process in processes}
+    os.kill(info.supervisor_pid, signal.SIGKILL)
+    wait_until_gone(processes)
+    killed = status(stack.state_dir)
+    assert killed is not None
+    assert killed.state == "killed"
+
+
+def test_a_part_that_does_not_come_up_shows_its_log_and_the_others_are_stopped(
+    tmp_path: Path,
+) -> None:
+    state_dir = make_project(tmp_path)
+    cluster = state_dir / "postgres" / "cluster"
+    cluster.mkdir(parents=True)  # a folder that looks like a cluster and is none
+    said: list[str] = []
+    with pytest.raises(SettingsError) as caught:
+        up(state_dir, project_dir=tmp_path, parts={"s3", "postgres"}, report=said.append)
+    assert "PostgreSQL" in str(caught.value)
+    assert str(state_dir / "postgres" / "postgres.log") in str(caught.value)
+    info = status(state_dir)
+    assert info is not None
+    assert info.state == "stopped"
+    assert not [pid for part in info.parts.values() for pid in part.pids]
+
+
+FOREGROUND = """
+import sys
+from pathlib import Path
+from tallystick.local.stack import up
+up(Path(sys.argv[1]), project_dir=Path(sys.argv[2]), parts={"s3", "postgres"}, foreground=True,
+   report=lambda line: print(line, flush=True))
+print("returned", flush=True)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("asked_at", "stopped"),
+    [("postgres: up", ["postgres: stopping", "s3: stopping"]), ("s3: starting", ["s3: stopping"])],
+)
+def test_ctrl_c_in_the_foreground_stops_the_parts_in_reverse_order(
+    tmp_path: Path, number: signal.Signals, asked_at: str, stopped: list[str]
+) -> None:
+    state_dir = make_project(tmp_path)
+    words = [sys.executable, "-c", FOREGROUND, str(state_dir), str(tmp_path)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith(asked_at):
+                break
+        process.send_signal(number)
+        said = process.stdout.read().splitlines()
+    assert process.returncode == 0
+    assert [line for line in said if line.endswith("stopping")] == stopped
+    assert said[-1] == "returned"
+    info = status(state_dir)
+    assert info is not None
+    assert info.state == "stopped"

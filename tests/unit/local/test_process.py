@@ -1,0 +1,222 @@
+"""A server never outlives whoever started it, and says why it died."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tallystick.errors import SettingsError
+from tallystick.local.process import (
+    ChildProcess,
+    base_environment,
+    free_port,
+    port_is_free,
+    run_to_end,
+    wait_until,
+)
+
+# Everything that a server may do to get away: a background child, a session of its own, an orphan's orphan.
+ESCAPES = (
+    "setsid sleep {mark} & (setsid sh -c 'setsid sleep {mark} & sleep {mark}' &) ; "
+    "(nohup sleep {mark} &) ; sleep {mark}"
+)
+PROCESSES = 5
+
+
+@pytest.fixture
+def mark() -> Iterator[str]:
+    """A length of sleep that nobody else uses, to tell our processes from others; they are gone after the test."""
+    made = f"3600.{uuid.uuid4().int % 10**12:012d}"
+    yield made
+    for pid in running(made):
+        os.kill(pid, signal.SIGKILL)
+
+
+def running(mark: str) -> list[int]:
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if words[0].endswith(b"sleep") and mark.encode() in words:
+            found.append(int(entry.name))
+    return found
+
+
+def soon(check: Callable[[], bool], what: str) -> None:
+    wait_until(check, deadline_s=20, what=what)
+
+
+def started(mark: str, log_path: Path, script: str = ESCAPES) -> ChildProcess:
+    child = ChildProcess(["sh", "-c", script.format(mark=mark)], name="server", log_path=log_path)
+    soon(lambda: len(running(mark)) == (PROCESSES if script is ESCAPES else 1), "all processes run")
+    return child
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_death_of_the_starter_takes_the_whole_tree(
+    tmp_path: Path, mark: str, number: signal.Signals
+) -> None:
+    starter = (
+        "import sys, time; from pathlib import Path; from tallystick.local.process import ChildProcess\n"
+        "child = ChildProcess(['sh', '-c', sys.argv[1]], name='server', log_path=Path(sys.argv[2]))\n"
+        "time.sleep(3600)"
+    )
+    words = [sys.executable, "-c", starter, ESCAPES.format(mark=mark), str(tmp_path / "log")]
+    with subprocess.Popen(words) as process:
+        soon(lambda: len(running(mark)) == PROCESSES, "all processes run")
+        process.send_signal(number)
+    soon(lambda: not running(mark), "all processes are gone")
+
+
+def test_stop_takes_the_whole_tree_and_may_be_repeated(tmp_path: Path, mark: str) -> None:
+    child = started(mark, tmp_path / "log")
+    child.stop(grace_s=5)
+    assert not running(mark)
+    assert not child.alive
+    child.stop()
+    child.kill()
+    assert child.exit_code == 128 + signal.SIGTERM
+
+
+def test_a_server_that_ignores_the_request_is_killed(tmp_path: Path, mark: str) -> None:
+    child = started(
+        mark, tmp_path / "log", "trap '' TERM; echo ready; while :; do sleep {mark}; done"
+    )
+    soon(lambda: "ready" in child.tail(), "the trap is set")
+    child.stop(grace_s=0.2)
+    assert not running(mark)
+    assert child.exit_code == 128 + signal.SIGKILL
+
+
+def test_a_server_that_ends_takes_along_what_it_left_behind(tmp_path: Path, mark: str) -> None:
+    child = ChildProcess(
+        ["sh", "-c", f"(setsid sleep {mark} &); echo done; exit 3"],
+        name="server",
+        log_path=tmp_path / "log",
+    )
+    soon(lambda: not child.alive, "the server ends")
+    assert child.exit_code == 3
+    assert not running(mark)
+
+
+def test_a_killed_warden_takes_its_server(tmp_path: Path, mark: str) -> None:
+    child = started(mark, tmp_path / "log", "exec sleep {mark}")
+    os.kill(child.pid, signal.SIGKILL)
+    soon(lambda: not running(mark), "the server is gone")
+    soon(lambda: not child.alive, "the warden is collected")
+
+
+def test_a_stop_signal_of_its_own_reaches_the_server(tmp_path: Path) -> None:
+    script = "trap 'echo interrupted; exit 7' INT; echo ready; while :; do sleep 0.05; done"
+    child = ChildProcess(
+        ["sh", "-c", script], name="server", log_path=tmp_path / "log", stop_signal=signal.SIGINT
+    )
+    soon(lambda: "ready" in child.tail(), "the trap is set")
+    child.stop(grace_s=10)
+    assert child.exit_code == 7
+    assert child.tail().endswith("interrupted")
+
+
+def test_a_server_that_dies_early_reports_its_own_last_lines(tmp_path: Path) -> None:
+    log_path = tmp_path / "log"
+    log_path.write_text("words of an earlier life\n")
+    child = ChildProcess(
+        ["sh", "-c", "echo no such setting >&2; exit 2"], name="server", log_path=log_path
+    )
+    with pytest.raises(SettingsError) as caught:
+        wait_until(lambda: False, deadline_s=60, what="its answer", process=child)
+    assert "server ended before its answer" in str(caught.value)
+    assert "no such setting" in str(caught.value)
+    assert "earlier life" not in str(caught.value)
+    assert str(log_path) in caught.value.next_step
+
+
+def test_a_program_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="cannot start nonesuch"):
+        run_to_end(["nonesuch"], name="nonesuch", log_path=tmp_path / "log", deadline_s=20)
+
+
+def test_a_program_that_fails_reports_its_exit_code(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="exit code 5"):
+        run_to_end(["sh", "-c", "exit 5"], name="step", log_path=tmp_path / "log", deadline_s=20)
+
+
+def test_a_program_that_takes_too_long_is_stopped(tmp_path: Path, mark: str) -> None:
+    with pytest.raises(SettingsError, match=r"the end of step did not happen within 0\.3 s"):
+        run_to_end(["sleep", mark], name="step", log_path=tmp_path / "log", deadline_s=0.3)
+    assert not running(mark)
+
+
+def test_waiting_ends_at_its_deadline_while_the_server_lives(tmp_path: Path, mark: str) -> None:
+    with ChildProcess(["sleep", mark], name="server", log_path=tmp_path / "log") as child:
+        with pytest.raises(SettingsError, match="it wrote nothing"):
+            wait_until(lambda: False, deadline_s=0.1, what="its answer", process=child)
+        assert child.alive
+    assert not running(mark)
+
+
+def test_the_environment_is_the_given_one_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "not for servers")
+    log_path = tmp_path / "log"
+    run_to_end(
+        ["env"],
+        name="env",
+        log_path=log_path,
+        deadline_s=20,
+        env=base_environment() | {"MINE": "1"},
+    )
+    text = log_path.read_text()
+    assert "MINE=1" in text
+    assert "AWS_" not in text
+
+
+def test_a_port_is_free_until_somebody_listens_there(tmp_path: Path) -> None:
+    port = free_port()
+    assert port_is_free(port)
+    script = (
+        f"import socket, time; s = socket.create_server(('127.0.0.1', {port})); time.sleep(3600)"
+    )
+    with ChildProcess(
+        [sys.executable, "-c", script], name="server", log_path=tmp_path / "log"
+    ) as child:
+        wait_until(lambda: not port_is_free(port), deadline_s=20, what="a listener", process=child)
+    assert port_is_free(port)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
+def test_another_user_gets_through_folders_that_are_closed_to_it(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    (closed / "file").write_text("inside")
+    log_path = tmp_path / "log"
+    run_to_end(
+        ["sh", "-c", 'id -un; test -r "$0" && cat "$0"', str(closed / "file")],
+        name="look",
+        log_path=log_path,
+        deadline_s=20,
+        user="nobody",
+    )
+    assert log_path.read_text() == "nobody\ninside"
+
+
+def test_a_warden_whose_starter_is_gone_starts_nothing(tmp_path: Path, mark: str) -> None:
+    """The starter may die while its warden is being started: process 1 stands for "not my parent"."""
+    from tallystick.local import process
+
+    warden = Path(process.__file__).with_name("warden.py")
+    ended = subprocess.run(
+        [sys.executable, "-I", "-S", warden, "--starter", "1", "--", "sleep", mark], check=False
+    )
+    assert ended.returncode == 128 + signal.SIGKILL
+    assert not running(mark)

@@ -1,0 +1,88 @@
+"""S3 and PostgreSQL as children: what they hold survives a stop, a kill, and a folder with a long name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psycopg2
+import pytest
+from botocore.exceptions import ClientError
+
+from tallystick.errors import SettingsError
+from tallystick.local.postgres import Postgres
+from tallystick.local.process import free_port
+from tallystick.local.s3 import S3Server
+
+
+def test_s3_objects_keep_their_etags_over_a_stop_a_kill_and_another_port(tmp_path: Path) -> None:
+    first = S3Server(tmp_path)
+    first.start()
+    try:
+        first.create_bucket("lake")
+        first.create_bucket("lake")
+        written = first.client().put_object(Bucket="lake", Key="a/root.json", Body=b"{}")["ETag"]
+        first.stop()
+        assert not first.alive
+        first.start()
+        first.client().put_object(Bucket="lake", Key="a/root.json", Body=b"{1}", IfMatch=written)
+        assert first.process is not None
+        first.process.kill()
+    finally:
+        first.stop()
+    second = S3Server(tmp_path, port=free_port())
+    second.start()
+    try:
+        client = second.client()
+        found = client.get_object(Bucket="lake", Key="a/root.json")
+        assert found["Body"].read() == b"{1}"
+        with pytest.raises(ClientError, match="PreconditionFailed"):
+            client.put_object(Bucket="lake", Key="a/root.json", Body=b"{2}", IfMatch=written)
+        client.put_object(Bucket="lake", Key="a/root.json", Body=b"{2}", IfMatch=found["ETag"])
+    finally:
+        second.stop()
+
+
+def rows(server: Postgres) -> list[tuple[object, ...]]:
+    connection = psycopg2.connect(host=str(server.socket_dir), user="postgres", dbname="airflow")
+    try:
+        with connection, connection.cursor() as cursor:
+            cursor.execute("create table if not exists kept (number int)")
+            cursor.execute("insert into kept select count(*) from kept")
+            cursor.execute("select number from kept order by number")
+            return list(cursor.fetchall())
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize("folder", ["near", "deep/" + "a-folder-with-a-long-name/" * 6])
+def test_postgres_keeps_what_it_holds_over_a_stop_and_a_kill(tmp_path: Path, folder: str) -> None:
+    server = Postgres(tmp_path / folder)
+    assert len(str(server.socket_dir / ".s.PGSQL.5432")) < 100
+    server.start()
+    try:
+        server.create_database("airflow")
+        server.create_database("airflow")
+        assert rows(server) == [(0,)]
+        assert server.process is not None
+        server.process.kill()
+        server.start()
+        assert rows(server) == [(0,), (1,)]
+        server.stop()
+        assert not server.alive
+        server.start()
+        assert rows(server) == [(0,), (1,), (2,)]
+    finally:
+        server.stop()
+
+
+def test_a_socket_folder_that_somebody_else_made_is_refused(tmp_path: Path) -> None:
+    server = Postgres(tmp_path / ("a-folder-with-a-long-name/" * 6))
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    server.socket_dir.symlink_to(mine)
+    try:
+        with pytest.raises(SettingsError, match="belongs to somebody else"):
+            server.start()
+    finally:
+        server.socket_dir.unlink()
+    assert not list(mine.iterdir())
