@@ -17,7 +17,9 @@ _numbers = itertools.count()
 @pytest.fixture(scope="session")
 def session() -> boto3.session.Session:
     """One boto3 session for all: each new one reads botocore's model of S3 again, a tenth of a second."""
-    return boto3.session.Session(aws_access_key_id="test", aws_secret_access_key="test-secret", region_name="us-east-1")
+    return boto3.session.Session(
+        aws_access_key_id="test", aws_secret_access_key="test-secret", region_name="us-east-1"
+    )
 
 
 @pytest.fixture(scope="session")

@@ -54,7 +54,9 @@ def patience_s(fault: HttpFault) -> float:
 @pytest.fixture
 def direct(lake_uri: str, session: boto3.session.Session) -> Open:
     def open_at(url: str, fault: HttpFault = NO_FAULT, /) -> S3Store:
-        settings = S3Settings(endpoint_url=url, read_timeout_s=patience_s(fault), read_attempts_max=1)
+        settings = S3Settings(
+            endpoint_url=url, read_timeout_s=patience_s(fault), read_attempts_max=1
+        )
         return S3Store(lake_uri, settings=settings, session=session)
 
     return open_at
@@ -97,7 +99,9 @@ class TestALandedWriteWhoseReplyIsLost:
             store = direct(proxy.url, fault)
             assert isinstance(store.replace("root.json", b"two", expected=etag), Unknown)
             assert puts(proxy) == [[200]]
-            assert store.replace("root.json", b"two", expected=etag) == NotApplied(because="changed")
+            assert store.replace("root.json", b"two", expected=etag) == NotApplied(
+                because="changed"
+            )
             found = store.get("root.json")
             assert found is not None
             assert found.body == b"two"
@@ -141,20 +145,26 @@ class TestAWriteThatArrivesLate:
             assert found is not None
             assert (found.body, found.etag) == (b"three", third)
 
-    def test_after_its_second_try_lost_the_race_it_cannot_land(self, direct: Open, ministack_url: str) -> None:
+    def test_after_its_second_try_lost_the_race_it_cannot_land(
+        self, direct: Open, ministack_url: str
+    ) -> None:
         other = direct(ministack_url)
         etag = applied(other.create("root.json", b"one"))
         with FaultProxy(ministack_url, [HttpFault(forward="later", answer="close")]) as proxy:
             store = direct(proxy.url)
             assert isinstance(store.replace("root.json", b"mine", expected=etag), Unknown)
             assert isinstance(other.replace("root.json", b"theirs", expected=etag), Applied)
-            assert store.replace("root.json", b"mine", expected=etag) == NotApplied(because="changed")
+            assert store.replace("root.json", b"mine", expected=etag) == NotApplied(
+                because="changed"
+            )
             assert proxy.release() == 412
             found = store.get("root.json")
             assert found is not None
             assert found.body == b"theirs"
 
-    def test_until_then_it_can_land_so_a_read_back_proves_nothing(self, direct: Open, ministack_url: str) -> None:
+    def test_until_then_it_can_land_so_a_read_back_proves_nothing(
+        self, direct: Open, ministack_url: str
+    ) -> None:
         """Why Unknown is resolved by sending again, not by looking: the look says no, and then it lands."""
         etag = applied(direct(ministack_url).create("root.json", b"one"))
         with FaultProxy(ministack_url, [HttpFault(forward="later", answer="close")]) as proxy:
@@ -169,7 +179,9 @@ class TestAWriteThatArrivesLate:
             assert found.body == b"two"
 
 
-def test_a_gateway_that_tries_again_makes_our_success_look_like_a_loss(direct: Open, ministack_url: str) -> None:
+def test_a_gateway_that_tries_again_makes_our_success_look_like_a_loss(
+    direct: Open, ministack_url: str
+) -> None:
     """What one attempt of ours cannot prevent, and why success is read from the root and never from the answer."""
     etag = applied(direct(ministack_url).create("root.json", b"one"))
     with FaultProxy(ministack_url, [HttpFault(forward="twice")]) as proxy:
@@ -183,7 +195,10 @@ def test_a_gateway_that_tries_again_makes_our_success_look_like_a_loss(direct: O
 
 @pytest.mark.parametrize("answer", ["close", "reset"])
 def test_a_forward_proxy_that_dies_after_sending_leaves_the_outcome_unknown(
-    direct: Open, ministack_url: str, monkeypatch: pytest.MonkeyPatch, answer: Literal["close", "reset"]
+    direct: Open,
+    ministack_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: Literal["close", "reset"],
 ) -> None:
     """urllib3 calls this "Unable to connect to proxy", though the request was out: it must not count as never sent."""
     with FaultProxy(ministack_url, [HttpFault(forward="never", answer=answer)]) as proxy:
@@ -194,17 +209,23 @@ def test_a_forward_proxy_that_dies_after_sending_leaves_the_outcome_unknown(
         assert len(proxy.seen) == 1
 
 
-def test_no_environment_switches_retries_on(on_ministack: str, lake_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_environment_switches_retries_on(
+    on_ministack: str, lake_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "5")
     monkeypatch.setenv("AWS_RETRY_MODE", "adaptive")
-    with FaultProxy(on_ministack, [HttpFault(forward="once", answer=503, code="SlowDown")]) as proxy:
+    with FaultProxy(
+        on_ministack, [HttpFault(forward="once", answer=503, code="SlowDown")]
+    ) as proxy:
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", proxy.url)
         assert S3Store(lake_uri).create("a", b"one") == Unknown(because="HTTP 503 SlowDown")
         assert puts(proxy) == [[200]]
 
 
 class TestReads:
-    def test_a_read_is_tried_again(self, ministack_url: str, lake_uri: str, session: boto3.session.Session) -> None:
+    def test_a_read_is_tried_again(
+        self, ministack_url: str, lake_uri: str, session: boto3.session.Session
+    ) -> None:
         faults = [HttpFault(forward="never", answer=503, code="SlowDown"), HttpFault(answer="cut")]
         with FaultProxy(ministack_url, faults, method="GET") as proxy:
             store = S3Store(lake_uri, settings=S3Settings(endpoint_url=proxy.url), session=session)
@@ -217,7 +238,9 @@ class TestReads:
 
 @pytest.mark.parametrize("mode", [None, "legacy", "standard", "adaptive"], ids=str)
 @pytest.mark.parametrize(
-    "fault", [LANDED[name] for name in ("closed", "500", "503", "hangs")], ids=lambda f: str(f.answer)
+    "fault",
+    [LANDED[name] for name in ("closed", "500", "503", "hangs")],
+    ids=lambda f: str(f.answer),
 )
 def test_boto3_with_its_own_retries_reports_our_landed_put_as_a_lost_race(
     ministack_url: str,

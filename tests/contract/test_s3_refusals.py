@@ -14,7 +14,13 @@ import boto3
 import pytest
 from botocore.stub import Stubber
 
-from tallystick.errors import InvalidPipeline, SettingsError, StoreRefused, StoreUnavailable, TallystickError
+from tallystick.errors import (
+    InvalidPipeline,
+    SettingsError,
+    StoreRefused,
+    StoreUnavailable,
+    TallystickError,
+)
 from tallystick.store import ETag, NotApplied, Unknown
 from tallystick.store.s3 import PUT_BYTES_MAX, S3Settings, S3Store
 from tallystick.testing.fault_proxy import FaultProxy, HttpFault
@@ -32,15 +38,23 @@ CALLS: dict[str, Call] = {
 each_call = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 
 
-def open_at(url: str, session: boto3.session.Session, bucket: str = "contract", owner: str | None = None) -> S3Store:
+def open_at(
+    url: str, session: boto3.session.Session, bucket: str = "contract", owner: str | None = None
+) -> S3Store:
     settings = S3Settings(
-        endpoint_url=url, connect_timeout_s=2, read_timeout_s=2, read_attempts_max=1, bucket_owner=owner
+        endpoint_url=url,
+        connect_timeout_s=2,
+        read_timeout_s=2,
+        read_attempts_max=1,
+        bucket_owner=owner,
     )
     return S3Store(f"s3://{bucket}/refusals", settings=settings, session=session)
 
 
 @each_call
-def test_a_refused_connection_names_the_endpoint_and_its_setting(session: boto3.session.Session, call: Call) -> None:
+def test_a_refused_connection_names_the_endpoint_and_its_setting(
+    session: boto3.session.Session, call: Call
+) -> None:
     url = f"http://127.0.0.1:{free_port()}"
     with pytest.raises(StoreUnavailable) as raised:
         call(open_at(url, session))
@@ -49,14 +63,22 @@ def test_a_refused_connection_names_the_endpoint_and_its_setting(session: boto3.
 
 
 @each_call
-def test_an_unknown_host_names_the_endpoint_and_its_setting(session: boto3.session.Session, call: Call) -> None:
-    with pytest.raises(StoreUnavailable, match=r"http://tallystick\.invalid:9000.*AWS_ENDPOINT_URL_S3"):
+def test_an_unknown_host_names_the_endpoint_and_its_setting(
+    session: boto3.session.Session, call: Call
+) -> None:
+    with pytest.raises(
+        StoreUnavailable, match=r"http://tallystick\.invalid:9000.*AWS_ENDPOINT_URL_S3"
+    ):
         call(open_at("http://tallystick.invalid:9000", session))
 
 
 @each_call
-def test_a_missing_bucket_is_named(ministack_url: str, session: boto3.session.Session, call: Call) -> None:
-    with pytest.raises(SettingsError, match=r"bucket 'not-there' at http.* does not exist.*create the bucket"):
+def test_a_missing_bucket_is_named(
+    ministack_url: str, session: boto3.session.Session, call: Call
+) -> None:
+    with pytest.raises(
+        SettingsError, match=r"bucket 'not-there' at http.* does not exist.*create the bucket"
+    ):
         call(open_at(ministack_url, session, bucket="not-there"))
 
 
@@ -65,7 +87,11 @@ def test_a_missing_bucket_is_named(ministack_url: str, session: boto3.session.Se
     ("refusal", "error", "words"),
     [
         ((403, "AccessDenied"), SettingsError, "HTTP 403 AccessDenied.*AWS_ACCESS_KEY_ID"),
-        ((403, "SignatureDoesNotMatch"), SettingsError, "SignatureDoesNotMatch.*AWS_SECRET_ACCESS_KEY"),
+        (
+            (403, "SignatureDoesNotMatch"),
+            SettingsError,
+            "SignatureDoesNotMatch.*AWS_SECRET_ACCESS_KEY",
+        ),
         ((403, "RequestTimeTooSkewed"), SettingsError, "clock.*NTP"),
         ((401, "Unauthorized"), SettingsError, "HTTP 401 Unauthorized.*AWS_ACCESS_KEY_ID"),
         ((400, "ExpiredToken"), SettingsError, "ExpiredToken.*AWS_SESSION_TOKEN"),
@@ -91,7 +117,9 @@ def test_a_refusal_is_an_error_that_names_bucket_endpoint_and_setting(
 
 
 @each_call
-@pytest.mark.parametrize(("status", "code"), [(500, "InternalError"), (503, "SlowDown"), (429, ""), (404, "")])
+@pytest.mark.parametrize(
+    ("status", "code"), [(500, "InternalError"), (503, "SlowDown"), (429, ""), (404, "")]
+)
 def test_an_answer_that_proves_nothing_is_unknown_to_writes_and_unavailable_to_reads(
     ministack_url: str, session: boto3.session.Session, call: Call, status: int, code: str
 ) -> None:
@@ -118,11 +146,16 @@ def test_objects_that_could_not_be_deleted_are_an_error(session: boto3.session.S
     for code, error in (("AccessDenied", SettingsError), ("InternalError", StoreUnavailable)):
         with Stubber(store._reader) as stub:
             stub.add_response("delete_objects", {"Errors": [{"Key": "refusals/a", "Code": code}]})
-            with pytest.raises(error, match=f"delete 2 objects, the first of them 'refusals/a' .{code} for 1 of them"):
+            with pytest.raises(
+                error,
+                match=f"delete 2 objects, the first of them 'refusals/a' .{code} for 1 of them",
+            ):
                 store.delete(["a", "b"])
 
 
-def test_missing_credentials_are_named_before_anything_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_credentials_are_named_before_anything_is_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
@@ -131,7 +164,9 @@ def test_missing_credentials_are_named_before_anything_is_sent(monkeypatch: pyte
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://127.0.0.1:{free_port()}")
     store = S3Store("s3://contract/refusals")
     for call in CALLS.values():
-        with pytest.raises(SettingsError, match=r"no usable credentials for bucket 'contract'.*AWS_ACCESS_KEY_ID"):
+        with pytest.raises(
+            SettingsError, match=r"no usable credentials for bucket 'contract'.*AWS_ACCESS_KEY_ID"
+        ):
             call(store)
 
 
@@ -151,7 +186,9 @@ def test_unusable_settings_are_named(
         S3Store("s3://contract/refusals")
 
 
-def test_no_message_and_no_traceback_holds_a_secret(on_ministack: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_message_and_no_traceback_holds_a_secret(
+    on_ministack: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     canaries = {
         "AWS_ACCESS_KEY_ID": "CANARYID",
         "AWS_SECRET_ACCESS_KEY": "canary-secret",
@@ -208,7 +245,11 @@ class TestWhatIsSent:
         first, second, _ = proxy.seen
         for seen, key in ((first, "path"), (second, "bytes")):
             headers = {name.lower(): value for name, value in seen.headers.items()}
-            assert (seen.method, seen.path, len(seen.body)) == ("PUT", f"/contract/refusals/{key}", len(body))
+            assert (seen.method, seen.path, len(seen.body)) == (
+                "PUT",
+                f"/contract/refusals/{key}",
+                len(body),
+            )
             assert headers["if-none-match"] == "*"
             assert headers["x-amz-content-sha256"] == hashlib.sha256(body).hexdigest()
             assert headers["x-amz-expected-bucket-owner"] == "000000000000"

@@ -21,7 +21,11 @@ INCREMENTS = 100
 class TestS3StoreOnMinistack(StoreContract, StoreRaceContract):
     @pytest.fixture
     def store(self, lake_uri: str, ministack_url: str, session: boto3.session.Session) -> S3Store:
-        return S3Store(lake_uri, settings=S3Settings(endpoint_url=ministack_url, connections_max=32), session=session)
+        return S3Store(
+            lake_uri,
+            settings=S3Settings(endpoint_url=ministack_url, connections_max=32),
+            session=session,
+        )
 
     def test_the_etag_comes_back_with_the_bytes(self, store: S3Store) -> None:
         """Why every body that we swap in is unique: with equal bytes a writer two versions late would succeed."""
@@ -35,7 +39,9 @@ class TestS3StoreOnMinistack(StoreContract, StoreRaceContract):
     def test_a_neighbour_whose_name_begins_alike_is_not_listed(
         self, store: S3Store, session: boto3.session.Session
     ) -> None:
-        neighbour = S3Store(f"{store.uri}2", settings=S3Settings(endpoint_url=store.endpoint_url), session=session)
+        neighbour = S3Store(
+            f"{store.uri}2", settings=S3Settings(endpoint_url=store.endpoint_url), session=session
+        )
         neighbour.create("a", b"x")
         assert [*store.list("")] == []
 
@@ -45,7 +51,9 @@ class TestS3StoreOnMinistack(StoreContract, StoreRaceContract):
         # Spawned, not forked: a forked child would share our sockets.
         with ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn")) as pool:
             futures = [
-                pool.submit(increment_in_process, store.uri, "counter", f"process {number}", INCREMENTS)
+                pool.submit(
+                    increment_in_process, store.uri, "counter", f"process {number}", INCREMENTS
+                )
                 for number in range(PROCESSES)
             ]
             done = [future.result() for future in futures]

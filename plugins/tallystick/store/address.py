@@ -50,7 +50,10 @@ class S3Address:
         """The key in the bucket of a key in the lake root; raises InvalidPipeline."""
         full = f"{self.prefix}/{check_key(key)}"
         if len(full.encode()) > KEY_BYTES_MAX:
-            raise _bad_key(key, f"it has more than {KEY_BYTES_MAX} bytes together with the prefix {self.prefix!r}")
+            raise _bad_key(
+                key,
+                f"it has more than {KEY_BYTES_MAX} bytes together with the prefix {self.prefix!r}",
+            )
         return full
 
 
@@ -68,7 +71,8 @@ def parse_s3_uri(uri: str) -> S3Address:
     for part in prefix.split("/"):
         if part in {".", ".."} or not _PREFIX_PART.fullmatch(part):
             raise _bad_uri(
-                uri, f"the part {part!r} of its prefix is not one or more of A-Z, a-z, 0-9, '.', '_', '=', '-'"
+                uri,
+                f"the part {part!r} of its prefix is not one or more of A-Z, a-z, 0-9, '.', '_', '=', '-'",
             )
     if len(prefix) > PREFIX_BYTES_MAX:
         raise _bad_uri(uri, f"its prefix has more than {PREFIX_BYTES_MAX} bytes")
@@ -119,7 +123,13 @@ def _check_text(key: str) -> None:
 
 
 def _check_bucket(uri: str, bucket: str) -> None:
-    if not _BUCKET.fullmatch(bucket) or ".." in bucket or ".-" in bucket or "-." in bucket or _IPV4.fullmatch(bucket):
+    if (
+        not _BUCKET.fullmatch(bucket)
+        or ".." in bucket
+        or ".-" in bucket
+        or "-." in bucket
+        or _IPV4.fullmatch(bucket)
+    ):
         raise _bad_uri(
             uri,
             f"{bucket!r} is no bucket name: 3 to 63 of a-z, 0-9, '.' and '-', beginning and ending with a letter or a "

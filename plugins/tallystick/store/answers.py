@@ -34,7 +34,9 @@ from botocore.exceptions import (
 from tallystick.errors import SettingsError, StoreRefused, StoreUnavailable, TallystickError
 
 ENDPOINT_SETTING = "AWS_ENDPOINT_URL_S3"
-_CREDENTIALS_SETTING = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (with AWS_SESSION_TOKEN), or AWS_PROFILE"
+_CREDENTIALS_SETTING = (
+    "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (with AWS_SESSION_TOKEN), or AWS_PROFILE"
+)
 
 
 class Verdict(Enum):
@@ -76,7 +78,14 @@ TABLE: tuple[Row, ...] = (
     _row(400, Verdict.DENIED, "ExpiredToken", "InvalidToken", "TokenRefreshRequired"),
     _row(400, Verdict.MOVED, "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"),
     # The body did not arrive whole: S3 sends these as 400, and sending again cures them.
-    _row(400, Verdict.UNKNOWN, "RequestTimeout", "IncompleteBody", "BadDigest", "XAmzContentSHA256Mismatch"),
+    _row(
+        400,
+        Verdict.UNKNOWN,
+        "RequestTimeout",
+        "IncompleteBody",
+        "BadDigest",
+        "XAmzContentSHA256Mismatch",
+    ),
     _row(400, Verdict.REFUSED),
     _row(401, Verdict.DENIED),
     _row(403, Verdict.CLOCK, "RequestTimeTooSkewed"),
@@ -136,7 +145,9 @@ def judge_failure(error: BotoCoreError) -> Verdict:
 def _is_certificate_refusal(error: SSLError) -> bool:
     # A client checks the server's certificate in the handshake only, so nothing was sent yet.
     cause = error.kwargs.get("error")
-    return isinstance(cause, Exception) and any(isinstance(arg, ssl.SSLCertVerificationError) for arg in cause.args)
+    return isinstance(cause, Exception) and any(
+        isinstance(arg, ssl.SSLCertVerificationError) for arg in cause.args
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,5 +253,7 @@ def explain(answer: Answer, *, action: str, bucket: str, endpoint_url: str) -> T
     """The error for an answer that is no outcome: where, what was answered, which setting to look at."""
     wording = _WORDING[answer.verdict]
     place = f"bucket {bucket!r} at {endpoint_url}"
-    happened = wording.happened.format(action=action, place=place, endpoint=endpoint_url, text=answer.text)
+    happened = wording.happened.format(
+        action=action, place=place, endpoint=endpoint_url, text=answer.text
+    )
     return wording.error(happened, next_step=wording.next_step)

@@ -33,7 +33,11 @@ class MemoryStore:
     """
 
     def __init__(
-        self, name: str = "memory", *, content_etags: bool = False, now: Callable[[], datetime] = _utc_now
+        self,
+        name: str = "memory",
+        *,
+        content_etags: bool = False,
+        now: Callable[[], datetime] = _utc_now,
     ) -> None:
         self._uri = f"memory://{parse_memory_uri(f'memory://{name}')}"
         self._content_etags = content_etags
@@ -81,7 +85,12 @@ class MemoryStore:
             found = [(key, at) for key, at in self._objects.items() if key.startswith(prefix)]
         # Code point order is the order of the UTF-8 bytes, which is S3's.
         found.sort(key=lambda pair: pair[0])
-        return iter([Listed(key=key, size_bytes=len(at.body), etag=at.etag, modified=at.modified) for key, at in found])
+        return iter(
+            [
+                Listed(key=key, size_bytes=len(at.body), etag=at.etag, modified=at.modified)
+                for key, at in found
+            ]
+        )
 
     def delete(self, keys: Iterable[str]) -> None:
         """As the port says. Safe to repeat: an absent object is no error."""
@@ -91,7 +100,11 @@ class MemoryStore:
 
     def _put(self, key: str, body: bytes) -> ETag:
         self._writes += 1
-        token = hashlib.md5(body, usedforsecurity=False).hexdigest() if self._content_etags else f"{self._writes:x}"
+        token = (
+            hashlib.md5(body, usedforsecurity=False).hexdigest()
+            if self._content_etags
+            else f"{self._writes:x}"
+        )
         etag = ETag(f'"{token}"')
         self._objects[key] = _Object(body=body, etag=etag, modified=self._now())
         return etag

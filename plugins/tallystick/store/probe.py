@@ -66,20 +66,31 @@ class _Probe:
         self.steps: list[ProbeStep] = []
 
     def run(self) -> None:
-        first = self._applied("create an object that is not there (If-None-Match: *)", self._create(_FIRST))
+        first = self._applied(
+            "create an object that is not there (If-None-Match: *)", self._create(_FIRST)
+        )
         self._holds(_FIRST, first)
         self._refused("create it again (If-None-Match: *)", self._create(_LOSER), "exists")
         self._holds(_FIRST, first)
         second = self._applied("replace it by its ETag (If-Match)", self._replace(_SECOND, first))
         self._holds(_SECOND, second)
-        self._refused("replace it by the ETag it had before (stale If-Match)", self._replace(_LOSER, first), "changed")
+        self._refused(
+            "replace it by the ETag it had before (stale If-Match)",
+            self._replace(_LOSER, first),
+            "changed",
+        )
         self._holds(_SECOND, second)
         # Stores differ here, and both answers are honest: S3 says 404, R2 and Ozone 412.
         answer = self._store.replace(self.absent, _LOSER, expected=second)
-        self._refused("replace an object that is not there (If-Match)", answer, "missing", "changed")
+        self._refused(
+            "replace an object that is not there (If-Match)", answer, "missing", "changed"
+        )
         found = self._store.get(self.absent)
         self._note(
-            "read that object", "nothing", "nothing" if found is None else f"{len(found.body)} bytes", found is None
+            "read that object",
+            "nothing",
+            "nothing" if found is None else f"{len(found.body)} bytes",
+            found is None,
         )
 
     def _create(self, body: bytes) -> Outcome:
@@ -95,7 +106,12 @@ class _Probe:
 
     def _refused(self, asked: str, outcome: Outcome, *reasons: str) -> None:
         good = isinstance(outcome, NotApplied) and outcome.because in reasons
-        self._note(asked, " or ".join(f"refused: {reason}" for reason in reasons), self._name(asked, outcome), good)
+        self._note(
+            asked,
+            " or ".join(f"refused: {reason}" for reason in reasons),
+            self._name(asked, outcome),
+            good,
+        )
 
     def _holds(self, body: bytes, etag: ETag) -> None:
         """The object is what the last write that was applied made of it."""

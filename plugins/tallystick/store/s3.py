@@ -60,7 +60,11 @@ class S3Store:
     """
 
     def __init__(
-        self, uri: str, *, settings: S3Settings | None = None, session: boto3.session.Session | None = None
+        self,
+        uri: str,
+        *,
+        settings: S3Settings | None = None,
+        session: boto3.session.Session | None = None,
     ) -> None:
         """Make the clients; no request to S3 is sent. Raises InvalidPipeline (uri) and SettingsError."""
         self._address = parse_s3_uri(uri)
@@ -97,7 +101,11 @@ class S3Store:
                 if judged.verdict is Verdict.NO_OBJECT:
                     return None
                 # boto3 tries again until the headers are there; a body that breaks off afterwards is ours to retry.
-                if left and judged.verdict is Verdict.UNKNOWN and not isinstance(error, ClientError):
+                if (
+                    left
+                    and judged.verdict is Verdict.UNKNOWN
+                    and not isinstance(error, ClientError)
+                ):
                     continue
                 self._raise(judged, f"read {full_key!r}", error)
         raise AssertionError("the last try returns or raises")
@@ -118,7 +126,9 @@ class S3Store:
 
     def replace(self, key: str, body: bytes, *, expected: ETag) -> Outcome:
         """As the port says. Safe to repeat with the same bytes: where an earlier try landed, the ETag has moved."""
-        return self._put(self._address.full_key(key), body, NotApplied(because="changed"), IfMatch=expected)
+        return self._put(
+            self._address.full_key(key), body, NotApplied(because="changed"), IfMatch=expected
+        )
 
     def list(self, prefix: str) -> Iterator[Listed]:
         base = f"{self._address.prefix}/"
@@ -146,7 +156,8 @@ class S3Store:
             wanted = f"delete {len(batch)} objects, the first of them {batch[0]!r}"
             try:
                 answer = self._reader.delete_objects(
-                    **self._common, Delete={"Objects": [{"Key": key} for key in batch], "Quiet": True}
+                    **self._common,
+                    Delete={"Objects": [{"Key": key} for key in batch], "Quiet": True},
                 )
             except _FAILURES as error:
                 self._raise(judge(error), wanted, error)
@@ -156,11 +167,14 @@ class S3Store:
                 code = failed[0].get("Code", "")
                 status = 403 if code == "AccessDenied" else 500
                 judged = Answer(
-                    verdict=judge_status(status, code), text=f"{code or 'no code'} for {len(failed)} of them"
+                    verdict=judge_status(status, code),
+                    text=f"{code or 'no code'} for {len(failed)} of them",
                 )
                 self._raise(judged, wanted, None)
 
-    def _put(self, full_key: str, body: bytes | IO[bytes], refused: NotApplied, **condition: str) -> Outcome:
+    def _put(
+        self, full_key: str, body: bytes | IO[bytes], refused: NotApplied, **condition: str
+    ) -> Outcome:
         """One PutObject, one attempt. `refused` is what a 412 means for this condition."""
         try:
             # Annotated as Any: the stubs cannot know which of the two conditions is in the dictionary.
@@ -182,13 +196,17 @@ class S3Store:
         return Applied(etag=ETag(etag)) if etag else Unknown(because="HTTP 200 without an ETag")
 
     def _raise(self, judged: Answer, action: str, cause: Exception | None) -> NoReturn:
-        error = explain(judged, action=action, bucket=self._address.bucket, endpoint_url=self._endpoint_url)
+        error = explain(
+            judged, action=action, bucket=self._address.bucket, endpoint_url=self._endpoint_url
+        )
         # botocore's texts about credentials can quote what a credential process printed: none of that in a traceback.
         quiet = judged.verdict in {Verdict.NO_CREDENTIALS, Verdict.CREDENTIALS_LATE, Verdict.DENIED}
         raise error from (None if quiet else cause)
 
 
-def _client_factory(session: boto3.session.Session | None, settings: S3Settings) -> Callable[[int], S3Client]:
+def _client_factory(
+    session: boto3.session.Session | None, settings: S3Settings
+) -> Callable[[int], S3Client]:
     """Return a maker of S3 clients by number of HTTP attempts; raises SettingsError when boto3 cannot be set up."""
     try:
         # boto3's shared default session may not be used from several threads at once; this one is ours.

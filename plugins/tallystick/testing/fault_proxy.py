@@ -66,7 +66,9 @@ class FaultProxy:
     holds every request.
     """
 
-    def __init__(self, upstream_url: str, faults: Iterable[HttpFault] = (), *, method: str | None = "PUT") -> None:
+    def __init__(
+        self, upstream_url: str, faults: Iterable[HttpFault] = (), *, method: str | None = "PUT"
+    ) -> None:
         parts = urlsplit(upstream_url)
         if parts.hostname is None or parts.port is None:
             raise ValueError(f"{upstream_url!r} names no host and port")
@@ -78,14 +80,19 @@ class FaultProxy:
         self._later: deque[Seen] = deque()
         self._closing = threading.Event()
         self._server = _Server(self)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.01,), daemon=True
+        )
 
     def __enter__(self) -> Self:
         self._thread.start()
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._closing.set()
         self._server.shutdown()
@@ -135,7 +142,11 @@ class FaultProxy:
     def _forward(self, seen: Seen) -> _Reply:
         upstream = http.client.HTTPConnection(*self._upstream, timeout=_UPSTREAM_TIMEOUT_S)
         try:
-            headers = {name: value for name, value in seen.headers.items() if name.lower() not in _NOT_FORWARDED}
+            headers = {
+                name: value
+                for name, value in seen.headers.items()
+                if name.lower() not in _NOT_FORWARDED
+            }
             headers["Content-Length"] = str(len(seen.body))
             upstream.request(seen.method, seen.path, seen.body, headers)
             answer = upstream.getresponse()
@@ -164,7 +175,11 @@ class _Handler(BaseHTTPRequestHandler):
     def _any(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
         seen = Seen(
-            method=self.command, path=self.path, headers=dict(self.headers.items()), body=body, upstream_statuses=[]
+            method=self.command,
+            path=self.path,
+            headers=dict(self.headers.items()),
+            body=body,
+            upstream_statuses=[],
         )
         self.server.proxy.handle(seen, self)
 

@@ -26,7 +26,9 @@ class Fault(StrEnum):
     LOSE_REPLY = "lose_reply"  # it takes effect, and the caller is told nothing
     DROP = "drop"  # it never takes effect, and the caller is told nothing
     DELAY = "delay"  # the caller is told nothing; it takes effect when the test releases it
-    DUPLICATE = "duplicate"  # sent twice, as a proxy that retries does: the caller gets the second answer
+    DUPLICATE = (
+        "duplicate"  # sent twice, as a proxy that retries does: the caller gets the second answer
+    )
     ECHO = "echo"  # answered as usual, and a copy stays behind until the test releases it
     CONFLICT = "conflict"  # 409: it takes no effect, and proves nothing
     UNAVAILABLE = "unavailable"  # no connection comes up
@@ -90,7 +92,9 @@ def script(faults: Mapping[int, Fault]) -> Plan:
     def plan(call: Call) -> Fault | None:
         fault = faults.get(call.index)
         if fault is not None and fault not in APPLICABLE[call.verb]:
-            raise ValueError(f"call {call.index} is {call.verb} {call.key}, and {fault} does not apply to it")
+            raise ValueError(
+                f"call {call.index} is {call.verb} {call.key}, and {fault} does not apply to it"
+            )
         return fault
 
     return plan

@@ -66,7 +66,9 @@ def increment(store: Store, key: str, *, writer: str, times: int) -> Increments:
         body = json.dumps(counter).encode()
         outcome, doubts = _until_certain(partial(store.replace, key, body, expected=found.etag))
         unknown += doubts
-        if isinstance(outcome, Applied) or (doubts and read_counter(store, key).get(writer, 0) == acked + 1):
+        if isinstance(outcome, Applied) or (
+            doubts and read_counter(store, key).get(writer, 0) == acked + 1
+        ):
             acked += 1
         else:
             lost += 1

@@ -87,7 +87,9 @@ def _start_ministack(folder: Path) -> tuple[subprocess.Popen[bytes], str]:
         port = free_port()
         log = folder / f"{port}.log"
         environment = {
-            name: value for name, value in os.environ.items() if not name.startswith((_AWS_PREFIX, "MINISTACK", "S3_"))
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith((_AWS_PREFIX, "MINISTACK", "S3_"))
         }
         environment |= {
             "BIND_HOST": "127.0.0.1",
@@ -112,8 +114,12 @@ def _start_ministack(folder: Path) -> tuple[subprocess.Popen[bytes], str]:
             )
         if _healthy(process, f"http://127.0.0.1:{port}/_ministack/health"):
             return process, f"http://127.0.0.1:{port}"
-        _stop(process)  # most likely another process took the port between our look and the server's
-    raise RuntimeError(f"ministack did not start; its last words:\n{log.read_text(errors='replace')[-4000:]}")
+        _stop(
+            process
+        )  # most likely another process took the port between our look and the server's
+    raise RuntimeError(
+        f"ministack did not start; its last words:\n{log.read_text(errors='replace')[-4000:]}"
+    )
 
 
 def _healthy(process: subprocess.Popen[bytes], url: str) -> bool:

@@ -32,7 +32,22 @@ ODD_KEYS = (
     "umlaut-ä-żółw-東京-🛫",
     "k" * 200 + "/" + "l" * 200,
 )
-ILLEGAL_KEYS = ("", "/", "/a", "a/", "a//b", ".", "..", "a/../b", "a/./b", "../a", "a\nb", "a\x00b", "a\x7fb", "\ud800")
+ILLEGAL_KEYS = (
+    "",
+    "/",
+    "/a",
+    "a/",
+    "a//b",
+    ".",
+    "..",
+    "a/../b",
+    "a/./b",
+    "../a",
+    "a\nb",
+    "a\x00b",
+    "a\x7fb",
+    "\ud800",
+)
 
 
 class StoreContract:
@@ -69,13 +84,17 @@ class StoreContract:
         assert store.create("a", file) == NotApplied(because="exists")
         assert_holds(store, "a", b"PAR1" + bytes(range(256)), etag)
 
-    def test_a_path_without_a_file_is_an_error_and_creates_nothing(self, store: Store, tmp_path: Path) -> None:
+    def test_a_path_without_a_file_is_an_error_and_creates_nothing(
+        self, store: Store, tmp_path: Path
+    ) -> None:
         with pytest.raises(FileNotFoundError):
             store.create("a", tmp_path / "absent")
         assert store.get("a") is None
 
     @pytest.mark.parametrize("size_bytes", [0, 1, BIG_BYTES], ids=["empty", "one byte", "8 MiB"])
-    def test_bodies_of_any_size_come_back_whole(self, store: Store, tmp_path: Path, size_bytes: int) -> None:
+    def test_bodies_of_any_size_come_back_whole(
+        self, store: Store, tmp_path: Path, size_bytes: int
+    ) -> None:
         body = (bytes(range(251)) * (size_bytes // 251 + 1))[:size_bytes]
         file = tmp_path / "body"
         file.write_bytes(body)
@@ -85,13 +104,17 @@ class StoreContract:
         assert_holds(store, "path", body, by_path)
         assert [line.size_bytes for line in store.list("")] == [size_bytes, size_bytes]
 
-    def test_replacing_the_version_that_is_there_applies_and_moves_the_etag(self, store: Store) -> None:
+    def test_replacing_the_version_that_is_there_applies_and_moves_the_etag(
+        self, store: Store
+    ) -> None:
         first = applied(store.create("root.json", b"one"))
         second = applied(store.replace("root.json", b"two", expected=first))
         assert second != first
         assert_holds(store, "root.json", b"two", second)
 
-    def test_replacing_another_version_answers_changed_and_changes_nothing(self, store: Store) -> None:
+    def test_replacing_another_version_answers_changed_and_changes_nothing(
+        self, store: Store
+    ) -> None:
         first = applied(store.create("root.json", b"one"))
         second = applied(store.replace("root.json", b"two", expected=first))
         assert store.replace("root.json", b"three", expected=first) == NotApplied(because="changed")
@@ -132,9 +155,13 @@ class StoreContract:
             seen.append(applied(store.replace("root.json", body, expected=seen[-1])))
         assert len(set(seen)) == len(seen)
         for stale in seen[:-1]:
-            assert store.replace("root.json", b"late", expected=stale) == NotApplied(because="changed")
+            assert store.replace("root.json", b"late", expected=stale) == NotApplied(
+                because="changed"
+            )
 
-    def test_deleting_takes_what_is_named_and_does_not_mind_absent_objects(self, store: Store) -> None:
+    def test_deleting_takes_what_is_named_and_does_not_mind_absent_objects(
+        self, store: Store
+    ) -> None:
         for key in ("a", "b", "c"):
             store.create(key, b"x")
         store.delete(["a", "absent", "c"])
@@ -216,8 +243,12 @@ class StoreRaceContract:
     def test_a_create_race_has_one_winner_and_the_winners_bytes(self, store: Store) -> None:
         for number in range(self.created):
             outcomes = create_race(store, f"slot/{number}", writers=self.creators)
-            winners = [writer for writer, outcome in enumerate(outcomes) if isinstance(outcome, Applied)]
-            assert len(winners) == 1, f"slot {number}: {len(winners)} of {self.creators} creates were applied"
+            winners = [
+                writer for writer, outcome in enumerate(outcomes) if isinstance(outcome, Applied)
+            ]
+            assert len(winners) == 1, (
+                f"slot {number}: {len(winners)} of {self.creators} creates were applied"
+            )
             found = store.get(f"slot/{number}")
             assert found is not None
             assert found.body == f"writer {winners[0]}".encode()
@@ -227,7 +258,12 @@ class StoreRaceContract:
         writers = [f"w{number}" for number in range(self.incrementers)]
         with ThreadPoolExecutor(self.incrementers) as pool:
             done = [
-                *pool.map(lambda writer: increment(store, "counter", writer=writer, times=self.increments), writers)
+                *pool.map(
+                    lambda writer: increment(
+                        store, "counter", writer=writer, times=self.increments
+                    ),
+                    writers,
+                )
             ]
         assert read_counter(store, "counter") == {tally.writer: tally.acked for tally in done}
         assert sum(tally.acked for tally in done) == self.incrementers * self.increments

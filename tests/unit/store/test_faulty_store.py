@@ -10,7 +10,16 @@ import pytest
 from tallystick.errors import StoreUnavailable
 from tallystick.store import Applied, ETag, NotApplied, Outcome, Unknown
 from tallystick.store.memory import MemoryStore
-from tallystick.testing.faults import APPLICABLE, Call, Fault, FaultyStore, Killed, no_faults, script, seeded
+from tallystick.testing.faults import (
+    APPLICABLE,
+    Call,
+    Fault,
+    FaultyStore,
+    Killed,
+    no_faults,
+    script,
+    seeded,
+)
 from tallystick.testing.store_contract import StoreContract, StoreRaceContract, applied
 
 
@@ -34,7 +43,9 @@ def body_of(store: MemoryStore, key: str) -> bytes | None:
     ("fault", "landed"),
     [(Fault.LOSE_REPLY, True), (Fault.DROP, False), (Fault.CONFLICT, False), (Fault.DELAY, False)],
 )
-def test_a_write_without_an_answer_is_unknown(inner: MemoryStore, fault: Fault, landed: bool) -> None:
+def test_a_write_without_an_answer_is_unknown(
+    inner: MemoryStore, fault: Fault, landed: bool
+) -> None:
     store = FaultyStore(inner, script({0: fault, 1: fault}))
     assert isinstance(store.create("a", b"one"), Unknown)
     assert (body_of(inner, "a") == b"one") is landed
@@ -48,7 +59,10 @@ def test_a_delayed_write_is_judged_when_it_lands(inner: MemoryStore) -> None:
     store = FaultyStore(inner, script({0: Fault.DELAY, 1: Fault.DELAY}))
     assert isinstance(store.replace("root", b"late", expected=root), Unknown)
     assert isinstance(store.create("slot", b"late"), Unknown)
-    assert [(held.call.key, held.body) for held in store.held] == [("root", b"late"), ("slot", b"late")]
+    assert [(held.call.key, held.body) for held in store.held] == [
+        ("root", b"late"),
+        ("slot", b"late"),
+    ]
     inner.replace("root", b"faster", expected=root)
     assert isinstance(store.release(1), Applied)
     assert store.release() == NotApplied(because="changed")
@@ -112,14 +126,22 @@ def test_a_deletion_can_take_effect_unheard(inner: MemoryStore) -> None:
     assert inner.get("a") is None
 
 
-@pytest.mark.parametrize(("fault", "landed"), [(Fault.KILL_BEFORE, False), (Fault.KILL_AFTER, True)])
-def test_a_killed_caller_makes_no_further_call(inner: MemoryStore, fault: Fault, landed: bool) -> None:
+@pytest.mark.parametrize(
+    ("fault", "landed"), [(Fault.KILL_BEFORE, False), (Fault.KILL_AFTER, True)]
+)
+def test_a_killed_caller_makes_no_further_call(
+    inner: MemoryStore, fault: Fault, landed: bool
+) -> None:
     store = FaultyStore(inner, script({1: fault}))
     store.get("a")
     with pytest.raises(Killed):
         store.create("a", b"x")
     assert (inner.get("a") is not None) is landed
-    for call in (lambda: store.get("a"), lambda: store.create("b", b"x"), lambda: store.delete(["a"])):
+    for call in (
+        lambda: store.get("a"),
+        lambda: store.create("b", b"x"),
+        lambda: store.delete(["a"]),
+    ):
         with pytest.raises(Killed, match="is dead"):
             call()
     assert (inner.get("a") is not None) is landed
@@ -131,7 +153,9 @@ def test_a_kill_is_not_caught_by_those_who_catch_errors() -> None:
 
 
 @pytest.mark.parametrize("fault", Fault)
-def test_a_scripted_fault_that_means_nothing_for_the_call_is_an_error(inner: MemoryStore, fault: Fault) -> None:
+def test_a_scripted_fault_that_means_nothing_for_the_call_is_an_error(
+    inner: MemoryStore, fault: Fault
+) -> None:
     store = FaultyStore(inner, script({0: fault}))
     if fault in APPLICABLE["get"]:
         with pytest.raises((StoreUnavailable, Killed)):
@@ -145,17 +169,22 @@ def test_what_fired_is_told(inner: MemoryStore) -> None:
     store = FaultyStore(inner, script({1: Fault.DROP, 7: Fault.DROP}))
     store.create("a", b"x")
     store.create("b", b"x")
-    assert [(fired.call, fired.fault) for fired in store.fired] == [(Call(index=1, verb="create", key="b"), Fault.DROP)]
+    assert [(fired.call, fired.fault) for fired in store.fired] == [
+        (Call(index=1, verb="create", key="b"), Fault.DROP)
+    ]
 
 
 def trace(seed: int, rate: float) -> list[str]:
     store = FaultyStore(
-        MemoryStore(), seeded(seed, rate=rate, faults=set(Fault) - {Fault.KILL_BEFORE, Fault.KILL_AFTER})
+        MemoryStore(),
+        seeded(seed, rate=rate, faults=set(Fault) - {Fault.KILL_BEFORE, Fault.KILL_AFTER}),
     )
     told: list[str] = []
     for number in range(60):
         try:
-            outcome: Outcome | object = store.create(f"k{number % 7}", b"x") if number % 3 else store.get("k1")
+            outcome: Outcome | object = (
+                store.create(f"k{number % 7}", b"x") if number % 3 else store.get("k1")
+            )
             told.append(repr(outcome))
         except StoreUnavailable as error:
             told.append(str(error))
@@ -170,7 +199,9 @@ def test_one_seed_gives_one_history() -> None:
 
 def test_seeded_faults_fit_their_calls_and_come_at_their_rate() -> None:
     plan = seeded(5, rate=0.25)
-    drawn = [(verb, plan(Call(index=n, verb=verb, key="a"))) for n in range(1000) for verb in APPLICABLE]
+    drawn = [
+        (verb, plan(Call(index=n, verb=verb, key="a"))) for n in range(1000) for verb in APPLICABLE
+    ]
     hits = [(verb, fault) for verb, fault in drawn if fault is not None]
     assert all(fault in APPLICABLE[verb] for verb, fault in hits)
     assert {fault for verb, fault in hits if verb == "replace"} == set(Fault)
@@ -197,8 +228,12 @@ class ChecksThenActs(MemoryStore):
 
 def test_the_race_suite_catches_a_store_that_checks_and_then_acts() -> None:
     suite = StoreRaceContract()
-    with pytest.raises(AssertionError, match=f"{suite.creators} of {suite.creators} creates were applied"):
-        suite.test_a_create_race_has_one_winner_and_the_winners_bytes(ChecksThenActs(suite.creators))
+    with pytest.raises(
+        AssertionError, match=f"{suite.creators} of {suite.creators} creates were applied"
+    ):
+        suite.test_a_create_race_has_one_winner_and_the_winners_bytes(
+            ChecksThenActs(suite.creators)
+        )
 
 
 class ForgetsWrites(MemoryStore):

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tallystick.errors import InvalidPipeline
-from tallystick.store.address import KEY_BYTES_MAX, S3Address, check_key, parse_memory_uri, parse_s3_uri
+from tallystick.store.address import (
+    KEY_BYTES_MAX,
+    S3Address,
+    check_key,
+    parse_memory_uri,
+    parse_s3_uri,
+)
 from tallystick.store.memory import MemoryStore
 from tallystick.store.open import open_store
 
@@ -75,7 +81,8 @@ def test_a_lake_root_that_clients_could_read_differently_is_refused(uri: str, ru
 
 
 @pytest.mark.parametrize(
-    "uri", ["memory", "memory:/a", "memory://", "memory://A", "memory://a/b", "memory://a\n", "s3://a/b"]
+    "uri",
+    ["memory", "memory:/a", "memory://", "memory://A", "memory://a/b", "memory://a\n", "s3://a/b"],
 )
 def test_a_memory_store_has_a_plain_name(uri: str) -> None:
     with pytest.raises(InvalidPipeline, match="a memory store is memory://"):
@@ -106,8 +113,17 @@ def test_memory_stores_are_shared_by_name() -> None:
 
 
 @pytest.mark.parametrize(
-    "uri", ["", "lake/flights", "gs://lake/flights", "s3a://lake/flights", "https://lake.s3.amazonaws.com/"]
+    "uri",
+    [
+        "",
+        "lake/flights",
+        "gs://lake/flights",
+        "s3a://lake/flights",
+        "https://lake.s3.amazonaws.com/",
+    ],
 )
 def test_other_stores_are_refused_with_what_to_write_instead(uri: str) -> None:
-    with pytest.raises(InvalidPipeline, match=r"begins with neither s3:// nor memory://.*AWS_ENDPOINT_URL_S3"):
+    with pytest.raises(
+        InvalidPipeline, match=r"begins with neither s3:// nor memory://.*AWS_ENDPOINT_URL_S3"
+    ):
         open_store(uri)

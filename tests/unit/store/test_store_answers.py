@@ -25,7 +25,13 @@ from botocore.exceptions import (
 )
 from botocore.parsers import ResponseParserError
 
-from tallystick.errors import RetryLater, SettingsError, StoreRefused, StoreUnavailable, TallystickError
+from tallystick.errors import (
+    RetryLater,
+    SettingsError,
+    StoreRefused,
+    StoreUnavailable,
+    TallystickError,
+)
 from tallystick.store.answers import TABLE, Answer, Verdict, explain, judge, judge_status
 
 ANSWERS = [
@@ -73,7 +79,10 @@ ANSWERS = [
 
 def refusal(status: int, code: str) -> ClientError:
     return ClientError(
-        {"Error": {"Code": code, "Message": "told"}, "ResponseMetadata": {"HTTPStatusCode": status}},  # type: ignore[typeddict-item]
+        {
+            "Error": {"Code": code, "Message": "told"},
+            "ResponseMetadata": {"HTTPStatusCode": status},
+        },  # type: ignore[typeddict-item]
         "PutObject",
     )
 
@@ -95,7 +104,13 @@ def test_only_412_and_no_such_key_prove_that_a_write_did_not_land() -> None:
     proofs = {
         (status, code)
         for status in range(100, 600)
-        for code in ("", "PreconditionFailed", "NoSuchKey", "ConditionalRequestConflict", "SlowDown")
+        for code in (
+            "",
+            "PreconditionFailed",
+            "NoSuchKey",
+            "ConditionalRequestConflict",
+            "SlowDown",
+        )
         if judge_status(status, code) in {Verdict.PRECONDITION, Verdict.NO_OBJECT}
     }
     assert {status for status, _ in proofs} == {404, 412}
@@ -117,11 +132,20 @@ REFUSED_CERTIFICATE = Exception(ssl.SSLCertVerificationError(1, "certificate ver
         (ResponseStreamingError(error="cut"), Verdict.UNKNOWN),
         (HTTPClientError(error="odd"), Verdict.UNKNOWN),
         (SSLError(endpoint_url=URL, error=REFUSED_CERTIFICATE), Verdict.CERTIFICATE),
-        (SSLError(endpoint_url=URL, error=Exception("decryption failed or bad record mac")), Verdict.UNKNOWN),
+        (
+            SSLError(endpoint_url=URL, error=Exception("decryption failed or bad record mac")),
+            Verdict.UNKNOWN,
+        ),
         (NoCredentialsError(), Verdict.NO_CREDENTIALS),
-        (PartialCredentialsError(provider="env", cred_var="AWS_SECRET_ACCESS_KEY"), Verdict.NO_CREDENTIALS),
+        (
+            PartialCredentialsError(provider="env", cred_var="AWS_SECRET_ACCESS_KEY"),
+            Verdict.NO_CREDENTIALS,
+        ),
         (UnauthorizedSSOTokenError(), Verdict.NO_CREDENTIALS),
-        (CredentialRetrievalError(provider="custom-process", error_msg="canary"), Verdict.CREDENTIALS_LATE),
+        (
+            CredentialRetrievalError(provider="custom-process", error_msg="canary"),
+            Verdict.CREDENTIALS_LATE,
+        ),
         (MetadataRetrievalError(error_msg="timed out"), Verdict.CREDENTIALS_LATE),
         (ParamValidationError(report="odd"), Verdict.REFUSED),
     ],

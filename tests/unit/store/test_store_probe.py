@@ -37,7 +37,11 @@ class IgnoresIfMatch(Overwriting):
 
 class IgnoresIfMatchOnMissing(Overwriting):
     def replace(self, key: str, body: bytes, *, expected: ETag) -> Outcome:
-        return self.overwrite(key, body) if self.get(key) is None else super().replace(key, body, expected=expected)
+        return (
+            self.overwrite(key, body)
+            if self.get(key) is None
+            else super().replace(key, body, expected=expected)
+        )
 
 
 class RefusesButWrites(Overwriting):
@@ -104,7 +108,12 @@ def test_a_store_that_says_412_for_a_missing_object_passes_too() -> None:
     [
         (IgnoresIfNoneMatch, "create it again", "refused: exists", "applied"),
         (IgnoresIfMatch, "stale If-Match", "refused: changed", "applied"),
-        (IgnoresIfMatchOnMissing, "replace an object that is not there", "refused: missing or refused", "applied"),
+        (
+            IgnoresIfMatchOnMissing,
+            "replace an object that is not there",
+            "refused: missing or refused",
+            "applied",
+        ),
         (RefusesButWrites, "read it back", "bytes written", "other bytes"),
         (RefusesEveryReplace, "replace it by its ETag", "applied", "refused: changed"),
         (KeepsTheTrailer, "read it back", "bytes written", "other bytes"),
@@ -140,7 +149,9 @@ def test_where_deleting_is_forbidden_the_scratch_is_left_and_told() -> None:
 def test_an_unknown_outcome_is_no_finding_but_a_reason_to_try_again() -> None:
     for fault in (Fault.DROP, Fault.LOSE_REPLY, Fault.CONFLICT):
         with pytest.raises(StoreUnavailable, match=r"could not be finished.*If-None-Match"):
-            prove_conditional_writes(FaultyStore(MemoryStore(), script({0: fault})), scratch=SCRATCH)
+            prove_conditional_writes(
+                FaultyStore(MemoryStore(), script({0: fault})), scratch=SCRATCH
+            )
 
 
 @pytest.mark.parametrize("index", range(10))

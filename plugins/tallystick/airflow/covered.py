@@ -1,0 +1,53 @@
+"""What is committed of a run's interval, as one root says it: the end of the story, and the body of the Asset event."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tallystick.airflow.story import some
+from tallystick.lake import Lake, View
+from tallystick.protocol.interval import Interval, parse_interval
+
+
+class Covered:
+    """What one root says about a run's interval: which parts are committed, and who was granted the others."""
+
+    def __init__(self, interval: Interval | None, view: View) -> None:
+        self.interval = interval
+        self.version = view.root.version
+        ledger = view.ledger(interval.start, interval.end) if interval else None
+        entries = ledger.overlapping(interval) if ledger and interval else ()
+        self.committed = [e for e in entries if e.committed is not None]
+        self.held = [e for e in entries if e.committed is None and e.granted is not None]
+        records = [e.committed.record for e in self.committed if e.committed is not None]
+        self.record = max(records, default=None)
+
+    @classmethod
+    def read(cls, lake: Lake, interval_json: Any) -> Covered:
+        """Read it from the root of now; `interval_json` is the plan task's."""
+        interval = parse_interval(interval_json, "XCom of plan") if interval_json else None
+        return lake.cut(lambda view: cls(interval, view))
+
+    def lines(self) -> Sequence[str]:
+        """The end of the story."""
+        if self.interval is None:
+            return [f"nothing was new; the lake is at version {self.version}"]
+        parts = some([e.interval for e in self.committed]) if self.committed else "nothing"
+        lines = [f"{self.interval} at version {self.version}: committed is {parts}"]
+        for entry in self.held:
+            if entry.granted is not None:
+                lines.append(f"not committed: {entry.interval}, granted to {entry.granted.request}")
+        if self.record:
+            lines.append(f"latest commit record: {self.record}")
+        return lines
+
+    def to_json(self) -> dict[str, Any]:
+        """The form for XCom and the Asset event."""
+        return {
+            "version": self.version,
+            "interval": self.interval.to_json() if self.interval else None,
+            "covered": [e.interval.to_json() for e in self.committed],
+            "held": [e.interval.to_json() for e in self.held],
+            "record": self.record,
+        }

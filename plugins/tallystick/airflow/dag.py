@@ -1,0 +1,236 @@
+"""A pipeline as a DAG: plan -> stage -> commit. All that a DAG file calls.
+
+dag = replay_dag(pipeline, schedule="@daily", start_date=datetime(2013, 1, 1, tzinfo=UTC))
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import DAG, Asset, CronDataIntervalTimetable, Param
+
+from tallystick.airflow.operators import (
+    COMMIT,
+    PLAN,
+    STAGE,
+    CommitOperator,
+    PlanOperator,
+    StageOperator,
+)
+from tallystick.errors import InvalidPipeline
+from tallystick.params import MODES, NAMES, defaults
+from tallystick.pipeline import Pipeline
+
+RETRIES = 3
+RETRY_DELAY = timedelta(minutes=1)
+RETRY_DELAY_MAX = timedelta(minutes=15)
+MAX_ACTIVE_RUNS = 4
+
+
+def replay_dag(
+    pipeline: Pipeline,
+    *,
+    schedule: Any,
+    start_date: datetime,
+    end_date: datetime | None = None,
+    catchup: bool = True,
+    dag_id: str | None = None,
+    description: str | None = None,
+    job_root: str | Path | None = None,
+    spark_conn_id: str = "spark_default",
+    spark_conf: Mapping[str, str] | None = None,
+    spark_binary: str | None = None,
+    retries: int = RETRIES,
+    retry_delay: timedelta = RETRY_DELAY,
+    max_active_runs: int = MAX_ACTIVE_RUNS,
+    pool: str | None = None,
+    tags: Iterable[str] = ("tallystick",),
+    is_paused_upon_creation: bool | None = None,
+    default_args: Mapping[str, Any] | None = None,
+) -> DAG:
+    """Return the pipeline's DAG, named like the pipeline.
+
+    `schedule`: a cron string means data intervals in UTC; a timetable, an asset or None is taken as it is. A run without
+    a data interval processes what is new.
+    `catchup`: intervals that were missed while the DAG was paused are run, so that no hole stays unseen; backfills may
+    go before `start_date` whatever it says.
+    `job_root`: the folder that `Pipeline.job` is relative to; by default the parent of the DAG file's folder.
+    `spark_conf`: options of an allow-list; `pool`: limits how many stages run at once, over schedules and backfills
+    (Airflow's max_active_runs does not bind backfills).
+    Raises InvalidPipeline for a start without a zone and for Spark options that are not allowed.
+    """
+    for name, at in (("start_date", start_date), ("end_date", end_date)):
+        if at is not None and at.tzinfo is None:
+            raise InvalidPipeline(
+                f"{name} {at} has no zone.", next_step="use datetime(..., tzinfo=UTC)."
+            )
+    # The factory's caller is the DAG file: Airflow shows its code, and the job lies beside its folder.
+    dag_file = sys._getframe(1).f_code.co_filename
+    root = str(Path(job_root) if job_root is not None else Path(dag_file).resolve().parent.parent)
+    dag = DAG(
+        dag_id or pipeline.name,
+        schedule=_timetable(schedule),
+        start_date=start_date,
+        end_date=end_date,
+        catchup=catchup,
+        description=description
+        or f"Exactly-once replay of {_names(pipeline)} into {pipeline.warehouse}",
+        doc_md=_doc(pipeline),
+        params=form(),
+        tags=set(tags),
+        max_active_runs=max_active_runs,
+        is_paused_upon_creation=is_paused_upon_creation,
+        default_args={
+            "retries": retries,
+            "retry_delay": retry_delay,
+            "retry_exponential_backoff": True,
+            "max_retry_delay": max(retry_delay, RETRY_DELAY_MAX),
+            **(default_args or {}),
+        },
+    )
+    dag.fileloc = dag_file
+    pooled = {"pool": pool} if pool else {}
+    planned = PlanOperator(
+        task_id=PLAN, pipeline=pipeline, job_root=root, first=start_date, dag=dag, doc_md=_PLAN_DOC
+    )
+    staged = StageOperator(
+        task_id=STAGE,
+        pipeline=pipeline,
+        job_root=root,
+        spark_conf=spark_conf,
+        spark_conn_id=spark_conn_id,
+        spark_binary=spark_binary,
+        dag=dag,
+        doc_md=_STAGE_DOC,
+        **pooled,
+    )
+    committed = CommitOperator(
+        task_id=COMMIT,
+        pipeline=pipeline,
+        asset=asset_of(pipeline),
+        # Each swap of the root makes the others' work void: one at a time, over all runs and backfills.
+        max_active_tis_per_dag=1,
+        dag=dag,
+        doc_md=_COMMIT_DOC,
+    )
+    planned >> staged >> committed
+    return dag
+
+
+def asset_of(pipeline: Pipeline) -> Asset:
+    """The Asset that a commit updates; schedule consumers by it.
+
+    Its event's extra holds `version`, `interval` and `covered`. A cleared commit emits it again: a consumer skips
+    versions that it has seen.
+    """
+    return Asset(name=pipeline.name, uri=pipeline.warehouse, group="tallystick")
+
+
+def form() -> dict[str, Param]:
+    """The Trigger form: every parameter of a run, typed, with what it means."""
+    preset = defaults()
+    asked = {
+        "mode": Param(
+            preset["mode"],
+            type="string",
+            enum=list(MODES),
+            title="Mode",
+            description_md="`process`: what is not committed yet. `replace`: everything between *from* and *to* again, "
+            "whoever committed it; each interval is replaced whole, in one swap.",
+        ),
+        "from": _date(
+            preset["from"],
+            "From",
+            "Beginning of the span, UTC, inclusive. Empty: where the ledger ends.",
+        ),
+        "to": _date(
+            preset["to"],
+            "To",
+            "End of the span, UTC, exclusive. Empty: now, less the pipeline's lateness.",
+        ),
+        "force": _switch(
+            "Recompute although nothing changed",
+            "A cleared run replaces its own intervals even where job "
+            "and declaration are as they were.",
+        ),
+        "take_over": _switch(
+            "Take over",
+            "Cancel what other runs were granted in this span. What they have staged is "
+            "thrown away; what this run does not cover becomes a hole.",
+        ),
+        "accept_loss": _switch(
+            "Accept loss",
+            "Commit although the topic has lost records of the span. The loss is "
+            "written into the ledger for good.",
+        ),
+        "accept_compaction": _switch(
+            "Accept compaction",
+            "Replace although the topic was compacted and holds fewer "
+            "records than what is committed.",
+        ),
+    }
+    assert tuple(asked) == NAMES
+    return asked
+
+
+def _date(preset: Any, title: str, meaning: str) -> Param:
+    return Param(
+        preset, type=["null", "string"], format="date-time", title=title, description_md=meaning
+    )
+
+
+def _switch(title: str, meaning: str) -> Param:
+    return Param(
+        False, type="boolean", title=title, description_md=meaning, section="Only if you mean it"
+    )
+
+
+def _timetable(schedule: Any) -> Any:
+    # A bare cron string would be a CronTriggerTimetable in Airflow 3, whose intervals hold no time.
+    if isinstance(schedule, str) and schedule not in {"@once", "@continuous"}:
+        return CronDataIntervalTimetable(schedule, timezone="UTC")
+    return schedule
+
+
+def _names(pipeline: Pipeline) -> str:
+    return ", ".join(t.name for t in pipeline.inputs)
+
+
+def _doc(pipeline: Pipeline) -> str:
+    return _DAG_DOC.format(
+        name=pipeline.name,
+        topics=", ".join(f"`{t.name}`" for t in pipeline.inputs),
+        tables=", ".join(f"`{t.name}`" for t in pipeline.tables),
+        warehouse=pipeline.warehouse,
+        job=pipeline.job,
+    )
+
+
+_DAG_DOC = """\
+### {name}: {topics} to {tables}
+
+Lake root `{warehouse}`, job `{job}`. Each record of each committed interval is accounted for exactly once, whatever is
+rerun, killed or run out of order. `tally status` shows intervals and holes.
+
+| you press | what happens |
+| --- | --- |
+| nothing: the schedule | the run's data interval is planned, staged and committed |
+| **Backfill**, any span, forwards or backwards | what is not committed yet is; committed intervals stay as they are |
+| **Clear**, any task, at any time | nothing, if nothing changed; after a change of job or declaration, clear `plan`: \
+the run's interval is replaced in every table at once |
+| **Trigger** without dates | from where the ledger ends to now |
+| **Trigger** with `mode=replace`, `from` and `to` | every committed interval between them is replaced |
+
+Trigger without a logical date, as the form proposes. Two runs that want the same span: the first has it, the second \
+says so and ends green. Consumers of the Asset skip versions that they have seen: a cleared commit emits its event again.
+"""
+_PLAN_DOC = "Reads the ledger and Kafka's offsets, grants this run its gaps, freezes one plan per gap on S3. No Spark."
+_STAGE_DOC = (
+    "One spark-submit for all plans of the run: reads exactly the planned offsets and writes Parquet under a prefix of "
+    "its own, seen by nobody. Starts no Spark where everything is committed."
+)
+_COMMIT_DOC = "Checks what was staged, and swaps the root: all tables, dead letters and offsets at once, or nothing."

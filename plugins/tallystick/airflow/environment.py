@@ -1,0 +1,118 @@
+"""What a Spark driver may see of the worker's environment, and what it may be told by configuration.
+
+A worker's environment holds Airflow's own secrets (the database's URL, the key that signs tokens), and a driver runs
+users' code: it gets an allow-list, in which the one Kafka secret that it needs stands.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from tallystick.connections import KAFKA_ENV_PREFIX, kafka_env_name
+from tallystick.errors import InvalidPipeline
+from tallystick.kafka.settings import KafkaSettings
+
+RESULT_FILE_ENV = "TALLYSTICK_RESULT_FILE"
+LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
+
+_NAMES = frozenset({"PATH", "HOME", "LANG", "TZ", "JAVA_HOME"})
+# Where spark-submit finds YARN and Kubernetes, and temporary files: paths, no secrets.
+_PLACES = frozenset({"HADOOP_CONF_DIR", "YARN_CONF_DIR", "KUBECONFIG", "TMPDIR", "LC_ALL", "USER"})
+_PREFIXES = ("PYSPARK_", "SPARK_", "AWS_", "TALLYSTICK_")
+
+_CONF_ALLOWED = re.compile(
+    r"spark\.("
+    r"(driver|executor)\.(memory|memoryOverhead|memoryOverheadFactor|cores|maxResultSize)"
+    r"|executor\.(instances|pyspark\.memory)"
+    r"|(cores\.max|default\.parallelism|local\.dir|log\.level|eventLog\.(enabled|dir)|task\.(cpus|maxFailures))"
+    r"|python\.worker\.(memory|reuse)"
+    r"|(dynamicAllocation|sql|memory|network|rpc|shuffle|excludeOnFailure|decommission|storage)\.[A-Za-z0-9.]+"
+    r"|kubernetes\.(namespace|container\.image|container\.image\.pullPolicy|file\.upload\.path)"
+    r"|kubernetes\.(driver|executor)\.(request|limit)\.cores"
+    r"|kubernetes\.authenticate\.(driver\.)?serviceAccountName"
+    r"|kubernetes\.(driver|executor)\.(label|annotation)\.[A-Za-z0-9./_-]+"
+    r"|yarn\.(queue|tags|maxAppAttempts|dist\.archives)"
+    r"|(authenticate|io\.encryption\.enabled)"
+    r")"
+)
+_SECRET = re.compile(r"secret|password|token|access\.?key|credential", re.IGNORECASE)
+
+
+def driver_environment(
+    worker: Mapping[str, str],
+    *,
+    kafka_name: str,
+    kafka: KafkaSettings,
+    result_file: Path,
+    master: str,
+) -> dict[str, str]:
+    """The whole environment of spark-submit: the allow-list of `worker`, and what this job is to know.
+
+    Of TALLYSTICK_KAFKA_* it holds the pipeline's own connection only. On a local master Spark binds the loopback
+    interface and runs its Python workers on this very Python.
+    """
+    names = _NAMES | _PLACES
+    kept = {
+        name: value
+        for name, value in worker.items()
+        if (name in names or name.startswith(_PREFIXES)) and not name.startswith(KAFKA_ENV_PREFIX)
+    }
+    kept[kafka_env_name(kafka_name)] = kafka.as_env_json()
+    kept[RESULT_FILE_ENV] = str(result_file)
+    # The driver's lines reach the task's log when they are written, not when the driver ends.
+    kept["PYTHONUNBUFFERED"] = "1"
+    # The driver runs beside this task (client mode), so on its Python; the workers only where they do, too.
+    kept.setdefault("PYSPARK_DRIVER_PYTHON", kept.get("PYSPARK_PYTHON", sys.executable))
+    if is_local(master):
+        kept.setdefault("PYSPARK_PYTHON", sys.executable)
+        kept.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    return kept
+
+
+def driver_conf(asked: Mapping[str, str], *, master: str) -> dict[str, str]:
+    """What spark-submit is told by --conf: what the DAG asks for, and what is ours whatever it asks.
+
+    spark.ui.enabled=false: Spark's page listens on every interface, and nobody logs in to it.
+    """
+    ours = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}",
+    }
+    if is_local(master):
+        ours |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    return {**asked, **ours}
+
+
+def check_conf(conf: Mapping[str, str]) -> dict[str, str]:
+    """Return the Spark options of a DAG if each is on the allow-list; raises InvalidPipeline naming one that is not.
+
+    They stand in argv, where every user of the machine reads them: no secret, and nothing that loads or runs code.
+    """
+    for key, value in conf.items():
+        if not _CONF_ALLOWED.fullmatch(key) or _SECRET.search(key):
+            raise InvalidPipeline(
+                f"spark_conf has {key!r}, which is not on the allow-list.",
+                next_step="sizes, counts, timeouts, spark.sql.* and spark.dynamicAllocation.* may be set; libraries "
+                "belong into the image, credentials into the environment.",
+            )
+        if not isinstance(value, str):
+            raise InvalidPipeline(
+                f"spark_conf {key!r} is a {type(value).__name__}.",
+                next_step="write it as a string, as Spark does.",
+            )
+    return dict(conf)
+
+
+def is_local(master: str) -> bool:
+    """True where executors are threads of the driver."""
+    return master == "local" or master.startswith("local[")
+
+
+def own_spark_submit() -> str | None:
+    """The spark-submit that is installed beside this Python, whose pyspark it starts; None where there is none."""
+    beside = Path(sys.executable).with_name("spark-submit")
+    return str(beside) if beside.exists() else None

@@ -1,0 +1,335 @@
+"""The three tasks of a run: plan, stage, commit. Thin: each asks Airflow who it is, calls the core, and tells the story.
+
+Between them only keys travel by XCom; everything else stands on S3, frozen, so that a cleared task finds it there.
+
+    plan    {"interval": [start, end] or null, "version": n, "plans": [{"plan", "sha256", "committed"}]}
+    stage   [{"plan", "report"}]
+    commit  {"pipeline", "version", "interval", "covered": [[start, end]], "held": [[start, end]], "record": key or null}
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import Asset, BaseOperator
+from airflow.sdk.exceptions import AirflowException, AirflowRescheduleException
+
+from tallystick.airflow.covered import Covered
+from tallystick.airflow.environment import check_conf
+from tallystick.airflow.links import LakeObjectLink
+from tallystick.airflow.outcome import airflow_errors, raise_told, read_result
+from tallystick.airflow.run import dates_of, job_file, kafka_of, request_of, utc
+from tallystick.airflow.spark_submit import ScrubbedSparkSubmit, die_with_parent
+from tallystick.airflow.story import committed_line, planned_lines
+from tallystick.commit import CommitResult, commit
+from tallystick.errors import Corrupt, InvalidRequest, NotYet, TallystickError
+from tallystick.lake import Lake
+from tallystick.params import RunDates, parse_params
+from tallystick.pipeline import Pipeline
+from tallystick.plan import Asked, Planned, plan
+from tallystick.protocol import keys
+from tallystick.protocol.plan import Plan
+from tallystick.stage import still_granted, to_stage
+from tallystick.store.open import open_store
+from tallystick.world import real_world
+
+PLAN, STAGE, COMMIT = "plan", "stage", "commit"
+NOT_YET_AGAIN = timedelta(seconds=20)
+
+
+def open_lake(pipeline: Pipeline) -> Lake:
+    """The pipeline's lake with this machine's clock. From here on, libraries log only what is wrong."""
+    for name in ("botocore", "boto3", "urllib3", "kafka", "pyiceberg"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    return Lake(open_store(pipeline.warehouse), real_world())
+
+
+class PlanOperator(BaseOperator):
+    """Grants the run what it may have of its interval, and freezes one plan per gap. Starts no JVM.
+
+    An interval whose lateness has not passed, or that an open transaction still holds, is asked for again later: the
+    task is rescheduled, which frees its slot and costs no retry.
+    """
+
+    operator_extra_links = (LakeObjectLink(),)
+    ui_color = "#e3f0ea"
+
+    def __init__(
+        self, *, pipeline: Pipeline, job_root: str, first: datetime, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.pipeline = pipeline
+        self.job_root = job_root
+        self.first = first
+        self.linked: str | None = None
+
+    def execute(self, context: Any) -> dict[str, Any]:
+        """Plan, and return the keys. Safe to repeat: the same request finds its own grants and gets the same plans."""
+        started = time.monotonic()
+        run = context["dag_run"]
+        with airflow_errors():
+            params = parse_params(dict(context["params"]))
+            dates = dates_of(run)
+            asked = Asked(
+                pipeline=self.pipeline,
+                job_source=job_file(self.pipeline, self.job_root).read_bytes(),
+                request=request_of(run),
+                params=params,
+                dates=dates,
+                first=utc(self.first),
+            )
+            self.log.info(
+                "pipeline %s, asked by %s, mode %s", self.pipeline.name, asked.request, params.mode
+            )
+            lake = open_lake(self.pipeline)
+            try:
+                planned = self.ask(lake, asked)
+            except NotYet as error:
+                self.log.info("not yet: %s", error.happened)
+                again = again_at(self.pipeline, dates, datetime.now(UTC))
+                raise AirflowRescheduleException(again) from None  # type: ignore[no-untyped-call]
+            plans = _left_to_stage(lake, planned)
+        for line in planned_lines(planned, plans):
+            self.log.info(line)
+        self.log.info("planned in %.1f s", time.monotonic() - started)
+        self.linked = lake.where(plans[0].key) if plans else None
+        return _plan_xcom(planned, plans)
+
+    def ask(self, lake: Lake, asked: Asked) -> Planned:
+        """Put the question to the ledger and to Kafka."""
+        # The Kafka client loads in the task, never at DAG parse.
+        from tallystick.kafka.planning import LogPlanner
+
+        with LogPlanner(kafka_of(self.pipeline)) as log:
+            return plan(lake, log, asked)
+
+
+def again_at(pipeline: Pipeline, dates: RunDates, now: datetime) -> datetime:
+    """When to ask again: once the interval's lateness has passed; soon, where a transaction is still open."""
+    soon = now + NOT_YET_AGAIN
+    if dates.data_interval is None:
+        return soon
+    return max(soon, dates.data_interval.end + pipeline.lateness)
+
+
+def _left_to_stage(lake: Lake, planned: Planned) -> list[Plan]:
+    plans: list[Plan] = []
+    for piece in planned.pieces:
+        if piece.committed:
+            continue
+        found = lake.plan(piece.plan)
+        if found is None:
+            raise Corrupt(
+                f"{lake.where(piece.plan)} was granted at version {planned.version} and is not there.",
+                next_step="someone deleted it behind tallystick's back: clear this task to plan the interval anew.",
+            )
+        plans.append(found)
+    return plans
+
+
+def _plan_xcom(planned: Planned, plans: Sequence[Plan]) -> dict[str, Any]:
+    digests = {p.key: p.sha256 for p in plans}
+    return {
+        "interval": planned.interval.to_json() if planned.interval else None,
+        "version": planned.version,
+        "plans": [
+            {"plan": p.plan, "sha256": digests.get(p.plan), "committed": p.committed}
+            for p in planned.pieces
+        ],
+    }
+
+
+class StageOperator(SparkSubmitOperator):
+    """Stages all of the run's plans by one spark-submit; starts none where nothing is left to stage.
+
+    Each try is an attempt with a prefix of its own, and dies with this task. What it stages is seen by nobody before
+    the commit.
+    """
+
+    template_fields: Sequence[str] = ()
+    operator_extra_links = (LakeObjectLink(),)
+    ui_color = "#f6e8d5"
+
+    def __init__(
+        self,
+        *,
+        pipeline: Pipeline,
+        job_root: str,
+        spark_conf: Mapping[str, str] | None = None,
+        spark_conn_id: str = "spark_default",
+        spark_binary: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        # durable=False: else a cleared task could find its earlier job "already completed" and do nothing.
+        super().__init__(conn_id=spark_conn_id, spark_binary=spark_binary, durable=False, **kwargs)
+        self.pipeline = pipeline
+        self.job_root = job_root
+        self.spark_conf = check_conf(spark_conf or {})
+        self.linked: str | None = None
+
+    def execute(self, context: Any) -> list[dict[str, Any]]:  # type: ignore[override]
+        """Stage what is left, and return the reports' keys.
+
+        Safe to repeat: the attempt's id is this try's own, and nothing is visible before the commit (C4, C5, C6).
+        """
+        die_with_parent()
+        started = time.monotonic()
+        wanted = _pull(context, PLAN)["plans"]
+        with airflow_errors():
+            job = job_file(self.pipeline, self.job_root)
+            deployed = self.pipeline.fingerprint(job.read_bytes())
+            lake = open_lake(self.pipeline)
+            left = to_stage(
+                lake, [p["plan"] for p in wanted if not p["committed"]], fingerprint=deployed
+            )
+            for key in [*(p["plan"] for p in wanted if p["committed"]), *left.committed]:
+                self._tell_committed(lake, key, deployed)
+            if not left.plans:
+                self.log.info("nothing to stage: no Spark is started")
+                return []
+            _same_plans(lake, left.plans, wanted)
+            staged = self._submit(lake, job, left.plans, attempt=context["ti"].id.hex)
+        self.linked = next((lake.where(s["report"]) for s in staged if s["report"]), None)
+        self.log.info("staged %d plan(s) in %.1f s", len(staged), time.monotonic() - started)
+        return staged
+
+    def _tell_committed(self, lake: Lake, plan_key: str, deployed: str) -> None:
+        self.log.info("%s is committed already", plan_key)
+        found = lake.plan(plan_key)
+        if found is not None and found.fingerprint != deployed:
+            self.log.warning(
+                "%s was committed by another job or declaration than the one deployed now. Next: to replace it, clear "
+                "this run's plan task with its downstream.",
+                found.interval,
+            )
+
+    def _submit(
+        self, lake: Lake, job: Path, plans: Sequence[Plan], *, attempt: str
+    ) -> list[dict[str, Any]]:
+        with TemporaryDirectory(prefix="tallystick-") as private:  # mode 0700
+            result = Path(private) / "result.json"
+            hook = ScrubbedSparkSubmit(
+                conf=self.spark_conf,
+                kafka_name=self.pipeline.kafka,
+                kafka=kafka_of(self.pipeline),
+                result_file=result,
+                conn_id=self._conn_id,
+                spark_binary=self._spark_binary,
+                name=f"tallystick-{self.pipeline.name}",
+                application_args=_arguments(lake, plans, attempt),
+            )
+            self._hook = hook
+            self.log.info("attempt %s", attempt)
+            try:
+                hook.submit(str(job))
+            except AirflowException:
+                raise_told(result)
+                raise
+            return read_result(result, plans)
+
+    def on_kill(self) -> None:
+        """End the driver, where there is one."""
+        if self._hook is not None:
+            self._hook.on_kill()
+
+
+def _arguments(lake: Lake, plans: Sequence[Plan], attempt: str) -> list[str]:
+    arguments: list[str] = []
+    for one in plans:
+        arguments += ["--plan", f"{lake.where(one.key)}@{one.sha256}"]
+    return [*arguments, "--attempt", keys.check_attempt(attempt)]
+
+
+def _same_plans(lake: Lake, plans: Sequence[Plan], wanted: Sequence[Mapping[str, Any]]) -> None:
+    digests = {p["plan"]: p["sha256"] for p in wanted}
+    for one in plans:
+        if one.sha256 != digests[one.key]:
+            raise Corrupt(
+                f"{lake.where(one.key)} has the digest {one.sha256}, planned was {digests[one.key]}.",
+                next_step="someone replaced the plan: clear this run's plan task, which writes a new one.",
+            )
+
+
+class CommitOperator(BaseOperator):
+    """Publishes what this run's stage named, one swap per plan, and says by an Asset event what is covered. No JVM."""
+
+    operator_extra_links = (LakeObjectLink(),)
+    ui_color = "#d8e4f5"
+
+    def __init__(self, *, pipeline: Pipeline, asset: Asset, **kwargs: Any) -> None:
+        super().__init__(outlets=[asset], **kwargs)
+        self.pipeline = pipeline
+        self.asset = asset
+        self.linked: str | None = None
+
+    def execute(self, context: Any) -> dict[str, Any]:
+        """Commit, tell, and return what is covered.
+
+        Safe to repeat: a plan that is committed stays so, and says so (C9, C11, C12). The Asset event is emitted again:
+        consumers skip versions that they have seen.
+        """
+        started = time.monotonic()
+        planned = _pull(context, PLAN)
+        reports = {one["plan"]: one["report"] for one in _pull(context, STAGE)}
+        with airflow_errors():
+            lake = open_lake(self.pipeline)
+            self._commit_all(
+                lake, [p["plan"] for p in planned["plans"] if not p["committed"]], reports
+            )
+            covered = Covered.read(lake, planned["interval"])
+        for line in covered.lines():
+            self.log.info(line)
+        self.log.info("done in %.1f s", time.monotonic() - started)
+        self.linked = lake.where(covered.record) if covered.record else None
+        event = {"pipeline": self.pipeline.name, **covered.to_json()}
+        context["outlet_events"][self.asset].extra = event
+        return event
+
+    def _commit_all(
+        self, lake: Lake, plan_keys: Sequence[str], reports: Mapping[str, str | None]
+    ) -> None:
+        failed: TallystickError | None = None
+        for key in plan_keys:
+            try:
+                result = self._commit_one(lake, key, reports.get(key))
+            except TallystickError as error:
+                # The others are whole by themselves: a gap that was taken over must not hold them up.
+                self.log.warning("not committed: %s: %s", key, error)
+                failed = failed or error
+            else:
+                self.log.info(committed_line(result) if result else f"{key} was committed already")
+        if failed is not None:
+            raise failed
+
+    def _commit_one(self, lake: Lake, plan_key: str, report_key: str | None) -> CommitResult | None:
+        from tallystick.tables.staging import (
+            IcebergTables,  # PyIceberg loads in the task, never at DAG parse
+        )
+
+        if report_key is None:
+            if still_granted(lake, plan_key) is None:
+                return None
+            raise InvalidRequest(
+                f"the stage task of this run named no report for {plan_key}.",
+                next_step="clear the stage task with its downstream: it stages the plan.",
+            )
+        tables = IcebergTables(lake.store, new_uuid=lake.world.uuid)
+        return commit(lake, tables, plan_key=plan_key, report_key=report_key)
+
+
+def _pull(context: Any, task: str) -> Any:
+    found = context["ti"].xcom_pull(task_ids=task)
+    if found is None:
+        with airflow_errors():
+            raise InvalidRequest(
+                f"the {task} task of this run has told nothing: it has not run, or its XCom was cleared.",
+                next_step=f"clear the {task} task with its downstream.",
+            )
+    return found

@@ -1,0 +1,85 @@
+"""How a task ends: what an error means to Airflow, and what a Spark job told of its end in its result file."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from tallystick.errors import InvalidPipeline, ReportRejected, RetryLater, TallystickError
+from tallystick.protocol.plan import Plan
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def airflow_errors() -> Iterator[None]:
+    """Turn our errors into Airflow's: RetryLater into a retry, Stop and Ask into a failure that is not retried.
+
+    The message is the error's own text, both values and the next step, and stands in the task's log as a line of its
+    own: Airflow shows it only below a stack trace. The cause is left out, which is our own stack.
+    """
+    try:
+        yield
+    except RetryLater as error:
+        log.warning("%s: %s", error.kind, error)
+        raise AirflowException(str(error)) from None
+    except TallystickError as error:
+        log.error("%s: %s", error.kind, error)
+        raise AirflowFailException(str(error)) from None
+
+
+def error_from(told: Mapping[str, Any]) -> TallystickError | None:
+    """The error that a job told in its result file, by its kind; None where it is none of ours, so that it is retried."""
+    kinds = {known.kind: known for known in _tree(TallystickError)}
+    known = kinds.get(str(told.get("kind")))
+    if known is None or known is TallystickError:
+        return None
+    return known(str(told.get("happened", "")), next_step=str(told.get("next_step", "")))
+
+
+def _tree(top: type[TallystickError]) -> Iterator[type[TallystickError]]:
+    yield top
+    for below in top.__subclasses__():
+        yield from _tree(below)
+
+
+def raise_told(result: Path) -> None:
+    """Raise the error that the job left in its result file, if it left one of ours."""
+    try:
+        told = json.loads(result.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return  # it died before it could say why: the last lines of its output have to do
+    if not isinstance(told, dict) or not isinstance(told.get("error"), dict):
+        return
+    error = error_from(told["error"])
+    if error is not None:
+        raise error
+    raise AirflowException(
+        f"{told['error'].get('happened')} Next: {told['error'].get('next_step')}"
+    )
+
+
+def read_result(result: Path, plans: Sequence[Plan]) -> list[dict[str, Any]]:
+    """The plans and reports that a job named, which are exactly those it was started for.
+
+    Raises InvalidPipeline for a job that ended well and named nothing, ReportRejected for one that named others.
+    """
+    if not result.is_file():
+        raise InvalidPipeline(
+            "the job ended well and staged nothing.",
+            next_step="end the job file with `if __name__ == '__main__': run(transform)` (tallystick.spark).",
+        )
+    told = json.loads(result.read_text(encoding="utf-8"))
+    named = sorted(str(one.get("plan")) for one in told) if isinstance(told, list) else []
+    if named != sorted(one.key for one in plans):
+        raise ReportRejected(
+            f"the job was started for {len(plans)} plan(s) and named {named or 'none'}.",
+            next_step="deploy the same version of tallystick for Airflow and for Spark, then clear the stage task.",
+        )
+    return [{"plan": one["plan"], "report": one["report"]} for one in told]

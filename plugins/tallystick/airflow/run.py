@@ -1,0 +1,110 @@
+"""What an Airflow run is to the protocol: a request, its dates, and the job that is deployed."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import AirflowNotFoundException
+from airflow.sdk.log import mask_secret
+
+from tallystick.connections import check_connection_name, kafka_env_name, kafka_settings
+from tallystick.errors import InvalidPipeline, InvalidRequest, SettingsError
+from tallystick.kafka.settings import KafkaSettings
+from tallystick.params import RunDates
+from tallystick.pipeline import Pipeline
+from tallystick.protocol.interval import Interval, Request
+from tallystick.world import whole_ms
+
+
+class DagRun(Protocol):
+    """What a task may know of its run (Task SDK, DagRunProtocol); absent dates are None, never missing."""
+
+    dag_id: str
+    run_id: str
+    data_interval_start: datetime | None
+    data_interval_end: datetime | None
+    run_after: datetime
+    clear_number: int | None
+
+
+def request_of(run: DagRun) -> Request:
+    """Who asks. The clear number is the run's, as the server told it when this task started; retries do not raise it."""
+    return Request(dag=run.dag_id, run=run.run_id, clear=run.clear_number or 0)
+
+
+def dates_of(run: DagRun) -> RunDates:
+    """The run's dates; a run without a logical date, as the Trigger button makes it, has no data interval.
+
+    Raises InvalidRequest for an interval without extent: a schedule that is a plain cron string in another factory's
+    hands, or a timetable of events.
+    """
+    start, end = run.data_interval_start, run.data_interval_end
+    interval = None
+    if start is not None and end is not None:
+        first, last = utc(start), utc(end)
+        if not first < last:
+            raise InvalidRequest(
+                f"the run's data interval [{first.isoformat()}, {last.isoformat()}) holds no time.",
+                next_step="schedule the DAG by a cron string or by a CronDataIntervalTimetable; a run by hand needs no "
+                "logical date: give `from` and `to`, or neither.",
+            )
+        interval = Interval(start=first, end=last)
+    return RunDates(data_interval=interval, run_after=utc(run.run_after))
+
+
+def utc(at: datetime) -> datetime:
+    """An instant as the protocol spells it: a plain datetime (Airflow hands out subclasses), UTC, whole milliseconds."""
+    at = at.astimezone(UTC)
+    plain = datetime(
+        at.year, at.month, at.day, at.hour, at.minute, at.second, at.microsecond, tzinfo=UTC
+    )
+    return whole_ms(plain)
+
+
+def job_file(pipeline: Pipeline, job_root: str) -> Path:
+    """Where the pipeline's job is on this machine. Raises InvalidPipeline where there is no such file."""
+    path = Path(job_root) / pipeline.job
+    if not path.is_file():
+        raise InvalidPipeline(
+            f"the job of pipeline {pipeline.name} is {pipeline.job!r}, and {path} is no file.",
+            next_step="deploy the job file with the DAG, mend Pipeline(job=...), or give replay_dag a job_root.",
+        )
+    return path
+
+
+def kafka_of(pipeline: Pipeline) -> KafkaSettings:
+    """Resolve the pipeline's Kafka connection: environment, secrets folder, then Airflow's `kafka_<name>`.
+
+    Raises SettingsError naming every place that was looked at. What is secret is masked in this task's log from here on.
+    """
+    name = check_connection_name(pipeline.kafka)
+    otherwise = None if os.environ.get(kafka_env_name(name)) else _airflow_words(f"kafka_{name}")
+    try:
+        settings = kafka_settings(name, environ=os.environ, otherwise=otherwise)
+    except SettingsError as error:
+        where = f"Or define the Airflow connection kafka_{name}, with kafka-python's words as its extra."
+        raise SettingsError(error.happened, next_step=f"{error.next_step} {where}") from None
+    for secret in (settings.sasl_plain_password, settings.ssl_password, settings.proxy_url):
+        if secret:
+            mask_secret(secret)
+    return settings
+
+
+def _airflow_words(conn_id: str) -> dict[str, Any] | None:
+    """An Airflow connection in kafka-python's words: its extra, and host and port where that has no bootstrap_servers."""
+    try:
+        connection = BaseHook.get_connection(conn_id)
+    except AirflowNotFoundException:
+        return None
+    words: dict[str, Any] = dict(connection.extra_dejson)
+    if connection.host and "bootstrap_servers" not in words:
+        words["bootstrap_servers"] = f"{connection.host}:{connection.port or 9092}"
+    if connection.login:
+        words.setdefault("sasl_plain_username", connection.login)
+    if connection.password:
+        words.setdefault("sasl_plain_password", connection.password)
+    return words

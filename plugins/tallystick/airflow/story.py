@@ -1,0 +1,79 @@
+"""The dozen lines that a task's log tells, as pure functions from values to text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from tallystick.commit import CommitResult
+from tallystick.plan import Planned
+from tallystick.protocol.interval import Interval
+from tallystick.protocol.ledger import Totals
+from tallystick.protocol.plan import Plan
+
+_SHOWN_MAX = 5
+
+
+def planned_lines(planned: Planned, plans: Sequence[Plan]) -> Iterator[str]:
+    """What a plan task found and was granted; `plans` are those that are left to stage."""
+    if planned.interval is None:
+        yield f"nothing is new at version {planned.version}: the ledger reaches to where this run would end"
+        return
+    yield f"interval {planned.interval} at version {planned.version}"
+    if planned.covered:
+        yield f"committed by others, and stays: {some(planned.covered)}"
+    for interval, holder in planned.held:
+        yield f"held by {holder}: {interval}; left out (take_over=true would cancel it)"
+    for interval, holder in planned.cancelled:
+        yield f"cancelled: the grant of {holder} for {interval}"
+    done = [p for p in planned.pieces if p.committed]
+    if done:
+        yield f"committed already, nothing to stage: {some(p.interval for p in done)}"
+    for plan in plans:
+        what = f"replaces {plan.replaces}" if plan.replaces else "fills a hole"
+        yield f"plan {plan.key}: {plan.interval}, generation {plan.generation}, {what}"
+        for topic in plan.topics:
+            spans = [r.span.length for r in topic.ranges]
+            lost = sum(r.lost for r in topic.ranges)
+            gone = f", {lost:,} of them lost" if lost else ""
+            yield f"  topic {topic.name}: {sum(spans):,} offsets in {len(spans)} partitions{gone}"
+    if not plans:
+        yield "nothing is left to stage: no Spark will be started"
+
+
+def committed_line(result: CommitResult) -> str:
+    """What became of one plan."""
+    if result.replaced_by is not None:
+        return f"{result.interval} was committed, and replaced since by generation {result.replaced_by}"
+    if result.already:
+        return (
+            f"{result.interval} was committed already, as generation {result.generation}: "
+            f"{totals_text(result.totals)}"
+        )
+    return (
+        f"committed {result.interval} as version {result.version}, generation {result.generation}: "
+        f"{totals_text(result.totals)}"
+    )
+
+
+def totals_text(totals: Totals) -> str:
+    """The account in words; what is zero is left out, but for records and dead letters."""
+    counts = {
+        "records": totals.records,
+        "dead letters": totals.dead,
+        "aborted": totals.aborted,
+        "control": totals.control,
+        "compacted away": totals.absent,
+        "lost": totals.lost,
+    }
+    told = [
+        f"{n:,} {what}" for what, n in counts.items() if n or what in ("records", "dead letters")
+    ]
+    return ", ".join(told)
+
+
+def some(intervals: Iterable[Interval]) -> str:
+    """The first few intervals, and how many more there are."""
+    known = list(intervals)
+    shown = ", ".join(str(i) for i in known[:_SHOWN_MAX])
+    more = len(known) - _SHOWN_MAX
+    return f"{shown} and {more} more" if more > 0 else shown

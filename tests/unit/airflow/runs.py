@@ -1,0 +1,57 @@
+"""What Airflow hands to a task, for operators that are run directly: a run, its params, its XComs."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field
+from datetime import datetime
+from types import SimpleNamespace
+from typing import Any
+
+from tallystick.params import defaults
+from tallystick.protocol.interval import Interval
+
+
+@dataclass
+class FakeRun:
+    """One DAG run: `context` is what a task of it sees, `told` what its tasks returned."""
+
+    interval: Interval | None
+    run_after: datetime
+    run_id: str = "scheduled__2013-01-02T00:00:00+00:00"
+    clear_number: int | None = 0
+    params: dict[str, Any] = field(default_factory=dict)
+    told: dict[str, Any] = field(default_factory=dict)
+    events: dict[Any, Any] = field(default_factory=dict)
+    attempt: uuid.UUID = field(default_factory=uuid.uuid4)
+
+    def context(self) -> dict[str, Any]:
+        return {
+            "dag_run": SimpleNamespace(
+                dag_id="small",
+                run_id=self.run_id,
+                data_interval_start=self.interval.start if self.interval else None,
+                data_interval_end=self.interval.end if self.interval else None,
+                run_after=self.run_after,
+                clear_number=self.clear_number,
+            ),
+            "params": {**defaults(), **self.params},
+            "ti": SimpleNamespace(id=self.attempt, xcom_pull=self._pull),
+            "outlet_events": _Events(self.events),
+        }
+
+    def _pull(self, task_ids: str) -> Any:
+        return self.told.get(task_ids)
+
+    def execute(self, operator: Any) -> Any:
+        """Run a task, and keep what it returns for the next ones."""
+        self.told[operator.task_id] = operator.execute(self.context())
+        return self.told[operator.task_id]
+
+
+class _Events:
+    def __init__(self, kept: dict[Any, Any]) -> None:
+        self._kept = kept
+
+    def __getitem__(self, asset: Any) -> Any:
+        return self._kept.setdefault(asset.name, SimpleNamespace(extra=None))

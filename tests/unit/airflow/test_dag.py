@@ -1,0 +1,182 @@
+"""The DAG that the factory makes: its form, its schedule, what parsing it costs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG, CronDataIntervalTimetable
+from airflow.serialization.serialized_objects import DagSerialization
+from airflow.timetables.base import DataInterval
+
+from small_lake import pipeline
+from tallystick.airflow import replay_dag
+from tallystick.airflow.plugin import TallystickPlugin
+from tallystick.errors import InvalidPipeline
+from tallystick.params import NAMES, RunParams, defaults, parse_params
+
+PROJECT = Path(__file__).parents[3]
+START = datetime(2013, 1, 4, tzinfo=UTC)
+HEAVY = (
+    "pyspark",
+    "pyarrow",
+    "kafka",
+    "boto3",
+    "botocore",
+    "pyiceberg",
+    "numba",
+    "numpy",
+    "pandas",
+    "duckdb",
+)
+
+
+def made(**given: Any) -> DAG:
+    return replay_dag(
+        pipeline("s3://lake/small"), **{"schedule": "@daily", "start_date": START, **given}
+    )
+
+
+def test_three_tasks_in_a_row() -> None:
+    dag = made()
+    assert [t.task_id for t in dag.topological_sort()] == ["plan", "stage", "commit"]
+    assert dag.task_dict["commit"].max_active_tis_per_dag == 1
+    assert dag.task_dict["stage"].durable is False
+    assert dag.dag_id == "small"
+
+
+def test_cron_text_means_data_intervals_in_utc() -> None:
+    timetable = made(schedule="0 * * * *").timetable
+    assert isinstance(timetable, CronDataIntervalTimetable)
+    assert made(schedule=None).timetable.__class__.__name__ == "NullTimetable"
+
+
+def test_job_lies_beside_the_dag_files_folder() -> None:
+    assert made().task_dict["plan"].job_root == str(Path(__file__).resolve().parent.parent)
+    assert made(job_root="/srv/project").task_dict["stage"].job_root == "/srv/project"
+    assert made().fileloc == __file__
+
+
+def test_form_offers_every_parameter_and_no_other() -> None:
+    params = made().params
+    assert tuple(params) == NAMES
+    assert params.dump() == defaults()
+    for name in NAMES:
+        schema = params.get_param(name).schema
+        assert schema["title"], name
+        assert schema["type"], name
+        assert schema.get("description_md"), name
+    assert parse_params(params.dump()) == RunParams()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("mode", "erase"),
+        ("from", "yesterday"),
+        ("to", "2013-01-01"),
+        ("force", "yes"),
+        ("take_over", 1),
+    ],
+)
+def test_form_refuses_what_the_plan_would_refuse(name: str, value: Any) -> None:
+    params = made().params
+    with pytest.raises(ValueError, match=name):
+        params[name] = value
+
+
+def test_pool_limits_the_stages() -> None:
+    dag = made(pool="spark")
+    assert (dag.task_dict["stage"].pool, dag.task_dict["plan"].pool) == ("spark", "default_pool")
+
+
+def test_start_without_a_zone_is_refused() -> None:
+    with pytest.raises(InvalidPipeline, match="has no zone"):
+        made(start_date=datetime(2013, 1, 4))  # noqa: DTZ001
+
+
+def test_spark_options_are_checked_when_the_dag_is_parsed() -> None:
+    with pytest.raises(InvalidPipeline, match=r"spark\.jars"):
+        made(spark_conf={"spark.jars": "s3://x/y.jar"})
+
+
+def test_commit_announces_the_pipelines_asset() -> None:
+    (asset,) = made().task_dict["commit"].outlets
+    assert (asset.name, asset.uri) == ("small", "s3://lake/small")
+
+
+def test_serialised_dag_says_nothing_of_this_machine() -> None:
+    stored = str(
+        DagSerialization.serialize_dag(made(job_root="/canary/project", spark_binary="/canary/bin"))
+    )
+    assert "canary" not in stored
+
+
+def test_page_explains_the_doors() -> None:
+    for door in ("schedule", "Backfill", "Clear", "Trigger", "replace"):
+        assert door in str(made().doc_md)
+
+
+def demo() -> DAG:
+    from airflow.dag_processing.dagbag import DagBag
+
+    bag = DagBag(dag_folder=str(PROJECT / "dags"), bundle_path=PROJECT / "dags", bundle_name="test")
+    assert bag.import_errors == {}
+    return bag.dags["flights"]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_dags_folder_is_whole() -> None:
+    dag = demo()
+    assert dag.fileloc == str(PROJECT / "dags" / "flights.py")
+    assert dag.task_dict["plan"].job_root == str(PROJECT)
+
+
+def test_demo_catches_up_the_fourth_to_the_sixth_of_january() -> None:
+    stored = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(demo()))
+    days: list[int] = []
+    info = None
+    while True:
+        info = stored.next_dagrun_info(last_automated_run_info=info)
+        if info is None:
+            break
+        assert isinstance(info.data_interval, DataInterval)
+        days.append(info.data_interval.start.day)
+    assert days == [4, 5, 6]
+    earlier = stored.iter_dagrun_infos_between(
+        datetime(2013, 1, 1, tzinfo=UTC), datetime(2013, 1, 3, tzinfo=UTC)
+    )
+    assert [i.data_interval.start.day for i in earlier if i.data_interval] == [1, 2, 3]
+
+
+def test_parsing_a_dag_file_loads_nothing_heavy() -> None:
+    code = (
+        f"import sys; sys.path.insert(0, {str(PROJECT / 'dags')!r}); import flights;"
+        f"print(sorted(m for m in {HEAVY!r} if m in sys.modules))"
+    )
+    seen = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert seen.stdout.splitlines()[-1] == "[]"
+
+
+def test_own_share_of_parsing_is_small() -> None:
+    """Modules, not seconds: what a DAG file loads of ours, beside Airflow itself."""
+    code = (
+        "import sys, airflow.sdk, airflow.providers.apache.spark.operators.spark_submit;"
+        "before = set(sys.modules);"
+        f"sys.path.insert(0, {str(PROJECT / 'dags')!r}); import flights;"
+        "print(len([m for m in set(sys.modules) - before if not m.startswith('tallystick')]))"
+    )
+    seen = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(seen.stdout.splitlines()[-1]) < 60
+
+
+def test_plugin_is_found_by_its_entry_point() -> None:
+    from importlib.metadata import entry_points
+
+    (found,) = [e for e in entry_points(group="airflow.plugins") if e.name == "tallystick"]
+    assert found.load() is TallystickPlugin
+    assert (PROJECT / "plugins" / ".airflowignore").read_text().split() == ["tallystick/"]

@@ -1,0 +1,136 @@
+"""What a driver may see, and what may stand in its argv."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tallystick.airflow.environment import check_conf, driver_conf, driver_environment
+from tallystick.errors import InvalidPipeline
+from tallystick.kafka.settings import KafkaSettings
+
+KAFKA = KafkaSettings(bootstrap_servers=("broker:9092",))
+CANARIES = {
+    "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": "postgresql://airflow:canary-1@db/airflow",
+    "AIRFLOW__API_AUTH__JWT_SECRET": "canary-2",
+    "AIRFLOW_CONN_OTHER": '{"password": "canary-3"}',
+    "AIRFLOW_CONN_KAFKA_DEFAULT": '{"password": "canary-4"}',
+    "FERNET_KEY": "canary-5",
+    "TALLYSTICK_KAFKA_OTHER": '{"sasl_plain_password": "canary-6"}',
+    "DATABASE_URL": "canary-7",
+    "GITHUB_TOKEN": "canary-8",
+    "GOOGLE_APPLICATION_CREDENTIALS": "canary-9",
+    "HTTPS_PROXY": "http://user:canary-10@proxy",
+    "PYTHONPATH": "canary-11",
+    "LD_PRELOAD": "canary-12",
+}
+ALLOWED = {
+    "PATH": "/usr/bin",
+    "HOME": "/home/airflow",
+    "LANG": "C.UTF-8",
+    "TZ": "UTC",
+    "JAVA_HOME": "/opt/java",
+    "SPARK_HOME": "/opt/spark",
+    "AWS_ACCESS_KEY_ID": "key",
+    "AWS_ENDPOINT_URL_S3": "http://127.0.0.1:9000",
+    "TALLYSTICK_SECRETS_DIR": "/run/secrets",
+}
+
+
+def environment(worker: dict[str, str], master: str = "local[2]") -> dict[str, str]:
+    return driver_environment(
+        worker,
+        kafka_name="default",
+        kafka=KAFKA,
+        result_file=Path("/tmp/x/result.json"),
+        master=master,
+    )
+
+
+def test_driver_sees_no_secret_but_its_own() -> None:
+    seen = environment({**CANARIES, **ALLOWED})
+    assert not [value for value in seen.values() if "canary" in value]
+
+
+def test_driver_sees_what_it_needs() -> None:
+    seen = environment(ALLOWED)
+    assert ALLOWED.items() <= seen.items()
+    assert seen["TALLYSTICK_KAFKA_DEFAULT"] == KAFKA.as_env_json()
+    assert seen["TALLYSTICK_RESULT_FILE"] == "/tmp/x/result.json"
+
+
+def test_connection_of_the_environment_is_replaced_by_the_resolved_one() -> None:
+    seen = environment({"TALLYSTICK_KAFKA_DEFAULT": "stale"})
+    assert seen["TALLYSTICK_KAFKA_DEFAULT"] == KAFKA.as_env_json()
+
+
+def test_local_master_uses_this_python_and_the_loopback_interface() -> None:
+    seen = environment({})
+    assert (seen["PYSPARK_PYTHON"], seen["SPARK_LOCAL_IP"]) == (sys.executable, "127.0.0.1")
+    conf = driver_conf({}, master="local[2]")
+    assert conf["spark.driver.bindAddress"] == "127.0.0.1"
+
+
+def test_cluster_master_leaves_the_workers_python_to_the_cluster() -> None:
+    seen = environment({}, master="spark://master:7077")
+    assert "PYSPARK_PYTHON" not in seen
+    assert "SPARK_LOCAL_IP" not in seen
+    assert seen["PYSPARK_DRIVER_PYTHON"] == sys.executable
+    assert "spark.driver.bindAddress" not in driver_conf({}, master="spark://master:7077")
+
+
+def test_configured_python_stands() -> None:
+    assert environment({"PYSPARK_PYTHON": "/opt/python"})["PYSPARK_PYTHON"] == "/opt/python"
+
+
+@pytest.mark.parametrize("master", ["local[2]", "spark://master:7077"])
+def test_spark_page_is_off_whatever_is_asked(master: str) -> None:
+    assert driver_conf({"spark.ui.enabled": "true"}, master=master)["spark.ui.enabled"] == "false"
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "spark.executor.memory",
+        "spark.sql.shuffle.partitions",
+        "spark.dynamicAllocation.enabled",
+        "spark.kubernetes.container.image",
+        "spark.task.maxFailures",
+        "spark.authenticate",
+    ],
+)
+def test_sizes_and_counts_may_be_set(key: str) -> None:
+    assert check_conf({key: "1"}) == {key: "1"}
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "spark.jars",
+        "spark.jars.packages",
+        "spark.driver.extraJavaOptions",
+        "spark.executor.extraClassPath",
+        "spark.hadoop.fs.s3a.secret.key",
+        "spark.hadoop.fs.s3a.access.key",
+        "spark.authenticate.secret",
+        "spark.sql.hive.metastore.jdo.password",
+        "spark.ssl.keyStorePassword",
+        "spark.ui.enabled",
+        "spark.submit.deployMode",
+        "spark.master",
+        "spark.executorEnv.AWS_SECRET_ACCESS_KEY",
+        "spark.kubernetes.driver.podTemplateFile",
+        "executor.memory",
+        "spark.executor.memory\n--jars=x",
+    ],
+)
+def test_what_loads_code_or_holds_secrets_may_not_be_set(key: str) -> None:
+    with pytest.raises(InvalidPipeline, match="not on the allow-list"):
+        check_conf({key: "1"})
+
+
+def test_value_that_is_no_text_is_refused() -> None:
+    with pytest.raises(InvalidPipeline, match="is a int"):
+        check_conf({"spark.executor.cores": 2})  # type: ignore[dict-item]

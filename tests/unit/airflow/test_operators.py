@@ -1,0 +1,463 @@
+"""The three tasks, run directly on a lake and a log in memory; spark-submit is a script that notes its calls."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import stat
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import (
+    AirflowException,
+    AirflowFailException,
+    AirflowRescheduleException,
+)
+
+from fakes import FakeLog, stage
+from small_lake import day, days, fill, pipeline
+from tallystick.airflow.dag import replay_dag
+from tallystick.airflow.operators import again_at, open_lake
+from tallystick.lake import Lake
+from tallystick.params import RunDates
+from tallystick.pipeline import Pipeline
+from tallystick.protocol import keys
+from tallystick.protocol.interval import Interval
+from unit.airflow.runs import FakeRun
+
+# kafka-python reads its schemas in a way that Python 3.11 (not 3.13) calls deprecated.
+pytestmark = pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning")
+NAMES = itertools.count()
+
+
+class Bench:
+    """A pipeline with a lake and a log of its own, its DAG, and the spark-submit that its stage starts."""
+
+    def __init__(self, folder: Path, *, lateness: timedelta = timedelta(0)) -> None:
+        self.folder = folder
+        made = pipeline(f"memory://operators-{next(NAMES)}")
+        self.pipeline = Pipeline(
+            name=made.name,
+            topics=made.topics,
+            warehouse=made.warehouse,
+            job=made.job,
+            tables=made.tables,
+            lateness=lateness,
+        )
+        self.log = FakeLog()
+        fill(self.log)
+        self.deploy("version 1")
+        self.program = folder / "spark-submit"
+        self.says(
+            {
+                "error": {
+                    "kind": "ask",
+                    "happened": "nothing was prepared.",
+                    "next_step": "prepare.",
+                }
+            },
+            code=77,
+        )
+
+    def deploy(self, source: str) -> None:
+        job = self.folder / self.pipeline.job
+        job.parent.mkdir(exist_ok=True)
+        job.write_text(source)
+
+    def says(self, result: Any, *, code: int = 0) -> None:
+        """Let spark-submit write this result file (None: none) and end with this code."""
+        text = None if result is None else json.dumps(result)
+        self.program.write_text(
+            f"#!{sys.executable}\nimport json, os, sys\n"
+            f"open(sys.argv[0] + '.calls', 'a').write(json.dumps(sys.argv[1:]) + '\\n')\n"
+            f"text = {text!r}\n"
+            f"if text is not None:\n    open(os.environ['TALLYSTICK_RESULT_FILE'], 'w').write(text)\n"
+            f"print('the job talks')\nsys.exit({code})\n"
+        )
+        self.program.chmod(self.program.stat().st_mode | stat.S_IXUSR)
+
+    @property
+    def calls(self) -> list[list[str]]:
+        noted = self.program.with_name("spark-submit.calls")
+        return (
+            [json.loads(line) for line in noted.read_text().splitlines()] if noted.exists() else []
+        )
+
+    @property
+    def lake(self) -> Lake:
+        return open_lake(self.pipeline)
+
+    @property
+    def dag(self) -> DAG:
+        return replay_dag(
+            self.pipeline,
+            schedule="@daily",
+            start_date=day(1),
+            job_root=self.folder,
+            spark_binary=str(self.program),
+        )
+
+    def task(self, name: str) -> Any:
+        return self.dag.task_dict[name]
+
+    def stage(self, run: FakeRun) -> Any:
+        """Execute the stage task with a spark-submit that stages what was planned."""
+        left = [p["plan"] for p in run.told["plan"]["plans"] if not p["committed"]]
+        view = self.lake.require()
+        open_ = [k for k in left if not _committed(view.whole_ledger().entries, k)]
+        self.says(
+            [
+                {"plan": k, "report": stage(self.lake, self.log, k, attempt=run.attempt.hex)}
+                for k in open_
+            ]
+        )
+        return run.execute(self.task("stage"))
+
+    def whole(self, run: FakeRun) -> Any:
+        """Execute all three tasks."""
+        run.execute(self.task("plan"))
+        self.stage(run)
+        return run.execute(self.task("commit"))
+
+
+def _committed(entries: Any, key: str) -> bool:
+    return any(e.committed is not None and e.committed.plan == key for e in entries)
+
+
+class _Planner:
+    log: FakeLog
+
+    def __init__(self, _: Any) -> None: ...
+
+    def __enter__(self) -> FakeLog:
+        return self.log
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    monkeypatch.setenv("TALLYSTICK_KAFKA_DEFAULT", '{"bootstrap_servers": "nowhere:9092"}')
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "local[2]"}')
+    made = Bench(tmp_path)
+    monkeypatch.setattr(_Planner, "log", made.log, raising=False)
+    monkeypatch.setattr("tallystick.kafka.planning.LogPlanner", _Planner)
+    return made
+
+
+def run_of(interval: Interval | None = None, **given: Any) -> FakeRun:
+    interval = interval or days(1, 2)
+    return FakeRun(interval=interval, run_after=interval.end, **given)
+
+
+def test_whole_run_commits_and_tells_what_is_covered(bench: Bench) -> None:
+    run = run_of()
+    told = bench.whole(run)
+    assert told["covered"] == [days(1, 2).to_json()]
+    assert told["version"] == bench.lake.require().root.version
+    assert keys.record_version(told["record"]) == told["version"]
+    assert run.events["small"].extra == told
+    assert len(bench.calls) == 1
+
+
+def test_xcom_holds_keys_and_digests_only(bench: Bench) -> None:
+    run = run_of()
+    planned = run.execute(bench.task("plan"))
+    (piece,) = planned["plans"]
+    frozen = bench.lake.plan(piece["plan"])
+    assert frozen is not None
+    assert piece == {"plan": frozen.key, "sha256": frozen.sha256, "committed": False}
+    assert planned["interval"] == days(1, 2).to_json()
+    (staged,) = bench.stage(run)
+    assert staged["plan"] == frozen.key
+    assert keys.check_report(staged["report"])
+    assert json.loads(json.dumps(run.told)) == run.told
+
+
+def test_argv_is_plans_with_digests_and_the_attempt(bench: Bench) -> None:
+    run = run_of()
+    bench.whole(run)
+    (argv,) = bench.calls
+    (piece,) = run.told["plan"]["plans"]
+    where = f"{bench.pipeline.warehouse}/{piece['plan']}@{piece['sha256']}"
+    assert argv[-5:] == [
+        str(bench.folder / bench.pipeline.job),
+        "--plan",
+        where,
+        "--attempt",
+        run.attempt.hex,
+    ]
+
+
+@pytest.mark.parametrize("task", ["plan", "stage", "commit"])
+def test_clear_after_the_commit_starts_no_spark_and_changes_nothing(
+    bench: Bench, task: str
+) -> None:
+    run = run_of()
+    bench.whole(run)
+    before = bench.lake.require().root
+    run.clear_number = 1
+    names = ["plan", "stage", "commit"]
+    for name in names[names.index(task) :]:
+        run.execute(bench.task(name))
+    assert len(bench.calls) == 1
+    assert bench.lake.require().root == before
+    assert run.events["small"].extra["covered"] == [days(1, 2).to_json()]
+
+
+@pytest.mark.parametrize("task", ["plan", "stage", "commit"])
+def test_clear_of_one_task_alone_is_a_no_op_too(bench: Bench, task: str) -> None:
+    run = run_of()
+    bench.whole(run)
+    before = bench.lake.require().root
+    run.clear_number = 1
+    run.execute(bench.task(task))
+    assert len(bench.calls) == 1
+    assert bench.lake.require().root == before
+
+
+def test_clear_after_a_change_replaces(bench: Bench) -> None:
+    run = run_of()
+    first = bench.whole(run)
+    bench.deploy("version 2")
+    run.clear_number = 1
+    second = bench.whole(run)
+    assert second["version"] > first["version"]
+    (entry,) = bench.lake.require().whole_ledger().entries
+    assert entry.committed is not None
+    assert entry.committed.generation == 2
+    assert len(bench.calls) == 2
+
+
+def test_clear_of_stage_after_a_change_says_what_to_clear(
+    bench: Bench, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run = run_of()
+    bench.whole(run)
+    bench.deploy("version 2")
+    capfd.readouterr()
+    assert run.execute(bench.task("stage")) == []
+    assert len(bench.calls) == 1
+    assert "clear this run's plan task" in capfd.readouterr().out
+
+
+def test_change_between_plan_and_stage_is_not_retried(bench: Bench) -> None:
+    run = run_of()
+    run.execute(bench.task("plan"))
+    bench.deploy("version 2")
+    with pytest.raises(AirflowFailException, match="clear this run's plan task"):
+        run.execute(bench.task("stage"))
+    assert not bench.calls
+
+
+def test_retry_of_a_task_gets_the_same_plan(bench: Bench) -> None:
+    run = run_of()
+    first = run.execute(bench.task("plan"))
+    assert run.execute(bench.task("plan")) == first
+
+
+def test_second_run_over_the_same_days_is_green_and_says_who_has_them(
+    bench: Bench, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run_of().execute(bench.task("plan"))
+    other = run_of(run_id="backfill__1")
+    told = bench.whole(other)
+    assert told["covered"] == []
+    assert told["held"] == [days(1, 2).to_json()]
+    assert "held by small / scheduled__" in capfd.readouterr().out
+    assert not bench.calls
+
+
+def test_take_over_supersedes_the_first_run_without_a_retry(bench: Bench) -> None:
+    first, second = run_of(), run_of(run_id="backfill__1", params={"take_over": True})
+    first.execute(bench.task("plan"))
+    bench.whole(second)
+    with pytest.raises(AirflowFailException, match="no longer granted"):
+        first.execute(bench.task("stage"))
+    assert len(bench.calls) == 1
+
+
+def test_interval_without_records_is_committed_by_its_plan(bench: Bench) -> None:
+    run = run_of(days(5, 6))
+    told = bench.whole(run)
+    assert told["covered"] == [days(5, 6).to_json()]
+    assert not bench.calls
+
+
+def test_trigger_without_dates_takes_what_is_new(bench: Bench) -> None:
+    bench.whole(run_of(days(1, 3)))
+    run = FakeRun(interval=None, run_after=day(7), run_id="manual__1")
+    told = bench.whole(run)
+    assert told["interval"] == days(3, 7).to_json()
+    again = FakeRun(interval=None, run_after=day(7), run_id="manual__2")
+    assert bench.whole(again)["interval"] is None
+    assert len(bench.calls) == 2
+
+
+def test_replace_by_form(bench: Bench) -> None:
+    bench.whole(run_of(days(1, 2)))
+    bench.whole(run_of(days(2, 3), run_id="scheduled__2"))
+    form = {"mode": "replace", "from": "2013-01-01T00:00:00+00:00", "to": "2013-01-03T00:00:00Z"}
+    told = bench.whole(FakeRun(interval=None, run_after=day(7), run_id="manual__1", params=form))
+    assert told["covered"] == [days(1, 2).to_json(), days(2, 3).to_json()]
+    assert [e.generation for e in bench.lake.require().whole_ledger().entries] == [2, 2]
+    assert [argv.count("--plan") for argv in bench.calls] == [1, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("params", "text"),
+    [
+        ({"form": "2013-01-01"}, "parameter 'form' is not known"),
+        ({"mode": "erase"}, "mode='erase'"),
+        ({"from": "yesterday", "to": "2013-01-02"}, "from='yesterday' is no date"),
+        ({"from": "2013-01-03", "to": "2013-01-02"}, "is not before"),
+        ({"to": "2013-01-02"}, "'to' is given without 'from'"),
+        ({"force": "yes"}, "force='yes'"),
+        ({"from": "2013-01-01", "to": "2999-01-01"}, "is later than"),
+    ],
+)
+def test_bad_params_fail_at_once_with_what_is_allowed(
+    bench: Bench, params: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(AirflowFailException, match=text):
+        run_of(params=params).execute(bench.task("plan"))
+    assert bench.lake.read() is None
+
+
+def test_cut_through_an_interval_names_both_boundaries(bench: Bench) -> None:
+    bench.whole(run_of(days(1, 3)))
+    form = {"mode": "replace", "from": "2013-01-02", "to": "2013-01-03"}
+    with pytest.raises(AirflowFailException, match=r"2013-01-01T.*2013-01-03T"):
+        run_of(run_id="manual__1", params=form).execute(bench.task("plan"))
+
+
+def test_open_transaction_is_waited_for_without_a_retry(
+    bench: Bench, capfd: pytest.CaptureFixture[str]
+) -> None:
+    bench.log.hold("events", 0, stable=1)
+    before = datetime.now(UTC)
+    with pytest.raises(AirflowRescheduleException) as caught:
+        run_of().execute(bench.task("plan"))
+    assert caught.value.reschedule_date > before
+    assert "last stable offset" in capfd.readouterr().out
+    bench.log.hold("events", 0, stable=None)
+    assert bench.whole(run_of())["covered"] == [days(1, 2).to_json()]
+
+
+def test_lateness_is_waited_for_to_its_end(tmp_path: Path) -> None:
+    late = Bench(tmp_path, lateness=timedelta(hours=2)).pipeline
+    dates = RunDates(data_interval=days(1, 2), run_after=day(2))
+    assert again_at(late, dates, day(2)) == day(2) + timedelta(hours=2)
+    assert again_at(late, dates, day(3)) > day(3)
+    assert again_at(late, RunDates(data_interval=None, run_after=day(2)), day(2)) > day(2)
+
+
+def test_missing_job_fails_the_plan(bench: Bench) -> None:
+    (bench.folder / bench.pipeline.job).unlink()
+    with pytest.raises(AirflowFailException, match="is no file"):
+        run_of().execute(bench.task("plan"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "final"),
+    [
+        ("report_rejected", True),
+        ("superseded", True),
+        ("kafka_unavailable", False),
+        ("error", False),
+    ],
+)
+def test_error_of_the_job_reaches_the_task_with_its_text(
+    bench: Bench, kind: str, final: bool
+) -> None:
+    run = run_of()
+    run.execute(bench.task("plan"))
+    bench.says(
+        {"error": {"kind": kind, "happened": "seen 3, wanted 4.", "next_step": "look."}}, code=1
+    )
+    with pytest.raises(AirflowException, match=r"seen 3, wanted 4\. Next: look\.") as caught:
+        run.execute(bench.task("stage"))
+    assert isinstance(caught.value, AirflowFailException) is final
+
+
+def test_job_that_died_is_retried_with_its_last_lines(bench: Bench) -> None:
+    run = run_of()
+    run.execute(bench.task("plan"))
+    bench.says(None, code=137)
+    with pytest.raises(AirflowException, match="the job talks") as caught:
+        run.execute(bench.task("stage"))
+    assert not isinstance(caught.value, AirflowFailException)
+
+
+def test_job_that_runs_no_transform_is_told_so(bench: Bench) -> None:
+    run = run_of()
+    run.execute(bench.task("plan"))
+    bench.says(None)
+    with pytest.raises(AirflowFailException, match=r"run\(transform\)"):
+        run.execute(bench.task("stage"))
+
+
+def test_commit_takes_only_what_this_runs_stage_named(bench: Bench) -> None:
+    run = run_of()
+    run.execute(bench.task("plan"))
+    (piece,) = run.told["plan"]["plans"]
+    stage(
+        bench.lake, bench.log, piece["plan"], attempt="another"
+    )  # a whole report that nobody named
+    run.told["stage"] = []
+    with pytest.raises(AirflowFailException, match="named no report"):
+        run.execute(bench.task("commit"))
+
+
+def test_plan_that_was_swapped_on_the_store_is_not_staged(bench: Bench) -> None:
+    run = run_of()
+    run.execute(bench.task("plan"))
+    run.told["plan"]["plans"][0]["sha256"] = "0" * 64
+    with pytest.raises(AirflowFailException, match="digest"):
+        run.execute(bench.task("stage"))
+    assert not bench.calls
+
+
+def test_one_lost_gap_does_not_hold_up_the_others(bench: Bench) -> None:
+    bench.whole(run_of(days(2, 3), run_id="scheduled__2"))
+    wide = run_of(days(1, 4), run_id="manual__wide")
+    wide.execute(bench.task("plan"))
+    bench.stage(wide)
+    taker = run_of(days(1, 2), run_id="manual__taker", params={"take_over": True})
+    taker.execute(bench.task("plan"))
+    with pytest.raises(AirflowFailException, match="held by small / manual__taker"):
+        wide.execute(bench.task("commit"))
+    committed = [e.interval for e in bench.lake.require().whole_ledger().entries if e.committed]
+    assert committed == [days(2, 3), days(3, 4)]
+
+
+def test_task_without_its_upstreams_word_says_what_to_clear(bench: Bench) -> None:
+    with pytest.raises(AirflowFailException, match="clear the plan task"):
+        run_of().execute(bench.task("stage"))
+
+
+def test_story_is_short_and_says_the_counts(
+    bench: Bench, capfd: pytest.CaptureFixture[str]
+) -> None:
+    bench.whole(run_of())
+    lines = [line for line in capfd.readouterr().out.splitlines() if "[info " in line]
+    assert any("topic events: 7 offsets in 2 partitions" in line for line in lines)
+    assert any("5 records, 2 dead letters" in line for line in lines)
+    assert len(lines) < 20
+
+
+def test_links_open_what_was_written(bench: Bench) -> None:
+    run = run_of()
+    for name, prefix in (("plan", "plans/"), ("stage", "attempts/"), ("commit", "commits/")):
+        task = bench.task(name)
+        if name == "stage":
+            (piece,) = run.told["plan"]["plans"]
+            report = stage(bench.lake, bench.log, piece["plan"], attempt=run.attempt.hex)
+            bench.says([{"plan": piece["plan"], "report": report}])
+        run.execute(task)
+        assert task.linked.startswith(f"{bench.pipeline.warehouse}/{prefix}")

@@ -1,0 +1,119 @@
+"""Errors as Airflow understands them, and what a job told."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from tallystick import errors
+from tallystick.airflow.outcome import airflow_errors, error_from, raise_told, read_result
+from tallystick.errors import (
+    Ask,
+    InvalidPipeline,
+    ReportRejected,
+    RetryLater,
+    Stop,
+    TallystickError,
+)
+
+
+def tree(top: type[TallystickError]) -> Iterator[type[TallystickError]]:
+    yield top
+    for below in top.__subclasses__():
+        yield from tree(below)
+
+
+def told(path: Path, value: Any) -> Path:
+    path.write_text(json.dumps(value), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("kind", list(tree(RetryLater)), ids=lambda k: k.__name__)
+def test_what_time_mends_is_retried(kind: type[TallystickError]) -> None:
+    with (
+        pytest.raises(AirflowException, match=r"seen 1, wanted 2\. Next: wait\.") as caught,
+        airflow_errors(),
+    ):
+        raise kind("seen 1, wanted 2.", next_step="wait.")
+    assert not isinstance(caught.value, AirflowFailException)
+
+
+@pytest.mark.parametrize("kind", [*tree(Stop), *tree(Ask)], ids=lambda k: k.__name__)
+def test_what_a_person_decides_is_not_retried(kind: type[TallystickError]) -> None:
+    with (
+        pytest.raises(AirflowFailException, match=r"seen 1, wanted 2\. Next: decide\."),
+        airflow_errors(),
+    ):
+        raise kind("seen 1, wanted 2.", next_step="decide.")
+
+
+def test_foreign_errors_pass_as_they_are() -> None:
+    with pytest.raises(ZeroDivisionError), airflow_errors():
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("kind", list(tree(TallystickError))[1:], ids=lambda k: k.__name__)
+def test_error_of_a_job_comes_back_as_it_was_raised(
+    kind: type[TallystickError], tmp_path: Path
+) -> None:
+    said = {"kind": kind.kind, "happened": "a.", "next_step": "b."}
+    with pytest.raises(kind) as caught:
+        raise_told(told(tmp_path / "r", {"error": said}))
+    assert type(caught.value) is kind
+    assert (caught.value.happened, caught.value.next_step) == ("a.", "b.")
+    assert str(pickle.loads(pickle.dumps(caught.value))) == "a. Next: b."
+
+
+def test_foreign_error_of_a_job_is_retried_with_its_text(tmp_path: Path) -> None:
+    said = {"kind": "error", "happened": "KeyError: 'origin'", "next_step": "read the log."}
+    assert error_from(said) is None
+    with pytest.raises(AirflowException, match="KeyError: 'origin'") as caught:
+        raise_told(told(tmp_path / "r", {"error": said}))
+    assert not isinstance(caught.value, AirflowFailException)
+
+
+@pytest.mark.parametrize("text", [None, "", "{", "[]", '{"error": 1}', "1"])
+def test_job_that_told_nothing_leaves_the_word_to_its_output(
+    text: str | None, tmp_path: Path
+) -> None:
+    path = tmp_path / "r"
+    if text is not None:
+        path.write_text(text)
+    raise_told(path)
+
+
+def plans(*names: str) -> Any:
+    return [SimpleNamespace(key=name) for name in names]
+
+
+def test_result_names_exactly_the_plans_that_were_asked_for(tmp_path: Path) -> None:
+    path = told(tmp_path / "r", [{"plan": "b", "report": "rb"}, {"plan": "a", "report": None}])
+    assert read_result(path, plans("a", "b")) == [
+        {"plan": "b", "report": "rb"},
+        {"plan": "a", "report": None},
+    ]
+
+
+@pytest.mark.parametrize(
+    "value", [[], [{"plan": "a", "report": "r"}] * 2, [{"plan": "x", "report": "r"}], {"a": 1}]
+)
+def test_result_for_other_plans_is_refused(value: Any, tmp_path: Path) -> None:
+    with pytest.raises(ReportRejected, match="was started for 1 plan"):
+        read_result(told(tmp_path / "r", value), plans("a"))
+
+
+def test_job_that_never_ran_its_transform_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidPipeline, match=r"run\(transform\)"):
+        read_result(tmp_path / "none", plans("a"))
+
+
+def test_every_kind_is_told_apart() -> None:
+    kinds = [known.kind for known in tree(errors.TallystickError)]
+    assert len(set(kinds)) == len(kinds)

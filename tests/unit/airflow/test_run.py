@@ -1,0 +1,134 @@
+"""Who asks, for which dates, with which job and which Kafka."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pendulum
+import pytest
+from airflow.sdk import BaseHook, Connection
+from airflow.sdk.exceptions import AirflowNotFoundException
+
+from small_lake import pipeline
+from tallystick.airflow.run import dates_of, job_file, kafka_of, request_of, utc
+from tallystick.errors import InvalidPipeline, InvalidRequest, SettingsError
+from tallystick.protocol.interval import Interval
+
+AT = datetime(2013, 1, 2, tzinfo=UTC)
+SMALL = pipeline("memory://runs")
+
+
+def run(**given: Any) -> Any:
+    known = {"dag_id": "small", "run_id": "manual__1", "clear_number": 0, "run_after": AT}
+    return SimpleNamespace(
+        **{"data_interval_start": None, "data_interval_end": None, **known, **given}
+    )
+
+
+@pytest.mark.parametrize(("told", "number"), [(0, 0), (3, 3), (None, 0)])
+def test_request_is_dag_run_and_clear_number(told: int | None, number: int) -> None:
+    asked = request_of(run(clear_number=told))
+    assert (asked.dag, asked.run, asked.clear) == ("small", "manual__1", number)
+
+
+def test_trigger_button_has_no_interval() -> None:
+    dates = dates_of(run())
+    assert dates.data_interval is None
+    assert dates.run_after == AT
+
+
+def test_interval_of_airflow_is_ours() -> None:
+    start, end = pendulum.datetime(2013, 1, 1), pendulum.datetime(2013, 1, 2)
+    dates = dates_of(run(data_interval_start=start, data_interval_end=end))
+    assert dates.data_interval == Interval(start=datetime(2013, 1, 1, tzinfo=UTC), end=AT)
+    assert type(dates.data_interval.start) is datetime
+
+
+def test_interval_without_extent_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="holds no time"):
+        dates_of(run(data_interval_start=AT, data_interval_end=AT))
+
+
+def test_instants_are_utc_and_whole_milliseconds() -> None:
+    local = datetime(2013, 1, 1, 7, 0, 0, 123_456, tzinfo=timezone(timedelta(hours=-5)))
+    assert utc(local) == datetime(2013, 1, 1, 12, 0, 0, 123_000, tzinfo=UTC)
+
+
+def test_missing_job_is_named_with_its_place(tmp_path: Path) -> None:
+    with pytest.raises(InvalidPipeline, match=r"spark_jobs/small\.py") as caught:
+        job_file(SMALL, str(tmp_path))
+    assert str(tmp_path) in str(caught.value)
+
+
+def no_connection(_: str) -> Connection:
+    raise AirflowNotFoundException("not there")
+
+
+def test_environment_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TALLYSTICK_KAFKA_DEFAULT", '{"bootstrap_servers": "env:9092"}')
+    monkeypatch.setattr(BaseHook, "get_connection", lambda _: pytest.fail("Airflow was asked"))
+    assert kafka_of(SMALL).endpoint == "env:9092"
+
+
+def test_secrets_folder_comes_before_airflow(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    secret = tmp_path / "default.json"
+    secret.write_text('{"bootstrap_servers": "file:9092"}')
+    secret.chmod(0o600)
+    monkeypatch.delenv("TALLYSTICK_KAFKA_DEFAULT", raising=False)
+    monkeypatch.setenv("TALLYSTICK_SECRETS_DIR", str(tmp_path))
+    monkeypatch.setattr(
+        BaseHook, "get_connection", lambda _: Connection(conn_id="x", conn_type="kafka", host="air")
+    )
+    assert kafka_of(SMALL).endpoint == "file:9092"
+
+
+def test_airflow_connection_is_read_in_kafka_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TALLYSTICK_KAFKA_DEFAULT", raising=False)
+    asked: list[str] = []
+    found = Connection(
+        conn_id="kafka_default",
+        conn_type="kafka",
+        host="broker",
+        port=9093,
+        login="reader",
+        password="canary",
+        extra='{"security_protocol": "SASL_SSL", "sasl_mechanism": "SCRAM-SHA-512"}',
+    )
+    monkeypatch.setattr(BaseHook, "get_connection", lambda name: asked.append(name) or found)
+    settings = kafka_of(SMALL)
+    assert asked == ["kafka_default"]
+    assert (settings.endpoint, settings.sasl_plain_username, settings.sasl_plain_password) == (
+        "broker:9093",
+        "reader",
+        "canary",
+    )
+
+
+def test_words_that_are_not_on_the_list_are_refused_without_their_value(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("TALLYSTICK_KAFKA_DEFAULT", raising=False)
+    found = Connection(
+        conn_id="x",
+        conn_type="kafka",
+        extra='{"bootstrap.servers": "b:1", "sasl.password": "canary"}',
+    )
+    monkeypatch.setattr(BaseHook, "get_connection", lambda _: found)
+    with pytest.raises(SettingsError, match=r"bootstrap\.servers") as caught:
+        kafka_of(SMALL)
+    assert "canary" not in str(caught.value)
+
+
+def test_connection_that_is_nowhere_names_every_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TALLYSTICK_KAFKA_DEFAULT", raising=False)
+    monkeypatch.delenv("TALLYSTICK_SECRETS_DIR", raising=False)
+    monkeypatch.setattr(BaseHook, "get_connection", no_connection)
+    with pytest.raises(SettingsError) as caught:
+        kafka_of(SMALL)
+    for place in ("TALLYSTICK_KAFKA_DEFAULT", "TALLYSTICK_SECRETS_DIR", "kafka_default"):
+        assert place in str(caught.value)

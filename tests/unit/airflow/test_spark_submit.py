@@ -1,0 +1,251 @@
+"""The spark-submit that a stage starts: its command, its environment, its end. The programs here are small scripts."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
+
+from tallystick.airflow.spark_submit import ScrubbedSparkSubmit
+from tallystick.errors import SettingsError
+from tallystick.kafka.settings import KafkaSettings
+
+KAFKA = KafkaSettings(
+    bootstrap_servers=("broker:9092",),
+    security_protocol="SASL_SSL",
+    sasl_mechanism="PLAIN",
+    sasl_plain_username="reader",
+    sasl_plain_password="canary-password",
+)
+DEADLINE_S = 20.0
+
+
+def connection(monkeypatch: pytest.MonkeyPatch, **words: Any) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", **words}))
+
+
+def hook(tmp_path: Path, **given: Any) -> ScrubbedSparkSubmit:
+    return ScrubbedSparkSubmit(
+        conf={"spark.executor.memory": "1g"},
+        kafka_name="default",
+        kafka=KAFKA,
+        result_file=tmp_path / "result.json",
+        **{
+            "conn_id": "spark_default",
+            "application_args": ["--attempt", "a"],
+            "name": "tallystick-small",
+            **given,
+        },
+    )
+
+
+def program(tmp_path: Path, body: str) -> str:
+    path = tmp_path / "spark-submit"
+    path.write_text(f"#!{sys.executable}\n{body}")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
+def until(check: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
+        if found := check():
+            return found
+        time.sleep(0.02)
+    raise AssertionError("not within the deadline")
+
+
+def running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in "ZX"
+
+
+@pytest.mark.parametrize("master", ["local", "local[2]", "local[*,3]", "spark://host:7077", "yarn"])
+def test_known_masters_are_taken(
+    master: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    connection(monkeypatch, host=master)
+    assert hook(tmp_path)._connection["master"] == master
+
+
+@pytest.mark.parametrize(
+    "master", ["local-cluster[1,1,1]", "mesos://host:5050", "http://host", "local[2] --jars=x", ""]
+)
+def test_unknown_masters_are_refused(
+    master: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    connection(monkeypatch, host=master)
+    with pytest.raises(SettingsError, match="has the master"):
+        hook(tmp_path)
+
+
+def test_unknown_connection_is_an_error_and_not_yarn(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def missing(_: str) -> None:
+        raise AirflowNotFoundException("not there")
+
+    monkeypatch.setattr(ScrubbedSparkSubmit, "get_connection", staticmethod(missing))
+    with pytest.raises(SettingsError, match="'nowhere' is not defined"):
+        hook(tmp_path, conn_id="nowhere")
+
+
+def test_connection_that_vanishes_between_two_looks_is_retried(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    connection(monkeypatch, host="local[2]")
+    looks: list[str] = []
+    real = ScrubbedSparkSubmit.get_connection
+
+    def flaky(name: str) -> Any:
+        looks.append(name)
+        if len(looks) > 1:
+            raise AirflowException("the server did not answer")
+        return real(name)
+
+    monkeypatch.setattr(ScrubbedSparkSubmit, "get_connection", staticmethod(flaky))
+    with pytest.raises(AirflowException, match="could not be read"):
+        hook(tmp_path)
+
+
+def test_cluster_mode_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    connection(monkeypatch, host="spark://host:7077", extra={"deploy-mode": "cluster"})
+    with pytest.raises(SettingsError, match="'cluster'"):
+        hook(tmp_path)
+
+
+def test_own_spark_submit_is_used_where_none_is_configured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    connection(monkeypatch, host="local[2]")
+    assert hook(tmp_path)._connection["spark_binary"] == str(
+        Path(sys.executable).with_name("spark-submit")
+    )
+    connection(monkeypatch, host="local[2]", extra={"spark-binary": "spark3-submit"})
+    assert hook(tmp_path)._connection["spark_binary"] == "spark3-submit"
+    assert hook(tmp_path, spark_binary="/opt/x")._connection["spark_binary"] == "/opt/x"
+
+
+def test_argv_and_log_hold_no_secret(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    connection(monkeypatch, host="local[2]", extra={"deploy-mode": "client"})
+    monkeypatch.setenv("AIRFLOW__API_AUTH__JWT_SECRET", "canary-jwt")
+    body = (
+        "import json, os, sys\n"
+        "with open(sys.argv[0] + '.seen', 'w') as seen:\n    json.dump([sys.argv[1:], dict(os.environ)], seen)\n"
+    )
+    one = hook(tmp_path, spark_binary=program(tmp_path, body))
+    one.submit("job.py")
+    logged = capfd.readouterr()
+    argv, environ = json.loads((tmp_path / "spark-submit.seen").read_text())
+    assert "canary" not in " ".join(argv)
+    assert "Spark-Submit cmd" in logged.out
+    assert "canary" not in logged.out + logged.err
+    assert argv[-3:] == ["job.py", "--attempt", "a"]
+    assert argv[:2] == ["--master", "local[2]"]
+    assert "spark.ui.enabled=false" in argv
+    assert "canary-password" in environ["TALLYSTICK_KAFKA_DEFAULT"]
+    assert "AIRFLOW__API_AUTH__JWT_SECRET" not in environ
+
+
+def test_failure_shows_the_last_lines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    connection(monkeypatch, host="local[2]")
+    one = hook(
+        tmp_path, spark_binary=program(tmp_path, "import sys\nprint('no java here')\nsys.exit(3)\n")
+    )
+    with pytest.raises(AirflowException, match="no java here"):
+        one.submit("job.py")
+
+
+def test_missing_program_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    connection(monkeypatch, host="local[2]")
+    with pytest.raises(SettingsError, match=r"cannot be started.*spark_binary"):
+        hook(tmp_path, spark_binary=str(tmp_path / "nothing")).submit("job.py")
+
+
+FAMILY = """
+import os, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+with open(sys.argv[0] + ".part", "w") as file:
+    file.write(f"{os.getpid()} {child.pid}")
+os.rename(sys.argv[0] + ".part", sys.argv[0] + ".pids")
+time.sleep(600)
+"""
+
+
+def family(tmp_path: Path) -> list[int]:
+    pids = tmp_path / "spark-submit.pids"
+    until(pids.exists)
+    return [int(pid) for pid in pids.read_text().split()]
+
+
+def test_kill_reaches_what_the_program_started(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    connection(monkeypatch, host="local[2]")
+    one = hook(tmp_path, spark_binary=program(tmp_path, FAMILY))
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            one.submit("job.py")
+        except AirflowException as error:
+            failed.append(error)
+
+    task = threading.Thread(target=work)
+    task.start()
+    both = family(tmp_path)
+    one.on_kill()
+    task.join(DEADLINE_S)
+    assert failed
+    until(lambda: not any(running(pid) for pid in both))
+
+
+PARENT = """
+import sys
+from pathlib import Path
+from tallystick.airflow.spark_submit import ScrubbedSparkSubmit, die_with_parent
+from tallystick.kafka.settings import KafkaSettings
+die_with_parent()
+ScrubbedSparkSubmit(conf={}, kafka_name="default", kafka=KafkaSettings(bootstrap_servers=("b:1",)),
+    result_file=Path("r"), conn_id="spark_default", spark_binary=sys.argv[1]).submit("job.py")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a parent-death signal is Linux's own")
+def test_program_dies_with_a_task_that_is_killed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    connection(monkeypatch, host="local[2]")
+    task = subprocess.Popen(
+        [sys.executable, "-c", PARENT, program(tmp_path, FAMILY)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=dict(os.environ),
+    )
+    try:
+        both = family(tmp_path)
+        task.send_signal(signal.SIGKILL)
+        task.wait(DEADLINE_S)
+        until(lambda: not running(both[0]))
+    finally:
+        task.kill()
+        task.wait()
+        for pid in family(tmp_path):
+            if running(pid):
+                os.kill(pid, signal.SIGKILL)
