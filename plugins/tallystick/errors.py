@@ -177,3 +177,19 @@ class Corrupt(Ask):
     """An object cannot be read as what it claims to be; it is never repaired or overwritten."""
 
     kind = "corrupt"
+
+
+def error_of_kind(kind: str, happened: str, *, next_step: str) -> TallystickError:
+    """The error whose class names `kind`, as another process told it; a plain TallystickError for a kind unknown here."""
+    return _KINDS.get(kind, TallystickError)(happened, next_step=next_step)
+
+
+def _tree(top: type[TallystickError]) -> dict[str, type[TallystickError]]:
+    found = {top.kind: top}
+    for below in top.__subclasses__():
+        found |= _tree(below)
+    return found
+
+
+# Taken when this module ends, so that a private subclass elsewhere never stands for its parent's kind.
+_KINDS = _tree(TallystickError)

@@ -11,7 +11,13 @@ from typing import Any
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from tallystick.errors import InvalidPipeline, ReportRejected, RetryLater, TallystickError
+from tallystick.errors import (
+    InvalidPipeline,
+    ReportRejected,
+    RetryLater,
+    TallystickError,
+    error_of_kind,
+)
 from tallystick.protocol.plan import Plan
 
 log = logging.getLogger(__name__)
@@ -36,17 +42,12 @@ def airflow_errors() -> Iterator[None]:
 
 def error_from(told: Mapping[str, Any]) -> TallystickError | None:
     """The error that a job told in its result file, by its kind; None where it is none of ours, so that it is retried."""
-    kinds = {known.kind: known for known in _tree(TallystickError)}
-    known = kinds.get(str(told.get("kind")))
-    if known is None or known is TallystickError:
-        return None
-    return known(str(told.get("happened", "")), next_step=str(told.get("next_step", "")))
-
-
-def _tree(top: type[TallystickError]) -> Iterator[type[TallystickError]]:
-    yield top
-    for below in top.__subclasses__():
-        yield from _tree(below)
+    error = error_of_kind(
+        str(told.get("kind")),
+        str(told.get("happened", "")),
+        next_step=str(told.get("next_step", "")),
+    )
+    return None if type(error) is TallystickError else error
 
 
 def raise_told(result: Path) -> None:

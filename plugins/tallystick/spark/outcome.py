@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tallystick.errors import Ask, RetryLater, Stop, TallystickError
+from tallystick.errors import Ask, RetryLater, Stop, TallystickError, error_of_kind
 
 RESULT_FILE_ENV = "TALLYSTICK_RESULT_FILE"
 RETRY_LATER, STOP, ASK, OTHER = 75, 76, 77, 1
@@ -69,15 +69,7 @@ def write_error(path: str | None, error: BaseException) -> None:
 
 def error_from(value: dict[str, Any]) -> TallystickError:
     """Return the error whose JSON form is `value`, of the class that its kind names."""
-    kinds: dict[str, type[TallystickError]] = {}
-    waiting: list[type[TallystickError]] = [TallystickError]
-    while waiting:
-        found = waiting.pop()
-        kinds[found.kind] = found
-        waiting.extend(found.__subclasses__())
-    return kinds.get(value["kind"], TallystickError)(
-        value["happened"], next_step=value["next_step"]
-    )
+    return error_of_kind(value["kind"], value["happened"], next_step=value["next_step"])
 
 
 def _write(path: str | None, value: Any) -> None:

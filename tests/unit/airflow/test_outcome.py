@@ -27,7 +27,8 @@ from tallystick.errors import (
 def tree(top: type[TallystickError]) -> Iterator[type[TallystickError]]:
     yield top
     for below in top.__subclasses__():
-        yield from tree(below)
+        if below.__module__ == TallystickError.__module__:  # other modules may have private ones
+            yield from tree(below)
 
 
 def told(path: Path, value: Any) -> Path:

@@ -1,0 +1,121 @@
+"""What became of each offset of a range: record, aborted, control or absent; nothing is skipped in silence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tallystick.errors import LogDamaged
+from tallystick.kafka.batches import Batch
+from tallystick.kafka.wire import AbortedTransaction
+from tallystick.protocol.offsets import OffsetRange
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadAccount:
+    """The classes of the offsets of `span`; they always add up to its length.
+
+    `records` were handed out, `aborted` belong to aborted transactions, `control` are transaction markers, `absent`
+    hold nothing (compacted away).
+    """
+
+    span: OffsetRange
+    records: int
+    aborted: int
+    control: int
+    absent: int
+
+    def __post_init__(self) -> None:
+        total = self.records + self.aborted + self.control + self.absent
+        if (
+            min(self.records, self.aborted, self.control, self.absent) < 0
+            or total != self.span.length
+        ):
+            raise ValueError(
+                f"{self.records} records + {self.aborted} aborted + {self.control} control + {self.absent} absent "
+                f"are not the {self.span.length} offsets of {self.span}"
+            )
+
+
+class Tally:
+    """The account under way: every offset from the span's start to `position` is classed, none beyond."""
+
+    def __init__(self, span: OffsetRange, *, place: str, compacted: bool) -> None:
+        self.span = span
+        self.position = span.start
+        self.records = self.aborted = self.control = self.absent = 0
+        self._place = place
+        self._compacted = compacted
+
+    @property
+    def done(self) -> bool:
+        """Whether the whole span is classed."""
+        return self.position >= self.span.end
+
+    def skip_to(self, offset: int) -> None:
+        """Class the offsets up to `offset` (or the span's end) as absent.
+
+        Raises LogDamaged where the topic is not compacted: then nothing may be missing (4-class rule: the log of a
+        topic with cleanup.policy=delete has no holes).
+        """
+        until = min(offset, self.span.end)
+        if until > self.position:
+            self._absent(self.position, until, until - self.position)
+            self.position = until
+
+    def pass_batch(
+        self, batch: Batch, *, records: int = 0, aborted: int = 0, control: int = 0
+    ) -> None:
+        """Class the part of a batch's span that lies in ours: so many of each class, the rest absent."""
+        self.skip_to(batch.base_offset)
+        until = min(batch.end_offset, self.span.end)
+        rest = until - self.position - records - aborted - control
+        if rest:
+            self._absent(self.position, until, rest)
+        self.records += records
+        self.aborted += aborted
+        self.control += control
+        self.position = max(until, self.position)
+
+    def account(self) -> ReadAccount:
+        """The finished account; raises ValueError before the span is classed whole."""
+        return ReadAccount(
+            span=self.span,
+            records=self.records,
+            aborted=self.aborted,
+            control=self.control,
+            absent=self.absent,
+        )
+
+    def _absent(self, start: int, end: int, count: int) -> None:
+        if not self._compacted or count < 0:
+            raise LogDamaged(
+                f"{self._place} holds nothing at {count} of the offsets [{start}, {end}), and the topic "
+                "is not compacted.",
+                next_step="check the partition with kafka-dump-log.sh on its leader. If the topic was compacted in "
+                "the past, set cleanup.policy to compact,delete so that absent offsets are expected.",
+            )
+        self.absent += count
+
+
+class AbortedProducers:
+    """Which producers are inside an aborted transaction while the batches of one fetch answer go by, in order.
+
+    The answer lists every aborted transaction that touches its bytes, so nothing is carried from answer to answer.
+    The rule is Kafka's consumer's (KIP-98): from a transaction's first offset on, its producer's transactional
+    batches are aborted, until its abort marker.
+    """
+
+    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
+        self._ahead = sorted(aborted, key=lambda one: one.first_offset, reverse=True)
+        self._inside: set[int] = set()
+
+    def aborts(self, batch: Batch) -> bool:
+        """Whether a data batch is part of an aborted transaction; batches must come in order."""
+        while self._ahead and self._ahead[-1].first_offset < batch.end_offset:
+            self._inside.add(self._ahead.pop().producer_id)
+        return batch.transactional and not batch.control and batch.producer_id in self._inside
+
+    def abort_marker(self, batch: Batch) -> None:
+        """Note that a producer's aborted transaction has ended."""
+        self._inside.discard(batch.producer_id)

@@ -1,0 +1,260 @@
+"""Record batches as they lie in the log: headers, checksums, decompression (message format v2, KIP-98).
+
+Everything here parses bytes from a network: a length is checked before it is used, memory is bounded before it is
+taken, and whatever does not fit is LogDamaged with the place named. Record fields are decoded in `decode` (compiled);
+the few batches that planning and accounting look into are walked here in plain Python.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import cramjam
+import google_crc32c
+
+from tallystick.errors import LogDamaged
+
+HEADER_BYTES: Final = 61
+# Smallest record of format v2: length, attributes, two deltas, two null lengths, no headers.
+RECORD_BYTES_MIN: Final = 7
+RECORDS_BYTES_MAX: Final = 512 << 20
+OFFSET_MAX: Final = 2**63 - 1
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_LENGTH_FROM = 12  # what the length field counts begins here
+_CRC_FROM = 21
+_MAGIC_AT = 16
+_SUPPORTED_MAGIC = 2
+_CODEC_MASK, _APPEND_TIME, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
+_CODEC_NAMES = {0: "none", 1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
+_CONTROL_KEY = struct.Struct(">hh")
+_ABORT = 0
+_FIRST_GUESS = 6  # JSON shrinks to a third or less; growing doubles this
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """One record batch: its header, and where its records lie (`body`, still compressed).
+
+    It spans `base_offset <= offset < end_offset`, also where compaction has left fewer than `count` records or none.
+    """
+
+    place: str
+    base_offset: int
+    end_offset: int
+    leader_epoch: int
+    codec: int
+    transactional: bool
+    control: bool
+    append_time: bool
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    count: int
+    body: memoryview
+
+    @property
+    def dense(self) -> bool:
+        """True where every offset of the span has its record."""
+        return self.count == self.end_offset - self.base_offset
+
+
+def walk(records: bytes, *, place: str, verify: bool = True) -> Iterator[Batch]:
+    """Yield the whole batches of a fetch answer, checksums verified; a cut-off last one is left out, as Kafka allows.
+
+    `place` names topic and partition in errors. Raises LogDamaged on anything else than whole v2 batches.
+    """
+    whole = memoryview(records)
+    at, size = 0, len(whole)
+    reached = 0
+    while size - at > _MAGIC_AT:
+        batch, at = _batch_at(whole, at, place=place, verify=verify)
+        if batch is None:
+            return
+        if batch.base_offset < reached:
+            raise damaged(batch.place, f"the batch before it reached to offset {reached}")
+        reached = batch.end_offset
+        yield batch
+
+
+def _batch_at(whole: memoryview, at: int, *, place: str, verify: bool) -> tuple[Batch | None, int]:
+    base_offset, length = struct.unpack_from(">qi", whole, at)
+    where = f"{place} batch at offset {base_offset}"
+    magic = whole[at + _MAGIC_AT]
+    if magic != _SUPPORTED_MAGIC:
+        raise _unsupported_format(where, magic)
+    if length < HEADER_BYTES - _LENGTH_FROM:
+        raise damaged(where, f"its length field says {length} bytes")
+    end = at + _LENGTH_FROM + length
+    if end > len(whole):
+        return None, end
+    fields = _HEADER.unpack_from(whole, at)
+    (
+        _,
+        _,
+        leader_epoch,
+        _,
+        crc,
+        attributes,
+        last_delta,
+        base_ts,
+        max_ts,
+        producer_id,
+        _,
+        _,
+        count,
+    ) = fields
+    # The checksum library takes read-only bytes; this copy costs less than one decoding of the records.
+    if verify and google_crc32c.value(bytes(whole[at + _CRC_FROM : end])) != crc:
+        raise damaged(where, "its checksum does not match")
+    if base_offset < 0 or last_delta < 0 or base_offset + last_delta >= OFFSET_MAX:
+        raise damaged(where, f"it spans offsets {base_offset} to {base_offset} + {last_delta}")
+    if not 0 <= count <= last_delta + 1:
+        raise damaged(where, f"it claims {count} records in {last_delta + 1} offsets")
+    return (
+        Batch(
+            place=where,
+            base_offset=base_offset,
+            end_offset=base_offset + last_delta + 1,
+            leader_epoch=leader_epoch,
+            codec=attributes & _CODEC_MASK,
+            transactional=bool(attributes & _TRANSACTIONAL),
+            control=bool(attributes & _CONTROL),
+            append_time=bool(attributes & _APPEND_TIME),
+            base_timestamp=base_ts,
+            max_timestamp=max_ts,
+            producer_id=producer_id,
+            count=count,
+            body=whole[at + HEADER_BYTES : end],
+        ),
+        end,
+    )
+
+
+class Scratch:
+    """One growing buffer that records are decompressed into; what it returned is overwritten by the next batch."""
+
+    def __init__(self, bytes_max: int = RECORDS_BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._buffer = bytearray(0)
+
+    def records(self, batch: Batch) -> memoryview:
+        """Return the batch's records, decompressed.
+
+        Raises LogDamaged where the codec is unknown, the bytes are broken, or there are too many or too few of them.
+        """
+        decompress_into = _codec(batch)
+        records = self._decompressed(batch, decompress_into) if decompress_into else batch.body
+        if len(records) < batch.count * RECORD_BYTES_MIN:
+            raise damaged(batch.place, f"{batch.count} records in {len(records)} bytes cannot be")
+        return records
+
+    def _decompressed(
+        self, batch: Batch, decompress_into: Callable[[memoryview, bytearray], int]
+    ) -> memoryview:
+        wanted = min(
+            max(len(batch.body) * _FIRST_GUESS, len(self._buffer), 64 << 10), self._bytes_max
+        )
+        while True:
+            if len(self._buffer) < wanted:
+                self._buffer = bytearray(wanted)
+            try:
+                size = decompress_into(batch.body, self._buffer)
+            except cramjam.DecompressionError as error:
+                # The library does not tell "too small" from "broken"; broken data stays broken when there is room.
+                if len(self._buffer) >= self._bytes_max:
+                    raise damaged(
+                        batch.place,
+                        f"its {len(batch.body)} bytes of {_CODEC_NAMES[batch.codec]} are broken, or hold more than "
+                        f"{self._bytes_max} bytes ({error})",
+                    ) from None
+                wanted = min(len(self._buffer) * 4, self._bytes_max)
+            else:
+                return memoryview(self._buffer)[:size]
+
+
+def _codec(batch: Batch) -> Callable[[memoryview, bytearray], int] | None:
+    """The one place where a codec is added: None for no compression, else a function into a buffer."""
+    match batch.codec:
+        case 0:
+            return None
+        case 3:
+            return cramjam.lz4.decompress_into  # type: ignore[no-any-return, unused-ignore]
+        case 4:
+            return cramjam.zstd.decompress_into  # type: ignore[no-any-return, unused-ignore]
+    name = _CODEC_NAMES.get(batch.codec, f"number {batch.codec}")
+    raise LogDamaged(
+        f"{batch.place} is compressed with {name}, which this reader does not read yet.",
+        next_step="produce with compression.type lz4, zstd or none, or set the topic's compression.type to one of "
+        "them and let the old batches expire.",
+    )
+
+
+def _unsupported_format(where: str, magic: int) -> LogDamaged:
+    if magic in (0, 1):
+        return LogDamaged(
+            f"{where} is in message format v{magic}, from before Kafka 0.11.",
+            next_step="copy the topic with a producer of version 0.11 or newer; this reader reads format v2 only.",
+        )
+    return LogDamaged(
+        f"{where} is in message format v{magic}, which this reader does not know.",
+        next_step="update tallystick, or check the partition with kafka-dump-log.sh --deep-iteration.",
+    )
+
+
+def damaged(where: str, why: str) -> LogDamaged:
+    """Build the error for bytes that are not what they must be."""
+    return LogDamaged(
+        f"{where} is damaged: {why}.",
+        next_step="check the partition with kafka-dump-log.sh --deep-iteration on its leader; nothing was committed.",
+    )
+
+
+def each_record(batch: Batch, records: memoryview) -> Iterator[tuple[int, int, bytes | None]]:
+    """Yield (offset, timestamp in ms, key) of each record in plain Python: for the few batches where speed is nothing."""
+    at, before = 0, -1
+    for _ in range(batch.count):
+        length, at = _varint(batch, records, at)
+        end = at + length
+        if length < RECORD_BYTES_MIN - 1 or end > len(records):
+            raise damaged(batch.place, f"a record of {length} bytes does not fit")
+        ts_delta, at = _varint(batch, records, at + 1)  # one byte of attributes, unused since v2
+        offset_delta, at = _varint(batch, records, at)
+        if not before < offset_delta < batch.end_offset - batch.base_offset:
+            raise damaged(batch.place, f"offset delta {offset_delta} follows {before}")
+        before = offset_delta
+        key_length, at = _varint(batch, records, at)
+        if key_length < -1 or at + max(key_length, 0) > end:
+            raise damaged(batch.place, f"a key of {key_length} bytes does not fit")
+        key = bytes(records[at : at + key_length]) if key_length >= 0 else None
+        timestamp = batch.max_timestamp if batch.append_time else batch.base_timestamp + ts_delta
+        yield batch.base_offset + offset_delta, timestamp, key
+        at = end
+    if at != len(records):
+        raise damaged(batch.place, f"{len(records) - at} bytes follow its last record")
+
+
+def is_abort_marker(batch: Batch, records: memoryview) -> bool:
+    """Whether a control batch ends its producer's transaction by abort."""
+    for _, _, key in each_record(batch, records):
+        if key is None or len(key) < _CONTROL_KEY.size:
+            raise damaged(batch.place, "its control record has no type")
+        return bool(_CONTROL_KEY.unpack_from(key)[1] == _ABORT)
+    return False  # compaction may leave a marker's batch without the marker
+
+
+def _varint(batch: Batch, records: memoryview, at: int) -> tuple[int, int]:
+    """Read a zigzag varint of at most ten bytes."""
+    value = shift = 0
+    while at < len(records) and shift < 70:
+        byte = records[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            value &= 0xFFFFFFFFFFFFFFFF
+            return (value >> 1) ^ -(value & 1), at
+        shift += 7
+    raise damaged(batch.place, "a number has no end")

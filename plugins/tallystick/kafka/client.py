@@ -1,0 +1,337 @@
+"""What planning and reading ask of brokers: requests built, answers taken apart, asked again where that may help."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Self, TypeVar
+
+import kafka.errors as kerrors
+from kafka.protocol.admin import DescribeConfigsRequest
+from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
+from kafka.protocol.metadata import MetadataRequest
+
+from tallystick.errors import IdentityChanged, KafkaUnavailable, LogDamaged
+from tallystick.kafka.connection import Connection, Retriable
+from tallystick.kafka.settings import KafkaSettings
+from tallystick.kafka.wire import (
+    NO_EPOCH,
+    AbortedTransaction,
+    EpochEnd,
+    Fetched,
+    FetchOrder,
+    Leader,
+    TopicLayout,
+    topic_id_text,
+    topic_id_uuid,
+)
+
+T = TypeVar("T")
+
+_CONSUMER: Final = -1
+_TOPIC_RESOURCE: Final = 2
+_MISSING_S: Final = 2.0
+# Topic ids came to Fetch with v13 (KIP-516, Kafka 3.1), to Metadata with v10.
+_FETCH_VERSION_MIN: Final = 13
+_METADATA_VERSION_MIN: Final = 10
+_LIST_OFFSETS_VERSION_MIN: Final = 4
+_EPOCH_VERSION_MIN: Final = 3
+
+
+class PendingFetch:
+    """A fetch that is under way; `result` waits for its answer."""
+
+    def __init__(self, client: KafkaClient, sent: Any, order: FetchOrder) -> None:
+        self._client = client
+        self._sent = sent  # the library's future, or why it could not be sent
+        self.order = order
+
+    def result(self) -> Fetched:
+        """Wait for the answer. Raises Retriable where asking again may help, else a TallystickError."""
+        return self._client._finish(self)
+
+
+class KafkaClient:
+    """Questions to a cluster; opened by `with`. Failures come as TallystickError, naming endpoint and setting.
+
+    Calls other than `fetch` ask again by themselves, for at most `patience_s` (the settings' request timeout).
+    """
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._connection = Connection(settings)
+        self._timeout_ms = settings.request_timeout_ms
+        self.patience_s = settings.request_timeout_ms / 1000
+        self.endpoint = settings.endpoint
+
+    def __enter__(self) -> Self:
+        self._connection.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections. Safe to repeat: what is closed stays closed."""
+        self._connection.close()
+
+    def cluster_id(self) -> str:
+        """The cluster's id, as the first broker that answered knows it."""
+        return self._connection.cluster_id()
+
+    def layout(self, topic: str, *, topic_id: str | None = None) -> TopicLayout:
+        """Topic id and leaders of a topic.
+
+        Raises IdentityChanged where there is no such topic, or where it is not the incarnation `topic_id`.
+        """
+        layout = self._retrying(f"metadata of topic {topic!r}", lambda: self._layout(topic))
+        if topic_id is not None and layout.topic_id != topic_id:
+            raise IdentityChanged(
+                f"topic {topic!r} was deleted and created anew: its id is {layout.topic_id}, {topic_id} is expected.",
+                next_step="its old offsets are gone for good; starting over with the new topic is an explicit "
+                "operator act.",
+            )
+        return layout
+
+    def list_offsets(
+        self, layout: TopicLayout, at: Mapping[int, int], *, committed: bool
+    ) -> dict[int, int]:
+        """Offset per partition for a timestamp in milliseconds, LATEST or EARLIEST; -1 where there is none.
+
+        With `committed`, LATEST is the last stable offset, else the high watermark.
+        """
+        return self._asking(
+            "offsets", layout, lambda current: self._list_offsets(current, at, committed)
+        )
+
+    def epoch_ends(self, layout: TopicLayout, epochs: Mapping[int, int]) -> dict[int, EpochEnd]:
+        """Where each partition's leader says that the given epoch ended (KIP-320)."""
+        return self._asking(
+            "leader epochs", layout, lambda current: self._epoch_ends(current, epochs)
+        )
+
+    def topic_config(self, topic: str, key: str) -> str:
+        """One configuration value of a topic."""
+        return self._retrying(
+            f"configuration of topic {topic!r}", lambda: self._topic_config(topic, key)
+        )
+
+    def fetch(self, order: FetchOrder) -> PendingFetch:
+        """Send a fetch without waiting for the answer. It is one attempt: repeating is the caller's business."""
+        requested = FetchRequest.FetchTopic(
+            topic=order.layout.name,
+            topic_id=topic_id_uuid(order.layout.topic_id),
+            partitions=[
+                FetchRequest.FetchTopic.FetchPartition(
+                    partition=order.partition,
+                    fetch_offset=order.offset,
+                    current_leader_epoch=order.layout.leaders[order.partition].epoch,
+                    last_fetched_epoch=NO_EPOCH,
+                    log_start_offset=-1,
+                    partition_max_bytes=order.bytes_max,
+                )
+            ],
+        )
+        request = FetchRequest(
+            max_wait_ms=order.wait_ms,
+            min_bytes=1,
+            max_bytes=order.bytes_max,
+            isolation_level=int(order.committed),
+            session_id=0,
+            session_epoch=-1,  # KIP-227: a full fetch without a session
+            topics=[requested],
+            forgotten_topics_data=[],
+            rack_id="",
+            min_version=_FETCH_VERSION_MIN,
+        )
+        try:
+            sent = self._connection.send(request, order.layout.leaders[order.partition].node_id)
+        except Retriable as error:
+            sent = error  # said by `result`, where the caller looks for it
+        return PendingFetch(self, sent, order)
+
+    def pause(self, attempt: int) -> None:
+        """Wait before another attempt, longer the more there were, while connections are kept going."""
+        self._connection.pause(attempt)
+
+    def unavailable(self, what: str, why: object) -> KafkaUnavailable:
+        """Build the error for a broker that does not give `what`."""
+        return self._connection.unavailable(what, why)
+
+    def check_fetched(self, error_code: int, what: str) -> None:
+        """Raise what an error code means that the caller did not handle: Retriable or a TallystickError."""
+        self._connection.check(error_code, what)
+
+    def _layout(self, topic: str) -> TopicLayout:
+        request = MetadataRequest(
+            topics=[MetadataRequest.MetadataRequestTopic(name=topic)],
+            allow_auto_topic_creation=False,
+            include_cluster_authorized_operations=False,
+            include_topic_authorized_operations=False,
+            min_version=_METADATA_VERSION_MIN,
+        )
+        answer = self._connection.call(request)
+        (found,) = answer.topics
+        if found.error_code == kerrors.UnknownTopicOrPartitionError.errno:
+            raise _TopicMissing(topic)
+        self._connection.check(found.error_code, f"topic {topic!r}")
+        leaders: dict[int, Leader] = {}
+        for one in found.partitions:
+            if one.leader_id < 0:
+                raise Retriable(f"partition {one.partition_index} of {topic!r} has no leader")
+            leaders[one.partition_index] = Leader(node_id=one.leader_id, epoch=one.leader_epoch)
+        if sorted(leaders) != list(range(len(leaders))):
+            raise Retriable(f"the broker names partitions {sorted(leaders)} of {topic!r} only")
+        if not all(self._connection.knows_broker(one.node_id) for one in leaders.values()):
+            self._connection.refresh()  # a broker that joined after we did
+        ordered = tuple(leaders[index] for index in range(len(leaders)))
+        return TopicLayout(name=topic, topic_id=topic_id_text(found.topic_id), leaders=ordered)
+
+    def _list_offsets(
+        self, layout: TopicLayout, at: Mapping[int, int], committed: bool
+    ) -> dict[int, int]:
+        kind = ListOffsetsRequest.ListOffsetsTopic
+        found: dict[int, int] = {}
+        for node_id, partitions in self._by_leader(layout, at).items():
+            asked = [
+                kind.ListOffsetsPartition(
+                    partition_index=partition,
+                    current_leader_epoch=layout.leaders[partition].epoch,
+                    timestamp=at[partition],
+                )
+                for partition in partitions
+            ]
+            request = ListOffsetsRequest(
+                replica_id=_CONSUMER,
+                isolation_level=int(committed),
+                topics=[kind(name=layout.name, partitions=asked)],
+                timeout_ms=self._timeout_ms,
+                min_version=_LIST_OFFSETS_VERSION_MIN,
+            )
+            for one in self._connection.call(request, node_id).topics[0].partitions:
+                self._connection.check(
+                    one.error_code, f"topic {layout.name!r} partition {one.partition_index}"
+                )
+                found[one.partition_index] = one.offset
+        return found
+
+    def _epoch_ends(self, layout: TopicLayout, epochs: Mapping[int, int]) -> dict[int, EpochEnd]:
+        kind = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
+        found: dict[int, EpochEnd] = {}
+        for node_id, partitions in self._by_leader(layout, epochs).items():
+            asked = [
+                kind.OffsetForLeaderPartition(
+                    partition=partition,
+                    current_leader_epoch=layout.leaders[partition].epoch,
+                    leader_epoch=epochs[partition],
+                )
+                for partition in partitions
+            ]
+            request = OffsetForLeaderEpochRequest(
+                replica_id=_CONSUMER,
+                topics=[kind(topic=layout.name, partitions=asked)],
+                min_version=_EPOCH_VERSION_MIN,
+            )
+            for one in self._connection.call(request, node_id).topics[0].partitions:
+                self._connection.check(
+                    one.error_code, f"topic {layout.name!r} partition {one.partition}"
+                )
+                found[one.partition] = EpochEnd(epoch=one.leader_epoch, end_offset=one.end_offset)
+        return found
+
+    def _topic_config(self, topic: str, key: str) -> str:
+        kind = DescribeConfigsRequest.DescribeConfigsResource
+        request = DescribeConfigsRequest(
+            resources=[
+                kind(resource_type=_TOPIC_RESOURCE, resource_name=topic, configuration_keys=[key])
+            ],
+            include_synonyms=False,
+            include_documentation=False,
+        )
+        (result,) = self._connection.call(request).results
+        self._connection.check(result.error_code, f"the configuration of topic {topic!r}")
+        for one in result.configs:
+            if one.name == key:
+                return str(one.value)
+        raise Retriable(f"the broker leaves out {key} of topic {topic!r}")
+
+    def _by_leader(
+        self, layout: TopicLayout, partitions: Mapping[int, object]
+    ) -> dict[int, list[int]]:
+        grouped: dict[int, list[int]] = {}
+        for partition in partitions:
+            grouped.setdefault(layout.leaders[partition].node_id, []).append(partition)
+        return grouped
+
+    def _finish(self, pending: PendingFetch) -> Fetched:
+        order = pending.order
+        if isinstance(pending._sent, Retriable):
+            raise pending._sent
+        answer = self._connection.wait(pending._sent)
+        self._connection.check(answer.error_code, f"topic {order.layout.name!r}")
+        try:
+            (topic,) = answer.responses
+            (part,) = topic.partitions
+        except ValueError:
+            raise Retriable(
+                "the answer does not hold the one partition that was asked for"
+            ) from None
+        if part.partition_index != order.partition:
+            raise LogDamaged(
+                f"asked for partition {order.partition} of {order.layout.name!r}, answered with {part.partition_index}.",
+                next_step="check what stands between this process and the brokers.",
+            )
+        return Fetched(
+            error_code=part.error_code,
+            records=part.records or b"",
+            log_start=part.log_start_offset,
+            high_watermark=part.high_watermark,
+            last_stable=part.last_stable_offset,
+            aborted=tuple(
+                AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset)
+                for one in part.aborted_transactions or ()
+            ),
+        )
+
+    def _asking(self, what: str, layout: TopicLayout, ask: Callable[[TopicLayout], T]) -> T:
+        """Ask the leaders, and after a failure the leaders as they are then."""
+        current = layout
+
+        def once() -> T:
+            nonlocal current
+            try:
+                return ask(current)
+            except Retriable:
+                current = self.layout(layout.name, topic_id=layout.topic_id)
+                raise
+
+        return self._retrying(f"{what} of topic {layout.name!r}", once)
+
+    def _retrying(self, what: str, ask: Callable[[], T]) -> T:
+        deadline = time.monotonic() + self.patience_s
+        missing_deadline = time.monotonic() + min(_MISSING_S, self.patience_s)
+        attempt = 0
+        while True:
+            try:
+                return ask()
+            except _TopicMissing as missing:
+                # A topic made a moment ago is not known to every broker yet.
+                if time.monotonic() >= missing_deadline:
+                    raise self._missing(missing.topic) from None
+            except Retriable as error:
+                if time.monotonic() >= deadline:
+                    raise self.unavailable(what, error) from error
+            self.pause(attempt)
+            attempt += 1
+
+    def _missing(self, topic: str) -> IdentityChanged:
+        return IdentityChanged(
+            f"topic {topic!r} does not exist on the cluster at {self.endpoint} (or this user may not see it).",
+            next_step="check the topic's name in the pipeline and the connection's bootstrap_servers. If it was "
+            "deleted, its offsets are gone for good: a new incarnation is an explicit operator act.",
+        )
+
+
+class _TopicMissing(Exception):
+    def __init__(self, topic: str) -> None:
+        super().__init__(topic)
+        self.topic = topic

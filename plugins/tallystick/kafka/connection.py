@@ -1,0 +1,288 @@
+"""Connections to brokers: the one module that touches kafka-python's private parts.
+
+kafka-python (pinned to 3.0.x, with a contract test) gives connections, TLS, SASL and the protocol's schemas. Its
+connection manager and network loop are not public; what is used of them is used here and nowhere else:
+
+    NetworkSelector(...).run / .poll / .sleep / .close
+    KafkaConnectionManager(net, ...).bootstrap / .send / .get_connection / .reset_backoff / .close / .cluster
+    KafkaConnectionManager._build_transport, KafkaTCPTransport._sock_recv (overridden for speed)
+
+The loop is driven by the calling thread: no thread of ours outlives a call, forking is safe, and whoever abandons a
+read leaves nothing running. One connection belongs to one thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable
+from typing import Any, Final, Self
+
+import kafka.errors as kerrors
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.selector import NetworkSelector
+from kafka.net.transport import KafkaTCPTransport
+
+from tallystick.errors import KafkaUnavailable, LogDamaged, SettingsError, TallystickError
+from tallystick.kafka.settings import KafkaSettings
+
+RESPONSE_BYTES_MAX: Final = 256 << 20
+_BACKOFF_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
+_PROBE_MS: Final = 3_000
+
+
+class _NoWireDumps(logging.Filter):
+    """Drops kafka-python's debug lines that print whole requests: one of them carries the SASL password."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return record.levelno > logging.DEBUG
+
+
+_NO_WIRE_DUMPS = _NoWireDumps()
+for _name in ("kafka.protocol.parser", "kafka.net.connection", "kafka.net.manager"):
+    logging.getLogger(_name).addFilter(_NO_WIRE_DUMPS)
+
+
+_RECEIVE_BYTES: Final = 64 << 10
+
+
+class _Manager(KafkaConnectionManager):  # type: ignore[misc, unused-ignore]
+    """The library's manager with receives of our own: it asks the kernel for 4 KiB at a time, 512 calls for a fetch."""
+
+    async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
+        transport: Any = None
+        why: tuple[object, ...] | None = None
+        try:
+            transport = await super()._build_transport(node, timeout_at=timeout_at)
+        except kerrors.KafkaConnectionError as error:
+            why = error.args
+        if why is not None:
+            # A fresh error: the library's own keeps the socket, open, for as long as some log keeps the error.
+            raise kerrors.KafkaConnectionError(*why)
+        if type(transport) is KafkaTCPTransport:
+            transport._sock_recv = lambda: _receive(transport._sock)
+        return transport
+
+
+def _receive(sock: socket.socket) -> tuple[bytes, Exception | None]:
+    """What has arrived, or the error that ended it: the transport's own `_sock_recv`, but for one thing.
+
+    Bytes that came before an end are handed on first; the end is found again by the next call. The library drops them,
+    and with them the reason why a broker closes: it refuses a password and hangs up in one go.
+    """
+    arrived = []
+    error = None
+    while True:
+        try:
+            part = sock.recv(_RECEIVE_BYTES)
+        except (BlockingIOError, InterruptedError):
+            break
+        except OSError as failed:
+            error = kerrors.KafkaConnectionError(failed)
+            break
+        if not part:
+            error = kerrors.KafkaConnectionError("socket disconnected")
+            break
+        arrived.append(part)
+    return b"".join(arrived), None if arrived else error
+
+
+class Retriable(Exception):
+    """A request failed in a way that asking again, perhaps another broker, may mend."""
+
+
+class Connection:
+    """Requests to a cluster's brokers; opened by `with`.
+
+    A failed request is Retriable where asking again may help, else a TallystickError naming endpoint and setting.
+    """
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self.settings = settings
+        self._net: Any = None
+        self._manager: Any = None
+
+    def __enter__(self) -> Self:
+        options = self.settings.client_options()
+        # A slow step of the loop is our own caller at work; the watch on it costs time and logs noise.
+        self._net = NetworkSelector(client_id=self.settings.client_id, slow_task_threshold_secs=0)
+        try:
+            self._manager = _Manager(
+                self._net, **options, receive_message_max_bytes=RESPONSE_BYTES_MAX
+            )
+            self._bootstrap()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections. Safe to repeat: what is closed stays closed."""
+        manager, self._manager = self._manager, None
+        net, self._net = self._net, None
+        if manager is not None:
+            manager.close()
+        if net is not None:
+            net.close()
+
+    def cluster_id(self) -> str:
+        """The cluster's id, as the first broker that answered knows it."""
+        found = self._manager.cluster.cluster_id
+        if not found:
+            raise KafkaUnavailable(
+                f"the cluster at {self.settings.endpoint} did not say its id.",
+                next_step="try again; if it stays, upgrade the brokers.",
+            )
+        return str(found)
+
+    def knows_broker(self, node_id: int) -> bool:
+        """Whether the address of a broker is known; `refresh` learns of brokers that joined later."""
+        return self._manager.cluster.broker_metadata(node_id) is not None
+
+    def refresh(self) -> None:
+        """Learn the brokers' addresses anew."""
+        self._run(self._manager.cluster.refresh_metadata)
+
+    def call(self, request: Any, node_id: int | None = None) -> Any:
+        """Send a request, to any broker without `node_id`, and wait for the answer."""
+        return self._run(self._manager.send, request, node_id)
+
+    def send(self, request: Any, node_id: int) -> Any:
+        """Send a request without waiting; `wait` takes what this returns."""
+        try:
+            future = self._manager.send(request, node_id=node_id)
+        except (kerrors.KafkaError, OSError, ValueError, RuntimeError) as error:
+            raise self.failure(error) from error
+        # Two steps put the request on the wire: one registers for writing, one writes.
+        for _ in range(2):
+            self._net.poll(timeout_ms=0)
+        return future
+
+    def wait(self, future: Any) -> Any:
+        """Wait for the answer to a request that was sent."""
+        while not future.is_done:
+            # Bounded: the library fails a connection's requests when their timeout has passed.
+            self._net.poll(future=future)
+        if future.exception is not None:
+            raise self.failure(future.exception) from future.exception
+        return future.value
+
+    def pause(self, attempt: int) -> None:
+        """Wait before another attempt, longer the more there were, while connections are kept going."""
+        self._net.run(self._net.sleep, _BACKOFF_S[min(attempt, len(_BACKOFF_S) - 1)])
+
+    def unavailable(self, what: str, why: object) -> KafkaUnavailable:
+        """Build the error for a broker that does not give `what`."""
+        return KafkaUnavailable(
+            f"Kafka at {self.settings.endpoint} did not give {what}: {why}.",
+            next_step="check that the brokers are up and that bootstrap_servers of the connection names them; "
+            "then retry.",
+        )
+
+    def check(self, error_code: int, what: str) -> None:
+        """Raise what a broker's error code about `what` means: Retriable or a TallystickError."""
+        if error_code:
+            raise self.failure(kerrors.for_code(error_code)(what))
+
+    def failure(self, error: BaseException) -> Exception:
+        """Retriable where asking again may help, else the TallystickError that says what to mend."""
+        if isinstance(error, Retriable | TallystickError):
+            return error
+        retriable = isinstance(error, OSError) or getattr(error, "retriable", False)
+        if retriable and not isinstance(error, kerrors.CorrelationIdError):
+            return Retriable(self._brief(error))
+        return self._translated(error, "an answer")
+
+    def _bootstrap(self) -> None:
+        if self.settings.security_protocol != "PLAINTEXT":
+            self._introduce()
+        try:
+            self._manager.bootstrap(self.settings.bootstrap_timeout_ms)
+        except (kerrors.KafkaTimeoutError, kerrors.NodeNotReadyError):
+            raise self._unreachable() from None
+        except (kerrors.KafkaError, OSError, ValueError, RuntimeError) as error:
+            raise self._translated(error, "its metadata") from error
+
+    def _introduce(self) -> None:
+        """Log in once before the library does: it would try a wrong password until its time is over.
+
+        The connection that this makes is the one that it goes on with.
+        """
+        for broker in self._manager.cluster.bootstrap_brokers():
+            try:
+                self._run(self._first_contact, broker.node_id)
+            except Retriable:
+                continue  # not a matter of who we are: the library may find it, or another one, answering later
+            return
+
+    def _unreachable(self) -> TallystickError:
+        """Try each server once more to learn why: the library keeps trying and forgets the reasons."""
+        why = []
+        for broker in self._manager.cluster.bootstrap_brokers():
+            self._manager.reset_backoff(broker.node_id)
+            try:
+                self._run(self._first_contact, broker.node_id)
+                why.append(
+                    f"{broker.host}:{broker.port} answers, but named no usable broker in time"
+                )
+            except (Retriable, kerrors.KafkaError, OSError) as error:
+                why.append(f"{broker.host}:{broker.port}: {self._brief(error)}")
+        text = "; ".join(why)
+        if "CERTIFICATE_VERIFY_FAILED" in text or "Hostname mismatch" in text:
+            return SettingsError(
+                f"Kafka at {self.settings.endpoint} shows a certificate that does not verify: {text}.",
+                next_step="check ssl_cafile of the connection, and that bootstrap_servers names the certificate's host.",
+            )
+        return self.unavailable("its metadata", text)
+
+    async def _first_contact(self, node_id: str) -> None:
+        await self._manager.get_connection(
+            node_id, timeout_ms=_PROBE_MS, refresh_metadata_on_err=False
+        )
+
+    def _run(self, step: Callable[..., Any], *words: Any) -> Any:
+        try:
+            return self._net.run(step, *words)
+        except (kerrors.KafkaError, OSError, ValueError, RuntimeError) as error:
+            raise self.failure(error) from error
+
+    def _translated(self, error: BaseException, what: str) -> TallystickError:
+        endpoint, why = self.settings.endpoint, self._brief(error)
+        if isinstance(
+            error, kerrors.SaslAuthenticationFailedError | kerrors.UnsupportedSaslMechanismError
+        ):
+            return SettingsError(
+                f"Kafka at {endpoint} refused to authenticate user {self.settings.sasl_plain_username!r}.",
+                next_step="check sasl_mechanism, sasl_plain_username and sasl_plain_password of the connection.",
+            )
+        if isinstance(error, kerrors.AuthorizationError):
+            return SettingsError(
+                f"Kafka at {endpoint} does not allow this: {why}.",
+                next_step="grant READ and DESCRIBE and DESCRIBE_CONFIGS on the topic to the connection's user.",
+            )
+        if isinstance(error, kerrors.UnsupportedVersionError):
+            return SettingsError(
+                f"Kafka at {endpoint} is too old: {why}.",
+                next_step="use brokers of version 3.1 or newer (topic ids).",
+            )
+        if isinstance(error, kerrors.InvalidReceiveError):
+            return LogDamaged(
+                f"Kafka at {endpoint} sent an answer that is larger than {RESPONSE_BYTES_MAX} bytes, or is no Kafka.",
+                next_step="check bootstrap_servers and security_protocol; batches beyond that size cannot be read.",
+            )
+        if isinstance(error, kerrors.KafkaConfigurationError | OSError | ValueError):
+            return SettingsError(
+                f"the connection to Kafka at {endpoint} cannot be set up: {why}.",
+                next_step="check the ssl_* files, proxy_url and sasl_mechanism of the connection.",
+            )
+        return self.unavailable(what, why)
+
+    def _brief(self, error: BaseException) -> str:
+        """The error's text, shortened, without any secret that a library may have put into it."""
+        text = str(error).strip() or type(error).__name__
+        for secret in self.settings.secrets():
+            text = text.replace(secret, "***")
+        return text if len(text) <= 300 else text[:300] + "..."

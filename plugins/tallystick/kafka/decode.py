@@ -1,0 +1,240 @@
+"""Records into Arrow columns: each byte is copied once, from the decompressed batch into its column's buffer.
+
+Importing this module loads the compiled loops (`kernels`), or compiles them the first time; `warm` is for set-up.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from tallystick.kafka.batches import Batch, damaged
+from tallystick.kafka.kernels import (
+    KEYS_FULL,
+    OK,
+    PROBLEMS,
+    VALUES_FULL,
+    decode_headers,
+    decode_records,
+)
+
+TIMESTAMP: Final = pa.timestamp("ms", tz="UTC")
+HEADER: Final = pa.struct(
+    [pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())]
+)
+HEADERS: Final = pa.list_(pa.field("item", HEADER, nullable=False))
+_FIELDS: Final = (
+    pa.field("offset", pa.int64(), nullable=False),
+    pa.field("timestamp", TIMESTAMP, nullable=False),
+    pa.field("key", pa.binary()),
+    pa.field("value", pa.binary()),
+)
+INT32_MAX: Final = 2**31 - 1
+
+
+def columns_schema(*, headers: bool) -> pa.Schema:
+    """The columns of a read: offset, timestamp, key, value, and headers where they were asked for."""
+    return pa.schema(
+        [*_FIELDS, pa.field("headers", HEADERS, nullable=False)] if headers else _FIELDS
+    )
+
+
+class _Binary:
+    """Ends, bytes and validity of one binary column under construction."""
+
+    def __init__(self, rows: int, bytes_room: int) -> None:
+        self.buffer = pa.allocate_buffer(bytes_room, resizable=True)
+        self.bytes = np.frombuffer(self.buffer, np.uint8)
+        self.ends = np.empty(rows + 1, np.int32)
+        self.ends[0] = 0
+        self.valid = np.zeros(rows // 8 + 1, np.uint8)
+
+    def grow(self, bytes_room: int) -> None:
+        """Make room for so many bytes in all, keeping what is there."""
+        room = max(bytes_room, 2 * self.bytes.size)
+        del self.bytes
+        self.buffer.resize(room, shrink_to_fit=False)
+        self.bytes = np.frombuffer(self.buffer, np.uint8)
+
+    def array(self, rows: int, kind: pa.DataType) -> pa.Array:
+        used = int(self.ends[rows])
+        del self.bytes
+        # Gives back what is too much by half; less than that stays where it is.
+        self.buffer.resize(used, shrink_to_fit=used * 2 < self.buffer.size)
+        nulls = rows - int(np.bitwise_count(self.valid).sum())
+        valid = pa.py_buffer(self.valid) if nulls else None
+        return pa.Array.from_buffers(
+            kind, rows, [valid, pa.py_buffer(self.ends), self.buffer], nulls
+        )
+
+
+class Columns:
+    """Arrow columns under construction: batches are added while they fit, then taken as one RecordBatch."""
+
+    def __init__(self, *, rows: int, bytes_room: int, headers: bool) -> None:
+        if bytes_room > INT32_MAX:
+            raise ValueError(f"{bytes_room} bytes are beyond what a binary column addresses")
+        self.rows = 0
+        self._rows_room = rows
+        self._bytes_room = bytes_room
+        self._bytes_taken = 0
+        self._headers = _HeaderColumn(rows) if headers else None
+        self._offsets = np.empty(rows, np.int64)
+        self._timestamps = np.empty(rows, np.int64)
+        self._keys = _Binary(
+            rows, bytes_room // 16
+        )  # keys are short; the column grows where they are not
+        self._values = _Binary(rows, bytes_room)
+        self._starts = np.empty(rows if headers else 1, np.int64)
+
+    def fits(self, batch: Batch, records: memoryview) -> bool:
+        """Whether a batch can be added."""
+        return (
+            self.rows + batch.count <= self._rows_room
+            and self._bytes_taken + len(records) <= self._bytes_room
+        )
+
+    def add(self, batch: Batch, records: memoryview, *, start: int, end: int) -> int:
+        """Add the records with start <= offset < end; returns how many. Raises LogDamaged."""
+        if not self.fits(batch, records):
+            raise ValueError("the batch does not fit")
+        body = np.frombuffer(records, np.uint8)
+        span = batch.end_offset - batch.base_offset
+        times = (batch.base_timestamp, batch.max_timestamp, int(batch.append_time))
+        header = np.array([batch.count, batch.base_offset, span, *times, start, end], np.int64)
+        problem, row, found = self._decode(body, header)
+        while problem in (KEYS_FULL, VALUES_FULL):
+            full = self._keys if problem == KEYS_FULL else self._values
+            full.grow(int(full.ends[self.rows]) + len(records))
+            problem, row, found = self._decode(body, header)
+        if problem == OK and self._headers is not None:
+            problem = self._headers.add(body, self._starts, self.rows, row, found)
+        if problem != OK:
+            raise damaged(batch.place, PROBLEMS[problem])
+        added = row - self.rows
+        self.rows = row
+        self._bytes_taken += len(records)
+        return added
+
+    def _decode(self, body: Any, header: Any) -> tuple[int, int, int]:
+        problem, row, found, _ = decode_records(
+            body,
+            header,
+            self.rows,
+            self._offsets,
+            self._timestamps,
+            self._keys.ends,
+            self._keys.bytes,
+            self._keys.valid,
+            self._values.ends,
+            self._values.bytes,
+            self._values.valid,
+            self._starts,
+            self._headers is not None,
+        )
+        return int(problem), int(row), int(found)
+
+    def take(self) -> pa.RecordBatch:
+        """Return what was added as one RecordBatch; the columns are spent."""
+        rows = self.rows
+        columns = [
+            pa.Array.from_buffers(pa.int64(), rows, [None, pa.py_buffer(self._offsets[:rows])], 0),
+            pa.Array.from_buffers(
+                TIMESTAMP, rows, [None, pa.py_buffer(self._timestamps[:rows])], 0
+            ),
+            self._keys.array(rows, pa.binary()),
+            self._values.array(rows, pa.binary()),
+        ]
+        if self._headers is not None:
+            columns.append(self._headers.array(rows))
+        return pa.RecordBatch.from_arrays(
+            columns, schema=columns_schema(headers=self._headers is not None)
+        )
+
+
+class _HeaderColumn:
+    """list<struct<key, value>> under construction; its buffers grow, for few records have headers."""
+
+    def __init__(self, rows: int) -> None:
+        self._list_ends = np.zeros(rows + 1, np.int32)
+        self._count = 0
+        self._key_ends = np.zeros(1, np.int32)
+        self._value_ends = np.zeros(1, np.int32)
+        self._key_bytes = np.empty(0, np.uint8)
+        self._value_bytes = np.empty(0, np.uint8)
+        self._valid = np.zeros(1, np.uint8)
+
+    def add(self, body: Any, starts: Any, row: int, row_end: int, found: int) -> int:
+        """Decode the headers of the rows just placed; returns the problem's number."""
+        if not found:
+            self._list_ends[row + 1 : row_end + 1] = self._count
+            return OK
+        total = self._count + found
+        self._key_ends = _grown(self._key_ends, total + 1)
+        self._value_ends = _grown(self._value_ends, total + 1)
+        self._valid = _grown(self._valid, total // 8 + 1)
+        # The largest a batch can need: pages that stay untouched cost nothing.
+        self._key_bytes = _grown(self._key_bytes, int(self._key_ends[self._count]) + body.size)
+        self._value_bytes = _grown(
+            self._value_bytes, int(self._value_ends[self._count]) + body.size
+        )
+        problem, count = decode_headers(
+            body,
+            starts,
+            row,
+            row_end,
+            self._list_ends,
+            self._count,
+            self._key_ends,
+            self._key_bytes,
+            self._value_ends,
+            self._value_bytes,
+            self._valid,
+        )
+        self._count = int(count)
+        return int(problem)
+
+    def array(self, rows: int) -> pa.Array:
+        """The finished column."""
+        n = self._count
+        keys = _key_array(n, self._key_ends, self._key_bytes)
+        nulls = n - int(np.bitwise_count(self._valid).sum())
+        buffers = [pa.py_buffer(self._valid) if nulls else None]
+        buffers += [pa.py_buffer(self._value_ends), pa.py_buffer(self._value_bytes)]
+        values = pa.Array.from_buffers(pa.binary(), n, buffers, nulls)
+        items = pa.StructArray.from_arrays(
+            [keys, values], fields=[HEADER.field(0), HEADER.field(1)]
+        )
+        return pa.Array.from_buffers(
+            HEADERS, rows, [None, pa.py_buffer(self._list_ends)], 0, 0, [items]
+        )
+
+
+def _key_array(n: int, ends: Any, content: Any) -> pa.Array:
+    keys = pa.Array.from_buffers(
+        pa.string(), n, [None, pa.py_buffer(ends), pa.py_buffer(content)], 0
+    )
+    try:
+        keys.validate(full=True)
+    except pa.ArrowInvalid:
+        # Kafka says UTF-8, some producers say otherwise; as in Kafka's own client, what cannot be read becomes U+FFFD.
+        raw = pa.Array.from_buffers(pa.binary(), n, keys.buffers(), 0)
+        return pa.array([one.as_py().decode("utf-8", errors="replace") for one in raw], pa.string())
+    return keys
+
+
+def _grown(array: Any, size: int) -> Any:
+    """The array, or a copy with at least `size` elements and zeros behind what it held."""
+    if len(array) >= size:
+        return array
+    larger = np.zeros(max(size, 2 * len(array)), array.dtype)
+    larger[: len(array)] = array
+    return larger
+
+
+def warm() -> None:
+    """Compile (or load from the cache) everything that a read needs. Safe to repeat: a warm cache is only loaded."""
+    columns = Columns(rows=1, bytes_room=64, headers=True)
+    columns.take()

@@ -1,0 +1,262 @@
+"""Compiled loops over record bytes: bounded by explicit checks, no Python object per record.
+
+Importing this module loads the compiled functions from numba's cache (beside this file, or in NUMBA_CACHE_DIR), or
+compiles them: seconds, once per machine. They take numbers and arrays only, and answer with a problem's number.
+"""
+
+# numba's decorators and the functions that it compiles are beyond what mypy sees.
+# mypy: allow-untyped-calls, allow-untyped-defs
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numba
+import numpy as np
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+OK: Final = 0
+KEYS_FULL: Final = 8
+VALUES_FULL: Final = 9
+PROBLEMS: Final = {
+    1: "a number has no end",
+    2: "a record's length does not fit",
+    3: "its offsets do not grow, or leave its span",
+    4: "a key's length does not fit",
+    5: "a value's length does not fit",
+    6: "a header does not fit",
+    7: "bytes follow its last record",
+}
+
+_BYTES_IN = types.Array(types.uint8, 1, "C", readonly=True)
+_BYTES_OUT = types.Array(types.uint8, 1, "C")
+_INT32 = types.Array(types.int32, 1, "C")
+_INT64 = types.Array(types.int64, 1, "C")
+
+
+def _compiled(signature: Any) -> Any:
+    """numba's njit for one signature, cached on disk where there is a place to write."""
+
+    def decorate(function: Any) -> Any:
+        try:
+            return numba.njit(signature, cache=True, nogil=True)(function)
+        except RuntimeError:
+            # "no locator available": a read-only install, and no NUMBA_CACHE_DIR.
+            return numba.njit(signature, nogil=True)(function)
+
+    return decorate
+
+
+def _copy_bytes(typing_context, into, into_at, source, source_at, count):
+    """memcpy of `count` bytes between two byte arrays; numba's own slice assignment costs four times as much.
+
+    The caller has checked both ends; `count` is not negative.
+    """
+
+    def generate(context, builder, signature, arguments):
+        to, to_at, origin, origin_at, size = arguments
+        to_bytes = context.make_array(signature.args[0])(context, builder, to).data
+        origin_bytes = context.make_array(signature.args[2])(context, builder, origin).data
+        cgutils.raw_memcpy(
+            builder, builder.gep(to_bytes, [to_at]), builder.gep(origin_bytes, [origin_at]), size, 1
+        )
+        return context.get_dummy_value()
+
+    return types.void(into, types.int64, source, types.int64, types.int64), generate
+
+
+copy_bytes: Any = intrinsic(_copy_bytes)
+
+
+@_compiled(types.UniTuple(types.int64, 2)(_BYTES_IN, types.int64, types.int64))
+def read_varint(body, at, end):
+    """Read a zigzag varint in [at, end): (value, position after it), or position -1 where it does not end."""
+    value = np.uint64(0)
+    shift = np.uint64(0)
+    while at < end and shift < np.uint64(70):
+        byte = body[at]
+        at += 1
+        value |= np.uint64(byte & np.uint8(0x7F)) << shift
+        if byte < np.uint8(0x80):
+            return np.int64(value >> np.uint64(1)) ^ -np.int64(value & np.uint64(1)), at
+        shift += np.uint64(7)
+    return np.int64(0), np.int64(-1)
+
+
+@_compiled(
+    types.UniTuple(types.int64, 4)(
+        _BYTES_IN,  # body: the records of one batch
+        _INT64,  # header: count, base offset, offsets spanned, base timestamp, append timestamp, use it?, start, end
+        types.int64,  # row to write first
+        _INT64,  # offsets
+        _INT64,  # timestamps
+        _INT32,  # key ends, one longer than there are rows
+        _BYTES_OUT,  # key bytes
+        _BYTES_OUT,  # key validity
+        _INT32,  # value ends
+        _BYTES_OUT,  # value bytes
+        _BYTES_OUT,  # value validity
+        _INT64,  # header starts: where each row's headers begin in the body
+        types.boolean,  # whether headers are wanted
+    )
+)
+def decode_records(  # noqa: C901, PLR0912, PLR0915
+    body,
+    header,
+    row,
+    offsets,
+    timestamps,
+    key_ends,
+    key_bytes,
+    key_valid,
+    value_ends,
+    value_bytes,
+    value_valid,
+    header_starts,
+    want_headers,
+):
+    """Decode one batch into columns, dropping what lies outside [start, end).
+
+    Returns (problem, next row, headers found, position). The caller has made room for `count` rows from `row` on; room
+    for bytes is checked here. Writing the same batch from the same row again is harmless.
+    """
+    count, base, span, base_ts = header[0], header[1], header[2], header[3]
+    append_ts, use_append, start, end = header[4], header[5], header[6], header[7]
+    size = np.int64(body.size)
+    at = np.int64(0)
+    before = np.int64(-1)
+    found = np.int64(0)
+    k = np.int64(key_ends[row])
+    v = np.int64(value_ends[row])
+    for _ in range(count):
+        length, at = read_varint(body, at, size)
+        if at < 0:
+            return 1, row, found, at
+        if length < 6 or length > size - at:
+            return 2, row, found, at
+        stop = at + length
+        ts_delta, at = read_varint(body, at + 1, stop)
+        if at < 0:
+            return 1, row, found, at
+        delta, at = read_varint(body, at, stop)
+        if at < 0:
+            return 1, row, found, at
+        if delta <= before or delta >= span:
+            return 3, row, found, at
+        before = delta
+        key_length, at = read_varint(body, at, stop)
+        if at < 0:
+            return 1, row, found, at
+        if key_length < -1 or key_length > stop - at:
+            return 4, row, found, at
+        key_at = at
+        if key_length > 0:
+            at += key_length
+        value_length, at = read_varint(body, at, stop)
+        if at < 0:
+            return 1, row, found, at
+        if value_length < -1 or value_length > stop - at:
+            return 5, row, found, at
+        value_at = at
+        if value_length > 0:
+            at += value_length
+        headers_at = at
+        headers, at = read_varint(body, at, stop)
+        if at < 0:
+            return 1, row, found, at
+        # Each header has two lengths at least.
+        if headers < 0 or headers > (stop - at) // 2 or (headers == 0 and at != stop):
+            return 6, row, found, at
+        at = stop
+        offset = base + delta
+        if offset < start or offset >= end:
+            continue
+        if key_length > key_bytes.size - k:
+            return 8, row, found, at
+        if value_length > value_bytes.size - v:
+            return 9, row, found, at
+        offsets[row] = offset
+        timestamps[row] = append_ts if use_append else base_ts + ts_delta
+        if key_length >= 0:
+            key_valid[row >> 3] |= np.uint8(1 << (row & 7))
+            if key_length > 0:
+                copy_bytes(key_bytes, k, body, key_at, key_length)
+                k += key_length
+        if value_length >= 0:
+            value_valid[row >> 3] |= np.uint8(1 << (row & 7))
+            if value_length > 0:
+                copy_bytes(value_bytes, v, body, value_at, value_length)
+                v += value_length
+        if want_headers:
+            header_starts[row] = headers_at
+            found += headers
+        row += 1
+        key_ends[row] = k
+        value_ends[row] = v
+    if at != size:
+        return 7, row, found, at
+    return 0, row, found, at
+
+
+@_compiled(
+    types.UniTuple(types.int64, 2)(
+        _BYTES_IN,  # body
+        _INT64,  # header starts, of the rows from `row` to `row_end`
+        types.int64,
+        types.int64,
+        _INT32,  # list ends, by row
+        types.int64,  # header to write first
+        _INT32,  # key ends, by header
+        _BYTES_OUT,
+        _INT32,  # value ends, by header
+        _BYTES_OUT,
+        _BYTES_OUT,  # value validity, by header
+    )
+)
+def decode_headers(
+    body,
+    starts,
+    row,
+    row_end,
+    list_ends,
+    n,
+    key_ends,
+    key_bytes,
+    value_ends,
+    value_bytes,
+    value_valid,
+):
+    """Decode the headers of rows that `decode_records` has placed; returns (problem, next header).
+
+    The caller has made room for the headers that were counted, and for as many bytes as the body has.
+    """
+    size = np.int64(body.size)
+    k = np.int64(key_ends[n])
+    v = np.int64(value_ends[n])
+    for r in range(row, row_end):
+        count, at = read_varint(body, starts[r], size)
+        if at < 0:
+            return 1, n
+        for _ in range(count):
+            length, at = read_varint(body, at, size)
+            # A header key is never null (KIP-82).
+            if at < 0 or length < 0 or length > size - at:
+                return 6, n
+            copy_bytes(key_bytes, k, body, at, length)
+            k += length
+            at += length
+            length, at = read_varint(body, at, size)
+            if at < 0 or length < -1 or length > size - at:
+                return 6, n
+            if length >= 0:
+                value_valid[n >> 3] |= np.uint8(1 << (n & 7))
+                copy_bytes(value_bytes, v, body, at, length)
+                v += length
+                at += length
+            n += 1
+            key_ends[n] = k
+            value_ends[n] = v
+        list_ends[r + 1] = n
+    return 0, n

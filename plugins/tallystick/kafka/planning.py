@@ -1,0 +1,276 @@
+"""What a plan has to know of Kafka: identities, how far each log reaches, and where boundaries lie.
+
+No numba here: planning runs where Airflow runs, and looks into a handful of batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Self
+
+import kafka.errors as kerrors
+
+from tallystick.errors import IdentityChanged, LogDamaged, NotYet
+from tallystick.kafka.batches import Batch, Scratch, damaged, each_record, walk
+from tallystick.kafka.client import KafkaClient
+from tallystick.kafka.connection import Retriable
+from tallystick.kafka.identity import diverged_message
+from tallystick.kafka.settings import KafkaSettings
+from tallystick.kafka.wire import EARLIEST, LATEST, NO_EPOCH, Fetched, FetchOrder, TopicLayout
+from tallystick.protocol.offsets import Position
+
+_SCAN_BYTES_MAX: Final = 1 << 20
+_ONE_BATCH_BYTES: Final = (
+    1  # the first batch of an answer comes whole, however little is asked for (KIP-74)
+)
+_WAIT_MS: Final = 100
+_ATTEMPTS_MAX: Final = 10
+_OTHER_TOPIC: Final = (kerrors.UnknownTopicIdError.errno, kerrors.InconsistentTopicIdError.errno)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionState:
+    """How far a partition's log reaches: `log_start <= offset < high_watermark`, settled below `last_stable`."""
+
+    log_start: int
+    high_watermark: int
+    last_stable: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicState:
+    """One incarnation of a topic; the index of `partitions` is the partition number."""
+
+    name: str
+    topic_id: str
+    cluster_id: str
+    compacted: bool
+    partitions: tuple[PartitionState, ...]
+
+
+class LogPlanner:
+    """Asks Kafka what a plan needs; opened by `with`. Errors are TallystickErrors that name topic and endpoint."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._client = KafkaClient(settings)
+        self._layouts: dict[str, TopicLayout] = {}
+
+    def __enter__(self) -> Self:
+        self._client.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+
+    def describe(self, topics: Sequence[str]) -> dict[str, TopicState]:
+        """Return identity and reach of each topic. Raises IdentityChanged where one does not exist."""
+        return {topic: self._describe(topic) for topic in topics}
+
+    def boundary(self, topic: str, at_ms: int, floors: Sequence[int]) -> tuple[Position, ...]:
+        """Return where each partition's log splits at `at_ms` (milliseconds UTC), at or after its floor.
+
+        The split is at the first data record, aborted ones included, whose timestamp is `at_ms` or later, or at the
+        high watermark where there is none. Transaction markers do not count: they carry the broker's clock. A partition
+        beyond `floors` has its log start as floor. Positions carry the leader epoch of the record before the split.
+
+        Raises ValueError for a negative `at_ms`, NotYet where an open transaction lies before a split, IdentityChanged
+        where the topic was recreated since this planner first saw it, LogDamaged where a floor lies beyond the log.
+        """
+        if at_ms < 0:
+            raise ValueError(
+                f"{at_ms} ms is before 1970: Kafka gives negative look-ups meanings of their own"
+            )
+        layout = self._current(topic)
+        every = range(len(layout.leaders))
+        # Ends first: what is written after this look-up may fall on either side, what was before it may not.
+        ends = self._client.list_offsets(layout, dict.fromkeys(every, LATEST), committed=False)
+        starts = self._client.list_offsets(layout, dict.fromkeys(every, EARLIEST), committed=False)
+        found = self._client.list_offsets(layout, dict.fromkeys(every, at_ms), committed=False)
+        positions = []
+        for partition in every:
+            floor = floors[partition] if partition < len(floors) else starts[partition]
+            search = _Search(self._client, layout, partition, at_ms)
+            if floor > ends[partition]:
+                raise _floor_beyond(search.place, floor, ends[partition])
+            end = (
+                ends[partition]
+                if found[partition] < 0
+                else search.first(max(found[partition], floor))
+            )
+            positions.append(search.position(end, starts[partition]))
+        stable = self._client.list_offsets(layout, dict.fromkeys(every, LATEST), committed=True)
+        for partition, position in enumerate(positions):
+            if position.offset > stable[partition]:
+                raise _open_transaction(layout.name, partition, position.offset, stable[partition])
+        self._current(
+            topic
+        )  # ListOffsets goes by name: prove that it asked the same incarnation throughout
+        return tuple(positions)
+
+    def diverged(self, topic: str, positions: Sequence[Position]) -> list[str]:
+        """Say for each partition (the index) whose log no longer holds the record before its position what became of it.
+
+        Positions without a leader epoch prove nothing and are passed over (OffsetForLeaderEpoch, KIP-320).
+        """
+        layout = self._current(topic)
+        known = {p: one for p, one in enumerate(positions) if one.leader_epoch != NO_EPOCH}
+        if beyond := [p for p in known if p >= len(layout.leaders)]:
+            raise IdentityChanged(
+                f"topic {topic!r} has {len(layout.leaders)} partitions, but positions are known up to partition "
+                f"{beyond[-1]}.",
+                next_step="find out who recreated the topic: partitions never disappear from one that was not.",
+            )
+        ends = self._client.epoch_ends(layout, {p: one.leader_epoch for p, one in known.items()})
+        messages = (
+            diverged_message(f"topic {topic!r} partition {p}", one, ends[p])
+            for p, one in known.items()
+        )
+        return [message for message in messages if message is not None]
+
+    def require_same_log(self, topic: str, positions: Sequence[Position]) -> None:
+        """Raise LogDamaged where `diverged` finds anything."""
+        if messages := self.diverged(topic, positions):
+            raise LogDamaged(
+                " ".join(messages),
+                next_step="find out about unclean leader elections on this cluster: acknowledged records are gone, and "
+                "what was committed from them stands.",
+            )
+
+    def _describe(self, topic: str) -> TopicState:
+        layout = self._current(topic)
+        every = range(len(layout.leaders))
+        policy = self._client.topic_config(topic, "cleanup.policy")
+        starts = self._client.list_offsets(layout, dict.fromkeys(every, EARLIEST), committed=False)
+        # Stable first: it never passes the high watermark that is asked for later.
+        stable = self._client.list_offsets(layout, dict.fromkeys(every, LATEST), committed=True)
+        ends = self._client.list_offsets(layout, dict.fromkeys(every, LATEST), committed=False)
+        return TopicState(
+            name=topic,
+            topic_id=layout.topic_id,
+            cluster_id=self._client.cluster_id(),
+            compacted="compact" in policy.split(","),
+            partitions=tuple(
+                PartitionState(log_start=starts[p], high_watermark=ends[p], last_stable=stable[p])
+                for p in every
+            ),
+        )
+
+    def _current(self, topic: str) -> TopicLayout:
+        """The topic's leaders now; the first incarnation this planner saw is the only one it accepts."""
+        seen = self._layouts.get(topic)
+        layout = (
+            self._client.layout(topic)
+            if seen is None
+            else self._client.layout(topic, topic_id=seen.topic_id)
+        )
+        self._layouts[topic] = layout
+        return layout
+
+
+class _Search:
+    """Looks through one partition's log from an offset on, by batch headers, for the record where it splits."""
+
+    def __init__(
+        self, client: KafkaClient, layout: TopicLayout, partition: int, at_ms: int
+    ) -> None:
+        self._client = client
+        self._layout = layout
+        self._partition = partition
+        self._at_ms = at_ms
+        self._scratch = Scratch()
+        self._passed: Batch | None = None  # the last batch before the split
+        self.place = f"topic {layout.name!r} partition {partition}"
+
+    def first(self, start: int) -> int:
+        """Offset of the first data record from `start` on that is late enough, or the high watermark."""
+        bytes_max = _ONE_BATCH_BYTES  # ListOffsets is right nearly always: look at one batch before asking for more
+        while True:
+            fetched = self._fetch(start, bytes_max)
+            for batch in walk(fetched.records, place=self.place):
+                if (found := self._late_record(batch, start)) is not None:
+                    return found
+                self._passed = batch
+                start = max(start, batch.end_offset)
+            if start >= fetched.high_watermark:
+                return start
+            bytes_max = _SCAN_BYTES_MAX
+
+    def position(self, offset: int, log_start: int) -> Position:
+        """The split with the epoch of the record before it: -1 where there is none, or the log no longer holds it."""
+        return Position(offset=offset, leader_epoch=self._epoch_before(offset, log_start))
+
+    def _late_record(self, batch: Batch, start: int) -> int | None:
+        if batch.control or batch.end_offset <= start or batch.max_timestamp < self._at_ms:
+            return None
+        before: int | None = None
+        for offset, timestamp, _ in each_record(batch, self._scratch.records(batch)):
+            if offset >= start and timestamp >= self._at_ms:
+                if before is not None:
+                    self._passed = batch
+                return offset
+            before = offset
+        return None
+
+    def _epoch_before(self, offset: int, log_start: int) -> int:
+        if offset <= log_start:
+            return NO_EPOCH
+        passed = self._passed
+        if passed is None or not passed.base_offset < offset <= passed.end_offset:
+            fetched = self._fetch(offset - 1, _ONE_BATCH_BYTES)
+            passed = next(walk(fetched.records, place=self.place), None)
+        if passed is None or passed.base_offset >= offset:
+            return NO_EPOCH  # compaction has taken the record
+        return passed.leader_epoch
+
+    def _fetch(self, offset: int, bytes_max: int) -> Fetched:
+        for attempt in range(_ATTEMPTS_MAX):
+            order = FetchOrder(
+                layout=self._layout,
+                partition=self._partition,
+                offset=offset,
+                bytes_max=bytes_max,
+                wait_ms=_WAIT_MS,
+                committed=False,
+            )
+            try:
+                fetched = self._client.fetch(order).result()
+                if fetched.error_code in _OTHER_TOPIC:
+                    self._client.layout(self._layout.name, topic_id=self._layout.topic_id)
+                    raise Retriable("a broker does not know the topic's id yet")
+                if fetched.error_code == kerrors.CorruptRecordError.errno:
+                    raise damaged(
+                        self.place, f"its leader finds the log corrupt at offset {offset}"
+                    )
+                if fetched.error_code == kerrors.OffsetOutOfRangeError.errno:
+                    raise Retriable(
+                        f"offset {offset} is out of the leader's range: its log just moved"
+                    )
+                self._client.check_fetched(fetched.error_code, self.place)
+                if fetched.records or offset >= fetched.high_watermark:
+                    return fetched
+                why: object = (
+                    f"nothing at offset {offset} below the high watermark {fetched.high_watermark}"
+                )
+            except Retriable as error:
+                why = error
+                self._layout = self._client.layout(
+                    self._layout.name, topic_id=self._layout.topic_id
+                )
+            self._client.pause(attempt)
+        raise self._client.unavailable(f"{self.place} from offset {offset}", why)
+
+
+def _floor_beyond(place: str, floor: int, end: int) -> LogDamaged:
+    return LogDamaged(
+        f"{place} ends at offset {end}, but a boundary was set at {floor} before: the log was truncated.",
+        next_step="find out about unclean leader elections on this cluster; acknowledged records are gone.",
+    )
+
+
+def _open_transaction(topic: str, partition: int, offset: int, stable: int) -> NotYet:
+    return NotYet(
+        f"topic {topic!r} partition {partition}: the boundary is at offset {offset}, the last stable offset at {stable}: "
+        f"a transaction that began at offset {stable} is still open.",
+        next_step="retry later; if it stays, look for its producer with kafka-transactions.sh find-hanging.",
+    )

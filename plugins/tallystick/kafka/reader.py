@@ -1,0 +1,329 @@
+"""Reads one offset range of one partition into Arrow batches, and accounts for every offset of it.
+
+The broker itself enforces identity on each fetch (topic id, leader epoch); a range is read whole or the read fails.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Final
+
+import kafka.errors as kerrors
+import pyarrow as pa
+
+from tallystick.errors import IdentityChanged, LogDamaged, NotYet, OutsideRetention
+from tallystick.kafka.accounting import AbortedProducers, ReadAccount, Tally
+from tallystick.kafka.batches import Batch, Scratch, damaged, each_record, is_abort_marker, walk
+from tallystick.kafka.client import KafkaClient, PendingFetch
+from tallystick.kafka.connection import Retriable
+from tallystick.kafka.decode import INT32_MAX, Columns, columns_schema
+from tallystick.kafka.identity import diverged_message, require_cluster
+from tallystick.kafka.settings import KafkaSettings
+from tallystick.kafka.wire import EARLIEST, LATEST, NO_EPOCH, Fetched, FetchOrder, TopicLayout
+from tallystick.protocol.offsets import OffsetRange, Position
+
+_WAIT_MS: Final = 500
+_EMPTY_ANSWERS_MAX: Final = 4
+_OFFSET_OUT_OF_RANGE: Final = kerrors.OffsetOutOfRangeError.errno
+_OTHER_TOPIC: Final = (kerrors.UnknownTopicIdError.errno, kerrors.InconsistentTopicIdError.errno)
+_CORRUPT: Final = kerrors.CorruptRecordError.errno
+
+
+class RangeReader:
+    """Reads ranges of one topic incarnation, each with connections of its own that are closed when the range ends.
+
+    `fetch_bytes_max` bounds a fetch (a larger batch still comes whole), `batch_rows` and `batch_bytes` an Arrow batch
+    (a larger record batch still comes whole). `account` tells what became of the last range's offsets.
+    """
+
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        *,
+        topic: str,
+        topic_id: str,
+        cluster_id: str,
+        compacted: bool,
+        fetch_bytes_max: int = 2 << 20,
+        batch_rows: int = 1 << 16,
+        batch_bytes: int = 8 << 20,
+        headers: bool = False,
+    ) -> None:
+        if not (
+            0 < fetch_bytes_max <= INT32_MAX and batch_rows > 0 and 0 < batch_bytes <= INT32_MAX
+        ):
+            raise ValueError(
+                f"sizes out of bounds: {fetch_bytes_max=}, {batch_rows=}, {batch_bytes=}"
+            )
+        self.settings = settings
+        self.topic = topic
+        self.topic_id = topic_id
+        self.cluster_id = cluster_id
+        self.compacted = compacted
+        self.fetch_bytes_max = fetch_bytes_max
+        self.batch_rows = batch_rows
+        self.batch_bytes = batch_bytes
+        self.headers = headers
+        self.schema: pa.Schema = columns_schema(headers=headers)
+        self._account: ReadAccount | None = None
+
+    @property
+    def account(self) -> ReadAccount:
+        """What became of each offset of the last range; raises RuntimeError before that range was read to its end."""
+        if self._account is None:
+            raise RuntimeError("no range was read to its end: there is no account")
+        return self._account
+
+    def read(
+        self, partition: int, span: OffsetRange, *, leader_epoch: int = NO_EPOCH
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the committed records of `span` in order: offset, timestamp, key, value[, headers].
+
+        `leader_epoch` is the epoch of the record before the span, as its boundary recorded it (-1: not known): the log
+        is first proven to still hold that record. An empty span yields nothing and opens no connection.
+
+        Raises OutsideRetention, IdentityChanged, LogDamaged, NotYet (the span's end lies beyond the last stable
+        offset), KafkaUnavailable, SettingsError. Safe to repeat: it reads.
+        """
+        self._account = None
+        if not span.empty:
+            with KafkaClient(self.settings) as client:
+                reading = _Reading(self, client, partition, span, leader_epoch)
+                yield from reading.batches()
+                tally = reading.tally
+        else:
+            tally = Tally(span, place="", compacted=False)
+        self._account = tally.account()
+
+
+class _Reading:
+    """One range being read: where it stands, and what is in flight."""
+
+    def __init__(
+        self,
+        reader: RangeReader,
+        client: KafkaClient,
+        partition: int,
+        span: OffsetRange,
+        leader_epoch: int,
+    ) -> None:
+        self._reader = reader
+        self._client = client
+        self._partition = partition
+        self._span = span
+        self._place = f"topic {reader.topic!r} partition {partition}"
+        self.tally = Tally(span, place=self._place, compacted=reader.compacted)
+        self._scratch = Scratch()
+        self._columns: Columns | None = None
+        # Of the record before the position: what must still be in the log.
+        self._epoch = leader_epoch
+        self._layout = self._identified()
+        self._require_same_log()
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Fetch, decode and hand out until the span is classed whole; one fetch is in flight while one is decoded."""
+        pending: PendingFetch | None = self._ask(self._span.start)
+        empty_answers = 0
+        while pending is not None:
+            fetched = self._answer(pending)
+            found = list(walk(fetched.records, place=self._place))
+            if not found:
+                self._require_whole_batch(fetched)
+                empty_answers += 1
+                pending = None if self._given_up(empty_answers) else self._ask(self.tally.position)
+                continue
+            empty_answers = 0
+            reached = found[-1].end_offset
+            if reached <= self.tally.position:
+                raise damaged(
+                    self._place, f"asked for offset {self.tally.position}, it answered with less"
+                )
+            pending = self._ask(reached) if reached < self._span.end else None
+            yield from self._decoded(found, AbortedProducers(fetched.aborted))
+            self._epoch = found[-1].leader_epoch
+        if self._columns is not None and self._columns.rows:
+            yield self._columns.take()
+
+    # -- batches into columns
+
+    def _decoded(self, found: list[Batch], producers: AbortedProducers) -> Iterator[pa.RecordBatch]:
+        for batch in found:
+            # Before anything is skipped: a marker that goes unseen would abort what its producer does later.
+            aborted = self._follow_producers(batch, producers)
+            if batch.end_offset <= self.tally.position:
+                continue
+            if batch.base_offset >= self._span.end:
+                self.tally.skip_to(self._span.end)
+                break
+            if batch.control:
+                self.tally.pass_batch(batch, control=self._count_inside(batch))
+            elif aborted:
+                self.tally.pass_batch(batch, aborted=self._count_inside(batch))
+            else:
+                yield from self._add(batch)
+            if self.tally.done:
+                break
+        if self._columns is not None and self._columns.rows:
+            yield self._columns.take()
+            self._columns = None
+
+    def _follow_producers(self, batch: Batch, producers: AbortedProducers) -> bool:
+        aborted = producers.aborts(batch)
+        if batch.control and is_abort_marker(batch, self._scratch.records(batch)):
+            producers.abort_marker(batch)
+        return aborted
+
+    def _count_inside(self, batch: Batch) -> int:
+        """Records of a batch that is not decoded which lie in what is left of the span."""
+        start, end = (
+            max(batch.base_offset, self.tally.position),
+            min(batch.end_offset, self._span.end),
+        )
+        if batch.dense:
+            return end - start
+        return sum(
+            start <= offset < end
+            for offset, _, _ in each_record(batch, self._scratch.records(batch))
+        )
+
+    def _add(self, batch: Batch) -> Iterator[pa.RecordBatch]:
+        records = self._scratch.records(batch)
+        columns = self._columns
+        if columns is not None and not columns.fits(batch, records):
+            if columns.rows:
+                yield columns.take()
+            columns = None
+        if columns is None:
+            columns = self._columns = Columns(
+                rows=max(self._reader.batch_rows, batch.count),
+                bytes_room=max(self._reader.batch_bytes, len(records)),
+                headers=self._reader.headers,
+            )
+        added = columns.add(batch, records, start=self.tally.position, end=self._span.end)
+        self.tally.pass_batch(batch, records=added)
+
+    # -- asking, and what answers mean
+
+    def _ask(self, offset: int) -> PendingFetch:
+        return self._client.fetch(
+            FetchOrder(
+                layout=self._layout,
+                partition=self._partition,
+                offset=offset,
+                bytes_max=self._reader.fetch_bytes_max,
+                wait_ms=_WAIT_MS,
+                committed=True,
+            )
+        )
+
+    def _answer(self, pending: PendingFetch) -> Fetched:
+        """Wait for a usable answer, asking again within the client's patience; every other one raises."""
+        offset = pending.order.offset
+        deadline = time.monotonic() + self._client.patience_s
+        attempt = 0
+        again: PendingFetch | None = pending
+        while True:
+            try:
+                again = again or self._ask(offset)
+                fetched = again.result()
+                self._judge(fetched, offset)
+                return fetched
+            except Retriable as error:
+                if time.monotonic() >= deadline:
+                    raise self._client.unavailable(
+                        f"{self._place} from offset {offset}", error
+                    ) from error
+            self._client.pause(attempt)
+            attempt += 1
+            again = None
+            self._follow_leader()
+
+    def _judge(self, fetched: Fetched, offset: int) -> None:
+        if fetched.error_code in _OTHER_TOPIC:
+            self._client.layout(self._reader.topic, topic_id=self._reader.topic_id)
+            raise Retriable("a broker does not know the topic's id yet")
+        if fetched.error_code == _OFFSET_OUT_OF_RANGE:
+            raise self._out_of_range(offset)
+        if fetched.error_code == _CORRUPT:
+            raise damaged(self._place, f"its leader finds the log corrupt at offset {offset}")
+        self._client.check_fetched(fetched.error_code, self._place)
+        if fetched.log_start > offset:
+            raise self._expired(offset, fetched.log_start)
+        if fetched.last_stable < self._span.end:
+            raise self._not_stable(fetched)
+
+    def _out_of_range(self, offset: int) -> Exception:
+        lows = self._client.list_offsets(self._layout, {self._partition: EARLIEST}, committed=False)
+        highs = self._client.list_offsets(self._layout, {self._partition: LATEST}, committed=False)
+        low, high = lows[self._partition], highs[self._partition]
+        if offset < low:
+            return self._expired(offset, low)
+        if offset > high:
+            return LogDamaged(
+                f"{self._place} ends at offset {high}, but {self._span} was planned: the log was truncated.",
+                next_step="find out about unclean leader elections on this cluster; acknowledged records are gone.",
+            )
+        return Retriable(f"a leader found offset {offset} out of range, but holds [{low}, {high})")
+
+    def _expired(self, offset: int, log_start: int) -> OutsideRetention:
+        return OutsideRetention(
+            f"{self._place}: offsets [{self._span.start}, {self._span.end}) are wanted, from {offset} on are still to "
+            f"be read, the log begins at {log_start}.",
+            next_step="raise the topic's retention for what is not lost yet; what is lost can only be accepted as "
+            "lost (accept_loss=true).",
+        )
+
+    def _not_stable(self, fetched: Fetched) -> NotYet:
+        return NotYet(
+            f"{self._place}: offsets up to {self._span.end} are wanted, the last stable offset is {fetched.last_stable} "
+            f"(high watermark {fetched.high_watermark}): a transaction is open before the end, or a leader has "
+            "just moved.",
+            next_step="retry; if it stays, look for the producer with kafka-transactions.sh find-hanging.",
+        )
+
+    def _require_whole_batch(self, fetched: Fetched) -> None:
+        # KIP-74: the first batch of an answer is whole, however large it is.
+        if fetched.records:
+            raise damaged(
+                self._place,
+                f"{len(fetched.records)} bytes at offset {self.tally.position} hold no whole batch",
+            )
+
+    def _given_up(self, empty_answers: int) -> bool:
+        """The leader says that the span is stable and sends nothing of it: after a few times, nothing is there."""
+        if empty_answers < _EMPTY_ANSWERS_MAX:
+            return False
+        self.tally.skip_to(self._span.end)
+        return True
+
+    # -- who leads, and is it the same log
+
+    def _identified(self) -> TopicLayout:
+        require_cluster(self._client, self._reader.cluster_id)
+        layout = self._client.layout(self._reader.topic, topic_id=self._reader.topic_id)
+        if self._partition >= len(layout.leaders):
+            raise IdentityChanged(
+                f"{self._place} does not exist: the topic has {len(layout.leaders)} partitions.",
+                next_step="plan again; partitions never disappear from a topic that was not recreated.",
+            )
+        return layout
+
+    def _follow_leader(self) -> None:
+        layout = self._client.layout(self._reader.topic, topic_id=self._reader.topic_id)
+        moved = layout.leaders[self._partition].epoch != self._layout.leaders[self._partition].epoch
+        self._layout = layout
+        if moved:
+            self._require_same_log()
+
+    def _require_same_log(self) -> None:
+        """A new leader may have lost what an old one had (KIP-320): prove that what was read is still there."""
+        if self._epoch == NO_EPOCH:
+            return
+        here = Position(offset=self.tally.position, leader_epoch=self._epoch)
+        end = self._client.epoch_ends(self._layout, {self._partition: self._epoch})[self._partition]
+        if message := diverged_message(self._place, here, end):
+            raise LogDamaged(
+                message,
+                next_step="plan again from the last commit; find out about unclean elections.",
+            )

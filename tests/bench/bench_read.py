@@ -1,0 +1,202 @@
+"""How much CPU a record costs: our range reader beside confluent-kafka's consume(), into the same four Arrow columns.
+
+    python tests/bench/bench_read.py [--records 2000000] [--rounds 3]
+
+Starts a broker of its own in a temporary folder, produces records of about 271 bytes of JSON (lz4, 4 partitions),
+compares all rows of both readers, then measures them in turn: CPU seconds of this process (all its threads) per
+million records. Ends with 0 only if the rows were equal and ours cost a fifth or less.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import resource
+import statistics
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tallystick.kafka.decode import TIMESTAMP, warm
+from tallystick.kafka.planning import LogPlanner, TopicState
+from tallystick.kafka.reader import RangeReader
+from tallystick.kafka.settings import KafkaSettings
+from tallystick.local.kafka import KafkaBroker
+from tallystick.protocol.offsets import OffsetRange
+
+PARTITIONS = 4
+TOPIC = "events"
+WANTED_RATIO = 5.0
+CONSUME_AT_ONCE = 50_000
+COLUMNS = ["offset", "timestamp", "key", "value"]
+Read = Callable[[int, int], Iterator[pa.RecordBatch]]
+
+
+def produce(bootstrap: str, records: int) -> None:
+    """Fill the topic; one value in 200 is broken JSON, as in life."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(30)
+    words = {
+        "compression.type": "lz4",
+        "linger.ms": 50,
+        "batch.size": 1_000_000,
+        "enable.idempotence": True,
+    }
+    room = {"queue.buffering.max.messages": 500_000}
+    producer = Producer({"bootstrap.servers": bootstrap, **words, **room})
+    chance = random.Random(7)
+    pool = [_event(chance) for _ in range(20_000)]
+    for i in range(records):
+        event = pool[i % len(pool)]
+        event["ts"] = 1_700_000_000_000 + i * 37
+        value = json.dumps(event) if i % 200 else '{"broken": '
+        while True:
+            try:
+                producer.produce(TOPIC, value, key=str(event["user_id"]), partition=i % PARTITIONS)
+                break
+            except BufferError:
+                producer.poll(0.1)
+        if i % 10_000 == 0:
+            producer.poll(0)
+    if producer.flush(120):
+        raise SystemExit("the broker did not take every record")
+
+
+def _event(chance: random.Random) -> dict[str, object]:
+    return {
+        "event_id": str(uuid.UUID(int=chance.getrandbits(128))),
+        "event_type": chance.choice(["view", "click", "cart", "buy"]),
+        "user_id": chance.randrange(10**6),
+        "session": str(uuid.UUID(int=chance.getrandbits(128)))[:18],
+        "ts": 0,
+        "page": f"/p/{chance.randrange(5_000)}",
+        "referrer": f"https://x.example/{chance.randrange(99)}",
+        "price": round(chance.random() * 100, 2),
+        "qty": chance.randrange(9),
+        "device": {
+            "os": chance.choice(["ios", "android", "web"]),
+            "ver": f"{chance.randrange(9)}.{chance.randrange(9)}",
+        },
+    }
+
+
+def by_tallystick(bootstrap: str, state: TopicState) -> Read:
+    """Our reader, as a task uses it."""
+    reader = RangeReader(
+        KafkaSettings(bootstrap_servers=(bootstrap,)),
+        topic=TOPIC,
+        topic_id=state.topic_id,
+        cluster_id=state.cluster_id,
+        compacted=state.compacted,
+    )
+    return lambda partition, end: reader.read(partition, OffsetRange(start=0, end=end))
+
+
+def by_confluent(bootstrap: str) -> Read:
+    """consume() with large fetches and queues, the fastest way of that client into Python."""
+    words = {
+        "bootstrap.servers": bootstrap,
+        "group.id": "bench",
+        "enable.auto.commit": False,
+        "isolation.level": "read_committed",
+        "fetch.message.max.bytes": 16 << 20,
+        "queued.max.messages.kbytes": 256 << 10,
+        "queued.min.messages": 1_000_000,
+    }
+
+    def read(partition: int, end: int) -> Iterator[pa.RecordBatch]:
+        consumer = Consumer(words)
+        consumer.assign([TopicPartition(TOPIC, partition, 0)])
+        seen = 0
+        while seen < end:
+            found = consumer.consume(CONSUME_AT_ONCE, 1.0)
+            seen += len(found)
+            columns = [
+                pa.array([one.offset() for one in found], pa.int64()),
+                pa.array([one.timestamp()[1] for one in found], pa.int64()).cast(TIMESTAMP),
+                pa.array([one.key() for one in found], pa.binary()),
+                pa.array([one.value() for one in found], pa.binary()),
+            ]
+            yield pa.RecordBatch.from_arrays(columns, names=COLUMNS)
+        consumer.close()
+
+    return read
+
+
+def measure(read: Read, ends: list[int]) -> tuple[float, float]:
+    """CPU and wall seconds per million records over the whole topic."""
+    cpu, wall, rows = _cpu_s(), time.perf_counter(), 0
+    for partition, end in enumerate(ends):
+        for batch in read(partition, end):
+            rows += batch.num_rows
+    if rows != sum(ends):
+        raise SystemExit(f"read {rows} rows of {sum(ends)}")
+    return (_cpu_s() - cpu) / rows * 1e6, (time.perf_counter() - wall) / rows * 1e6
+
+
+def _cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def require_equal(left: Read, right: Read, ends: list[int]) -> None:
+    """Compare every row of both; ends the program with the first partition that differs."""
+    for partition, end in enumerate(ends):
+        one, other = (
+            pa.Table.from_batches(read(partition, end)).select(COLUMNS) for read in (left, right)
+        )
+        if one.num_rows != end or not one.combine_chunks().equals(
+            other.cast(one.schema).combine_chunks()
+        ):
+            raise SystemExit(f"partition {partition}: the two readers differ")
+    print(f"rows equal: {sum(ends):,} in {len(ends)} partitions, all of {', '.join(COLUMNS)}")
+
+
+def main() -> int:
+    """Run the comparison and print it."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--records", type=int, default=2_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    asked = parser.parse_args()
+    warm()
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-read-") as folder,
+        KafkaBroker(Path(folder)) as broker,
+    ):
+        produce(broker.bootstrap, asked.records)
+        with LogPlanner(KafkaSettings(bootstrap_servers=(broker.bootstrap,))) as planner:
+            state = planner.describe([TOPIC])[TOPIC]
+        ends = [partition.high_watermark for partition in state.partitions]
+        ours, theirs = by_tallystick(broker.bootstrap, state), by_confluent(broker.bootstrap)
+        require_equal(ours, theirs, ends)
+        readers = {"tallystick": ours, "confluent-kafka": theirs}
+        figures: dict[str, list[float]] = {name: [] for name in readers}
+        for turn in range(1, asked.rounds + 1):
+            said = []
+            for name, read in readers.items():
+                cpu, wall = measure(read, ends)
+                figures[name].append(cpu)
+                said.append(f"{name} {cpu:.2f} CPU-s/M ({wall:.2f} s/M wall)")
+            print(f"round {turn}: " + ", ".join(said), flush=True)
+    cheap, dear = (statistics.median(figures[name]) for name in readers)
+    print(
+        f"median: tallystick {cheap:.2f} CPU-s/M, confluent-kafka {dear:.2f} CPU-s/M, {dear / cheap:.1f} times cheaper"
+    )
+    if dear / cheap < WANTED_RATIO:
+        print(f"below the {WANTED_RATIO:g} times that are promised", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

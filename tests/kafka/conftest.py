@@ -1,0 +1,7 @@
+"""Tests of planning and reading run on a real broker."""
+
+from __future__ import annotations
+
+from brokers import broker, client
+
+__all__ = ["broker", "client"]

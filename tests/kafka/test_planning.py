@@ -1,0 +1,270 @@
+"""Identities, reach and boundaries, asked of a real broker."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from brokers import TestBroker, send
+from tallystick.errors import IdentityChanged, LogDamaged, NotYet
+from tallystick.kafka.client import KafkaClient
+from tallystick.kafka.planning import LogPlanner, PartitionState
+from tallystick.protocol.offsets import Position
+
+YEAR_2013 = 1_357_000_000_000
+
+
+@pytest.fixture
+def planner(broker: TestBroker) -> Iterator[LogPlanner]:
+    with LogPlanner(broker.settings) as opened:
+        yield opened
+
+
+def fill(
+    broker: TestBroker, topic: str, *timestamps: int, codec: str = "none", partition: int = 0
+) -> None:
+    producer = broker.producer(compression_type=codec, linger_ms=200)
+    for timestamp in timestamps:
+        send(
+            producer,
+            topic,
+            b"%d" % timestamp,
+            timestamp=timestamp,
+            partition=partition,
+            flush=False,
+        )
+    send(producer, topic)
+
+
+def transact(broker: TestBroker, topic: str, *timestamps: int, abort: bool = False) -> None:
+    tx = broker.transactions(f"{topic}-{timestamps[0]}")
+    tx.begin_transaction()
+    for timestamp in timestamps:
+        send(tx, topic, b"tx", timestamp=timestamp)
+    (tx.abort_transaction if abort else tx.commit_transaction)(30)
+
+
+def offsets(found: tuple[Position, ...]) -> list[int]:
+    return [one.offset for one in found]
+
+
+def test_describe_tells_identity_and_reach(broker: TestBroker, planner: LogPlanner) -> None:
+    plain, compacted = broker.topic(2), broker.topic(cleanup_policy="compact,delete")
+    fill(broker, plain, 1, 2, 3, partition=1)
+    broker.delete_records(plain, 1, partition=1)
+    tx = broker.transactions(f"{plain}-open")
+    tx.begin_transaction()
+    send(tx, plain, b"open", partition=1)
+    found = planner.describe([plain, compacted])
+    assert list(found) == [plain, compacted]
+    assert found[plain].partitions == (
+        PartitionState(log_start=0, high_watermark=0, last_stable=0),
+        PartitionState(log_start=1, high_watermark=4, last_stable=3),
+    )
+    assert (found[plain].compacted, found[compacted].compacted) == (False, True)
+    assert found[plain].topic_id != found[compacted].topic_id
+    with KafkaClient(broker.settings) as client:
+        assert found[plain].cluster_id == client.cluster_id()
+    tx.abort_transaction(30)
+
+
+def test_a_missing_topic_is_named(planner: LogPlanner, broker: TestBroker) -> None:
+    with pytest.raises(
+        IdentityChanged,
+        match=rf"topic 'no-such' does not exist on the cluster at {broker.bootstrap}",
+    ):
+        planner.describe(["no-such"])
+
+
+def test_a_boundary_is_the_first_record_at_or_after_the_instant(
+    broker: TestBroker, planner: LogPlanner
+) -> None:
+    topic = broker.topic()
+    fill(broker, topic, 1_000, 2_000, 2_000, 3_000)
+    for at, offset in ((0, 0), (1_000, 0), (1_001, 1), (2_000, 1), (2_001, 3), (3_000, 3)):
+        assert offsets(planner.boundary(topic, at, [0])) == [offset], at
+
+
+def test_no_such_record_is_the_high_watermark(broker: TestBroker, planner: LogPlanner) -> None:
+    topic = broker.topic(2)
+    fill(broker, topic, 1_000, 2_000)
+    assert planner.boundary(topic, 2_001, [0, 0]) == (
+        Position(offset=2, leader_epoch=0),
+        Position(offset=0, leader_epoch=-1),
+    )
+
+
+def test_transaction_markers_with_the_brokers_clock_are_no_records(
+    broker: TestBroker, planner: LogPlanner
+) -> None:
+    """ListOffsets itself is caught by the marker at offset 3, which is years younger than its neighbours."""
+    topic = broker.topic()
+    fill(broker, topic, YEAR_2013, YEAR_2013 + 1_000)
+    transact(broker, topic, YEAR_2013 + 2_000)
+    fill(broker, topic, YEAR_2013 + 3_000, YEAR_2013 + 4_000)
+    with KafkaClient(broker.settings) as client:
+        asked = client.list_offsets(client.layout(topic), {0: YEAR_2013 + 2_500}, committed=False)
+    assert asked == {0: 3}
+    assert offsets(planner.boundary(topic, YEAR_2013 + 2_500, [0])) == [4]
+    assert offsets(planner.boundary(topic, YEAR_2013 + 3_001, [0])) == [5]
+    assert offsets(planner.boundary(topic, YEAR_2013 + 4_001, [0])) == [6]
+
+
+def test_a_marker_at_the_end_leaves_the_high_watermark(
+    broker: TestBroker, planner: LogPlanner
+) -> None:
+    topic = broker.topic()
+    transact(broker, topic, YEAR_2013)
+    assert planner.boundary(topic, YEAR_2013 + 1, [0]) == (Position(offset=2, leader_epoch=0),)
+
+
+def test_aborted_records_count(broker: TestBroker, planner: LogPlanner) -> None:
+    topic = broker.topic()
+    fill(broker, topic, 1_000)
+    transact(broker, topic, 5_000, abort=True)
+    fill(broker, topic, 6_000)
+    assert offsets(planner.boundary(topic, 4_000, [0])) == [1]
+
+
+def test_out_of_order_timestamps_split_at_the_first_late_one(
+    broker: TestBroker, planner: LogPlanner
+) -> None:
+    topic = broker.topic()
+    fill(broker, topic, 1_000, 5_000, 2_000, 6_000, 3_000)
+    assert offsets(planner.boundary(topic, 3_000, [0])) == [1]
+    assert offsets(planner.boundary(topic, 3_000, [2])) == [3]
+    assert offsets(planner.boundary(topic, 3_000, [4])) == [4]
+    assert offsets(planner.boundary(topic, 5_500, [4])) == [5]
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4", "zstd"])
+def test_a_boundary_lies_inside_a_batch(
+    broker: TestBroker, planner: LogPlanner, codec: str
+) -> None:
+    topic = broker.topic()
+    fill(broker, topic, *range(1_000, 1_500), codec=codec)
+    assert planner.boundary(topic, 1_321, [0]) == (Position(offset=321, leader_epoch=0),)
+
+
+def test_append_time_counts_where_the_topic_says_so(
+    broker: TestBroker, planner: LogPlanner
+) -> None:
+    topic = broker.topic(message_timestamp_type="LogAppendTime")
+    before = time.time_ns() // 1_000_000
+    fill(broker, topic, 1_000, 2_000)
+    assert offsets(planner.boundary(topic, before, [0])) == [0]
+    assert offsets(planner.boundary(topic, before + 3_600_000, [0])) == [2]
+
+
+def test_partitions_without_a_floor_start_at_their_log_start(
+    broker: TestBroker, planner: LogPlanner
+) -> None:
+    topic = broker.topic(2)
+    fill(broker, topic, 1_000, 2_000, 3_000)
+    fill(broker, topic, 1_000, 2_000, 3_000, partition=1)
+    broker.delete_records(topic, 2, partition=1)
+    found = planner.boundary(topic, 500, [1])
+    # Nothing before the second is in the log any more, so its epoch is not known.
+    assert found == (Position(offset=1, leader_epoch=0), Position(offset=2, leader_epoch=-1))
+
+
+def test_an_open_transaction_before_the_boundary_is_not_yet(
+    broker: TestBroker, planner: LogPlanner
+) -> None:
+    topic = broker.topic()
+    fill(broker, topic, 1_000)
+    tx = broker.transactions(f"{topic}-open")
+    tx.begin_transaction()
+    send(tx, topic, b"open", timestamp=2_000)
+    fill(broker, topic, 3_000)
+    assert offsets(planner.boundary(topic, 1_500, [0])) == [1]
+    with pytest.raises(
+        NotYet,
+        match=r"partition 0: the boundary is at offset 2, the last stable offset at 1: a transac",
+    ):
+        planner.boundary(topic, 2_500, [0])
+    tx.commit_transaction(30)
+    assert offsets(planner.boundary(topic, 2_500, [0])) == [2]
+
+
+def test_a_floor_beyond_the_log_is_truncation(broker: TestBroker, planner: LogPlanner) -> None:
+    topic = broker.topic()
+    fill(broker, topic, 1_000)
+    with pytest.raises(LogDamaged, match="ends at offset 1, but a boundary was set at 7 before"):
+        planner.boundary(topic, 1_000, [7])
+
+
+def test_an_instant_with_a_meaning_of_its_own_in_kafka_is_refused(planner: LogPlanner) -> None:
+    with pytest.raises(ValueError, match="-1 ms is before 1970"):
+        planner.boundary("any", -1, [])
+
+
+def test_a_topic_recreated_under_the_planner_is_refused(
+    broker: TestBroker, planner: LogPlanner
+) -> None:
+    topic = broker.topic()
+    seen = planner.describe([topic])[topic]
+    broker.delete_topic(topic)
+    broker.topic(name=topic)
+    for ask in (lambda: planner.boundary(topic, 0, [0]), lambda: planner.describe([topic])):
+        with pytest.raises(IdentityChanged, match=f"created anew.*{seen.topic_id} is expected"):
+            ask()
+
+
+def test_random_logs_split_where_a_plain_search_splits_them(
+    broker: TestBroker, planner: LogPlanner
+) -> None:
+    topic = broker.topic()
+    chance = random.Random(5)
+    log: list[int | None] = []  # timestamp per offset, None for a marker
+    for turn in range(12):
+        stamps = [YEAR_2013 + chance.randrange(40) * 100 for _ in range(chance.randrange(1, 15))]
+        if chance.random() < 0.4:
+            stamps = stamps[:1] + sorted(stamps[1:])
+            transact(broker, topic, *(stamp * 1 for stamp in stamps), abort=bool(turn % 2))
+            log += [*stamps, None]
+        else:
+            fill(broker, topic, *stamps, codec=chance.choice(["none", "lz4", "zstd"]))
+            log += stamps
+    for _ in range(60):
+        at, floor = YEAR_2013 + chance.randrange(-100, 4_200), chance.randrange(len(log) + 1)
+        late = [
+            o for o, stamp in enumerate(log) if o >= floor and stamp is not None and stamp >= at
+        ]
+        with KafkaClient(broker.settings) as client:
+            answer = client.list_offsets(client.layout(topic), {0: at}, committed=False)[0]
+        # 2-fold start: the rule is "at or after what ListOffsets answers", and after the floor.
+        late = [o for o in late if o >= answer]
+        expected = late[0] if late and answer >= 0 else len(log)
+        assert offsets(planner.boundary(topic, at, [floor])) == [expected], (at, floor)
+
+
+def test_positions_on_the_same_log_do_not_diverge(broker: TestBroker, planner: LogPlanner) -> None:
+    topic = broker.topic(2)
+    fill(broker, topic, 1, 2, 3)
+    here = [Position(offset=2, leader_epoch=0), Position(offset=0)]
+    assert planner.diverged(topic, here) == []
+    planner.require_same_log(topic, here)
+    broker.delete_records(topic, 3)
+    assert planner.diverged(topic, here) == []
+
+
+def test_positions_beyond_an_epochs_end_or_of_no_epoch_diverge(
+    broker: TestBroker, planner: LogPlanner
+) -> None:
+    topic = broker.topic()
+    fill(broker, topic, 1, 2, 3)
+    (said,) = planner.diverged(topic, [Position(offset=9, leader_epoch=0)])
+    assert (
+        "record before offset 9 was of leader epoch 0, the leader now says that epoch 0 ends at 3"
+        in said
+    )
+    with pytest.raises(LogDamaged, match="truncated and written anew"):
+        planner.require_same_log(topic, [Position(offset=2, leader_epoch=4)])
+    with pytest.raises(
+        IdentityChanged, match="has 1 partitions, but positions are known up to partition 1"
+    ):
+        planner.diverged(topic, [Position(offset=0), Position(offset=2, leader_epoch=0)])

@@ -1,0 +1,478 @@
+"""Ranges read from a real broker: what Kafka's consumer would show, and an account of every offset."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import random
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from brokers import TestBroker, send
+from kafka import KafkaConsumer, TopicPartition
+from tallystick.errors import (
+    IdentityChanged,
+    KafkaUnavailable,
+    LogDamaged,
+    NotYet,
+    OutsideRetention,
+)
+from tallystick.kafka.accounting import ReadAccount
+from tallystick.kafka.client import KafkaClient
+from tallystick.kafka.reader import RangeReader
+from tallystick.kafka.settings import KafkaSettings
+from tallystick.local.process import free_port, wait_until
+from tallystick.protocol.offsets import OffsetRange
+
+Row = tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
+
+
+def reader(broker: TestBroker, topic: str, **how: Any) -> RangeReader:
+    with KafkaClient(broker.settings) as client:
+        topic_id, cluster_id = client.layout(topic).topic_id, client.cluster_id()
+    words: dict[str, Any] = {"topic_id": topic_id, "cluster_id": cluster_id, "compacted": False}
+    return RangeReader(broker.settings, topic=topic, **(words | {"headers": True} | how))
+
+
+def rows(batches: Iterator[pa.RecordBatch]) -> list[Row]:
+    found: list[Row] = []
+    for batch in batches:
+        batch.validate(full=True)
+        for one in batch.set_column(
+            1, "timestamp", batch["timestamp"].cast(pa.int64())
+        ).to_pylist():
+            headers = [(header["key"], header["value"]) for header in one["headers"]]
+            found.append((one["offset"], one["timestamp"], one["key"], one["value"], headers))
+    return found
+
+
+def read(
+    broker: TestBroker, topic: str, start: int, end: int, **how: Any
+) -> tuple[list[Row], ReadAccount]:
+    ours = reader(broker, topic, **how)
+    found = rows(ours.read(0, OffsetRange(start=start, end=end)))
+    return found, ours.account
+
+
+def consumed(broker: TestBroker, topic: str, start: int, end: int) -> list[Row]:
+    """The same range by kafka-python's own consumer, read_committed."""
+    consumer = KafkaConsumer(
+        bootstrap_servers=broker.bootstrap,
+        isolation_level="read_committed",
+        enable_auto_commit=False,
+        group_id=None,
+    )
+    here = TopicPartition(topic, 0)
+    consumer.assign([here])
+    consumer.seek(here, start)
+    found: list[Row] = []
+
+    def passed() -> bool:
+        for one in itertools.chain.from_iterable(consumer.poll(timeout_ms=200).values()):
+            if one.offset < end:
+                found.append((one.offset, one.timestamp, one.key, one.value, list(one.headers)))
+        return bool(consumer.position(here) >= end)
+
+    wait_until(passed, deadline_s=30, what=f"the consumer passing offset {end} of {topic}")
+    consumer.close()
+    return found
+
+
+def counts(account: ReadAccount) -> tuple[int, int, int, int]:
+    return account.records, account.aborted, account.control, account.absent
+
+
+@pytest.fixture(scope="module")
+def mixed(broker: TestBroker) -> dict[str, tuple[str, int]]:
+    """Per codec a topic with plain, null, empty, large and transactional records of several producers; and its end."""
+    topics = {}
+    for codec in ("none", "lz4", "zstd"):
+        topic = broker.topic()
+        _fill(broker, topic, codec, random.Random(7))
+        with KafkaClient(broker.settings) as client:
+            end = client.list_offsets(client.layout(topic), {0: -1}, committed=True)[0]
+        topics[codec] = (topic, end)
+    return topics
+
+
+def _fill(broker: TestBroker, topic: str, codec: str, chance: random.Random) -> None:
+    def value() -> bytes | None:
+        return chance.choice(
+            [None, b"", b"short", b"x" * chance.randrange(2_000), b'{"a": 1}' * 50]
+        )
+
+    plain = broker.producer(compression_type=codec)
+    first = broker.transactions(f"{topic}-1", compression_type=codec)
+    second = broker.transactions(f"{topic}-2", compression_type=codec)
+    for turn in range(6):
+        headers = [("n", b"%d" % turn), ("n", None), ("", b"")] if turn % 2 else []
+        send(
+            plain,
+            topic,
+            *(value() for _ in range(40)),
+            key=None if turn % 3 else b"k",
+            headers=headers,
+        )
+        send(plain, topic, b"L" * 300_000, key=b"large", timestamp=1_357_000_000_000 + turn)
+        first.begin_transaction()
+        second.begin_transaction()
+        for _ in range(3):  # the two lie interleaved
+            send(first, topic, value(), value(), b"of the first", key=b"1")
+            send(plain, topic, b"between")
+            send(second, topic, value(), b"of the second", key=None)
+        # Each aborts in half of the turns, never in step; the order of the markers changes too.
+        ends = [first.abort_transaction if turn % 2 else first.commit_transaction]
+        ends.append(second.abort_transaction if turn % 3 else second.commit_transaction)
+        for end in reversed(ends) if turn % 4 else ends:
+            end(30)
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4", "zstd"])
+@pytest.mark.parametrize("fetch_bytes_max", [1, 2 << 20], ids=["small", "usual"])
+def test_reads_byte_for_byte_what_the_consumer_reads(
+    broker: TestBroker, mixed: dict[str, tuple[str, int]], codec: str, fetch_bytes_max: int
+) -> None:
+    topic, end = mixed[codec]
+    found, account = read(broker, topic, 0, end, fetch_bytes_max=fetch_bytes_max)
+    assert found == consumed(broker, topic, 0, end)
+    assert account.aborted > 0
+    assert account.control == 12
+    assert account.absent == 0
+    assert {key for _, _, key, _, _ in found} >= {None, b"k"}
+    assert {None, b""} <= {value for _, _, _, value, _ in found}
+
+
+def test_any_cut_gives_the_same_rows_and_the_parts_add_up(
+    broker: TestBroker, mixed: dict[str, tuple[str, int]]
+) -> None:
+    topic, end = mixed["lz4"]
+    whole, account = read(broker, topic, 0, end)
+    classes = _classes(broker, topic, end)
+    assert [offset for offset, *_ in whole] == [
+        o for o, kind in enumerate(classes) if kind == "record"
+    ]
+    assert counts(account) == tuple(
+        classes.count(kind) for kind in ("record", "aborted", "control", "absent")
+    )
+    chance = random.Random(11)
+    ours = reader(broker, topic)
+    for _ in range(60):
+        start, stop = sorted(chance.sample(range(end + 1), 2))
+        found = rows(ours.read(0, OffsetRange(start=start, end=stop)))
+        assert found == [row for row in whole if start <= row[0] < stop], (start, stop)
+        part = classes[start:stop]
+        assert counts(ours.account) == tuple(
+            part.count(kind) for kind in ("record", "aborted", "control", "absent")
+        )
+
+
+def _classes(broker: TestBroker, topic: str, end: int) -> list[str]:
+    """The class of each offset, from kafka-python's consumer alone: what only the uncommitted reader sees is aborted."""
+    committed = {offset for offset, *_ in consumed(broker, topic, 0, end)}
+    consumer = KafkaConsumer(
+        bootstrap_servers=broker.bootstrap, enable_auto_commit=False, group_id=None
+    )
+    here = TopicPartition(topic, 0)
+    consumer.assign([here])
+    consumer.seek(here, 0)
+    every: set[int] = set()
+
+    def passed() -> bool:
+        for one in itertools.chain.from_iterable(consumer.poll(timeout_ms=200).values()):
+            every.add(one.offset)
+        return bool(consumer.position(here) >= end)
+
+    wait_until(passed, deadline_s=30, what="the uncommitted consumer reaching the end")
+    consumer.close()
+    return [
+        "record" if offset in committed else "aborted" if offset in every else "control"
+        for offset in range(end)
+    ]
+
+
+def test_a_transaction_that_begins_before_the_range_and_aborts_after_it_is_left_out(
+    broker: TestBroker,
+) -> None:
+    topic = broker.topic()
+    tx = broker.transactions(f"{topic}-a")
+    tx.begin_transaction()
+    for value in (b"0", b"1", b"2", b"3"):
+        send(tx, topic, value)
+    tx.abort_transaction(30)
+    send(broker.producer(), topic, b"5")
+    assert counts(read(broker, topic, 1, 3)[1]) == (0, 2, 0, 0)
+    assert counts(read(broker, topic, 4, 5)[1]) == (0, 0, 1, 0)
+    found, account = read(broker, topic, 3, 6)
+    assert ([row[3] for row in found], counts(account)) == ([b"5"], (1, 1, 1, 0))
+
+
+def test_a_producer_that_aborts_and_then_commits_loses_only_the_aborted(broker: TestBroker) -> None:
+    topic = broker.topic()
+    tx = broker.transactions(f"{topic}-a")
+    for turn in range(6):
+        tx.begin_transaction()
+        send(tx, topic, b"%d" % turn)
+        (tx.commit_transaction if turn % 2 else tx.abort_transaction)(30)
+    found, account = read(broker, topic, 0, 12)
+    assert [row[3] for row in found] == [b"1", b"3", b"5"]
+    assert counts(account) == (3, 3, 6, 0)
+
+
+def test_an_open_transaction_before_the_end_is_not_yet(broker: TestBroker) -> None:
+    topic = broker.topic()
+    send(broker.producer(), topic, b"0", b"1")
+    tx = broker.transactions(f"{topic}-open")
+    tx.begin_transaction()
+    send(tx, topic, b"2")
+    send(broker.producer(), topic, b"3")
+    assert [row[3] for row in read(broker, topic, 0, 2)[0]] == [b"0", b"1"]
+    with pytest.raises(
+        NotYet, match=r"partition 0: offsets up to 4 are wanted, the last stable offset is 2 "
+    ):
+        read(broker, topic, 0, 4)
+    tx.commit_transaction(30)
+    assert [row[3] for row in read(broker, topic, 0, 4)[0]] == [b"0", b"1", b"2", b"3"]
+
+
+def test_an_empty_range_opens_no_connection() -> None:
+    nowhere = KafkaSettings(bootstrap_servers=(f"127.0.0.1:{free_port()}",))
+    ours = RangeReader(nowhere, topic="t", topic_id="x", cluster_id="c", compacted=False)
+    assert list(ours.read(0, OffsetRange(start=7, end=7))) == []
+    assert counts(ours.account) == (0, 0, 0, 0)
+
+
+def test_there_is_no_account_of_a_range_that_was_not_read_to_its_end(
+    broker: TestBroker, mixed: dict[str, tuple[str, int]]
+) -> None:
+    topic, end = mixed["none"]
+    ours = reader(broker, topic, fetch_bytes_max=1)
+    batches = ours.read(0, OffsetRange(start=0, end=end))
+    next(batches)
+    with pytest.raises(RuntimeError, match="no account"):
+        _ = ours.account
+    batches.close()  # type: ignore[attr-defined]
+    with pytest.raises(RuntimeError, match="no account"):
+        _ = ours.account
+
+
+@pytest.mark.parametrize(
+    ("bounds", "rows_max"),
+    [({"batch_rows": 250}, 250), ({"batch_bytes": 256 << 10}, 262), ({"batch_bytes": 1}, 100)],
+    ids=["rows", "bytes", "a record batch comes whole"],
+)
+def test_arrow_batches_stay_within_their_bounds(
+    broker: TestBroker, bounds: dict[str, int], rows_max: int
+) -> None:
+    topic = broker.topic()
+    producer = broker.producer(linger_ms=50, batch_num_messages=100)
+    send(producer, topic, *(b"v" * 1_000 for _ in range(3_000)))
+    batches = reader(broker, topic, **bounds).read(0, OffsetRange(start=0, end=3_000))
+    sizes = [batch.num_rows for batch in batches]
+    assert sum(sizes) == 3_000
+    assert max(sizes) <= rows_max
+
+
+def test_a_record_larger_than_a_fetch_makes_progress(broker: TestBroker) -> None:
+    topic = broker.topic(max_message_bytes=80 << 20)
+    big = random.Random(3).randbytes(9 << 20)
+    send(broker.producer(message_max_bytes=80 << 20), topic, b"0", big, b"2")
+    found, account = read(broker, topic, 0, 3, fetch_bytes_max=1 << 10)
+    assert [row[3] for row in found] == [b"0", big, b"2"]
+    assert counts(account) == (3, 0, 0, 0)
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy"])
+def test_other_codecs_are_refused_by_name(broker: TestBroker, codec: str) -> None:
+    topic = broker.topic()
+    send(broker.producer(compression_type=codec), topic, *(b"x" * 500 for _ in range(50)))
+    with pytest.raises(
+        LogDamaged,
+        match=rf"topic '{topic}' partition 0 batch at offset 0 is compressed with {codec}",
+    ):
+        read(broker, topic, 0, 50)
+
+
+def test_compacted_offsets_are_absent_and_the_rest_is_there(broker: TestBroker) -> None:
+    topic = broker.topic(
+        cleanup_policy="compact",
+        segment_ms=100,
+        min_cleanable_dirty_ratio=0.001,
+        delete_retention_ms=100,
+    )
+    producer = broker.producer()
+    send(producer, topic, *(b"%d" % i for i in range(200)), key=b"same")
+    everything = [b"%d" % i for i in range(200)]
+    ours = reader(broker, topic, compacted=True)
+    last: list[Row] = []
+
+    def compacted() -> bool:
+        # The cleaner leaves the active segment alone: each new record rolls it.
+        send(producer, topic, b"roll", key=b"other")
+        last[:] = rows(ours.read(0, OffsetRange(start=0, end=200)))
+        return len(last) < 200
+
+    wait_until(compacted, deadline_s=60, what="the cleaner removing records", poll_s=0.3)
+    account = ours.account
+    assert account.records == len(last)
+    assert account.absent == 200 - len(last)
+    assert last == consumed(broker, topic, 0, 200)
+    assert {row[3] for row in last} <= set(everything)
+    with pytest.raises(
+        LogDamaged, match=r"holds nothing at \d+ of the offsets .* the topic is not compacted"
+    ):
+        read(broker, topic, 0, 200, compacted=False)
+
+
+def test_expired_offsets_are_named_with_what_is_there(broker: TestBroker) -> None:
+    topic = broker.topic()
+    send(broker.producer(), topic, *(b"%d" % i for i in range(10)))
+    broker.delete_records(topic, 6)
+    with pytest.raises(
+        OutsideRetention, match=r"partition 0: offsets \[2, 8\) are wanted, .* the log begins at 6"
+    ):
+        read(broker, topic, 2, 8)
+    assert [row[0] for row in read(broker, topic, 6, 10)[0]] == [6, 7, 8, 9]
+
+
+def test_records_that_expire_while_they_are_read_are_an_error(broker: TestBroker) -> None:
+    topic = broker.topic()
+    producer = broker.producer()
+    for _ in range(30):
+        send(producer, topic, b"x" * 20_000)
+    ours = reader(broker, topic, fetch_bytes_max=1)
+    batches = ours.read(0, OffsetRange(start=0, end=30))
+    next(batches)
+    broker.delete_records(topic, 29)
+    with pytest.raises(OutsideRetention, match="the log begins at 29"):
+        list(batches)
+
+
+def test_an_end_beyond_the_log_is_not_yet_and_a_start_beyond_it_is_truncation(
+    broker: TestBroker,
+) -> None:
+    topic = broker.topic()
+    send(broker.producer(), topic, b"0")
+    with pytest.raises(NotYet, match="offsets up to 5 are wanted, the last stable offset is 1"):
+        read(broker, topic, 0, 5)
+    with pytest.raises(
+        LogDamaged, match=r"ends at offset 1, but \[3, 5\) was planned: the log was truncated"
+    ):
+        read(broker, topic, 3, 5)
+
+
+def test_a_recreated_topic_is_another_topic(broker: TestBroker) -> None:
+    topic = broker.topic()
+    send(broker.producer(), topic, b"old")
+    ours = reader(broker, topic)
+    broker.delete_topic(topic)
+    with pytest.raises(
+        IdentityChanged, match=f"topic '{topic}' does not exist on the cluster at 127"
+    ):
+        rows(ours.read(0, OffsetRange(start=0, end=1)))
+    broker.topic(name=topic)
+    send(broker.producer(), topic, b"new")
+    with pytest.raises(
+        IdentityChanged,
+        match=rf"deleted and created anew: its id is .*, {ours.topic_id} is expected",
+    ):
+        rows(ours.read(0, OffsetRange(start=0, end=1)))
+
+
+def test_a_topic_recreated_while_it_is_read_gives_no_other_data(broker: TestBroker) -> None:
+    topic = broker.topic()
+    producer = broker.producer()
+    for _ in range(20):
+        send(producer, topic, b"old" * 1_000)
+    batches = reader(broker, topic, fetch_bytes_max=1).read(0, OffsetRange(start=0, end=20))
+    next(batches)
+    broker.delete_topic(topic)
+    broker.topic(name=topic)
+    send(broker.producer(), topic, *(b"new" for _ in range(20)))
+    seen: list[bytes] = []
+    with pytest.raises(IdentityChanged, match="deleted and created anew"):
+        seen.extend(value for batch in batches for value in batch["value"].to_pylist())
+    assert b"new" not in seen
+
+
+def test_another_cluster_is_refused(broker: TestBroker) -> None:
+    topic = broker.topic()
+    send(broker.producer(), topic, b"0")
+    with pytest.raises(
+        IdentityChanged, match=r"leads to cluster .* at 127.*, the ledger knows cluster elsewhere"
+    ):
+        read(broker, topic, 0, 1, cluster_id="elsewhere")
+
+
+def test_a_partition_that_does_not_exist_is_named(broker: TestBroker) -> None:
+    topic = broker.topic()
+    with pytest.raises(
+        IdentityChanged, match="partition 3 does not exist: the topic has 1 partitions"
+    ):
+        list(reader(broker, topic).read(3, OffsetRange(start=0, end=1)))
+
+
+def test_an_epoch_that_the_log_never_had_is_truncation(broker: TestBroker) -> None:
+    topic = broker.topic()
+    send(broker.producer(), topic, b"0", b"1")
+    ours = reader(broker, topic)
+    assert len(rows(ours.read(0, OffsetRange(start=1, end=2), leader_epoch=0))) == 1
+    with pytest.raises(LogDamaged, match="the record before offset 1 was of leader epoch 9"):
+        rows(ours.read(0, OffsetRange(start=1, end=2), leader_epoch=9))
+
+
+def refusal(settings: KafkaSettings) -> str:
+    ours = RangeReader(settings, topic="t", topic_id="x", cluster_id="c", compacted=False)
+    try:
+        list(ours.read(0, OffsetRange(start=0, end=1)))
+    except KafkaUnavailable as error:
+        return str(error)
+    pytest.fail("it was read")
+
+
+# kafka-python leaves the sockets of failed connections to the collector, which is called here, under the filter.
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+def test_nobody_at_the_address_is_said_with_the_address() -> None:
+    port = free_port()
+    text = refusal(
+        KafkaSettings(bootstrap_servers=(f"127.0.0.1:{port}",), bootstrap_timeout_ms=300)
+    )
+    assert (
+        f"127.0.0.1:{port}: KafkaConnectionError: 111 ECONNREFUSED. Next: check that the brokers are up"
+        in text
+    )
+    gc.collect()
+
+
+def test_a_slow_taker_loses_nothing(broker: TestBroker) -> None:
+    """The taker outlasts the request timeout while a fetch is in flight: the connection is made anew, the rows go on."""
+    topic = broker.topic()
+    producer = broker.producer()
+    for _ in range(6):
+        send(producer, topic, *(random.Random(1).randbytes(1_000) for _ in range(900)))
+    words = {
+        "request_timeout_ms": 400,
+        "bootstrap_timeout_ms": 5_000,
+        "bootstrap_servers": (broker.bootstrap,),
+    }
+    ours = reader(broker, topic, fetch_bytes_max=512 << 10)
+    ours.settings = KafkaSettings(**words)  # type: ignore[arg-type]
+    found: list[int] = []
+    pause = threading.Event()
+    for batch in ours.read(0, OffsetRange(start=0, end=5_400)):
+        found.extend(batch["offset"].to_pylist())
+        pause.wait(0.5)
+    assert found == list(range(5_400))
+
+
+def test_what_is_yielded_survives_the_next_batch(
+    broker: TestBroker, mixed: dict[str, tuple[str, int]]
+) -> None:
+    """Arrow batches own their bytes: buffers are not reused under a taker who keeps them."""
+    topic, end = mixed["zstd"]
+    ours = reader(broker, topic, fetch_bytes_max=1)
+    kept: Sequence[pa.RecordBatch] = list(ours.read(0, OffsetRange(start=0, end=end)))
+    assert rows(iter(kept)) == consumed(broker, topic, 0, end)

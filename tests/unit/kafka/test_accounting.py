@@ -1,0 +1,92 @@
+"""Every offset has one class, and the classes add up."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_batches import Sent, batch, control
+from tallystick.errors import LogDamaged
+from tallystick.kafka.accounting import AbortedProducers, ReadAccount, Tally
+from tallystick.kafka.batches import Batch, walk
+from tallystick.kafka.wire import AbortedTransaction
+from tallystick.protocol.offsets import OffsetRange
+
+
+def one(raw: bytes) -> Batch:
+    (found,) = walk(raw, place="t[0]")
+    return found
+
+
+def tally(start: int, end: int, *, compacted: bool = False) -> Tally:
+    return Tally(
+        OffsetRange(start=start, end=end), place="topic 't' partition 0", compacted=compacted
+    )
+
+
+def test_an_account_that_does_not_add_up_cannot_be_made() -> None:
+    with pytest.raises(
+        ValueError, match=r"1 records \+ 2 aborted \+ 0 control \+ 0 absent are not the 4 offsets"
+    ):
+        ReadAccount(span=OffsetRange(start=0, end=4), records=1, aborted=2, control=0, absent=0)
+    with pytest.raises(ValueError, match="are not the 1 offsets"):
+        ReadAccount(span=OffsetRange(start=0, end=1), records=2, aborted=-1, control=0, absent=0)
+
+
+def test_an_account_before_the_end_cannot_be_made() -> None:
+    under_way = tally(0, 5)
+    under_way.pass_batch(one(batch(Sent(), Sent())), records=2)
+    with pytest.raises(ValueError, match="are not the 5 offsets"):
+        under_way.account()
+
+
+def test_a_hole_between_batches_is_damage_unless_compacted() -> None:
+    later = one(batch(Sent(), base=3))
+    with pytest.raises(
+        LogDamaged, match=r"'t' partition 0 holds nothing at 3 of the offsets \[0, 3\)"
+    ):
+        tally(0, 4).pass_batch(later, records=1)
+    compacted = tally(0, 4, compacted=True)
+    compacted.pass_batch(later, records=1)
+    assert compacted.account() == ReadAccount(
+        span=OffsetRange(start=0, end=4), records=1, aborted=0, control=0, absent=3
+    )
+
+
+def test_a_hole_inside_a_batch_is_damage_unless_compacted() -> None:
+    thin = one(batch(Sent(delta=1), last_delta=4))
+    with pytest.raises(LogDamaged, match=r"holds nothing at 4 of the offsets \[0, 5\)"):
+        tally(0, 5).pass_batch(thin, records=1)
+    compacted = tally(0, 5, compacted=True)
+    compacted.pass_batch(thin, records=1)
+    assert compacted.account().absent == 4
+
+
+def test_more_records_than_offsets_is_damage_also_when_compacted() -> None:
+    with pytest.raises(LogDamaged, match="holds nothing at -1"):
+        tally(0, 9, compacted=True).pass_batch(one(batch(Sent())), records=2)
+
+
+def test_what_lies_outside_the_span_is_not_counted() -> None:
+    cut = tally(2, 4)
+    cut.pass_batch(one(batch(*[Sent()] * 10)), records=2)
+    assert cut.done
+    assert cut.account().records == 2
+
+
+def transactional(base: int, producer_id: int) -> Batch:
+    return one(batch(Sent(), Sent(), base=base, producer_id=producer_id, transactional=True))
+
+
+def test_a_producer_is_aborted_from_its_first_offset_to_its_marker() -> None:
+    producers = AbortedProducers([AbortedTransaction(producer_id=7, first_offset=2)])
+    assert not producers.aborts(transactional(0, 7))
+    assert producers.aborts(transactional(2, 7))
+    assert not producers.aborts(transactional(4, 8))
+    producers.abort_marker(one(control(abort=True, base=6, producer_id=7)))
+    assert not producers.aborts(transactional(7, 7))
+
+
+def test_records_outside_transactions_are_never_aborted() -> None:
+    producers = AbortedProducers([AbortedTransaction(producer_id=7, first_offset=0)])
+    assert not producers.aborts(one(batch(Sent(), base=1, producer_id=7)))
+    assert producers.aborts(transactional(2, 7))

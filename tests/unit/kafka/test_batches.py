@@ -1,0 +1,156 @@
+"""Batches as they lie in the log: read right, or refused by name."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from kafka_batches import Sent, batch, control, resealed
+from tallystick.errors import LogDamaged
+from tallystick.kafka.batches import Scratch, each_record, is_abort_marker, walk
+
+PLACE = "topic 't' partition 3"
+
+
+def whole(*parts: bytes) -> list[tuple[int, int]]:
+    return [(one.base_offset, one.end_offset) for one in walk(b"".join(parts), place=PLACE)]
+
+
+def test_walk_yields_whole_batches_in_order_and_leaves_a_cut_off_one_out() -> None:
+    first, second = batch(Sent(), Sent(), base=7), batch(Sent(), base=9)
+    assert whole(first, second) == [(7, 9), (9, 10)]
+    for kept in range(len(second)):
+        assert whole(first, second[:kept]) == [(7, 9)]
+
+
+def test_header_tells_epoch_flags_and_producer() -> None:
+    raw = batch(Sent(), base=5, epoch=4, producer_id=99, transactional=True, flags=0x08)
+    (one,) = walk(raw, place=PLACE)
+    assert (one.leader_epoch, one.producer_id, one.transactional, one.append_time) == (
+        4,
+        99,
+        True,
+        True,
+    )
+    assert not one.control
+    assert one.dense
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4", "zstd"])
+def test_records_come_back_from_each_codec(codec: str) -> None:
+    records = [Sent(key=b"k%d" % i, value=b"v" * i, timestamp=1_000 + i) for i in range(50)]
+    (one,) = walk(batch(*records, base=100, codec=codec), place=PLACE)
+    found = list(each_record(one, Scratch().records(one)))
+    assert found == [(100 + i, 1_000 + i, b"k%d" % i) for i in range(50)]
+
+
+@pytest.mark.parametrize(
+    ("codec", "name"), [("gzip", "gzip"), ("snappy", "snappy")], ids=["gzip", "snappy"]
+)
+def test_other_codecs_are_refused_by_name(codec: str, name: str) -> None:
+    (one,) = walk(batch(Sent(), codec=codec, base=12), place=PLACE)
+    with pytest.raises(
+        LogDamaged, match=rf"offset 12 is compressed with {name}.*Next: produce with"
+    ):
+        Scratch().records(one)
+
+
+def test_an_unknown_codec_is_refused_by_number() -> None:
+    (one,) = walk(batch(Sent(), flags=6), place=PLACE)
+    with pytest.raises(LogDamaged, match="compressed with number 6"):
+        Scratch().records(one)
+
+
+@pytest.mark.parametrize(
+    ("magic", "said"),
+    [
+        (0, "format v0, from before Kafka 0.11"),
+        (1, "v1, from before"),
+        (3, "v3, which this reader"),
+    ],
+)
+def test_other_message_formats_are_refused_by_name(magic: int, said: str) -> None:
+    with pytest.raises(LogDamaged, match=rf"{said}.*Next: "):
+        whole(batch(Sent(), magic=magic))
+
+
+def test_a_flipped_bit_fails_the_checksum() -> None:
+    raw = bytearray(batch(Sent(value=b"something"), base=4))
+    raw[-3] ^= 1
+    with pytest.raises(LogDamaged, match=r"partition 3 batch at offset 4 is damaged: its checksum"):
+        whole(bytes(raw))
+
+
+@pytest.mark.parametrize("length", [-1, 0, 48, -(2**31)])
+def test_an_impossible_length_is_damage(length: int) -> None:
+    raw = bytearray(batch(Sent()))
+    struct.pack_into(">i", raw, 8, length)
+    with pytest.raises(LogDamaged, match=f"length field says {length}"):
+        whole(bytes(raw))
+
+
+@pytest.mark.parametrize(
+    ("base", "last_delta", "count", "said"),
+    [
+        (-1, 0, 1, "spans offsets -1"),
+        (2**63 - 1, 0, 1, "spans offsets"),
+        (0, -1, 0, "spans offsets 0 to 0 . -1"),
+        (0, 0, 2, "claims 2 records in 1 offsets"),
+        (0, 0, -1, "claims -1 records"),
+    ],
+)
+def test_impossible_spans_are_damage(base: int, last_delta: int, count: int, said: str) -> None:
+    with pytest.raises(LogDamaged, match=said):
+        whole(batch(Sent(), base=base, last_delta=last_delta, count=count))
+
+
+def test_more_records_than_bytes_is_damage_before_memory_is_taken() -> None:
+    (one,) = walk(batch(Sent(), last_delta=2**30, count=2**30), place=PLACE)
+    with pytest.raises(LogDamaged, match=r"1073741824 records in \d+ bytes cannot be"):
+        Scratch().records(one)
+
+
+@pytest.mark.parametrize("codec", ["lz4", "zstd"])
+def test_a_bomb_is_refused_at_the_cap(codec: str) -> None:
+    (one,) = walk(batch(body=bytes(4 << 20), codec=codec), place=PLACE)
+    assert len(one.body) < 64 << 10
+    with pytest.raises(LogDamaged, match="broken, or hold more than 1048576 bytes"):
+        Scratch(bytes_max=1 << 20).records(one)
+    assert len(Scratch(bytes_max=4 << 20).records(one)) == 4 << 20
+
+
+@pytest.mark.parametrize("codec", ["lz4", "zstd"])
+def test_broken_compressed_bytes_are_damage(codec: str) -> None:
+    raw = bytearray(batch(*[Sent(value=bytes(range(200)))] * 9, codec=codec))
+    raw[61:75] = bytes(14)
+    (one,) = walk(resealed(raw), place=PLACE)
+    with pytest.raises(LogDamaged, match=f"bytes of {codec} are broken"):
+        Scratch(bytes_max=1 << 20).records(one)
+
+
+def test_markers_tell_abort_from_commit() -> None:
+    for abort in (True, False):
+        (one,) = walk(control(abort=abort, base=3, producer_id=8), place=PLACE)
+        assert one.control
+        assert is_abort_marker(one, Scratch().records(one)) is abort
+
+
+def test_a_marker_without_a_type_is_damage() -> None:
+    (one,) = walk(batch(Sent(key=b"\0"), flags=0x20), place=PLACE)
+    with pytest.raises(LogDamaged, match="control record has no type"):
+        is_abort_marker(one, Scratch().records(one))
+
+
+def test_a_compacted_batch_keeps_its_span() -> None:
+    raw = batch(Sent(delta=2), Sent(delta=5), base=10, last_delta=9)
+    (one,) = walk(raw, place=PLACE)
+    assert (one.base_offset, one.end_offset, one.dense) == (10, 20, False)
+    assert [offset for offset, _, _ in each_record(one, one.body)] == [12, 15]
+
+
+def test_append_time_topics_give_each_record_the_brokers_time() -> None:
+    raw = bytearray(batch(Sent(timestamp=5), Sent(timestamp=6), flags=0x08))
+    struct.pack_into(">q", raw, 35, 777)
+    (one,) = walk(resealed(raw), place=PLACE)
+    assert [ts for _, ts, _ in each_record(one, one.body)] == [777, 777]

@@ -1,0 +1,253 @@
+"""Compiled decoding: the same columns as the plain description of the records, whatever is thrown at it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from kafka.record.default_records import DefaultRecordBatch
+
+from kafka_batches import Sent, batch, resealed
+from tallystick.errors import LogDamaged
+from tallystick.kafka import kernels
+from tallystick.kafka.batches import Scratch, walk
+from tallystick.kafka.decode import Columns, columns_schema, warm
+
+ALL = {"start": 0, "end": 2**62}
+
+
+def columns(
+    raw: bytes, *, headers: bool = False, room: int = 1 << 16, **span: int
+) -> pa.RecordBatch:
+    scratch = Scratch(bytes_max=1 << 22)
+    found = list(walk(raw, place="t[0]"))
+    spent = Columns(rows=sum(one.count for one in found) + 1, bytes_room=room, headers=headers)
+    for one in found:
+        spent.add(one, scratch.records(one), **(span or ALL))
+    taken = spent.take()
+    taken.validate(full=True)
+    return taken
+
+
+def rows(taken: pa.RecordBatch) -> list[tuple[Any, ...]]:
+    values = [
+        column.cast(pa.int64()).to_pylist() if name == "timestamp" else column.to_pylist()
+        for name, column in zip(taken.schema.names, taken.columns, strict=True)
+    ]
+    return list(zip(*values, strict=True))
+
+
+def test_null_is_not_empty() -> None:
+    sent = [Sent(key=None, value=None), Sent(key=b"", value=b""), Sent(key=b"k", value=b"v")]
+    assert rows(columns(batch(*sent))) == [
+        (0, 1_000, None, None),
+        (1, 1_000, b"", b""),
+        (2, 1_000, b"k", b"v"),
+    ]
+
+
+def test_types_are_the_promised_ones() -> None:
+    assert columns(batch(Sent())).schema == columns_schema(headers=False)
+    with_headers = columns_schema(headers=True)
+    assert columns(batch(Sent()), headers=True).schema == with_headers
+    assert str(with_headers.field("headers").type) == (
+        "list<item: struct<key: string not null, value: binary> not null>"
+    )
+    assert with_headers.field("timestamp").type == pa.timestamp("ms", tz="UTC")
+
+
+def test_a_cut_inside_a_batch_drops_what_lies_outside() -> None:
+    raw = batch(
+        *[Sent(value=b"%d" % i, key=None if i % 2 else b"k") for i in range(20)],
+        base=100,
+        codec="lz4",
+    )
+    taken = columns(raw, start=103, end=117)
+    assert taken["offset"].to_pylist() == list(range(103, 117))
+    assert taken["value"].to_pylist() == [b"%d" % i for i in range(3, 17)]
+    assert taken["key"].null_count == 7
+
+
+def test_headers_keep_order_duplicates_nulls_and_odd_bytes() -> None:
+    sent = [
+        Sent(headers=[("a", b"1"), ("a", b"2"), ("", None), ("ü", b"")]),
+        Sent(headers=[]),
+        Sent(headers=[(f"h{i}", bytes([i % 256]) * i) for i in range(300)]),
+    ]
+    raw = batch(*sent) + batch(Sent(headers=[("z", b"last")]), base=3)
+    found = columns(raw, headers=True, room=1 << 20)["headers"].to_pylist()
+    assert found[0] == [
+        {"key": "a", "value": b"1"},
+        {"key": "a", "value": b"2"},
+        {"key": "", "value": None},
+        {"key": "ü", "value": b""},
+    ]
+    assert found[1] == []
+    assert [one["key"] for one in found[2]] == [f"h{i}" for i in range(300)]
+    assert found[3] == [{"key": "z", "value": b"last"}]
+
+
+def test_a_header_key_that_is_not_utf8_is_shown_not_refused() -> None:
+    raw = bytearray(batch(Sent(headers=[("key", b"1")])))
+    at = raw.index(b"key")
+    raw[at : at + 3] = b"\xffey"
+    (found,) = columns(resealed(raw), headers=True)["headers"].to_pylist()
+    assert found == [{"key": "\N{REPLACEMENT CHARACTER}ey", "value": b"1"}]
+
+
+def test_headers_that_nobody_asked_for_are_passed_over() -> None:
+    raw = batch(Sent(headers=[("a", b"1")]), Sent(value=b"next"))
+    assert columns(raw)["value"].to_pylist() == [b"v", b"next"]
+
+
+def test_large_keys_make_room_for_themselves() -> None:
+    sent = [Sent(key=bytes([i]) * 5_000, value=b"v") for i in range(10)]
+    taken = columns(batch(*sent[:5]) + batch(*sent[5:], base=5), room=64 << 10)
+    assert taken["key"].to_pylist() == [one.key for one in sent]
+
+
+def test_negative_and_far_timestamps_come_through() -> None:
+    sent = [Sent(timestamp=ts) for ts in (-1, 0, 2**53, -(2**40))]
+    assert columns(batch(*sent))["timestamp"].cast(pa.int64()).to_pylist() == [
+        -1,
+        0,
+        2**53,
+        -(2**40),
+    ]
+
+
+def test_columns_refuse_more_than_a_binary_column_addresses() -> None:
+    with pytest.raises(ValueError, match="beyond what a binary column"):
+        Columns(rows=1, bytes_room=2**31, headers=False)
+
+
+record = st.builds(
+    Sent,
+    key=st.none() | st.binary(max_size=20),
+    value=st.none() | st.binary(max_size=80),
+    timestamp=st.integers(-(2**40), 2**50),
+    headers=st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=9)), max_size=3),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    sent=st.lists(record, min_size=1, max_size=30),
+    codec=st.sampled_from(["none", "lz4", "zstd"]),
+    base=st.integers(0, 2**40),
+    cut=st.tuples(st.integers(-3, 33), st.integers(-3, 33)),
+)
+def test_decodes_what_kafka_python_decodes(
+    sent: list[Sent], codec: str, base: int, cut: tuple[int, int]
+) -> None:
+    start, end = base + min(cut), base + max(cut)
+    taken = columns(batch(*sent, base=base, codec=codec), headers=True, start=start, end=end)
+    plain = DefaultRecordBatch(batch(*sent, base=base))
+    expected = [
+        (r.offset, r.timestamp, r.key, r.value, [{"key": k, "value": v} for k, v in r.headers])
+        for r in plain
+        if start <= r.offset < end
+    ]
+    assert rows(taken) == expected
+
+
+FUZZED: Sequence[bytes] = [
+    batch(*[Sent(key=b"k", value=b"x" * i, headers=[("h", b"1")] * (i % 3)) for i in range(12)]),
+    batch(*[Sent(key=None, value=None) for _ in range(5)]),
+    batch(*[Sent(delta=3 * i, timestamp=i * 1_000_000) for i in range(6)], last_delta=40),
+]
+
+
+@settings(max_examples=600, deadline=None)
+@example(which=0, edits=[(61, 255)], shorter=0)
+@given(
+    which=st.integers(0, len(FUZZED) - 1),
+    edits=st.lists(st.tuples(st.integers(21, 400), st.integers(0, 255)), max_size=6),
+    shorter=st.integers(0, 60),
+)
+def test_bent_bytes_give_columns_or_a_named_error(
+    which: int, edits: list[tuple[int, int]], shorter: int
+) -> None:
+    """The checksum is made right again, so that the bytes reach the decoder: an attacker could do that too."""
+    raw = bytearray(FUZZED[which])
+    raw = raw[: max(61, len(raw) - shorter)]
+    for at, byte in edits:
+        raw[at % (len(raw) - 21) + 21] = byte
+    raw[8:12] = (len(raw) - 12).to_bytes(4, "big")
+    try:
+        taken = columns(resealed(raw), headers=True)
+    except LogDamaged:
+        return
+    offsets = taken["offset"].to_pylist()
+    assert offsets == sorted(set(offsets))
+
+
+@settings(max_examples=600, deadline=None)
+@given(
+    body=st.binary(max_size=200),
+    count=st.integers(0, 40),
+    span=st.integers(1, 50),
+    want=st.booleans(),
+)
+def test_compiled_loops_stay_inside_their_arrays(
+    body: bytes, count: int, span: int, want: bool
+) -> None:
+    """Guard bytes behind every output stay as they were, for any body and any claimed count."""
+    rows_room = count
+    room = 50  # less than a body may ask for: the loops themselves must notice
+    guard = 64
+    ints = {
+        name: np.full(rows_room + guard, 77, np.int64) for name in ("offsets", "times", "starts")
+    }
+    ends = {name: np.full(rows_room + 1 + guard, 77, np.int32) for name in ("key", "value")}
+    content = {name: np.full(room + guard, 77, np.uint8) for name in ("key", "value")}
+    valid = {name: np.full(rows_room // 8 + 1 + guard, 77, np.uint8) for name in ("key", "value")}
+    for name in ("key", "value"):
+        ends[name][0] = 0
+        valid[name][: rows_room // 8 + 1] = 0
+    problem, row, found, _ = kernels.decode_records(
+        np.frombuffer(body, np.uint8),
+        np.array([count, 1_000, span, 5, 6, 0, 0, 2**62], np.int64),
+        0,
+        ints["offsets"][:rows_room],
+        ints["times"][:rows_room],
+        ends["key"][: rows_room + 1],
+        content["key"][:room],
+        valid["key"][: rows_room // 8 + 1],
+        ends["value"][: rows_room + 1],
+        content["value"][:room],
+        valid["value"][: rows_room // 8 + 1],
+        ints["starts"][:rows_room],
+        want,
+    )
+    assert 0 <= row <= count
+    assert 0 <= problem <= kernels.VALUES_FULL
+    assert 0 <= found <= len(body)
+    for array in (*ints.values(), *ends.values(), *content.values(), *valid.values()):
+        assert (array[-guard:] == 77).all()
+
+
+def test_a_second_process_does_not_compile() -> None:
+    warm()
+    code = (
+        "from tallystick.kafka import kernels\n"
+        "for one in (kernels.read_varint, kernels.decode_records, kernels.decode_headers):\n"
+        "    assert sum(one.stats.cache_hits.values()) == 1, one.stats\n"
+        "    assert not one.stats.cache_misses, one.stats\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env=os.environ.copy(),
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr

@@ -1,0 +1,49 @@
+"""What tallystick.kafka.connection uses of kafka-python beyond its public surface; another version must show it again."""
+
+from __future__ import annotations
+
+import inspect
+import socket
+
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.selector import NetworkSelector
+from kafka.net.transport import KafkaTCPTransport
+
+import kafka
+from tallystick.kafka.connection import _receive
+
+
+def parameters(function: object) -> list[str]:
+    return list(inspect.signature(function).parameters)  # type: ignore[arg-type]
+
+
+def test_the_version_is_the_one_that_was_read() -> None:
+    assert kafka.__version__.split(".")[:2] == ["3", "0"]
+
+
+def test_the_private_calls_have_the_shapes_that_are_used() -> None:
+    assert parameters(NetworkSelector.run) == ["self", "coro", "args"]
+    assert parameters(NetworkSelector.poll) == ["self", "timeout_ms", "future"]
+    assert parameters(NetworkSelector.sleep) == ["self", "delay"]
+    assert "slow_task_threshold_secs" in NetworkSelector.DEFAULT_CONFIG
+    assert parameters(KafkaConnectionManager.bootstrap) == ["self", "timeout_ms", "refresh"]
+    assert parameters(KafkaConnectionManager.send)[:3] == ["self", "request", "node_id"]
+    assert parameters(KafkaConnectionManager._build_transport) == ["self", "node", "timeout_at"]
+    assert "receive_message_max_bytes" in KafkaConnectionManager.DEFAULT_CONFIG
+
+
+def test_our_receive_loses_no_bytes_that_came_before_the_end() -> None:
+    """The library's own returns bytes and error together, and its caller then drops the bytes."""
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    assert _receive(ours) == KafkaTCPTransport(None, ours)._sock_recv() == (b"", None)
+    theirs.sendall(b"x" * 9_000)
+    assert _receive(ours) == (b"x" * 9_000, None)
+    theirs.sendall(b"last words")
+    theirs.close()
+    assert _receive(ours) == (b"last words", None)
+    ended = (b"", "KafkaConnectionError: socket disconnected")
+    for read in (_receive, lambda sock: KafkaTCPTransport(None, sock)._sock_recv()):
+        body, error = read(ours)
+        assert (body, str(error)) == ended
+    ours.close()

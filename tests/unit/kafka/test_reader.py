@@ -1,0 +1,277 @@
+"""What a reader makes of answers that a healthy broker does not give on demand: a client that tells a script."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any, Self
+
+import pytest
+
+from kafka import errors as kerrors
+from kafka_batches import Sent, batch, control
+from tallystick.errors import KafkaUnavailable, LogDamaged, OutsideRetention, SettingsError
+from tallystick.kafka import reader as reading
+from tallystick.kafka.client import KafkaClient
+from tallystick.kafka.connection import Retriable
+from tallystick.kafka.reader import RangeReader
+from tallystick.kafka.settings import KafkaSettings
+from tallystick.kafka.wire import (
+    AbortedTransaction,
+    EpochEnd,
+    Fetched,
+    FetchOrder,
+    Leader,
+    TopicLayout,
+    topic_id_text,
+)
+from tallystick.protocol.offsets import OffsetRange
+
+TOPIC_ID = topic_id_text(uuid.UUID(int=5))
+Answer = Fetched | Exception
+
+
+def answer(*batches: bytes, error: type[Exception] | None = None, **how: Any) -> Fetched:
+    words: dict[str, Any] = {
+        "log_start": 0,
+        "high_watermark": 100,
+        "last_stable": 100,
+        "aborted": (),
+    }
+    code = 0 if error is None else error.errno  # type: ignore[attr-defined]
+    return Fetched(error_code=code, records=b"".join(batches), **(words | how))
+
+
+class Script(KafkaClient):
+    """Answers each fetch with the next line; asking for more than the script holds is an error."""
+
+    def __init__(
+        self, *answers: Answer, epochs: tuple[int, ...] = (0,), end: EpochEnd | None = None
+    ) -> None:
+        super().__init__(KafkaSettings(bootstrap_servers=("nowhere:1",), request_timeout_ms=300))
+        self.answers = list(answers)
+        self.asked: list[int] = []
+        self._epochs = list(epochs)
+        self._end = end
+
+    def __enter__(self) -> Self:
+        return self
+
+    def cluster_id(self) -> str:
+        return "c"
+
+    def layout(self, topic: str, *, topic_id: str | None = None) -> TopicLayout:
+        epoch = self._epochs.pop(0) if len(self._epochs) > 1 else self._epochs[0]
+        return TopicLayout(name=topic, topic_id=TOPIC_ID, leaders=(Leader(node_id=1, epoch=epoch),))
+
+    def epoch_ends(self, layout: TopicLayout, epochs: Any) -> dict[int, EpochEnd]:
+        assert self._end is not None
+        return {0: self._end}
+
+    def pause(self, attempt: int) -> None:
+        pass
+
+    def fetch(self, order: FetchOrder) -> Any:
+        self.asked.append(order.offset)
+        told = self.answers.pop(0) if self.answers else AssertionError("nothing left to tell")
+        return _Told(told, order)
+
+
+class _Told:
+    def __init__(self, told: Answer, order: FetchOrder) -> None:
+        self._told = told
+        self.order = order
+
+    def result(self) -> Fetched:
+        if isinstance(self._told, Exception):
+            raise self._told
+        return self._told
+
+
+@pytest.fixture
+def run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[..., tuple[list[bytes], tuple[int, int, int, int]]]:
+    """Read [start, end) from a script: the values, and the account as (records, aborted, control, absent)."""
+
+    def go(
+        script: Script, start: int, end: int, *, compacted: bool = False, epoch: int = -1
+    ) -> Any:
+        monkeypatch.setattr(reading, "KafkaClient", lambda _settings: script)
+        ours = RangeReader(
+            KafkaSettings(bootstrap_servers=("nowhere:1",)),
+            topic="t",
+            topic_id=TOPIC_ID,
+            cluster_id="c",
+            compacted=compacted,
+        )
+        batches = ours.read(0, OffsetRange(start=start, end=end), leader_epoch=epoch)
+        values = [value for one in batches for value in one["value"].to_pylist()]
+        account = ours.account
+        return values, (account.records, account.aborted, account.control, account.absent)
+
+    return go
+
+
+def numbered(start: int, end: int, **how: Any) -> bytes:
+    return batch(*(Sent(value=b"%d" % i) for i in range(start, end)), base=start, **how)
+
+
+def values(*spans: tuple[int, int]) -> list[bytes]:
+    return [b"%d" % i for start, end in spans for i in range(start, end)]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        kerrors.NotLeaderForPartitionError,
+        kerrors.UnknownTopicIdError,
+        kerrors.InconsistentTopicIdError,
+        kerrors.UnknownTopicOrPartitionError,
+        kerrors.FencedLeaderEpochError,
+        kerrors.UnknownLeaderEpochError,
+        kerrors.OffsetNotAvailableError,
+        kerrors.KafkaStorageError,
+        kerrors.ReplicaNotAvailableError,
+    ],
+)
+def test_what_passes_is_asked_again(run: Any, error: type[Exception]) -> None:
+    script = Script(answer(numbered(0, 3)), answer(error=error), answer(numbered(3, 5)))
+    assert run(script, 0, 5) == (values((0, 5)), (5, 0, 0, 0))
+    assert script.asked == [0, 3, 3]
+
+
+def test_a_lost_connection_is_asked_again(run: Any) -> None:
+    script = Script(Retriable("gone"), answer(numbered(0, 3)))
+    assert run(script, 0, 3)[0] == values((0, 3))
+
+
+def test_what_does_not_pass_ends_with_the_reason(run: Any) -> None:
+    moving = [answer(error=kerrors.NotLeaderForPartitionError)] * 1_000_000
+    with pytest.raises(
+        KafkaUnavailable,
+        match=r"nowhere:1 did not give topic 't' partition 0 from offset 0: .*NotLeader",
+    ):
+        run(Script(*moving), 0, 3)
+
+
+def test_a_corrupt_log_is_said_to_be_one(run: Any) -> None:
+    with pytest.raises(
+        LogDamaged, match="'t' partition 0 is damaged: its leader finds the log corrupt at offset 2"
+    ):
+        run(Script(answer(error=kerrors.CorruptRecordError)), 2, 3)
+
+
+def test_a_forbidden_topic_is_a_matter_of_settings(run: Any) -> None:
+    with pytest.raises(SettingsError, match=r"does not allow this: .*'t' partition 0.*grant READ"):
+        run(Script(answer(error=kerrors.TopicAuthorizationFailedError)), 0, 3)
+
+
+def test_a_log_start_that_passes_the_position_is_retention(run: Any) -> None:
+    script = Script(answer(numbered(0, 2)), answer(numbered(2, 5), log_start=3))
+    with pytest.raises(
+        OutsideRetention, match=r"offsets \[0, 5\) are wanted, from 2 on are still .*begins at 3"
+    ):
+        run(script, 0, 5)
+
+
+def test_a_log_start_behind_the_position_costs_nothing(run: Any) -> None:
+    script = Script(answer(numbered(0, 2)), answer(numbered(2, 5), log_start=1))
+    assert run(script, 0, 5)[0] == values((0, 5))
+
+
+def test_a_new_leader_must_still_have_what_was_read(run: Any) -> None:
+    moved = [
+        answer(numbered(0, 3, epoch=4)),
+        answer(error=kerrors.FencedLeaderEpochError),
+        answer(numbered(3, 5)),
+    ]
+    kept = Script(*moved, epochs=(4, 5), end=EpochEnd(epoch=4, end_offset=3))
+    assert run(kept, 0, 5)[0] == values((0, 5))
+    lost = Script(*moved, epochs=(4, 5), end=EpochEnd(epoch=4, end_offset=2))
+    with pytest.raises(
+        LogDamaged,
+        match="record before offset 3 was of leader epoch 4, the leader now says that epoch 4 e",
+    ):
+        run(lost, 0, 5)
+
+
+def test_nothing_at_all_is_absent_where_compaction_may_have_been(run: Any) -> None:
+    nothing = [answer()] * 4
+    assert run(Script(answer(numbered(0, 3)), *nothing), 0, 5, compacted=True) == (
+        values((0, 3)),
+        (3, 0, 0, 2),
+    )
+    with pytest.raises(LogDamaged, match=r"holds nothing at 2 of the offsets \[3, 5\)"):
+        run(Script(answer(numbered(0, 3)), *nothing), 0, 5)
+
+
+def test_an_empty_answer_may_be_followed_by_a_full_one(run: Any) -> None:
+    assert run(Script(answer(), answer(), answer(numbered(0, 3))), 0, 3)[0] == values((0, 3))
+
+
+def test_a_batch_beyond_the_end_shows_that_the_rest_is_absent(run: Any) -> None:
+    script = Script(answer(numbered(0, 2), numbered(7, 9)))
+    assert run(script, 0, 5, compacted=True) == (values((0, 2)), (2, 0, 0, 3))
+
+
+def test_batches_that_compaction_emptied_are_absent(run: Any) -> None:
+    emptied = batch(base=2, last_delta=3, producer_id=9, transactional=True)
+    marker = batch(base=6, last_delta=0, producer_id=9, transactional=True, flags=0x20)
+    script = Script(answer(numbered(0, 2), emptied, marker, numbered(7, 8)))
+    assert run(script, 0, 8, compacted=True) == (values((0, 2), (7, 8)), (3, 0, 0, 5))
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+def test_a_thinned_aborted_batch_is_counted_by_its_records(run: Any, codec: str) -> None:
+    thin = batch(
+        Sent(delta=1),
+        Sent(delta=3),
+        Sent(delta=4),
+        last_delta=5,
+        producer_id=9,
+        transactional=True,
+        codec=codec,
+    )
+    listed = (AbortedTransaction(producer_id=9, first_offset=0),)
+    whole = answer(thin, control(abort=True, base=6, producer_id=9), aborted=listed)
+    assert run(Script(whole), 0, 7, compacted=True) == ([], (0, 3, 1, 3))
+    assert run(Script(whole), 2, 4, compacted=True) == ([], (0, 1, 0, 1))
+
+
+def test_a_marker_before_the_position_still_ends_its_transaction(run: Any) -> None:
+    """A broker begins with the batch that was asked for; should one begin earlier, nothing may be lost by it."""
+    listed = (AbortedTransaction(producer_id=9, first_offset=0),)
+    aborted = numbered(0, 2, producer_id=9, transactional=True)
+    later = numbered(3, 5, producer_id=9, transactional=True)
+    whole = answer(aborted, control(abort=True, base=2, producer_id=9), later, aborted=listed)
+    assert run(Script(whole), 3, 5) == (values((3, 5)), (2, 0, 0, 0))
+
+
+def test_a_cut_off_first_batch_is_damage_not_a_loop(run: Any) -> None:
+    with pytest.raises(LogDamaged, match=r"\d+ bytes at offset 0 hold no whole batch"):
+        run(Script(answer(numbered(0, 3)[:-1])), 0, 3)
+
+
+def test_an_answer_from_before_the_position_is_damage_not_a_loop(run: Any) -> None:
+    with pytest.raises(LogDamaged, match="asked for offset 5, it answered with less"):
+        run(Script(answer(numbered(0, 3))), 5, 6)
+
+
+def test_batches_out_of_order_are_damage(run: Any) -> None:
+    with pytest.raises(
+        LogDamaged, match="batch at offset 1 is damaged: the batch before it reached to offset 3"
+    ):
+        run(Script(answer(numbered(0, 3), numbered(1, 5))), 0, 5)
+
+
+def test_sizes_out_of_bounds_are_refused() -> None:
+    words: dict[str, Any] = {
+        "topic": "t",
+        "topic_id": TOPIC_ID,
+        "cluster_id": "c",
+        "compacted": False,
+    }
+    for bad in ({"fetch_bytes_max": 0}, {"batch_rows": 0}, {"batch_bytes": 2**31}):
+        with pytest.raises(ValueError, match="sizes out of bounds"):
+            RangeReader(KafkaSettings(bootstrap_servers=("a:1",)), **words, **bad)

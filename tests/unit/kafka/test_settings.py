@@ -1,0 +1,161 @@
+"""Connections by name: one allow-list, clear refusals, and no secret in any text."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tallystick.connections import check_connection_name, kafka_env_name, kafka_settings
+from tallystick.errors import SettingsError
+from tallystick.kafka.settings import KafkaSettings
+
+PASSWORD = "not-to-be-seen"
+PLAIN = {"bootstrap_servers": "a:1, b:2"}
+SASL = {
+    "bootstrap_servers": ["a:1"],
+    "security_protocol": "SASL_SSL",
+    "sasl_mechanism": "SCRAM-SHA-512",
+    "sasl_plain_username": "me",
+    "sasl_plain_password": PASSWORD,
+    "ssl_cafile": "/ca.pem",
+}
+
+
+def made(words: dict[str, Any]) -> KafkaSettings:
+    return KafkaSettings.from_mapping(words, source="here")
+
+
+def test_the_environment_comes_first(tmp_path: Path) -> None:
+    (tmp_path / "main.json").write_text(json.dumps({"bootstrap_servers": "file:1"}))
+    (tmp_path / "main.json").chmod(0o600)
+    environ = {"TALLYSTICK_KAFKA_MAIN": json.dumps(PLAIN), "TALLYSTICK_SECRETS_DIR": str(tmp_path)}
+    assert kafka_settings("main", environ=environ).bootstrap_servers == ("a:1", "b:2")
+    del environ["TALLYSTICK_KAFKA_MAIN"]
+    assert kafka_settings("main", environ=environ).bootstrap_servers == ("file:1",)
+
+
+def test_a_mapping_handed_in_comes_last() -> None:
+    assert kafka_settings("main", environ={}, otherwise=PLAIN).endpoint == "a:1,b:2"
+
+
+def test_an_unknown_connection_says_where_it_was_looked_for(tmp_path: Path) -> None:
+    with pytest.raises(
+        SettingsError,
+        match=r"TALLYSTICK_KAFKA_MY_MAIN is not set and TALLYSTICK_SECRETS_DIR is not",
+    ):
+        kafka_settings("my-main", environ={})
+    with pytest.raises(SettingsError, match=r"there is no file .*my-main\.json"):
+        kafka_settings("my-main", environ={"TALLYSTICK_SECRETS_DIR": str(tmp_path)})
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o602, 0o660])
+def test_a_secret_file_that_others_can_touch_is_refused(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "main.json"
+    path.write_text(json.dumps(SASL))
+    path.chmod(mode)
+    with pytest.raises(SettingsError, match=rf"has mode {mode:04o}.*Next: chmod 0600") as refused:
+        kafka_settings("main", environ={"TALLYSTICK_SECRETS_DIR": str(tmp_path)})
+    assert PASSWORD not in str(refused.value)
+
+
+def test_a_secret_file_may_be_a_link_but_not_a_folder(tmp_path: Path) -> None:
+    target = tmp_path / "data"
+    target.write_text(json.dumps(PLAIN))
+    target.chmod(0o400)
+    (tmp_path / "main.json").symlink_to(target)
+    (tmp_path / "other.json").mkdir()
+    environ = {"TALLYSTICK_SECRETS_DIR": str(tmp_path)}
+    assert kafka_settings("main", environ=environ).endpoint == "a:1,b:2"
+    with pytest.raises(SettingsError, match="is not a file"):
+        kafka_settings("other", environ=environ)
+
+
+@pytest.mark.parametrize("body", [b"\xff\xfe", b"x" * (65 << 10)])
+def test_a_secret_file_that_cannot_be_one_is_refused(tmp_path: Path, body: bytes) -> None:
+    path = tmp_path / "main.json"
+    path.write_bytes(body)
+    path.chmod(0o600)
+    with pytest.raises(SettingsError, match=r"is not UTF-8|is larger than"):
+        kafka_settings("main", environ={"TALLYSTICK_SECRETS_DIR": str(tmp_path)})
+
+
+@pytest.mark.parametrize(
+    "name", ["", "A", "a.b", "../a", "a/b", "-a", "_a", "a b", "ä", "a" * 64, "a\n"]
+)
+def test_odd_names_are_refused(name: str) -> None:
+    with pytest.raises(SettingsError, match="is not a connection name"):
+        check_connection_name(name)
+
+
+def test_names_become_variables() -> None:
+    assert kafka_env_name("my-main_2") == "TALLYSTICK_KAFKA_MY_MAIN_2"
+
+
+def test_secrets_show_nowhere() -> None:
+    settings = made(SASL)
+    assert PASSWORD not in repr(settings)
+    assert PASSWORD not in str(settings)
+    assert PASSWORD in settings.as_env_json()
+
+
+def test_the_json_form_comes_back_the_same() -> None:
+    settings = made(
+        SASL | {"client_id": "x", "request_timeout_ms": 1_000, "ssl_check_hostname": False}
+    )
+    assert KafkaSettings.from_json(settings.as_env_json(), source="child") == settings
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"isolation_level": "read_uncommitted"}, "'isolation_level' is not a setting"),
+        ({"group_id": "g"}, "'group_id' is not a setting"),
+        ({"bootstrap_servers": ""}, "bootstrap_servers is missing or empty"),
+        ({"bootstrap_servers": "a"}, "'a', which is not host:port"),
+        ({"bootstrap_servers": "a:0"}, "'a:0', which is not"),
+        ({"bootstrap_servers": "a:99999"}, "which is not host:port"),
+        (
+            {"bootstrap_servers": f"user:{PASSWORD}@a:1"},
+            "an entry of bootstrap_servers is not host:port",
+        ),
+        ({"bootstrap_servers": 5}, "neither a text nor a list"),
+        ({"bootstrap_servers": ["a:1", 5]}, "neither a text nor a list"),
+        ({"security_protocol": "TLS"}, "security_protocol 'TLS' is unknown"),
+        ({"sasl_mechanism": "GSSAPI"}, "sasl_mechanism 'GSSAPI' is not supported"),
+        ({"sasl_plain_username": ""}, "lacks sasl_plain_username or"),
+        ({"sasl_plain_password": 12345}, "sasl_plain_password is a int"),
+        (
+            {"security_protocol": "PLAINTEXT"},
+            "sasl_mechanism has no effect with security_protocol PLAINTEXT",
+        ),
+        ({"security_protocol": "SASL_PLAINTEXT"}, "ssl_cafile has no effect"),
+        ({"ssl_keyfile": "/k"}, "without ssl_certfile"),
+        ({"request_timeout_ms": 0}, "request_timeout_ms 0 is out of bounds"),
+        ({"request_timeout_ms": True}, "request_timeout_ms is a bool"),
+        ({"ssl_check_hostname": "false"}, "ssl_check_hostname is a str"),
+        ({"proxy_url": f"http://u:{PASSWORD}@p:1"}, "proxy_url is not a SOCKS5 address"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name_and_never_by_value(
+    change: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(SettingsError, match=said) as refused:
+        made(SASL | change)
+    assert refused.value.happened.startswith("here: ")
+    assert PASSWORD not in str(refused.value)
+    assert refused.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    "text", [f'{{"sasl_plain_password": "{PASSWORD}"', "[]", "null", '{"a": 1, "a": 2}', "[" * 9999]
+)
+def test_text_that_is_no_object_is_refused_without_quoting_it(text: str) -> None:
+    with pytest.raises(
+        SettingsError, match="environment variable TALLYSTICK_KAFKA_MAIN: the value is"
+    ) as refused:
+        kafka_settings("main", environ={"TALLYSTICK_KAFKA_MAIN": text})
+    assert PASSWORD not in str(refused.value)
+    assert refused.value.__cause__ is None
