@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import OFFSET_END, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from tallystick.kafka.client import KafkaClient
 from tallystick.kafka.settings import KafkaSettings
@@ -97,6 +97,24 @@ class TestBroker:
         producer = self.producer(transactional_id=name, **config)
         producer.init_transactions(_DONE_S)
         return producer
+
+    def end(
+        self, producer: Producer, topic: str, *, abort: bool = False, partition: int = 0
+    ) -> None:
+        """End a transaction and return once its marker is in the log: the broker answers before that."""
+        before = self.high_watermark(topic, partition)
+        (producer.abort_transaction if abort else producer.commit_transaction)(_DONE_S)
+        wait_until(
+            lambda: self.high_watermark(topic, partition) > before,
+            deadline_s=_DONE_S,
+            what=f"the marker in {topic}",
+        )
+
+    def high_watermark(self, topic: str, partition: int = 0) -> int:
+        """Where a partition ends."""
+        place = TopicPartition(topic, partition)
+        found = self.admin.list_offsets({place: OffsetSpec.latest()}, request_timeout=_DONE_S)
+        return int(found[place].result(_DONE_S).offset)
 
 
 def send(

@@ -44,7 +44,7 @@ def transact(broker: TestBroker, topic: str, *timestamps: int, abort: bool = Fal
     tx.begin_transaction()
     for timestamp in timestamps:
         send(tx, topic, b"tx", timestamp=timestamp)
-    (tx.abort_transaction if abort else tx.commit_transaction)(30)
+    broker.end(tx, topic, abort=abort)
 
 
 def offsets(found: tuple[Position, ...]) -> list[int]:
@@ -186,7 +186,7 @@ def test_an_open_transaction_before_the_boundary_is_not_yet(
         match=r"partition 0: the boundary is at offset 2, the last stable offset at 1: a transac",
     ):
         planner.boundary(topic, 2_500, [0])
-    tx.commit_transaction(30)
+    broker.end(tx, topic)
     assert offsets(planner.boundary(topic, 2_500, [0])) == [2]
 
 

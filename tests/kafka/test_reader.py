@@ -125,10 +125,9 @@ def _fill(broker: TestBroker, topic: str, codec: str, chance: random.Random) -> 
             send(plain, topic, b"between")
             send(second, topic, value(), b"of the second", key=None)
         # Each aborts in half of the turns, never in step; the order of the markers changes too.
-        ends = [first.abort_transaction if turn % 2 else first.commit_transaction]
-        ends.append(second.abort_transaction if turn % 3 else second.commit_transaction)
-        for end in reversed(ends) if turn % 4 else ends:
-            end(30)
+        ends = [(first, turn % 2 != 0), (second, turn % 3 != 0)]
+        for producer, abort in reversed(ends) if turn % 4 else ends:
+            broker.end(producer, topic, abort=abort)
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4", "zstd"])
@@ -202,7 +201,7 @@ def test_a_transaction_that_begins_before_the_range_and_aborts_after_it_is_left_
     tx.begin_transaction()
     for value in (b"0", b"1", b"2", b"3"):
         send(tx, topic, value)
-    tx.abort_transaction(30)
+    broker.end(tx, topic, abort=True)
     send(broker.producer(), topic, b"5")
     assert counts(read(broker, topic, 1, 3)[1]) == (0, 2, 0, 0)
     assert counts(read(broker, topic, 4, 5)[1]) == (0, 0, 1, 0)
@@ -216,7 +215,7 @@ def test_a_producer_that_aborts_and_then_commits_loses_only_the_aborted(broker: 
     for turn in range(6):
         tx.begin_transaction()
         send(tx, topic, b"%d" % turn)
-        (tx.commit_transaction if turn % 2 else tx.abort_transaction)(30)
+        broker.end(tx, topic, abort=turn % 2 == 0)
     found, account = read(broker, topic, 0, 12)
     assert [row[3] for row in found] == [b"1", b"3", b"5"]
     assert counts(account) == (3, 3, 6, 0)
@@ -234,7 +233,7 @@ def test_an_open_transaction_before_the_end_is_not_yet(broker: TestBroker) -> No
         NotYet, match=r"partition 0: offsets up to 4 are wanted, the last stable offset is 2 "
     ):
         read(broker, topic, 0, 4)
-    tx.commit_transaction(30)
+    broker.end(tx, topic)
     assert [row[3] for row in read(broker, topic, 0, 4)[0]] == [b"0", b"1", b"2", b"3"]
 
 

@@ -30,6 +30,7 @@ from tallystick.kafka.settings import KafkaSettings
 from tallystick.kafka.wire import LATEST
 from tallystick.lake import Lake
 from tallystick.local.kafka import KafkaBroker
+from tallystick.local.process import wait_until
 from tallystick.params import RunDates, parse_params
 from tallystick.pipeline import Column, Json, Pipeline, Table, Topic
 from tallystick.plan import Asked, plan
@@ -196,6 +197,7 @@ def abort(bootstrap: str, partition: int, at: datetime) -> int:
         {"bootstrap.servers": bootstrap, "transactional.id": f"aborts-{partition}-{at:%d}"}
     )
     producer.init_transactions(30)
+    before = end_offsets(bootstrap)[partition]
     producer.begin_transaction()
     for number in range(5):
         producer.produce(
@@ -207,6 +209,12 @@ def abort(bootstrap: str, partition: int, at: datetime) -> int:
         )
     assert producer.flush(30) == 0
     producer.abort_transaction(30)
+    # The broker answers before the marker is in the log.
+    wait_until(
+        lambda: end_offsets(bootstrap)[partition] == before + 5 + 1,
+        deadline_s=30,
+        what="the marker of the aborted transaction",
+    )
     return 5
 
 

@@ -455,6 +455,8 @@ def test_another_lake_is_never_read_on_the_local_stack(monkeypatch: pytest.Monke
 
 def test_local_without_its_parts_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tallystick.local.stack", None)
+    # An earlier import leaves the module on its package, where `from ... import` would find it.
+    monkeypatch.delattr("tallystick.local.stack", raising=False)
     result = tally("local", "status")
     assert result.exit_code == 77
     assert "pip install 'tallystick[local]'" in " ".join(result.stderr.split())
