@@ -1,0 +1,190 @@
+"""`make demo`: python -m tallystick.local.demo [--once] [--state DIR]. The last line is PASS or FAIL."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from tallystick.errors import TallystickError
+from tallystick.local.demo.doors import DoorJammed, Doors
+from tallystick.local.demo.flights import csv_archive
+from tallystick.local.demo.ground import TOPIC, Ground, set_environment
+from tallystick.local.demo.judge import LakeAddress, judge
+from tallystick.local.demo.sight import LAKE, Watcher
+from tallystick.local.demo.story import Deed, Story, deeds_table
+from tallystick.local.info import StackInfo, read_stack, supervisor_lock
+from tallystick.local.parts import LocalStack
+from tallystick.local.stack import down, up
+
+INTERRUPTED = 130
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the demo; 0 for PASS, 1 for FAIL, 130 when it was interrupted."""
+    parser = argparse.ArgumentParser(prog="python -m tallystick.local.demo", description=__doc__)
+    parser.add_argument("--once", action="store_true", help="stop the stack at the end")
+    parser.add_argument(
+        "--state", type=Path, default=Path(".tally"), help="the stack's state folder"
+    )
+    arguments = parser.parse_args(words)
+    story = Story()
+    # `kill` and a closed terminal end the demo as Ctrl-C does.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+    try:
+        passed = _run(Ground(arguments.state, story), story, once=arguments.once)
+    except KeyboardInterrupt:
+        story.say("interrupted: the stack is stopped")
+        return INTERRUPTED
+    except TallystickError as error:
+        story.show(f"\n{error}")
+        passed = False
+    story.say("the end")
+    story.show("PASS" if passed else "FAIL")
+    return 0 if passed else 1
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _run(ground: Ground, story: Story, *, once: bool) -> bool:
+    story.heading("the stack: Kafka, S3, PostgreSQL, Airflow; and a year of flights")
+    set_environment()
+    ground.clear()
+    ground.copy_project()
+    filled = _beside(ground.fill_topic)
+    try:
+        with _stack(ground, story, once=once) as info:
+            filled.result()
+            passed = _pull_and_judge(info, ground, story)
+            if not once:
+                _tell_where(info, ground, story)
+    finally:
+        ground.give_up()
+    if once:
+        story.show(
+            f"\nThe stack is stopped. `tally local up` shows the lake of {ground.state_dir} again."
+        )
+    return passed
+
+
+def _beside(work: Callable[[], None]) -> Future[None]:
+    """Begin to work in a thread that does not keep an interrupted demo from ending."""
+    future: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            work()
+            future.set_result(None)
+        except BaseException as error:  # noqa: BLE001  (whoever asks for the result gets it)
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future
+
+
+@contextmanager
+def _stack(ground: Ground, story: Story, *, once: bool) -> Iterator[StackInfo]:
+    """The running stack. With `once` this process owns it, so that nothing outlives it, however it ends.
+
+    Else a supervisor owns it and it stays up, unless we are interrupted.
+    """
+    if not once:
+        try:
+            yield up(ground.state_dir, project_dir=ground.project, report=story.say)
+        except KeyboardInterrupt:
+            down(ground.state_dir)
+            raise
+        return
+    with supervisor_lock(ground.state_dir):
+        stack = LocalStack(ground.state_dir, project_dir=ground.project)
+        try:
+            stack.start(story.say)
+            info = read_stack(ground.state_dir)
+            assert info is not None
+            yield info
+        finally:
+            stack.stop(story.say)
+
+
+def _pull_and_judge(info: StackInfo, ground: Ground, story: Story) -> bool:
+    variables = info.environment()
+    doors = Doors(info.airflow(), Watcher(variables), ground, story)
+    story.heading("the doors")
+    jammed = False
+    try:
+        doors.pull_all()
+    except (DoorJammed, TallystickError) as error:
+        story.show(f"\nA door did not do what it must: {error}")
+        jammed = True
+    story.heading("the ledger, as `tally status` and `tally verify` tell it")
+    _tally(story, variables, "status")
+    proven = _tally(story, variables, "verify", "--deep", "--every-record", "flights") == 0
+    story.heading("what each door did")
+    _show_deeds(story, doors.deeds)
+    story.heading("the judge: tables and ledger against the CSV, by PyIceberg and DuckDB")
+    verdict = judge(
+        _lake_address(variables), topic=TOPIC, sent=ground.sent, csv_archive=csv_archive()
+    )
+    for line in verdict.lines():
+        story.show(line)
+    return verdict.passed and proven and not jammed
+
+
+def _tally(story: Story, variables: dict[str, str], *words: str) -> int:
+    """Run `tally` as a user does, against the demo's lake."""
+    ended = subprocess.run(
+        [sys.executable, "-c", "from tallystick.cli import main; main()", *words, LAKE],
+        env={**os.environ, **variables, "COLUMNS": "100"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    story.show(f"$ tally {' '.join(words)}\n{ended.stdout.rstrip()}\n")
+    return ended.returncode
+
+
+def _show_deeds(story: Story, deeds: Sequence[Deed]) -> None:
+    for line in deeds_table(deeds):
+        story.show(line)
+
+
+def _lake_address(variables: dict[str, str]) -> LakeAddress:
+    bucket, _, prefix = LAKE.removeprefix("s3://").partition("/")
+    return LakeAddress(
+        endpoint_url=variables["AWS_ENDPOINT_URL_S3"],
+        bucket=bucket,
+        prefix=prefix,
+        access_key_id=variables["AWS_ACCESS_KEY_ID"],
+        secret_access_key=variables["AWS_SECRET_ACCESS_KEY"],
+        region=variables["AWS_REGION"],
+    )
+
+
+def _tell_where(info: StackInfo, ground: Ground, story: Story) -> None:
+    story.heading("the stack stays up")
+    story.show(
+        f"Airflow   {info.airflow_url}   user {info.airflow_user}, password {info.airflow_password}\n"
+        f"S3        {info.variables['AWS_ENDPOINT_URL_S3']}   lake root {LAKE}\n"
+        f"DAG, job  {ground.project} (a copy: change it and press Clear)\n\n"
+        "Try:   tally status\n"
+        "       tally verify\n"
+        '       tally sql "select origin, count(*) from flights group by 1"\n'
+        "Stop:  tally local down"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

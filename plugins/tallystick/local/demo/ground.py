@@ -1,0 +1,126 @@
+"""The demo's ground: an empty state folder, a copy of the project to play with, and the topic full of flights."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+import time
+from pathlib import Path
+
+from tallystick.errors import SettingsError
+from tallystick.local.demo.flights import break_some, in_batches, read_flights
+from tallystick.local.demo.produce import create_topic, produce
+from tallystick.local.demo.sight import LAKE
+from tallystick.local.demo.story import Story
+from tallystick.local.info import read_stack, supervisor_pid
+from tallystick.local.stack import down
+
+TOPIC = "flights"
+_MARK = "demo"
+_ASIDE = "before-demo"
+_KAFKA_S = 900.0  # the first start downloads it
+_POLL_S = 0.1
+
+
+class Ground:
+    """Where everything of the demo lies: `state_dir` is the stack's, with `demo/` and `project/` in it."""
+
+    def __init__(self, state_dir: Path, story: Story) -> None:
+        self.state_dir = state_dir.resolve()
+        self.project = self.state_dir / "project"
+        self.sent = self.state_dir / _MARK / "sent.parquet"
+        self.job = self.project / "spark_jobs" / "flights.py"
+        self.dag = self.project / "dags" / "flights.py"
+        self._story = story
+        self._give_up = threading.Event()
+
+    def clear(self) -> None:
+        """Stop an earlier demo and begin anew: its topic, lake and Airflow are removed.
+
+        A state that no demo made is moved aside inside the folder, not removed; a stack of it that runs is an error.
+        Safe to repeat: the end is an empty folder with our mark.
+        """
+        ours = (self.state_dir / _MARK).is_dir()
+        if supervisor_pid(self.state_dir) is not None:
+            if not ours:
+                raise SettingsError(
+                    f"a stack that no demo made runs in {self.state_dir}.",
+                    next_step="stop it with `tally local down` (its state is kept), or give another --state.",
+                )
+            self._story.say("stopping the earlier demo's stack")
+            down(self.state_dir)
+        self.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        left = [p for p in self.state_dir.iterdir() if not p.name.startswith(_ASIDE)]
+        if left and ours:
+            self._story.say("removing the state of the earlier demo")
+            for path in left:
+                _remove(path)
+        elif left:
+            aside = self.state_dir / f"{_ASIDE}-{int(time.time())}"
+            self._story.say(f"moving a state that no demo made to {aside}")
+            aside.mkdir(mode=0o700)
+            for path in left:
+                path.rename(aside / path.name)
+        (self.state_dir / _MARK).mkdir(mode=0o700)
+
+    def copy_project(self) -> None:
+        """Copy DAGs and jobs, so that the demo may change them. Safe to repeat: the copy is written over."""
+        source = Path(__file__).resolve().parents[4]
+        for name in ("dags", "spark_jobs"):
+            if not (source / name / "flights.py").is_file():
+                raise SettingsError(
+                    f"{source / name} does not hold the demo's flights.py.",
+                    next_step="run the demo from a clone of the repository (`make demo`).",
+                )
+            shutil.copytree(
+                source / name,
+                self.project / name,
+                dirs_exist_ok=True,
+                ignore=shutil.ignore_patterns("__pycache__"),
+            )
+        (self.project / "plugins").mkdir(exist_ok=True)
+
+    def fill_topic(self) -> None:
+        """Prepare the flights, wait until Kafka runs, create the topic and send everything."""
+        flights = read_flights()
+        batches = in_batches(break_some(flights))
+        bootstrap = self._kafka()
+        began = time.monotonic()
+        create_topic(bootstrap, TOPIC)
+        count = produce(bootstrap, TOPIC, batches, sent=self.sent)
+        aborted = sum(len(b.flights) for b in batches if b.end == "aborted")
+        broken = sum(f.kind != "ok" for b in batches for f in b.flights if b.end != "aborted")
+        self._story.say(
+            f"topic {TOPIC}: {count:,} records sent in {time.monotonic() - began:.1f} s: {len(flights):,} flights, "
+            f"{broken} of them broken on purpose, and {aborted} copies in a transaction that was aborted"
+        )
+
+    def give_up(self) -> None:
+        """Let `fill_topic` end early, in another thread."""
+        self._give_up.set()
+
+    def _kafka(self) -> str:
+        deadline = time.monotonic() + _KAFKA_S
+        while not self._give_up.wait(_POLL_S) and time.monotonic() < deadline:
+            info = read_stack(self.state_dir)
+            part = info.parts.get("kafka") if info is not None else None
+            if part is not None and part.state == "running":
+                return part.address
+        raise SettingsError("Kafka did not start.", next_step="read the lines above.")
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
+def set_environment() -> None:
+    """Tell the demo's DAG, by variables that the stack hands on, where its lake is and to retry soon.
+
+    Safe to repeat: the same values.
+    """
+    os.environ["TALLYSTICK_DEMO_WAREHOUSE"] = LAKE
+    os.environ["TALLYSTICK_DEMO_RETRY_DELAY_S"] = "2"

@@ -1,0 +1,124 @@
+"""What a reader of the lake sees at one moment: one root, and how many rows its tables hold."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from tallystick.errors import SettingsError
+from tallystick.lake import Lake, View
+from tallystick.pipeline import DEAD_LETTERS
+from tallystick.protocol import keys
+from tallystick.protocol.ledger import Entry
+from tallystick.store.open import open_store
+from tallystick.tables.sql import duckdb_connection
+from tallystick.world import real_world
+
+LAKE = "s3://lake/flights"
+FLIGHTS, HOURLY = "flights", "departures_hourly"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """One root and its tables. `flights` are rows, `places` different (partition, offset) among them."""
+
+    version: int
+    entries: tuple[Entry, ...]
+    objects: frozenset[str]
+    flights: int = 0
+    places: int = 0
+    dead: int = 0
+    departures: int = 0
+
+    @property
+    def once(self) -> bool:
+        """Whether each record stands there once, and the aggregate counts each once."""
+        return self.flights == self.places == self.departures
+
+    @property
+    def committed(self) -> tuple[Entry, ...]:
+        """The committed intervals."""
+        return tuple(e for e in self.entries if e.committed is not None)
+
+    @property
+    def granted(self) -> tuple[Entry, ...]:
+        """The intervals that somebody may commit next."""
+        return tuple(e for e in self.entries if e.granted is not None)
+
+    @property
+    def rows(self) -> tuple[int, int, int, int]:
+        """All counts, to be compared with another sight's."""
+        return self.flights, self.places, self.dead, self.departures
+
+    def entry(self, start: datetime) -> Entry:
+        """The entry that begins at an instant."""
+        return next(e for e in self.entries if e.interval.start == start)
+
+    def data_files(self, part: str) -> frozenset[str]:
+        """Keys of all data files of one interval, visible or not."""
+        return frozenset(k for k in self.objects if _interval_part(k) == part)
+
+    @property
+    def reports(self) -> frozenset[str]:
+        """Keys of all reports."""
+        return frozenset(k for k in self.objects if k.startswith(keys.ATTEMPTS_PREFIX))
+
+
+def _interval_part(key: str) -> str | None:
+    try:
+        return keys.data_file_parts(key)[1]
+    except ValueError:
+        return None  # no data file
+
+
+class Watcher:
+    """Looks at the demo's lake, directly at the S3 server."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        # Our own clients, and whoever this process starts, see the stack's server.
+        os.environ.update({n: v for n, v in environ.items() if n.startswith("AWS_")})
+        self._environ = dict(environ)
+        self._lake = Lake(open_store(LAKE), real_world(), proven=True)
+
+    @property
+    def endpoint(self) -> str:
+        """URL of the S3 server."""
+        return self._environ["AWS_ENDPOINT_URL_S3"]
+
+    def look(self) -> Sight:
+        """Read one root, and count in the tables that it names."""
+        return self._lake.cut(self._see)
+
+    def objects(self) -> frozenset[str]:
+        """Keys of all objects of the lake, visible or not."""
+        return frozenset(found.key for found in self._lake.store.list(""))
+
+    def _see(self, view: View) -> Sight:
+        objects = self.objects()
+        if keys.ROOT not in objects:
+            raise SettingsError(f"{LAKE} has no root.", next_step="look into the plan task's log.")
+        entries = view.whole_ledger().entries
+        tables = {
+            name: self._lake.where(table.metadata)
+            for name, table in view.root.tables.items()
+            if table.metadata is not None
+        }
+        if not tables:
+            return Sight(version=view.root.version, entries=entries, objects=objects)
+        with duckdb_connection(tables, environ=self._environ) as db:
+            counted = db.execute(
+                "SELECT count(*), count(DISTINCT (_partition, _offset)), "
+                f"(SELECT count(*) FROM {DEAD_LETTERS}), "
+                f"(SELECT coalesce(sum(departures), 0)::BIGINT FROM {HOURLY}) FROM {FLIGHTS}"
+            ).fetchall()[0]
+        return Sight(
+            version=view.root.version,
+            entries=entries,
+            objects=objects,
+            flights=counted[0],
+            places=counted[1],
+            dead=counted[2],
+            departures=counted[3],
+        )

@@ -1,0 +1,165 @@
+"""A small demo for the judge: real broker, real S3 server, the demo's own pipeline, job, flights and producer.
+
+Three days of flights are planned, staged and committed by the real code in this process, without Spark and Airflow: the
+reader, the decoder, the account, the files, the metadata and the swap are the ones that Spark and Airflow call.
+"""
+
+from __future__ import annotations
+
+import runpy
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+import tallystick.airflow
+from tallystick.commit import CommitResult, commit
+from tallystick.engine.attempt import assemble
+from tallystick.engine.kafka_pieces import KafkaReading
+from tallystick.engine.pieces import cut
+from tallystick.engine.task import Work, run_piece
+from tallystick.engine.transform import JobTransform
+from tallystick.kafka.planning import LogPlanner
+from tallystick.kafka.settings import KafkaSettings
+from tallystick.lake import Lake
+from tallystick.local.demo.flights import break_some, csv_archive, in_batches, read_flights
+from tallystick.local.demo.judge import LakeAddress, Verdict, judge
+from tallystick.local.demo.produce import create_topic, produce
+from tallystick.local.kafka import KafkaBroker
+from tallystick.params import RunDates, parse_params
+from tallystick.pipeline import Pipeline
+from tallystick.plan import Asked, plan
+from tallystick.protocol.interval import Interval, Request
+from tallystick.stage import to_stage
+from tallystick.store.open import open_store
+from tallystick.tables.staging import IcebergTables
+from tallystick.testing.servers import aws_environment, ministack
+from tallystick.world import real_world
+
+PROJECT = Path(__file__).parents[2]
+TOPIC = "flights"
+BUCKET = "lake"
+FIRST = datetime(2013, 1, 1, tzinfo=UTC)
+DAYS = 3
+UNTIL = FIRST + timedelta(days=DAYS)
+
+
+@dataclass(frozen=True)
+class Servers:
+    """Where everything is, and the list of what was sent."""
+
+    kafka: KafkaSettings
+    endpoint: str
+    sent: Path
+
+
+@pytest.fixture(scope="session")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    folder = tmp_path_factory.mktemp("small-demo")
+    flights = break_some(read_flights(UNTIL.date()), share=0.01)
+    with KafkaBroker(folder / "kafka") as broker, ministack() as endpoint:
+        create_topic(broker.bootstrap, TOPIC)
+        batches = in_batches(flights, day=date(2013, 1, 2))
+        produce(broker.bootstrap, TOPIC, batches, sent=folder / "sent.parquet")
+        yield Servers(
+            kafka=KafkaSettings(bootstrap_servers=(broker.bootstrap,)),
+            endpoint=endpoint,
+            sent=folder / "sent.parquet",
+        )
+
+
+@dataclass
+class SmallDemo:
+    """One lake of its own over the servers of the session."""
+
+    servers: Servers
+    pipeline: Pipeline
+    job_source: bytes
+    transform: Any
+
+    def __post_init__(self) -> None:
+        self.lake = Lake(open_store(self.pipeline.warehouse), real_world())
+
+    def run(self, day: int) -> list[CommitResult]:
+        """One run of one day, as Airflow makes it: plan, stage, commit; and the commit task's retry."""
+        interval = Interval(start=FIRST + timedelta(days=day), end=FIRST + timedelta(days=day + 1))
+        asked = Asked(
+            pipeline=self.pipeline,
+            job_source=self.job_source,
+            request=Request(dag="flights", run=f"scheduled__{day}", clear=0),
+            params=parse_params({}),
+            dates=RunDates(data_interval=interval, run_after=interval.end),
+            first=FIRST,
+        )
+        with LogPlanner(self.servers.kafka) as log:
+            planned = plan(self.lake, log, asked)
+        keys = [piece.plan for piece in planned.pieces]
+        reports = self._stage(keys, asked.fingerprint)
+        tables = IcebergTables(self.lake.store, new_uuid=self.lake.world.uuid)
+        # The second round is the retry of a task that was killed after its PUT (C9, C12).
+        return [
+            commit(self.lake, tables, plan_key=key, report_key=report)
+            for _ in ("task", "its retry")
+            for key, report in reports.items()
+        ]
+
+    def _stage(self, keys: list[str], fingerprint: str) -> dict[str, str]:
+        reports: dict[str, str] = {}
+        for one in to_stage(self.lake, keys, fingerprint=fingerprint).plans:
+            work = Work(
+                plan=one,
+                pipeline=self.pipeline,
+                attempt=f"try-{uuid.uuid4().hex}",
+                transform=JobTransform(self.transform, self.pipeline),
+                store=self.lake.store,
+                world=self.lake.world,
+            )
+            pieces = cut(one, records_per_task=self.pipeline.records_per_task)
+            topics = {t.name: t for t in one.topics}
+            results = [
+                run_piece(work, p, KafkaReading(self.servers.kafka, topics[p.topic], p))
+                for p in pieces
+            ]
+            report = assemble(work, pieces, results)
+            self.lake.put_new(report.key, report.encode())
+            reports[one.key] = report.key
+        return reports
+
+    def judge(self) -> Verdict:
+        """What the judge says of this lake."""
+        return judge(
+            LakeAddress(
+                endpoint_url=self.servers.endpoint,
+                bucket=BUCKET,
+                prefix=self.pipeline.warehouse.removeprefix(f"s3://{BUCKET}/"),
+                access_key_id="test",
+                secret_access_key="test-secret",
+            ),
+            topic=TOPIC,
+            sent=self.servers.sent,
+            csv_archive=csv_archive(),
+            until=UNTIL,
+        )
+
+
+@pytest.fixture
+def small_demo(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> SmallDemo:
+    for name, value in aws_environment(servers.endpoint).items():
+        monkeypatch.setenv(name, value)
+    boto3.client("s3", endpoint_url=servers.endpoint).create_bucket(Bucket=BUCKET)
+    monkeypatch.setenv("TALLYSTICK_DEMO_WAREHOUSE", f"s3://{BUCKET}/{uuid.uuid4().hex[:12]}")
+    # The DAG file's pipeline without its DAG: Airflow is not needed here.
+    monkeypatch.setitem(vars(tallystick.airflow), "replay_dag", lambda *_, **__: None)
+    declared = runpy.run_path(str(PROJECT / "dags" / "flights.py"))
+    job = PROJECT / "spark_jobs" / "flights.py"
+    return SmallDemo(
+        servers=servers,
+        pipeline=declared["pipeline"],
+        job_source=job.read_bytes(),
+        transform=runpy.run_path(str(job))["transform"],
+    )

@@ -1,0 +1,136 @@
+"""The demo's judge is awake: it passes the real code, and fails three mutants of it, each for the right reason."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tallystick.lake
+import tallystick.local.demo.judge
+import tallystick.tables.staging
+from tallystick.kafka.accounting import AbortedProducers
+from tallystick.local.demo.judge import Verdict
+from tallystick.protocol import decide
+from tallystick.protocol.ledger import Granted
+from tallystick.protocol.report import FileReport
+from tallystick.tables.staging import IcebergTables
+
+DAYS = 3
+
+
+def bad(verdict: Verdict) -> dict[str, str]:
+    """What does not hold."""
+    return {f.check: f.says for f in verdict.findings if not f.holds}
+
+
+def run_all(demo: Any) -> None:
+    """All three days, the last one first: intervals commit in any order."""
+    for day in reversed(range(DAYS)):
+        demo.run(day)
+
+
+def test_the_real_code_passes(small_demo: Any) -> None:
+    results = [small_demo.run(day) for day in (2, 0, 1)]
+
+    verdict = small_demo.judge()
+    assert bad(verdict) == {}
+    assert verdict.passed
+    assert list(verdict.lines())[-1] == "The judge says PASS."
+    # The retry of each commit was answered, so the mutant below changes what happened here.
+    assert [[r.already for r in day] for day in results] == [[False, True]] * DAYS
+    says = {f.check: f.says for f in verdict.findings}
+    assert "2,556 flights of the CSV: 50 aborted, 9 cut" in says["sent"]
+    assert says["sum"].startswith("2,529 flights + 27 dead letters = 2,556;")
+
+
+def test_a_commit_that_is_never_answered_with_already_committed_fails(
+    small_demo: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = decide.decide_commit
+
+    def never_already(root: Any, entry: Any, plan: Any, **known: Any) -> Any:
+        decision = real(root, entry, plan, **known)
+        if isinstance(decision, decide.AlreadyCommitted):
+            # As if the ledger did not name committed plans: the grant seems to stand.
+            granted = Granted(plan=plan.key, request=plan.request, generation=plan.generation)
+            return decide.Publish(
+                before=dataclasses.replace(entry, granted=granted, committed=None)
+            )
+        return decision
+
+    monkeypatch.setattr(decide, "decide_commit", never_already)
+    # The invariants would refuse such a swap (I5), so this guard has to go as well.
+    monkeypatch.setattr(tallystick.lake, "check_swap", lambda *_: None)
+    run_all(small_demo)
+
+    problems = bad(small_demo.judge())
+    assert "stands there more than once (2,529 in all)" in problems["flights: once"]
+    assert "stands there more than once (27 in all)" in problems["dead_letters: once"]
+    assert "hourly: once" in problems
+    assert "sum" in problems
+
+
+def test_a_reader_without_the_aborted_filter_fails(
+    small_demo: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(AbortedProducers, "aborts", lambda self, batch: False)
+    run_all(small_demo)
+
+    problems = bad(small_demo.judge())
+    assert "sent as" in problems["flights: only"]
+    assert "aborted (50 in all)" in problems["flights: only"]
+    assert "account" in problems
+    assert "hourly: =" in problems
+
+
+def test_a_file_that_a_table_lists_twice_fails(
+    small_demo: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = IcebergTables.stage
+    doubled: list[int] = []
+
+    def twice(self: Any, state: Any, *, add: Sequence[FileReport], **rest: Any) -> str:
+        if state.name == "flights" and not doubled:
+            doubled.append(add[0].rows)
+            add = [*add, add[0]]
+        return real(self, state, add=add, **rest)
+
+    # Our own guard against it has to go first.
+    monkeypatch.setattr(tallystick.tables.staging, "check_files", lambda *_, **__: None)
+    monkeypatch.setattr(IcebergTables, "stage", twice)
+    run_all(small_demo)
+
+    problems = bad(small_demo.judge())
+    assert f"stands there more than once ({doubled[0]:,} in all)" in problems["flights: once"]
+    assert problems.keys() == {"flights: once", "sum"}
+
+
+def test_a_lake_that_cannot_be_read_fails(small_demo: Any) -> None:
+    verdict = small_demo.judge()
+    assert not verdict.passed
+    assert "NoSuchKey" in bad(verdict)["readable"]
+    assert list(verdict.lines())[-1] == "The judge says FAIL."
+
+
+def test_the_judge_imports_nothing_of_tallystick() -> None:
+    folder = Path(tallystick.local.demo.judge.__file__).parent
+    foreign: set[str] = set()
+    for file in folder.glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Import):
+                foreign |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                assert node.level == 0
+                foreign.add(node.module or "")
+    ours = {name for name in foreign if name.split(".")[0] == "tallystick"}
+    assert all(
+        name == "tallystick.local.demo.judge" or name.startswith("tallystick.local.demo.judge.")
+        for name in ours
+    )
+    assert "duckdb" in foreign
+    assert "pyiceberg.table" in foreign

@@ -1,0 +1,70 @@
+"""The demo begins anew each time, and removes nothing that it did not make."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tallystick.errors import SettingsError
+from tallystick.local.demo import ground as ground_module
+from tallystick.local.demo.ground import Ground
+from tallystick.local.demo.story import Story
+from tallystick.local.info import supervisor_lock
+
+
+@pytest.fixture
+def ground(tmp_path: Path) -> Ground:
+    return Ground(tmp_path / ".tally", Story())
+
+
+def test_an_earlier_demo_is_removed(ground: Ground) -> None:
+    ground.clear()
+    (ground.state_dir / "kafka").mkdir()
+    (ground.state_dir / "stack.json").touch()
+    ground.sent.touch()
+    ground.clear()
+    assert [p.name for p in ground.state_dir.iterdir()] == ["demo"]
+    assert not ground.sent.exists()
+
+
+def test_a_state_that_no_demo_made_is_kept_aside(ground: Ground) -> None:
+    (ground.state_dir / "s3").mkdir(parents=True)
+    (ground.state_dir / "s3" / "precious").write_text("rows")
+    ground.clear()
+    ground.clear()
+    (kept,) = ground.state_dir.glob("before-demo-*/s3/precious")
+    assert kept.read_text() == "rows"
+    assert not (ground.state_dir / "s3").exists()
+
+
+def test_a_running_stack_that_no_demo_made_is_not_touched(ground: Ground) -> None:
+    (ground.state_dir / "s3").mkdir(parents=True)
+    with (
+        supervisor_lock(ground.state_dir),
+        pytest.raises(SettingsError, match=r"no demo made runs in .*tally local down"),
+    ):
+        ground.clear()
+    assert (ground.state_dir / "s3").is_dir()
+
+
+def test_the_stack_of_an_earlier_demo_is_stopped_first(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ground.clear()
+    stopped: list[Path] = []
+    monkeypatch.setattr(ground_module, "supervisor_pid", lambda _: 4711)
+    monkeypatch.setattr(ground_module, "down", stopped.append)
+    ground.clear()
+    assert stopped == [ground.state_dir]
+
+
+def test_the_project_is_copied_so_that_the_clone_stays_clean(ground: Ground) -> None:
+    ground.clear()
+    ground.copy_project()
+    project = Path(__file__).parents[3]
+    for name in ("dags/flights.py", "spark_jobs/flights.py"):
+        assert (ground.project / name).read_text() == (project / name).read_text()
+    assert ground.job.is_file()
+    assert ground.dag.is_file()
+    assert not list(ground.project.rglob("__pycache__"))

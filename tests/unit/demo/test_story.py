@@ -1,0 +1,29 @@
+"""What the demo tells fits 100 columns."""
+
+from __future__ import annotations
+
+import pytest
+
+from tallystick.local.demo.story import WIDTH, Deed, Story, deeds_table
+
+
+def test_a_long_line_is_wrapped_under_its_clock(capsys: pytest.CaptureFixture[str]) -> None:
+    Story().say("word " * 60)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) > 1
+    assert all(len(line) <= WIDTH for line in lines)
+    assert lines[0].startswith("   0.0 s  word")
+    assert lines[1].startswith(" " * 10 + "word")
+
+
+def test_the_table_of_deeds_fits_and_says_what_was_bad() -> None:
+    deeds = [
+        Deed(door="schedule", done="it is on " * 9, happened="all is well", elapsed_s=61.4),
+        Deed(door="kill driver", done="kill", happened="rows showed " * 9, elapsed_s=2, held=False),
+    ]
+    lines = list(deeds_table(deeds))
+    assert all(len(line) <= WIDTH for line in lines)
+    assert lines[2].startswith("  schedule      it is on it is on")
+    assert lines[2].rstrip().endswith("61")
+    assert "all is well" in lines[2]
+    assert sum("BAD: rows showed" in line for line in lines) == 1
