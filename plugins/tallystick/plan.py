@@ -146,7 +146,9 @@ def _step(
     view: View, log: Log, asked: Asked, wanted: Interval | datetime
 ) -> Change[Planned] | Settled[Planned]:
     if isinstance(wanted, datetime):
-        open_end = decide.open_interval(view.tail(wanted), asked.request, end=wanted, first=asked.first)
+        open_end = decide.open_interval(
+            view.tail(wanted), asked.request, end=wanted, first=asked.first
+        )
         if open_end is None:
             return Settled(value=Planned(interval=None, version=view.root.version))
         wanted = open_end
