@@ -35,7 +35,7 @@ check: setup ## lint, types, layers, lock file
 
 .PHONY: test
 test: setup check test-protocol ## all tests, on real servers (about 25 minutes on 2 cores)
-	$(RUN)/python -m pytest tests --ignore=tests/unit/protocol
+	$(RUN)/python -m pytest tests --ignore=tests/unit/protocol -n $(WORKERS) --dist loadfile
 
 .PHONY: test-protocol
 test-protocol: setup ## the protocol alone: branch coverage of 100 % or failure
