@@ -74,24 +74,20 @@ def shown(text: str) -> str:
 # ---------------------------------------------------------------- small words
 
 
-def spell(instants: Iterable[datetime]) -> dict[datetime, str]:
-    """Spell instants (UTC), all as exactly as the most exact of them needs."""
-    kept = set(instants)
-    if all(at == at.replace(hour=0, minute=0, second=0, microsecond=0) for at in kept):
-        form = "%Y-%m-%d"
-    elif all(at == at.replace(second=0, microsecond=0) for at in kept):
-        form = "%Y-%m-%d %H:%M"
-    elif all(not at.microsecond for at in kept):
-        form = "%Y-%m-%d %H:%M:%S"
-    else:
-        return {at: f"{at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03d}" for at in kept}
-    return {at: f"{at:{form}}" for at in kept}
+def spell(at: datetime) -> str:
+    """Spell an instant (UTC) as shortly as is exact: a day, a minute, a second, a millisecond."""
+    if at == at.replace(hour=0, minute=0, second=0, microsecond=0):
+        return f"{at:%Y-%m-%d}"
+    if at == at.replace(second=0, microsecond=0):
+        return f"{at:%Y-%m-%d %H:%M}"
+    if not at.microsecond:
+        return f"{at:%Y-%m-%d %H:%M:%S}"
+    return f"{at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03d}"
 
 
 def span(interval: Interval) -> str:
     """An interval in words."""
-    words = spell((interval.start, interval.end))
-    return f"{words[interval.start]} to {words[interval.end]}"
+    return f"{spell(interval.start)} to {spell(interval.end)}"
 
 
 def many(count: int, what: str) -> str:
@@ -187,20 +183,18 @@ def _status_head(answer: Status, dag: str | None) -> list[str]:
         told = f"topic {name}: {many(len(topic.origins), 'partition')}, id {topic.topic_id}, cluster {topic.cluster_id}"
         lines.append(paragraph(told))
     if answer.first is not None and answer.last is not None:
-        words = spell((answer.first, answer.last))
-        every = f", intervals of {length(answer.every)}" if answer.every else ""
-        lines.append(f"ledger from {words[answer.first]} to {words[answer.last]} (UTC){every}")
+        every = f", a run every {length(answer.every)}" if answer.every else ""
+        lines.append(f"ledger from {spell(answer.first)} to {spell(answer.last)} (UTC){every}")
     if dag is not None:
         lines.append(paragraph(f"owned by runs of DAG {dag}"))
     return lines
 
 
 def _interval_grid(intervals: Sequence[IntervalStatus], dag: str | None) -> str:
-    words = spell(at for one in intervals for at in (one.interval.start, one.interval.end))
     rows = [
         (
-            words[one.interval.start],
-            words[one.interval.end],
+            spell(one.interval.start),
+            spell(one.interval.end),
             one.state,
             str(one.generation),
             *(
