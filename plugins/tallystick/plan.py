@@ -139,12 +139,15 @@ def plan(lake: Lake, log: Log, asked: Asked) -> Planned:
     """
     wanted = wanted_interval(asked.pipeline, asked.params, asked.dates, now=lake.world.now())
     lake.open(asked.pipeline.name)
-    return lake.swap(lambda view: _step(view, log, asked, wanted))
+    answer = lake.swap(lambda view: _step(view, log, asked, wanted))
+    if isinstance(answer, InvalidRequest):
+        raise answer
+    return answer
 
 
 def _step(
     view: View, log: Log, asked: Asked, wanted: Interval | datetime
-) -> Change[Planned] | Settled[Planned]:
+) -> Change[Planned | InvalidRequest] | Settled[Planned | InvalidRequest]:
     if isinstance(wanted, datetime):
         open_end = decide.open_interval(
             view.tail(wanted), asked.request, end=wanted, first=asked.first
@@ -154,13 +157,15 @@ def _step(
         wanted = open_end
     ledger = view.ledger(wanted.start, wanted.end)
     intent = _intent(ledger, asked, wanted)
+    if isinstance(intent, decide.CutThrough):
+        return _refuse_cut(view, ledger, intent, wanted)
     if not intent.grants and not intent.cancelled:
         return Settled(value=_answer(intent, wanted, view.root.version, ()))
     view.lake.prove()
     return _Granting(view, log, asked, ledger.copy()).grant(intent, wanted)
 
 
-def _intent(ledger: Ledger, asked: Asked, wanted: Interval) -> decide.Intent:
+def _intent(ledger: Ledger, asked: Asked, wanted: Interval) -> decide.Intent | decide.CutThrough:
     params = asked.params
     wish = decide.Wish(
         interval=wanted,
@@ -170,19 +175,36 @@ def _intent(ledger: Ledger, asked: Asked, wanted: Interval) -> decide.Intent:
         take_over=params.take_over,
     )
     decision = decide.decide_plan(ledger, asked.request, wish)
-    match decision:
-        case decide.Overtaken(by=by):
-            raise Superseded(
-                f"{asked.request} asked for {wanted} before, and it has gone to {by or 'others'} since.",
-                next_step="nothing, if that was meant; else clear this run's plan task to ask anew.",
-            )
-        case decide.CutThrough(entry=entry):
-            first, last = (keys.instant(at) for at in (entry.interval.start, entry.interval.end))
-            raise InvalidRequest(
-                f"{wanted} cuts through the committed interval {entry.interval}.",
-                next_step=f"intervals are replaced whole: move the cut to {first} or to {last}.",
-            )
+    if isinstance(decision, decide.Overtaken):
+        raise Superseded(
+            f"{asked.request} asked for {wanted} before, and it has gone to {decision.by or 'others'} since.",
+            next_step="nothing, if that was meant; else clear this run's plan task to ask anew.",
+        )
     return decision
+
+
+def _refuse_cut(
+    view: View, ledger: Ledger, cut: decide.CutThrough, wanted: Interval
+) -> Change[Planned | InvalidRequest] | Settled[Planned | InvalidRequest]:
+    first, last = (keys.instant(at) for at in (cut.entry.interval.start, cut.entry.interval.end))
+    refusal = InvalidRequest(
+        f"{wanted} cuts through the committed interval {cut.entry.interval}.",
+        next_step=f"intervals are replaced whole: move the cut to {first} or to {last}.",
+    )
+    if not cut.withdrawn:
+        return Settled(value=refusal)
+    edited = ledger.copy()
+    _cancel(edited, cut.withdrawn)
+    return Change(tables=view.root.tables, topics=view.root.topics, ledger=edited, value=refusal)
+
+
+def _cancel(ledger: Ledger, entries: Sequence[Entry]) -> None:
+    for entry in entries:
+        kept = without_grant(entry)
+        if kept is None:
+            ledger.drop(entry.interval)
+        else:
+            ledger.put(kept)
 
 
 def _answer(
@@ -207,17 +229,12 @@ class _Granting:
         self.lake, self.root = view.lake, view.root
         self.topics_seen = log.describe([t.name for t in asked.pipeline.inputs])
 
-    def grant(self, intent: decide.Intent, wanted: Interval) -> Change[Planned]:
+    def grant(self, intent: decide.Intent, wanted: Interval) -> Change[Planned | InvalidRequest]:
         topics = self._topics()
         tables = self._tables()
         origins = {name: topic.origins for name, topic in topics.items()}
         set_now = self._set_boundaries(intent, origins)
-        for entry in intent.cancelled:
-            kept = without_grant(entry)
-            if kept is None:
-                self.ledger.drop(entry.interval)
-            else:
-                self.ledger.put(kept)
+        _cancel(self.ledger, intent.cancelled)
         pieces: list[Piece] = []
         committed: list[CommittedInterval] = []
         for grant in intent.grants:

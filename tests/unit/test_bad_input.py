@@ -253,6 +253,17 @@ def test_a_cut_through_a_committed_interval_names_the_two_boundaries(small: Smal
     )
 
 
+def test_a_cut_that_is_refused_withdraws_what_the_run_was_granted_before(small: SmallLake) -> None:
+    first = {"mode": "replace", "from": "2013-01-01T12:00:00", "to": "2013-01-03"}
+    fresh = SmallLake(log=small.log)
+    fresh.plan(days(1, 2))  # granted to another run, so it is left out
+    fresh.plan(days(2, 3), run="manual", **first)
+    fresh.run(days(1, 2), clear=1)
+    with pytest.raises(InvalidRequest, match="cuts through"):
+        fresh.plan(days(2, 3), run="manual", clear=1, **first)
+    assert [e.granted for e in fresh.lake.require().whole_ledger().entries] == [None]
+
+
 def test_a_request_that_was_overtaken_is_superseded(small: SmallLake) -> None:
     small.run(days(2, 3), clear=3)
     refused(Superseded, small, "(clear 3)", run=lambda: small.plan(days(2, 3), clear=1))

@@ -7,7 +7,7 @@ again on every root that is read is what makes a lost race and a lost reply the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from tallystick.protocol.interval import Interval, Request
@@ -80,9 +80,14 @@ class Overtaken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutThrough:
-    """A replacement would cut through a committed entry: only whole intervals are replaced."""
+    """A replacement would cut through a committed entry: only whole intervals are replaced.
+
+    `withdrawn` are grants of the run's earlier clears: the new wish takes the place of the old one also where it is
+    refused, or they would dangle behind a run that can only fail.
+    """
 
     entry: Entry
+    withdrawn: tuple[Entry, ...] = ()
 
 
 def decide_plan(ledger: Ledger, request: Request, wish: Wish) -> Intent | Overtaken | CutThrough:
@@ -104,7 +109,11 @@ def decide_plan(ledger: Ledger, request: Request, wish: Wish) -> Intent | Overta
         # C3, C12, C14: this very request was answered before; whatever it got since then is the answer, nothing new.
         holdings = tuple(h for e in served if (h := _holding(e, request)) is not None)
         return Intent(holdings=holdings) if holdings else Overtaken(by=_holder(served[0]))
-    return _decide_afresh(overlapping, request, wish)
+    decision = _decide_afresh(overlapping, request, wish)
+    if isinstance(decision, CutThrough):
+        own = (e for e in overlapping if e.granted and e.granted.request.same_run(request))
+        return replace(decision, withdrawn=tuple(own))
+    return decision
 
 
 def _requests(entry: Entry) -> tuple[Request, ...]:

@@ -191,6 +191,14 @@ def test_a_cut_through_a_committed_entry_is_refused() -> None:
     assert decide_plan(there, MINE, wish(1, 3, replace=True)) == CutThrough(entry=there.entries[0])
 
 
+def test_a_wish_that_is_refused_withdraws_the_runs_older_grants() -> None:
+    there = ledger(
+        entry(0, 2, commit=committed(0, 2)), entry(2, 3, grant=granted(2, 3, run="mine"))
+    )
+    decision = decide_plan(there, AGAIN, wish(1, 3, replace=True))
+    assert decision == CutThrough(entry=there.entries[0], withdrawn=there.entries[1:])
+
+
 def test_take_over_cancels_the_whole_foreign_plan() -> None:
     foreign = entry(0, 3, grant=granted(0, 3, generation=4), served=(request("r1"),))
     decision = intent(decide_plan(ledger(foreign), MINE, wish(1, 2, take_over=True)))
