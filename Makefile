@@ -34,7 +34,7 @@ check: setup ## lint, types, layers, lock file
 	$(UV) lock --check
 
 .PHONY: test
-test: setup check test-protocol ## all tests, on real servers (about 25 minutes on 2 cores)
+test: setup check test-protocol ## all checks and tests, on real servers (11 minutes on 2 cores)
 	$(RUN)/python -m pytest tests --ignore=tests/unit/protocol -n $(WORKERS) --dist loadfile
 
 .PHONY: test-protocol
