@@ -63,8 +63,16 @@ class View:
     lake: Lake = field(repr=False)
 
     def ledger(self, start: datetime, end: datetime) -> Ledger:
-        """Load everything about [start, end] and the boundaries next to it."""
-        return self._load(pages_between(self.root.pages, start, end))
+        """Load everything about [start, end], the boundaries next to it, and both ends of what reaches into it."""
+        ledger = self._load(pages_between(self.root.pages, start, end))
+        inside = [
+            e.interval for e in ledger.entries if e.interval.start < end and e.interval.end > start
+        ]
+        low = min([start, *(i.start for i in inside)])
+        high = max([end, *(i.end for i in inside)])
+        if (low, high) == (start, end):
+            return ledger
+        return self._load(pages_between(self.root.pages, low, high))
 
     def tail(self, end: datetime) -> Ledger:
         """Load what reaches furthest in time, and whatever ends at `end`."""

@@ -331,8 +331,10 @@ class _Granting:
         for at in missing:
             lows = decide.floors(self.ledger, at, origins)
             at_ms = round(at.timestamp() * 1000)
+            # A partition that joined since the topic was described is for the next plan: it has no origin yet.
             found = {
-                name: tuple(self.log.boundary(name, at_ms, lows[name])) for name in self.topics_seen
+                name: tuple(self.log.boundary(name, at_ms, lows[name]))[: len(origins[name])]
+                for name in self.topics_seen
             }
             left, _ = self.ledger.neighbours(at)
             self._refuse_unproven(at, found, left)

@@ -134,6 +134,17 @@ def test_a_partition_that_joined_begins_at_its_origin(small: SmallLake) -> None:
     assert small.lake.require().root.topics[TOPIC].origins == (0, 0, 0)
 
 
+def test_a_partition_that_joins_while_a_plan_is_made_is_for_the_next_plan(small: SmallLake) -> None:
+    described = small.log.describe([TOPIC])[TOPIC]
+    before = replace(described, partitions=list(described.partitions))
+    small.log.grow(TOPIC, partitions=3)
+    small.log.describe = lambda topics: {TOPIC: before}  # type: ignore[method-assign]
+    (piece,) = small.plan(days(2, 3)).pieces
+    frozen = small.lake.plan(piece.plan)
+    assert frozen is not None
+    assert len(frozen.topics[0].ranges) == 2
+
+
 def test_a_partition_that_joined_and_lost_records_is_a_loss(small: SmallLake) -> None:
     small.log.grow(TOPIC, partitions=3)
     for _ in range(3):
