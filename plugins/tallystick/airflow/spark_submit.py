@@ -6,6 +6,7 @@ import ctypes
 import os
 import re
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -31,6 +32,9 @@ class ScrubbedSparkSubmit(SparkSubmitHook):
     Raises SettingsError for a connection that is not defined (Airflow's hook would fall back to YARN in silence), for a
     master it does not know, and for cluster mode: the result is read from this machine's disk.
     """
+
+    _killed = False
+    _process: subprocess.Popen[str] | None = None
 
     def __init__(
         self,
@@ -108,13 +112,31 @@ class ScrubbedSparkSubmit(SparkSubmitHook):
             if self._submit_sp is not None and self._submit_sp.stdout is not None:
                 self._submit_sp.stdout.close()
 
+    @property
+    def _submit_sp(self) -> subprocess.Popen[str] | None:
+        return self._process
+
+    @_submit_sp.setter
+    def _submit_sp(self, process: subprocess.Popen[str] | None) -> None:
+        # Airflow's hook sets this once the program runs: a kill may have come between the two.
+        self._process = process
+        if self._killed:
+            self._kill_group()
+
     def on_kill(self) -> None:
-        """Kill the whole process group. Safe to repeat: the dead are left alone, and what they staged is never named."""
-        process = self._submit_sp
+        """Kill the whole process group, also one that is just being started.
+
+        Safe to repeat: the dead are left alone, and what they staged is never named.
+        """
+        self._killed = True
+        self._kill_group()
+        super().on_kill()
+
+    def _kill_group(self) -> None:
+        process = self._process
         if process is not None and process.poll() is None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
-        super().on_kill()
 
 
 def die_with_parent() -> None:

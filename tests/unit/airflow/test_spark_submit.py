@@ -194,6 +194,16 @@ def family(tmp_path: Path) -> list[int]:
     return [int(pid) for pid in pids.read_text().split()]
 
 
+def test_kill_that_comes_before_the_program_runs_is_not_lost(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    connection(monkeypatch, host="local[2]")
+    one = hook(tmp_path, spark_binary=program(tmp_path, FAMILY))
+    one.on_kill()
+    with pytest.raises(AirflowException):
+        one.submit("job.py")
+
+
 def test_kill_reaches_what_the_program_started(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
