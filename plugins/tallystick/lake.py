@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Generic, TypeVar
 
 from tallystick import __version__
@@ -274,7 +275,7 @@ class Lake:
             self._refuse_leftovers()
             self.prove()
             body = first_root(pipeline, self.world.uuid()).encode()
-            outcome = tries.send(lambda body=body: self.store.create(keys.ROOT, body))  # type: ignore[misc]
+            outcome = tries.send(partial(self.store.create, keys.ROOT, body))
             if isinstance(outcome, Unknown):
                 tries.wait_or_give_up(outcome.because)
 

@@ -15,8 +15,8 @@ from unittest.mock import patch
 import stateful.explorer as explorer_module
 from stateful.simulation import SimulatedTables
 from tallystick import commit as commit_module
-from tallystick import plan as plan_module
 from tallystick.lake import Lake
+from tallystick.plan.granting import Granting
 from tallystick.protocol import decide
 from tallystick.protocol.ledger import Boundary
 from tallystick.store import Applied, Unknown
@@ -95,7 +95,7 @@ def boundaries_not_clamped() -> Iterator[None]:
     def as_found(ledger: Any, instant: Any, found: Any, origins: Any) -> Boundary:
         return Boundary(at=instant, positions=found)
 
-    with _quiet_invariants(), patch.object(plan_module.decide, "clamped", as_found):
+    with _quiet_invariants(), patch.object(decide, "clamped", as_found):
         yield
 
 
@@ -139,7 +139,7 @@ class _TakenForALoss(explorer_module.RetryLater):
 @contextmanager
 def origins_forgotten() -> Iterator[None]:
     """The origin of a partition is read anew instead of being set once."""
-    real = plan_module._Granting._topics
+    real = Granting._topics
 
     def anew(self: Any) -> Any:
         topics = real(self)
@@ -150,7 +150,7 @@ def origins_forgotten() -> Iterator[None]:
             for name, topic in topics.items()
         }
 
-    with _quiet_invariants(), patch.object(plan_module._Granting, "_topics", anew):
+    with _quiet_invariants(), patch.object(Granting, "_topics", anew):
         yield
 
 

@@ -94,6 +94,7 @@ class PlanOperator(BaseOperator):
             except NotYet as error:
                 self.log.info("not yet: %s", error.happened)
                 again = again_at(self.pipeline, dates, datetime.now(UTC))
+                # Airflow's exception has no types.
                 raise AirflowRescheduleException(again) from None  # type: ignore[no-untyped-call]
             plans = _left_to_stage(lake, planned)
         for line in planned_lines(planned, plans):
@@ -174,6 +175,7 @@ class StageOperator(SparkSubmitOperator):
         self.spark_conf = check_conf(spark_conf or {})
         self.linked: str | None = None
 
+    # The provider's execute returns nothing; what ours returns is the XCom that `commit` reads.
     def execute(self, context: Any) -> list[dict[str, Any]]:  # type: ignore[override]
         """Stage what is left, and return the reports' keys.
 

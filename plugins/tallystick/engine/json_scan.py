@@ -204,9 +204,8 @@ def _key(text: Array, at: Int, end: Int) -> Int:
     return at + 1 if at < end and text[at] == 58 else -1
 
 
-# Two state machines, each read best from top to bottom: hence the two exceptions from the rule on branches.
 @compiled
-def _nested(text: Array, at: Int, end: Int, depth: Int) -> Int:  # noqa: C901, PLR0912
+def _nested(text: Array, at: Int, end: Int, depth: Int) -> Int:  # noqa: C901, PLR0912 - a state machine, read best from top to bottom
     """Return the position after the array or object that opens at `at`, `depth` levels down, or -1."""
     closers = np.zeros(DEPTH_MAX + 1, np.uint8)
     outside = depth
@@ -276,7 +275,7 @@ def _field(text: Array, first: Int, last: Int, names: Array, name_starts: Array,
 
 
 @compiled
-def _row(  # noqa: C901, PLR0912
+def _row(  # noqa: C901, PLR0912 - a state machine, read best from top to bottom
     text: Array,
     at: Int,
     end: Int,

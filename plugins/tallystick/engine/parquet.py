@@ -83,6 +83,7 @@ class TableWriter:
 
     def __exit__(self, *_: object) -> None:
         for opened in self._open.values():
+            # Whatever broke has been raised already; the half file is thrown away just below.
             with contextlib.suppress(Exception):
                 _finish(opened)
             opened.path.unlink(missing_ok=True)

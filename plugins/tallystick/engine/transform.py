@@ -54,7 +54,7 @@ class JobTransform:
             outcome = self._function(records)
         except TallystickError:
             raise
-        except Exception as error:
+        except Exception as error:  # the transform is the user's code: it may raise anything
             log.exception("the transform raised: %s", where)
             raise InvalidPipeline(
                 f"{where}: the transform raised {type(error).__name__}: {error}.",
@@ -188,7 +188,8 @@ def _check_lineage(rows: pa.Table, records: pa.Table, where: str) -> None:
 
 
 def _numbers(table: pa.Table, name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
-    return table.column(name).cast(pa.int64()).to_numpy()  # type: ignore[no-any-return]
+    numbers: np.ndarray[Any, np.dtype[np.int64]] = table.column(name).cast(pa.int64()).to_numpy()
+    return numbers
 
 
 def _misfit(happened: str) -> InvalidPipeline:

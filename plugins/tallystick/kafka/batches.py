@@ -178,6 +178,7 @@ class Scratch:
 
 def _codec(batch: Batch) -> Callable[[memoryview, bytearray], int] | None:
     """The one place where a codec is added: None for no compression, else a function into a buffer."""
+    # cramjam has no types; where it is not installed for mypy, the ignores are unused.
     match batch.codec:
         case 0:
             return None

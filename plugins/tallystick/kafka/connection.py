@@ -46,6 +46,7 @@ for _name in ("kafka.protocol.parser", "kafka.net.connection", "kafka.net.manage
 _RECEIVE_BYTES: Final = 64 << 10
 
 
+# The library has no types; where it is not installed for mypy, the ignore is unused.
 class _Manager(KafkaConnectionManager):  # type: ignore[misc, unused-ignore]
     """The library's manager with receives of our own: it asks the kernel for 4 KiB at a time, 512 calls for a fetch."""
 

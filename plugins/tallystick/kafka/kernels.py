@@ -102,7 +102,7 @@ def read_varint(body, at, end):
         types.boolean,  # whether headers are wanted
     )
 )
-def decode_records(  # noqa: C901, PLR0912, PLR0915
+def decode_records(  # noqa: C901, PLR0912, PLR0915 - one pass over one record's fields, in wire order
     body,
     header,
     row,

@@ -12,6 +12,7 @@ import secrets
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from tallystick.errors import RetryLater, TallystickError
@@ -134,7 +135,7 @@ class AirflowStack:
             ("dag-processor", "dag_processor"),
         ):
             wait_until(
-                lambda part=part: _reported(api, part, since),  # type: ignore[misc]
+                partial(_reported, api, part, since),
                 deadline_s=_START_S,
                 what=f"a sign of life from Airflow's {name}",
                 process=self.processes[name],

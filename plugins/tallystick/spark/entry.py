@@ -69,7 +69,7 @@ def run_job(
         log.error("not staged: %s", error)
         write_error(result_file, error)
         return exit_code(error)
-    except Exception as error:
+    except Exception as error:  # whatever it was, Airflow's task must read it from the result file
         log.exception("not staged")
         write_error(result_file, error)
         return exit_code(error)

@@ -87,7 +87,9 @@ def stage_pieces(session: SparkSession, order: Order) -> list[TaskResult]:
     )
     try:
         rows = frame.collect()
-    except Exception as error:
+    except (
+        Exception
+    ) as error:  # py4j and Spark raise classes of many kinds; `_explained` sorts them
         raise _explained(session, error) from error
     for row in rows:
         if row["error"] is not None:

@@ -1,15 +1,10 @@
-"""The use case `plan`: find what a run may do, set boundaries, grant, and freeze one plan per gap. No JVM.
-
-Loop of the swap: read the root; find the interval's uncovered gaps; set missing boundaries; give ids to new tables and
-columns; write one plan per gap; swap a root that grants them. A rebase decides everything again and writes new plans.
-"""
+"""One try of the swap that grants: identity, tables, boundaries, one frozen plan per gap, and the ledger's entries."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
-from typing import Protocol
 
 from tallystick import __version__
 from tallystick.errors import (
@@ -19,11 +14,9 @@ from tallystick.errors import (
     LogDamaged,
     OutsideRetention,
     SchemaChanged,
-    Superseded,
 )
-from tallystick.lake import Change, Lake, Settled, View
-from tallystick.params import RunDates, RunParams, wanted_interval
-from tallystick.pipeline import Pipeline
+from tallystick.lake import Change, View
+from tallystick.plan.question import Asked, Log, Piece, Planned, TopicView, answered
 from tallystick.protocol import decide, keys
 from tallystick.protocol.columns import WantedColumn, allocate
 from tallystick.protocol.interval import Interval, Request
@@ -43,185 +36,7 @@ from tallystick.protocol.record import CommittedInterval
 from tallystick.protocol.root import RootTable, RootTopic
 
 
-class PartitionView(Protocol):
-    """Offsets of one partition as the broker answered."""
-
-    @property
-    def log_start(self) -> int:
-        """The first offset that is still there."""
-        ...
-
-
-class TopicView(Protocol):
-    """One topic incarnation as the broker answered; the index of `partitions` is the partition number."""
-
-    @property
-    def topic_id(self) -> str:
-        """The topic's id (KIP-516)."""
-        ...
-
-    @property
-    def cluster_id(self) -> str:
-        """The cluster's id."""
-        ...
-
-    @property
-    def compacted(self) -> bool:
-        """True where cleanup.policy holds `compact`: offsets may then be absent."""
-        ...
-
-    @property
-    def partitions(self) -> Sequence[PartitionView]:
-        """The partitions."""
-        ...
-
-
-class Log(Protocol):
-    """What planning asks of Kafka. tallystick.kafka.planning is the real one."""
-
-    def describe(self, topics: Sequence[str]) -> Mapping[str, TopicView]:
-        """Identity and offsets of each topic. Raises for a topic that is not there."""
-        ...
-
-    def boundary(self, topic: str, at_ms: int, floors: Sequence[int]) -> Sequence[Position]:
-        """B(at) per partition, searched from `floors` on. Raises NotYet before the last stable offset."""
-        ...
-
-    def diverged(self, topic: str, positions: Sequence[Position]) -> Sequence[str]:
-        """Say for which positions the log now holds another history (KIP-101); empty where none does."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
-    """One plan of the run: staged next, or committed already (empty, or by this run earlier)."""
-
-    interval: Interval
-    plan: str
-    committed: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Planned:
-    """What the run has: its pieces, what other runs were granted (`held`), what is committed and stays (`covered`)."""
-
-    interval: Interval | None
-    version: int
-    pieces: tuple[Piece, ...] = ()
-    held: tuple[tuple[Interval, Request], ...] = ()
-    covered: tuple[Interval, ...] = ()
-    cancelled: tuple[tuple[Interval, Request], ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """A run's whole question: which pipeline and job, who asks, with which params, for which dates."""
-
-    pipeline: Pipeline
-    job_source: bytes
-    request: Request
-    params: RunParams
-    dates: RunDates
-    first: datetime
-
-    @property
-    def fingerprint(self) -> str:
-        """The fingerprint of the deployed job."""
-        return self.pipeline.fingerprint(self.job_source)
-
-
-def plan(lake: Lake, log: Log, asked: Asked) -> Planned:
-    """Grant the run what it may have of its interval and return its plans.
-
-    Safe to repeat: the same request finds its own grants in the root and gets the same plans; a plan that was written
-    for a root that did not land is never named by any root (C1, C2). Raises Superseded, InvalidRequest, NotYet,
-    OutsideRetention, IdentityChanged, SchemaChanged, LogDamaged, and what the lake and the log raise.
-    """
-    wanted = wanted_interval(asked.pipeline, asked.params, asked.dates, now=lake.world.now())
-    lake.open(asked.pipeline.name)
-    answer = lake.swap(lambda view: _step(view, log, asked, wanted))
-    if isinstance(answer, InvalidRequest):
-        raise answer
-    return answer
-
-
-def _step(
-    view: View, log: Log, asked: Asked, wanted: Interval | datetime
-) -> Change[Planned | InvalidRequest] | Settled[Planned | InvalidRequest]:
-    if isinstance(wanted, datetime):
-        open_end = decide.open_interval(
-            view.tail(wanted), asked.request, end=wanted, first=asked.first
-        )
-        if open_end is None:
-            return Settled(value=Planned(interval=None, version=view.root.version))
-        wanted = open_end
-    ledger = view.ledger(wanted.start, wanted.end)
-    intent = _intent(ledger, asked, wanted)
-    if isinstance(intent, decide.CutThrough):
-        return _refuse_cut(view, ledger, intent, wanted)
-    if not intent.grants and not intent.cancelled:
-        return Settled(value=_answer(intent, wanted, view.root.version, ()))
-    view.lake.prove()
-    return _Granting(view, log, asked, ledger.copy()).grant(intent, wanted)
-
-
-def _intent(ledger: Ledger, asked: Asked, wanted: Interval) -> decide.Intent | decide.CutThrough:
-    params = asked.params
-    wish = decide.Wish(
-        interval=wanted,
-        fingerprint=asked.fingerprint,
-        replace=params.mode == "replace",
-        force=params.force,
-        take_over=params.take_over,
-    )
-    decision = decide.decide_plan(ledger, asked.request, wish)
-    if isinstance(decision, decide.Overtaken):
-        raise Superseded(
-            f"{asked.request} asked for {wanted} before, and it has gone to {decision.by or 'others'} since.",
-            next_step="nothing, if that was meant; else clear this run's plan task to ask anew.",
-        )
-    return decision
-
-
-def _refuse_cut(
-    view: View, ledger: Ledger, cut: decide.CutThrough, wanted: Interval
-) -> Change[Planned | InvalidRequest] | Settled[Planned | InvalidRequest]:
-    first, last = (keys.instant(at) for at in (cut.entry.interval.start, cut.entry.interval.end))
-    refusal = InvalidRequest(
-        f"{wanted} cuts through the committed interval {cut.entry.interval}.",
-        next_step=f"intervals are replaced whole: move the cut to {first} or to {last}.",
-    )
-    if not cut.withdrawn:
-        return Settled(value=refusal)
-    edited = ledger.copy()
-    _cancel(edited, cut.withdrawn)
-    return Change(tables=view.root.tables, topics=view.root.topics, ledger=edited, value=refusal)
-
-
-def _cancel(ledger: Ledger, entries: Sequence[Entry]) -> None:
-    for entry in entries:
-        kept = without_grant(entry)
-        if kept is None:
-            ledger.drop(entry.interval)
-        else:
-            ledger.put(kept)
-
-
-def _answer(
-    intent: decide.Intent, wanted: Interval, version: int, pieces: Sequence[Piece]
-) -> Planned:
-    own = [Piece(interval=h.interval, plan=h.plan, committed=h.committed) for h in intent.holdings]
-    return Planned(
-        interval=wanted,
-        version=version,
-        pieces=tuple(sorted((*own, *pieces), key=lambda p: p.interval)),
-        held=tuple((e.interval, e.granted.request) for e in intent.held if e.granted),
-        covered=tuple(e.interval for e in intent.covered),
-        cancelled=tuple((e.interval, e.granted.request) for e in intent.cancelled if e.granted),
-    )
-
-
-class _Granting:
+class Granting:
     """One try of the swap: everything it computes belongs to one root and is thrown away with it."""
 
     def __init__(self, view: View, log: Log, asked: Asked, ledger: Ledger) -> None:
@@ -230,11 +45,12 @@ class _Granting:
         self.topics_seen = log.describe([t.name for t in asked.pipeline.inputs])
 
     def grant(self, intent: decide.Intent, wanted: Interval) -> Change[Planned | InvalidRequest]:
+        """Make the change that grants `intent`. Safe to repeat: a plan counts only once a root names it (C1)."""
         topics = self._topics()
         tables = self._tables()
         origins = {name: topic.origins for name, topic in topics.items()}
         set_now = self._set_boundaries(intent, origins)
-        _cancel(self.ledger, intent.cancelled)
+        cancel(self.ledger, intent.cancelled)
         pieces: list[Piece] = []
         committed: list[CommittedInterval] = []
         for grant in intent.grants:
@@ -249,7 +65,7 @@ class _Granting:
             topics=topics,
             ledger=self.ledger,
             committed=tuple(committed),
-            value=_answer(intent, wanted, self.root.version + 1, pieces),
+            value=answered(intent, wanted, self.root.version + 1, pieces),
         )
 
     # -------------------------------------------------------- identity
@@ -511,3 +327,13 @@ class _Granting:
 def _served(grant: decide.Grant, request: Request) -> tuple[Request, ...]:
     others = (r for r in dict.fromkeys(grant.served) if r != request)
     return (*others, request)[-SERVED_MAX:]
+
+
+def cancel(ledger: Ledger, entries: Sequence[Entry]) -> None:
+    """Take the grants of `entries` out of `ledger`; an entry that holds nothing else goes with its grant."""
+    for entry in entries:
+        kept = without_grant(entry)
+        if kept is None:
+            ledger.drop(entry.interval)
+        else:
+            ledger.put(kept)
