@@ -84,7 +84,9 @@ class FakeLog:
         """As plan.Log says; raises InvalidPipeline for a topic that is not there."""
         return {name: self._topic(name) for name in topics}
 
-    def boundary(self, topic: str, at_ms: int, floors: Sequence[int]) -> Sequence[Position]:
+    def boundary(
+        self, topic: str, at_ms: int, floors: Sequence[int], *, latest_ms: int
+    ) -> Sequence[Position]:
         """As plan.Log says: the first data record at or after `at_ms`, searched from `floors` on."""
         found: list[Position] = []
         partitions = self._topic(topic).partitions
@@ -94,7 +96,8 @@ class FakeLog:
                 (
                     o
                     for o in range(max(low, partition.log_start), partition.end)
-                    if partition.records[o].is_data and partition.records[o].at_ms >= at_ms
+                    if partition.records[o].is_data
+                    and at_ms <= partition.records[o].at_ms <= latest_ms
                 ),
                 partition.end,
             )
@@ -107,6 +110,16 @@ class FakeLog:
                 Position(offset=offset, leader_epoch=self._epoch_before(partition, offset))
             )
         return found
+
+    def unproven(self, topic: str, positions: Sequence[Position]) -> Mapping[int, int]:
+        """As plan.Log says: where the log begins behind 0 and holds no data record before the position."""
+        partitions = self._topic(topic).partitions
+        return {
+            number: partitions[number].log_start
+            for number, position in enumerate(positions)
+            if (start := partitions[number].log_start) > 0
+            and not any(r.is_data for r in partitions[number].records[start : position.offset])
+        }
 
     def diverged(self, topic: str, positions: Sequence[Position]) -> Sequence[str]:
         """As plan.Log says: the record before a position must still have the epoch that the position knows."""

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
-from tallystick.errors import IdentityChanged, ReportRejected, SchemaChanged, Superseded
+from tallystick.errors import Corrupt, IdentityChanged, ReportRejected, SchemaChanged, Superseded
 from tallystick.lake import Change, Lake, Settled, View
 from tallystick.pipeline import DEAD_LETTERS
 from tallystick.protocol import decide, keys
 from tallystick.protocol.interval import Interval
 from tallystick.protocol.invariants import account_problem
-from tallystick.protocol.ledger import Committed, Entry, Totals
+from tallystick.protocol.ledger import Committed, Entry, Totals, without_grant
 from tallystick.protocol.plan import Plan
 from tallystick.protocol.record import CommittedInterval
 from tallystick.protocol.report import FileReport, Report, account_totals
@@ -61,8 +61,8 @@ def commit(lake: Lake, tables: TableWriter, *, plan_key: str, report_key: str) -
     """Publish what the report staged for the plan, once, whatever is rerun.
 
     Safe to repeat: the ledger names the committed plan, so a repeat, a lost reply and a second attempt all end as
-    AlreadyCommitted (C9, C10, C11, C12). Raises Superseded, ReportRejected, IdentityChanged, SchemaChanged, and what the
-    lake raises.
+    AlreadyCommitted (C9, C10, C11, C12). A replacement that holds fewer records than what it replaces is refused, and its
+    grant withdrawn. Raises Superseded, ReportRejected, IdentityChanged, SchemaChanged, and what the lake raises.
     """
     plan = lake.plan(plan_key)
     report = lake.report(report_key)
@@ -70,26 +70,37 @@ def commit(lake: Lake, tables: TableWriter, *, plan_key: str, report_key: str) -
         gone = plan_key if plan is None else report_key
         return _without_objects(lake, plan_key, gone)
     checked: list[bool] = []
+    refused: list[ReportRejected] = []
 
-    def step(view: View) -> Change[CommitResult] | Settled[CommitResult]:
+    def step(
+        view: View,
+    ) -> Change[CommitResult | ReportRejected] | Settled[CommitResult | ReportRejected]:
         ledger = view.ledger(plan.interval.start, plan.interval.end)
         entry = ledger.entry(plan.interval)
         decision = decide.decide_commit(
             view.root, entry, plan, earlier_plans=_earlier_plans(lake, entry, plan)
         )
         if isinstance(decision, decide.AlreadyCommitted):
-            assert entry is not None
-            assert entry.committed is not None
-            return Settled(value=_already(view, plan, entry.committed, decision))
+            found = find_commit(lake, view, plan.key)
+            assert isinstance(found, CommitResult)
+            return Settled(value=found)
         if not isinstance(decision, decide.Publish):
+            if refused:
+                return Settled(value=refused[0])  # C9: it was this call that withdrew the grant
             raise _refusal(lake, plan, decision)
         if not checked:
             # Only now: a plan that is committed or superseded needs no look at files that gc may have taken.
             check_report(lake, plan, report)
             checked.append(True)
+        if (fewer := _holds_fewer(plan, report, decision.before.committed)) is not None:
+            refused[:] = [fewer]
+            return _withdraw(view, decision.before, fewer)
         return _publish(lake, tables, view, decision.before, plan, report)
 
-    return lake.swap(step)
+    answer = lake.swap(step)
+    if isinstance(answer, ReportRejected):
+        raise answer
+    return answer
 
 
 def _earlier_plans(lake: Lake, entry: Entry | None, plan: Plan) -> frozenset[str]:
@@ -100,45 +111,53 @@ def _earlier_plans(lake: Lake, entry: Entry | None, plan: Plan) -> frozenset[str
     return frozenset(c.plan for c in lake.earlier_commits(entry)[1:])
 
 
+def find_commit(lake: Lake, view: View, plan_key: str) -> CommitResult | Entry | None:
+    """Return what became of a plan's commit, also one replaced since; else the interval's entry as it stands, if any.
+
+    The plan itself is not read: its key names the interval.
+    """
+    start, end = keys.plan_interval(plan_key)
+    entry = view.ledger(start, end).entry(Interval(start=start, end=end))
+    if entry is None or entry.committed is None:
+        return entry
+    now = entry.committed
+    if now.plan == plan_key:
+        return _already(view, entry.interval, plan_key, now.generation, now.totals)
+    for earlier in lake.earlier_commits(entry)[1:]:
+        if earlier.plan == plan_key:
+            done = _already(view, entry.interval, plan_key, earlier.generation, earlier.totals)
+            return replace(done, replaced_by=now.generation)
+    return entry
+
+
 def _already(
-    view: View, plan: Plan, committed: Committed, decision: decide.AlreadyCommitted
+    view: View, interval: Interval, plan_key: str, generation: int, totals: Totals
 ) -> CommitResult:
     return CommitResult(
-        interval=plan.interval,
-        plan=plan.key,
+        interval=interval,
+        plan=plan_key,
         version=view.root.version,
-        generation=decision.generation,
-        totals=committed.totals,
+        generation=generation,
+        totals=totals,
         already=True,
-        replaced_by=decision.replaced_by,
     )
 
 
 def _without_objects(lake: Lake, plan_key: str, gone: str) -> CommitResult:
-    """The plan or report is gone: fine where the plan is committed, else gc took what was cancelled."""
-
-    def question(view: View) -> CommitResult | None:
-        ledger = view.whole_ledger()
-        for entry in ledger.entries:
-            committed = entry.committed
-            if committed is not None and committed.plan == plan_key:
-                return CommitResult(
-                    interval=entry.interval,
-                    plan=plan_key,
-                    version=view.root.version,
-                    generation=committed.generation,
-                    totals=committed.totals,
-                    already=True,
-                )
-        return None
-
-    found = lake.cut(question)
-    if found is None:
-        raise Superseded(
-            f"{lake.where(gone)} is gone, and plan {plan_key} is not committed: its grant was cancelled and collected.",
-            next_step="clear this run's plan task to plan the interval again.",
+    """The plan or report is gone: fine where the plan was committed; else the grant says what to do."""
+    found = lake.cut(lambda view: find_commit(lake, view, plan_key))
+    if isinstance(found, CommitResult):
+        return found
+    if found is not None and found.granted is not None and found.granted.plan == plan_key:
+        raise ReportRejected(
+            f"{lake.where(gone)} is gone, and plan {plan_key} is granted and not committed.",
+            next_step="someone deleted it behind tallystick's back (a lifecycle rule?): clear this run's plan task with "
+            "its downstream.",
         )
-    return found
+    raise Superseded(
+        f"{lake.where(gone)} is gone, and plan {plan_key} is not committed: its grant was cancelled and collected.",
+        next_step="clear this run's plan task to plan the interval again.",
+    )
 
 
 def _refusal(
@@ -245,16 +264,32 @@ def _file_problems(plan: Plan, report: Report) -> Sequence[str]:
     return problems
 
 
-def _refuse_fewer(lake: Lake, plan: Plan, report: Report, before: Committed) -> None:
+def _holds_fewer(plan: Plan, report: Report, before: Committed | None) -> ReportRejected | None:
     now = sum(a.records + a.dead for a in report.accounts)
-    then = before.totals.records + before.totals.dead
-    if now < then and not (plan.accept_loss or plan.accept_compaction):
-        raise ReportRejected(
-            f"{plan.interval}: the replacement holds {now} records and dead letters, the committed generation "
-            f"{before.generation} holds {then}. The old commit stands.",
-            next_step="the topic was compacted or lost records since. To replace all the same, run with "
-            "accept_compaction=true or accept_loss=true.",
-        )
+    then = before.totals.records + before.totals.dead if before is not None else 0
+    if before is None or now >= then or plan.accept_loss or plan.accept_compaction:
+        return None
+    first, last = (keys.instant(at) for at in (plan.interval.start, plan.interval.end))
+    return ReportRejected(
+        f"{plan.interval}: the replacement holds {now} records and dead letters, the committed generation "
+        f"{before.generation} holds {then}. The old commit stands, and the grant is withdrawn.",
+        next_step="the topic was compacted or lost records since. To replace all the same, trigger a run with "
+        f"from={first}, to={last}, mode=replace and accept_compaction=true or accept_loss=true.",
+    )
+
+
+def _withdraw(
+    view: View, before: Entry, why: ReportRejected
+) -> Change[CommitResult | ReportRejected]:
+    """Take the grant away: no clear of this run can do better, and its grant must not bar the run that can.
+
+    Safe to repeat: a repeat finds the grant gone.
+    """
+    ledger = view.ledger(before.interval.start, before.interval.end)
+    kept = without_grant(before)
+    assert kept is not None  # what is replaced is committed
+    ledger.put(kept)
+    return Change(tables=view.root.tables, topics=view.root.topics, ledger=ledger, value=why)
 
 
 # ---------------------------------------------------------------- what is published
@@ -262,14 +297,12 @@ def _refuse_fewer(lake: Lake, plan: Plan, report: Report, before: Committed) -> 
 
 def _publish(
     lake: Lake, tables: TableWriter, view: View, before: Entry, plan: Plan, report: Report
-) -> Change[CommitResult]:
+) -> Change[CommitResult | ReportRejected]:
     """Write the metadata of every table for this very root. Safe to repeat: nothing names it before the swap (C7, C8)."""
-    dropped: Mapping[str, tuple[str, ...]] = {}
-    replaced = before.committed
-    if replaced is not None:
-        _refuse_fewer(lake, plan, report, replaced)
-        dropped = _files_of(lake, before, replaced)
-    generation = before.granted.generation if before.granted else before.generation
+    replaced, granted = before.committed, before.granted
+    assert granted is not None  # decide.Publish says so
+    dropped = _files_of(lake, before, replaced) if replaced is not None else {}
+    generation = granted.generation
     totals = Totals(**account_totals(report.accounts))
     staged = _stage_tables(lake, tables, view, plan, report, dropped)
     ledger = view.ledger(plan.interval.start, plan.interval.end)
@@ -322,9 +355,10 @@ def _files_of(lake: Lake, entry: Entry, committed: Committed) -> Mapping[str, tu
     """The files that the entry's committed plan added, by table: all of them go when it is replaced."""
     chain = lake.earlier_commits(entry)
     if not chain or chain[0].plan != committed.plan:
-        raise ReportRejected(
-            f"{lake.where(committed.record)}, the record of the commit to be replaced, is not there.",
-            next_step="it was deleted behind tallystick's back: restore it from a bucket version. The old commit stands.",
+        found = f"tells of plan {chain[0].plan}" if chain else "is not there, or tells of no commit"
+        raise Corrupt(
+            f"{lake.where(committed.record)}, the record of the commit of plan {committed.plan} to be replaced, {found}.",
+            next_step="it was changed behind tallystick's back: restore it from a bucket version. The old commit stands.",
         )
     return chain[0].added
 

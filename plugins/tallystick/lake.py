@@ -16,14 +16,16 @@ from tallystick import __version__
 from tallystick.errors import (
     Corrupt,
     InvalidPipeline,
+    InvalidRequest,
     OutcomeUnknown,
     RootVanished,
-    SettingsError,
     StoreUnavailable,
     SwapContended,
+    TallystickError,
 )
 from tallystick.protocol import keys
-from tallystick.protocol.invariants import check_swap
+from tallystick.protocol.canonical import BODY_BYTES_MAX
+from tallystick.protocol.invariants import check_pages, check_swap
 from tallystick.protocol.ledger import (
     PAGE_BYTES_MAX,
     Entry,
@@ -75,11 +77,11 @@ class View:
             return ledger
         return self._load(pages_between(self.root.pages, low, high))
 
-    def tail(self, end: datetime) -> Ledger:
-        """Load what reaches furthest in time, and whatever ends at `end`."""
+    def tail(self, since: datetime) -> Ledger:
+        """Load what reaches furthest in time, and everything that ends at `since` or later."""
         refs = self.root.pages
-        latest = max((ref.until for ref in refs), default=end)
-        wanted = {ref.key for at in (latest, end) for ref in pages_between(refs, at - MOMENT, at)}
+        latest = max((ref.until for ref in refs), default=since)
+        wanted = {ref.key for ref in pages_between(refs, since - MOMENT, max(since, latest))}
         wanted |= {ref.key for ref in refs if ref.until == latest}
         return self._load([ref for ref in refs if ref.key in wanted])
 
@@ -134,6 +136,8 @@ class Lake:
         if found is None:
             return None
         root = parse_root(found.body, where=self.where(keys.ROOT))
+        named = {ref.key for ref in root.pages}
+        self._pages = {key: page for key, page in self._pages.items() if key in named}
         record_key = keys.record(root.version + 1, self.world.uuid())
         return View(root=root, etag=found.etag, record_key=record_key, lake=self)
 
@@ -231,11 +235,17 @@ class Lake:
     # ------------------------------------------------------------ writing
 
     def put_new(self, key: str, body: bytes) -> None:
-        """Write an immutable object under a key that only this call uses.
+        """Write an immutable object under a key that only this call uses. Raises InvalidRequest where it is too large.
 
         Safe to repeat: the key holds a fresh uuid, so `exists` can only mean that an earlier try of these very bytes
         landed, which is checked. C2, C8: nothing reads the object before a root names it.
         """
+        if len(body) > BODY_BYTES_MAX:
+            raise InvalidRequest(
+                f"{self.where(key)} would have {len(body)} bytes; more than {BODY_BYTES_MAX} are never read back.",
+                next_step="ask for less at once (a shorter from/to); or make fewer and larger files (a coarser "
+                "partition_by, larger records_per_task).",
+            )
         tries = _Tries(self, key)
         while True:
             match tries.send(lambda: self.store.create(key, body)):
@@ -313,13 +323,14 @@ class Lake:
                 continue
             if isinstance(change, Settled):
                 return change.value
-            if self._publish(view, change):
-                return change.value
-            if self.world.monotonic_s() >= deadline:
+            # Only after another look: a swap whose reply was lost has been won, and `step` finds that settled (C9).
+            if tries and self.world.monotonic_s() >= deadline:
                 raise SwapContended(
-                    f"{tries + 1} swaps of {self.where(keys.ROOT)} were all won by others.",
+                    f"{tries} swaps of {self.where(keys.ROOT)} were lost to other writers.",
                     next_step="run the task again; let fewer tasks commit at once (pool, max_active_tis_per_dag).",
                 )
+            if self._publish(view, change):
+                return change.value
             self._pause(tries)
             tries += 1
 
@@ -339,6 +350,7 @@ class Lake:
             topics=change.topics,
         )
         check_swap(before, change.ledger.original(), after, change.ledger)
+        check_pages(before, after, change.ledger, pages)
         for key, page in pages.items():
             self.put_new(key, page.encode())
         if change.committed:
@@ -392,7 +404,12 @@ class _Tries:
         """Send once; an error after an unknown try must not hide the doubt. Raises OutcomeUnknown for it."""
         try:
             return write()
-        except (StoreUnavailable, SettingsError) as error:
+        except StoreUnavailable as error:
+            if not self.unknown:
+                raise
+            # This try did not land, an earlier one may have: insist until the store answers again.
+            return Unknown(because=str(error))
+        except TallystickError as error:
             if self.unknown:
                 raise self._in_doubt(str(error)) from error
             raise

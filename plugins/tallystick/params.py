@@ -18,6 +18,7 @@ from tallystick.world import whole_ms
 
 MODES = ("process", "replace")
 SWITCHES = ("force", "take_over", "accept_loss", "accept_compaction")
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NAMES = ("mode", "from", "to", *SWITCHES)
 
 
@@ -78,11 +79,13 @@ def _instant(name: str, value: Any) -> datetime | None:
         at = at.replace(tzinfo=UTC) if at.tzinfo is None else at
         if at.microsecond % 1000:
             raise ValueError("finer than a millisecond")
+        if at < EPOCH:
+            raise ValueError("before 1970, where Kafka's timestamps begin")
         return whole_ms(at)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise InvalidRequest(
             f"{name}={value!r} is no date ({error}).",
-            next_step="use e.g. 2013-01-04 or 2013-01-04T06:00:00+00:00; without an offset it is UTC.",
+            next_step="use e.g. 2013-01-04T06:00:00+00:00, or 2013-01-04; without an offset it is UTC.",
         ) from error
 
 
@@ -99,7 +102,8 @@ def wanted_interval(
 ) -> Interval | datetime:
     """The interval that a run wants; an instant alone means "from where the ledger ends to here".
 
-    Raises NotYet for a scheduled interval whose lateness has not passed, InvalidRequest for an explicit one.
+    Raises NotYet for a scheduled interval whose lateness has not passed and for a run that is due later, InvalidRequest
+    for an explicit interval that is not over.
     """
     latest = whole_ms(now - pipeline.lateness)
     if params.start is not None and params.end is not None:
@@ -123,7 +127,13 @@ def wanted_interval(
             "mode=replace without dates.",
             next_step="give `from` and `to`, or use a backfill, whose runs have dates.",
         )
-    return whole_ms(min(dates.run_after, now) - pipeline.lateness)
+    if dates.run_after > now:
+        # A clock behind Airflow's must not shorten the interval: each try of a run has to mean the same one.
+        raise NotYet(
+            f"the run is due at {keys.instant(whole_ms(dates.run_after))}, and here it is {keys.instant(whole_ms(now))}.",
+            next_step="nothing: the task tries again by itself.",
+        )
+    return whole_ms(dates.run_after - pipeline.lateness)
 
 
 def defaults() -> dict[str, Any]:

@@ -15,7 +15,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from tallystick.errors import InvalidPipeline
@@ -31,6 +31,8 @@ RECORDS_PER_TASK = 1_000_000
 _TRANSFORM = re.compile(
     r"(?:(year|month|day|hour)\(([A-Za-z_][A-Za-z0-9_]*)\)|([A-Za-z_][A-Za-z0-9_]*))"
 )
+# How long a pipeline may wait for late records. A ledger is searched this far back for what a run was granted.
+LATENESS_MAX = timedelta(days=31)
 _WAREHOUSE = re.compile(r"(?:s3|memory)://[^/\s]+(?:/[^/\s]+)*")
 Combine = Literal["sum", "min", "max"]
 
@@ -289,9 +291,14 @@ class Pipeline:
                 raise _refuse(
                     f"pipeline {self.name} declares a {what} twice: {sorted(names)}.", "remove one."
                 )
-        if self.lateness < timedelta(0) or not 1 <= self.records_per_task <= 10**9:
+        if (
+            not timedelta(0) <= self.lateness <= LATENESS_MAX
+            or not 1 <= self.records_per_task <= 10**9
+        ):
             raise _refuse(
-                f"pipeline {self.name}: lateness or records_per_task is out of range.", "mend it."
+                f"pipeline {self.name}: lateness {self.lateness} or records_per_task {self.records_per_task} is out of "
+                "range.",
+                f"use a lateness from 0 to {LATENESS_MAX.days} days, and 1 to 10^9 records per task.",
             )
         if not _WAREHOUSE.fullmatch(self.warehouse):
             raise _refuse(
@@ -305,7 +312,8 @@ class Pipeline:
             )
         if self.begin is not None:
             try:
-                keys.check_instant(self.begin)
+                if keys.check_instant(self.begin) < datetime(1970, 1, 1, tzinfo=UTC):
+                    raise ValueError("before 1970, where Kafka's timestamps begin")
             except ValueError as error:
                 raise _refuse(f"begin: {error}.", "use a datetime with tzinfo=UTC.") from error
 

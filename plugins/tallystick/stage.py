@@ -5,29 +5,36 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tallystick.errors import JobChanged, Superseded
-from tallystick.lake import Lake, View
-from tallystick.protocol import decide
+from tallystick.commit import CommitResult, find_commit
+from tallystick.errors import Corrupt, JobChanged, Superseded
+from tallystick.lake import Lake
 from tallystick.protocol.plan import Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToStage:
-    """What is left to stage of a run's plans, and what is committed already."""
+    """What is left to stage of a run's plans, what is committed already, and why others are no longer the run's."""
 
     plans: tuple[Plan, ...]
     committed: tuple[str, ...]
+    lost: tuple[Superseded, ...] = ()
 
 
 def to_stage(lake: Lake, plan_keys: Sequence[str], *, fingerprint: str) -> ToStage:
     """Say which of the run's plans are still to be staged, without starting a JVM.
 
-    Raises Superseded where a plan is no longer granted, JobChanged where the deployed job is not the planned one.
+    Raises Superseded where nothing is left but lost plans: one gap that was taken over must not hold up the others, and
+    the run's commit says in the end what it lost. Raises JobChanged where the deployed job is not the planned one.
     """
     plans: list[Plan] = []
     committed: list[str] = []
+    lost: list[Superseded] = []
     for key in plan_keys:
-        plan = still_granted(lake, key)
+        try:
+            plan = still_granted(lake, key)
+        except Superseded as error:
+            lost.append(error)
+            continue
         if plan is None:
             committed.append(key)
             continue
@@ -38,33 +45,28 @@ def to_stage(lake: Lake, plan_keys: Sequence[str], *, fingerprint: str) -> ToSta
                 next_step="clear this run's plan task: it plans the interval with the job of now.",
             )
         plans.append(plan)
-    return ToStage(plans=tuple(plans), committed=tuple(committed))
+    if lost and not plans:
+        raise lost[0]
+    return ToStage(plans=tuple(plans), committed=tuple(committed), lost=tuple(lost))
 
 
 def still_granted(lake: Lake, plan_key: str) -> Plan | None:
     """Return the plan while its grant stands, None once it is committed. Raises Superseded where others hold it."""
     plan = lake.plan(plan_key)
-
-    def question(view: View) -> decide.CommitDecision | None:
-        if plan is None:
-            entries = view.whole_ledger().entries
-            if any(e.committed is not None and e.committed.plan == plan_key for e in entries):
-                return decide.AlreadyCommitted(generation=1)
-            return None
-        entry = view.ledger(plan.interval.start, plan.interval.end).entry(plan.interval)
-        earlier = lake.earlier_commits(entry)[1:] if entry else ()
-        return decide.decide_commit(
-            view.root, entry, plan, earlier_plans=frozenset(c.plan for c in earlier)
-        )
-
-    decision = lake.cut(question)
-    if isinstance(decision, decide.AlreadyCommitted):
+    found = lake.cut(lambda view: find_commit(lake, view, plan_key))
+    if isinstance(found, CommitResult):
         return None
-    if plan is None or decision is None or isinstance(decision, decide.NotMine):
-        holder = decision.holder if isinstance(decision, decide.NotMine) else None
-        raise Superseded(
-            f"plan {plan_key} is no longer granted"
-            + (f": {holder} holds its interval." if holder else "."),
-            next_step="nothing, if that was meant; else clear this run's plan task to plan the interval again.",
+    granted = found.granted if found is not None else None
+    if granted is not None and granted.plan == plan_key:
+        if plan is not None:
+            return plan
+        raise Corrupt(
+            f"{lake.where(plan_key)} is granted and is not there.",
+            next_step="someone deleted it behind tallystick's back (a lifecycle rule?): clear this run's plan task.",
         )
-    return plan
+    holder = granted.request if granted is not None else None
+    raise Superseded(
+        f"plan {plan_key} is no longer granted"
+        + (f": {holder} holds its interval." if holder else "."),
+        next_step="nothing, if that was meant; else clear this run's plan task to plan the interval again.",
+    )

@@ -247,9 +247,14 @@ class MeasuredLog:
                 )
             }
 
-    def boundary(self, topic: str, at_ms: int, floors: Sequence[int]) -> Sequence[Position]:
+    def boundary(
+        self, topic: str, at_ms: int, floors: Sequence[int], *, latest_ms: int
+    ) -> Sequence[Position]:
         found = self._offsets[datetime.fromtimestamp(at_ms / 1000, UTC)]
         return [Position(offset=o, leader_epoch=0 if o else -1) for o in found]
+
+    def unproven(self, topic: str, positions: Sequence[Position]) -> Mapping[int, int]:
+        return {}
 
     def diverged(self, topic: str, positions: Sequence[Position]) -> Sequence[str]:
         return []

@@ -213,9 +213,11 @@ class SimulatedLog:
             for name in topics
         }
 
-    def boundary(self, topic: str, at_ms: int, floors: Sequence[int]) -> Sequence[Position]:
+    def boundary(
+        self, topic: str, at_ms: int, floors: Sequence[int], *, latest_ms: int
+    ) -> Sequence[Position]:
         self.sim.step()
-        wanted = at_ms / 1000
+        wanted, latest = at_ms / 1000, latest_ms / 1000
         found: list[Position] = []
         for p in sorted(self.records):
             if p >= len(floors):
@@ -226,7 +228,7 @@ class SimulatedLog:
                 (
                     o
                     for o in range(first, len(log))
-                    if log[o][1] and at(log[o][0]).timestamp() >= wanted
+                    if log[o][1] and wanted <= at(log[o][0]).timestamp() <= latest
                 ),
                 len(log),
             )
@@ -234,6 +236,15 @@ class SimulatedLog:
                 raise NotYet(f"{topic}[{p}]: {offset} > {self.stable[p]}.", next_step="wait.")
             found.append(Position(offset=offset, leader_epoch=0))
         return found
+
+    def unproven(self, topic: str, positions: Sequence[Position]) -> Mapping[int, int]:
+        self.sim.step()
+        return {
+            p: self.start[p]
+            for p, position in enumerate(positions)
+            if self.start[p] > 0
+            and not any(data for _, data in self.records[p][self.start[p] : position.offset])
+        }
 
     def diverged(self, topic: str, positions: Sequence[Position]) -> Sequence[str]:
         self.sim.step()

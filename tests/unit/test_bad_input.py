@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from small_lake import DAY, TOPIC, SmallLake, day, days, pipeline
+from small_lake import DAY, NOW, TOPIC, SmallLake, day, days, pipeline
 from tallystick.errors import (
     Corrupt,
     IdentityChanged,
@@ -27,7 +27,8 @@ from tallystick.params import RunDates, parse_params
 from tallystick.pipeline import Column, Pipeline, Table
 from tallystick.plan import Asked, Planned, plan
 from tallystick.protocol import keys
-from tallystick.protocol.interval import Request
+from tallystick.protocol.canonical import encode
+from tallystick.protocol.interval import Interval, Request
 from tallystick.store import Stored
 
 
@@ -192,6 +193,9 @@ def test_a_topic_that_is_missing_is_named(small: SmallLake) -> None:
         ({"from": "2013-01-02", "to": "2013-01-02"}, "is not before"),
         ({"from": "yesterday", "to": "2013-01-02"}, "from='yesterday' is no date"),
         ({"from": 7, "to": "2013-01-02"}, "from=7 is no date"),
+        ({"from": "0001-01-01", "to": "2013-01-02"}, "before 1970"),
+        ({"from": "1969-12-31T23:59:59Z", "to": "2013-01-02"}, "before 1970"),
+        ({"from": "2013-01-01", "to": "9999-12-31T23:59:59-05:00"}, "is no date"),
         ({"from": "2013-01-01T00:00:00.000001", "to": "2013-01-02"}, "finer than a millisecond"),
     ],
 )
@@ -224,13 +228,14 @@ def test_the_future_cannot_be_replayed(small: SmallLake) -> None:
 
 
 def test_a_scheduled_interval_waits_for_its_lateness(small: SmallLake) -> None:
-    declared = replace(pipeline(small.store.uri), lateness=timedelta(days=365 * 20))
+    declared = replace(pipeline(small.store.uri), lateness=timedelta(days=30))
+    yesterday = Interval(start=NOW - timedelta(days=2), end=NOW - timedelta(days=1))
     question = Asked(
         pipeline=declared,
         job_source=b"job",
         request=Request(dag="small", run="scheduled", clear=0),
         params=parse_params({}),
-        dates=RunDates(data_interval=days(2, 3), run_after=day(3)),
+        dates=RunDates(data_interval=yesterday, run_after=yesterday.end),
         first=DAY,
     )
     refused(
@@ -406,8 +411,10 @@ def test_an_odd_declaration_is_refused_where_it_is_made(build: Any, part: str) -
         ({"job": "/etc/passwd"}, "no path inside"),
         ({"job": "../x.py"}, "no path inside"),
         ({"lateness": timedelta(seconds=-1)}, "out of range"),
+        ({"lateness": timedelta(days=31, seconds=1)}, "from 0 to 31 days"),
         ({"kafka": "A B"}, "connection name"),
         ({"begin": day(1).replace(microsecond=1)}, "millisecond"),
+        ({"begin": day(1).replace(year=1969)}, "before 1970"),
     ],
 )
 def test_an_odd_pipeline_is_refused_where_it_is_made(more: dict[str, Any], part: str) -> None:
@@ -457,7 +464,7 @@ def test_a_root_that_is_not_understood_is_refused_and_left_alone(
     assert isinstance(found, Stored)
     root = json.loads(found.body)
     edit(root)
-    small.overwrite(keys.ROOT, json.dumps(root).encode())
+    small.overwrite(keys.ROOT, encode(root))
     refused(
         Corrupt, small, "root.json", part, "nothing was changed", run=lambda: small.plan(days(2, 3))
     )

@@ -12,7 +12,8 @@ from tallystick.errors import IdentityChanged, InvalidPipeline, LogDamaged, NotY
 
 
 def offsets(log: FakeLog, number: int, floors: tuple[int, ...] = (0, 0)) -> list[int]:
-    return [p.offset for p in log.boundary(TOPIC, round(day(number).timestamp() * 1000), floors)]
+    at_ms = round(day(number).timestamp() * 1000)
+    return [p.offset for p in log.boundary(TOPIC, at_ms, floors, latest_ms=2**62)]
 
 
 @pytest.fixture

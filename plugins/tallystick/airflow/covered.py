@@ -7,11 +7,12 @@ from typing import Any
 
 from tallystick.airflow.story import some
 from tallystick.lake import Lake, View
+from tallystick.protocol.decide import gaps
 from tallystick.protocol.interval import Interval, parse_interval
 
 
 class Covered:
-    """What one root says about a run's interval: which parts are committed, and who was granted the others."""
+    """What one root says about a run's interval: what is committed, what is granted and to whom, and what is a hole."""
 
     def __init__(self, interval: Interval | None, view: View) -> None:
         self.interval = interval
@@ -20,6 +21,7 @@ class Covered:
         entries = ledger.overlapping(interval) if ledger and interval else ()
         self.committed = [e for e in entries if e.committed is not None]
         self.held = [e for e in entries if e.committed is None and e.granted is not None]
+        self.holes = gaps(interval, [e.interval for e in entries]) if interval else ()
         records = [e.committed.record for e in self.committed if e.committed is not None]
         self.record = max(records, default=None)
 
@@ -38,6 +40,8 @@ class Covered:
         for entry in self.held:
             if entry.granted is not None:
                 lines.append(f"not committed: {entry.interval}, granted to {entry.granted.request}")
+        if self.holes:
+            lines.append(f"not committed, and held by nobody: {some(self.holes)}")
         if self.record:
             lines.append(f"latest commit record: {self.record}")
         return lines
@@ -49,5 +53,6 @@ class Covered:
             "interval": self.interval.to_json() if self.interval else None,
             "covered": [e.interval.to_json() for e in self.committed],
             "held": [e.interval.to_json() for e in self.held],
+            "holes": [i.to_json() for i in self.holes],
             "record": self.record,
         }

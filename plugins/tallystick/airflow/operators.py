@@ -4,7 +4,8 @@ Between them only keys travel by XCom; everything else stands on S3, frozen, so 
 
     plan    {"interval": [start, end] or null, "version": n, "plans": [{"plan", "sha256", "committed"}]}
     stage   [{"plan", "report"}]
-    commit  {"pipeline", "version", "interval", "covered": [[start, end]], "held": [[start, end]], "record": key or null}
+    commit  {"pipeline", "version", "interval", "covered": [[start, end]], "held": [[start, end]],
+             "holes": [[start, end]], "record": key or null}
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ def again_at(pipeline: Pipeline, dates: RunDates, now: datetime) -> datetime:
     """When to ask again: once the interval's lateness has passed; soon, where a transaction is still open."""
     soon = now + NOT_YET_AGAIN
     if dates.data_interval is None:
-        return soon
+        return max(soon, dates.run_after)
     return max(soon, dates.data_interval.end + pipeline.lateness)
 
 
@@ -193,6 +194,8 @@ class StageOperator(SparkSubmitOperator):
             )
             for key in [*(p["plan"] for p in wanted if p["committed"]), *left.committed]:
                 self._tell_committed(lake, key, deployed)
+            for why in left.lost:
+                self.log.warning("not staged: %s", why)
             if not left.plans:
                 self.log.info("nothing to stage: no Spark is started")
                 return []
@@ -275,7 +278,8 @@ class CommitOperator(BaseOperator):
         """Commit, tell, and return what is covered.
 
         Safe to repeat: a plan that is committed stays so, and says so (C9, C11, C12). The Asset event is emitted again:
-        consumers skip versions that they have seen.
+        consumers skip versions that they have seen. A task that fails because one plan is lost emits none, as Airflow
+        has it, although its other plans are committed: the next event's version covers them.
         """
         started = time.monotonic()
         planned = _pull(context, PLAN)

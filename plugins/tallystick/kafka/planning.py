@@ -7,26 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Self
-
-import kafka.errors as kerrors
+from typing import Self
 
 from tallystick.errors import IdentityChanged, LogDamaged, NotYet
-from tallystick.kafka.batches import Batch, Scratch, damaged, each_record, walk
 from tallystick.kafka.client import KafkaClient
-from tallystick.kafka.connection import Retriable
 from tallystick.kafka.identity import diverged_message
+from tallystick.kafka.search import Search
 from tallystick.kafka.settings import KafkaSettings
-from tallystick.kafka.wire import EARLIEST, LATEST, NO_EPOCH, Fetched, FetchOrder, TopicLayout
+from tallystick.kafka.wire import EARLIEST, LATEST, NO_EPOCH, TopicLayout
 from tallystick.protocol.offsets import Position
-
-_SCAN_BYTES_MAX: Final = 1 << 20
-_ONE_BATCH_BYTES: Final = (
-    1  # the first batch of an answer comes whole, however little is asked for (KIP-74)
-)
-_WAIT_MS: Final = 100
-_ATTEMPTS_MAX: Final = 10
-_OTHER_TOPIC: Final = (kerrors.UnknownTopicIdError.errno, kerrors.InconsistentTopicIdError.errno)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,12 +56,16 @@ class LogPlanner:
         """Return identity and reach of each topic. Raises IdentityChanged where one does not exist."""
         return {topic: self._describe(topic) for topic in topics}
 
-    def boundary(self, topic: str, at_ms: int, floors: Sequence[int]) -> tuple[Position, ...]:
+    def boundary(
+        self, topic: str, at_ms: int, floors: Sequence[int], *, latest_ms: int | None = None
+    ) -> tuple[Position, ...]:
         """Return where each partition's log splits at `at_ms` (milliseconds UTC), at or after its floor.
 
         The split is at the first data record, aborted ones included, whose timestamp is `at_ms` or later, or at the
-        high watermark where there is none. Transaction markers do not count: they carry the broker's clock. A partition
-        beyond `floors` has its log start as floor. Positions carry the leader epoch of the record before the split.
+        high watermark where there is none. Transaction markers do not count: they carry the broker's clock. Nor do
+        records later than `latest_ms`: a timestamp in microseconds would else be the split of every time to come. A
+        partition beyond `floors` has its log start as floor. Positions carry the leader epoch of the record before the
+        split.
 
         Raises ValueError for a negative `at_ms`, NotYet where an open transaction lies before a split, IdentityChanged
         where the topic was recreated since this planner first saw it, LogDamaged where a floor lies beyond the log.
@@ -90,7 +83,7 @@ class LogPlanner:
         positions = []
         for partition in every:
             floor = floors[partition] if partition < len(floors) else starts[partition]
-            search = _Search(self._client, layout, partition, at_ms)
+            search = Search(self._client, layout, partition, at_ms, latest_ms=latest_ms)
             if floor > ends[partition]:
                 raise _floor_beyond(search.place, floor, ends[partition])
             end = (
@@ -107,6 +100,24 @@ class LogPlanner:
             topic
         )  # ListOffsets goes by name: prove that it asked the same incarnation throughout
         return tuple(positions)
+
+    def unproven(self, topic: str, positions: Sequence[Position]) -> dict[int, int]:
+        """Return the partitions whose log holds no data record before its position, with the log start asked just now.
+
+        What came before may have expired there. A log that begins at 0 has lost nothing, and is never among them.
+        """
+        layout = self._current(topic)
+        every = range(len(positions))
+        starts = self._client.list_offsets(layout, dict.fromkeys(every, EARLIEST), committed=False)
+        found = {}
+        for partition, position in enumerate(positions):
+            start = starts[partition]
+            if start == 0:
+                continue
+            search = Search(self._client, layout, partition, -(2**63))
+            if start >= position.offset or search.first(start) >= position.offset:
+                found[partition] = start
+        return found
 
     def diverged(self, topic: str, positions: Sequence[Position]) -> list[str]:
         """Say for each partition (the index) whose log no longer holds the record before its position what became of it.
@@ -127,15 +138,6 @@ class LogPlanner:
             for p, one in known.items()
         )
         return [message for message in messages if message is not None]
-
-    def require_same_log(self, topic: str, positions: Sequence[Position]) -> None:
-        """Raise LogDamaged where `diverged` finds anything."""
-        if messages := self.diverged(topic, positions):
-            raise LogDamaged(
-                " ".join(messages),
-                next_step="find out about unclean leader elections on this cluster: acknowledged records are gone, and "
-                "what was committed from them stands.",
-            )
 
     def _describe(self, topic: str) -> TopicState:
         layout = self._current(topic)
@@ -166,99 +168,6 @@ class LogPlanner:
         )
         self._layouts[topic] = layout
         return layout
-
-
-class _Search:
-    """Looks through one partition's log from an offset on, by batch headers, for the record where it splits."""
-
-    def __init__(
-        self, client: KafkaClient, layout: TopicLayout, partition: int, at_ms: int
-    ) -> None:
-        self._client = client
-        self._layout = layout
-        self._partition = partition
-        self._at_ms = at_ms
-        self._scratch = Scratch()
-        self._passed: Batch | None = None  # the last batch before the split
-        self.place = f"topic {layout.name!r} partition {partition}"
-
-    def first(self, start: int) -> int:
-        """Offset of the first data record from `start` on that is late enough, or the high watermark."""
-        bytes_max = _ONE_BATCH_BYTES  # ListOffsets is right nearly always: look at one batch before asking for more
-        while True:
-            fetched = self._fetch(start, bytes_max)
-            for batch in walk(fetched.records, place=self.place):
-                if (found := self._late_record(batch, start)) is not None:
-                    return found
-                self._passed = batch
-                start = max(start, batch.end_offset)
-            if start >= fetched.high_watermark:
-                return start
-            bytes_max = _SCAN_BYTES_MAX
-
-    def position(self, offset: int, log_start: int) -> Position:
-        """The split with the epoch of the record before it: -1 where there is none, or the log no longer holds it."""
-        return Position(offset=offset, leader_epoch=self._epoch_before(offset, log_start))
-
-    def _late_record(self, batch: Batch, start: int) -> int | None:
-        if batch.control or batch.end_offset <= start or batch.max_timestamp < self._at_ms:
-            return None
-        before: int | None = None
-        for offset, timestamp, _ in each_record(batch, self._scratch.records(batch)):
-            if offset >= start and timestamp >= self._at_ms:
-                if before is not None:
-                    self._passed = batch
-                return offset
-            before = offset
-        return None
-
-    def _epoch_before(self, offset: int, log_start: int) -> int:
-        if offset <= log_start:
-            return NO_EPOCH
-        passed = self._passed
-        if passed is None or not passed.base_offset < offset <= passed.end_offset:
-            fetched = self._fetch(offset - 1, _ONE_BATCH_BYTES)
-            passed = next(walk(fetched.records, place=self.place), None)
-        if passed is None or passed.base_offset >= offset:
-            return NO_EPOCH  # compaction has taken the record
-        return passed.leader_epoch
-
-    def _fetch(self, offset: int, bytes_max: int) -> Fetched:
-        for attempt in range(_ATTEMPTS_MAX):
-            order = FetchOrder(
-                layout=self._layout,
-                partition=self._partition,
-                offset=offset,
-                bytes_max=bytes_max,
-                wait_ms=_WAIT_MS,
-                committed=False,
-            )
-            try:
-                fetched = self._client.fetch(order).result()
-                if fetched.error_code in _OTHER_TOPIC:
-                    self._client.layout(self._layout.name, topic_id=self._layout.topic_id)
-                    raise Retriable("a broker does not know the topic's id yet")
-                if fetched.error_code == kerrors.CorruptRecordError.errno:
-                    raise damaged(
-                        self.place, f"its leader finds the log corrupt at offset {offset}"
-                    )
-                if fetched.error_code == kerrors.OffsetOutOfRangeError.errno:
-                    raise Retriable(
-                        f"offset {offset} is out of the leader's range: its log just moved"
-                    )
-                self._client.check_fetched(fetched.error_code, self.place)
-                if fetched.records or offset >= fetched.high_watermark:
-                    return fetched
-                why: object = (
-                    f"nothing at offset {offset} below the high watermark {fetched.high_watermark}"
-                )
-            except Retriable as error:
-                why = error
-                self._layout = self._client.layout(
-                    self._layout.name, topic_id=self._layout.topic_id
-                )
-            self._client.pause(attempt)
-        raise self._client.unavailable(f"{self.place} from offset {offset}", why)
 
 
 def _floor_beyond(place: str, floor: int, end: int) -> LogDamaged:

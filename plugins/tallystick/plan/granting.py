@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from tallystick import __version__
 from tallystick.errors import (
@@ -35,6 +35,12 @@ from tallystick.protocol.plan import Plan, PlannedRange, PlannedTable, PlannedTo
 from tallystick.protocol.record import CommittedInterval
 from tallystick.protocol.root import RootTable, RootTopic
 
+# How far a producer's clock may run ahead: message.timestamp.after.max.ms of a broker is one hour too (KIP-937). A record
+# from further ahead (microseconds for milliseconds) belongs to the interval in which it arrives, as a late one does.
+AHEAD_MAX = timedelta(hours=1)
+# Each grant is a plan to be written before the swap, and whoever swaps meanwhile makes all of them void.
+GRANTS_MAX = 500
+
 
 class Granting:
     """One try of the swap: everything it computes belongs to one root and is thrown away with it."""
@@ -43,9 +49,15 @@ class Granting:
         self.view, self.log, self.asked, self.ledger = view, log, asked, ledger
         self.lake, self.root = view.lake, view.root
         self.topics_seen = log.describe([t.name for t in asked.pipeline.inputs])
+        self._same_history: set[tuple[str, datetime]] = set()
 
     def grant(self, intent: decide.Intent, wanted: Interval) -> Change[Planned | InvalidRequest]:
         """Make the change that grants `intent`. Safe to repeat: a plan counts only once a root names it (C1)."""
+        if len(intent.grants) > GRANTS_MAX:
+            raise InvalidRequest(
+                f"{wanted} has {len(intent.grants)} intervals to be planned; {GRANTS_MAX} are the most for one run.",
+                next_step="ask for a shorter from/to, run by run; or use a backfill, which makes a run of each interval.",
+            )
         topics = self._topics()
         tables = self._tables()
         origins = {name: topic.origins for name, topic in topics.items()}
@@ -147,9 +159,12 @@ class Granting:
         for at in missing:
             lows = decide.floors(self.ledger, at, origins)
             at_ms = round(at.timestamp() * 1000)
+            latest_ms = round((self.lake.world.now() + AHEAD_MAX).timestamp() * 1000)
             # A partition that joined since the topic was described is for the next plan: it has no origin yet.
             found = {
-                name: tuple(self.log.boundary(name, at_ms, lows[name]))[: len(origins[name])]
+                name: tuple(self.log.boundary(name, at_ms, lows[name], latest_ms=latest_ms))[
+                    : len(origins[name])
+                ]
                 for name in self.topics_seen
             }
             left, _ = self.ledger.neighbours(at)
@@ -164,17 +179,15 @@ class Granting:
         if self.asked.params.accept_loss or (begin is not None and at <= begin):
             return
         for name, positions in found.items():
-            known = len(left.positions.get(name, ())) if left else 0
-            for partition, position in enumerate(positions):
-                start = self.topics_seen[name].partitions[partition].log_start
-                grown = left is not None and name in left.positions and partition >= known
-                if partition >= known and not grown and position.offset == start > 0:
-                    raise OutsideRetention(
-                        f"{name}[{partition}] begins at offset {start}, and the first record at or after "
-                        f"{keys.instant(at)} is that very one: earlier records of the interval may have expired.",
-                        next_step="start later; or declare Pipeline(begin=...) where the history is meant to begin; or "
-                        "run with accept_loss=true.",
-                    )
+            if left is not None and name in left.positions:
+                continue  # a loss shows as offsets that are wanted and gone, and is refused or recorded there
+            for partition, start in self.log.unproven(name, positions).items():
+                raise OutsideRetention(
+                    f"{name}[{partition}] begins at offset {start}, and holds no record before "
+                    f"{keys.instant(at)} (offset {positions[partition].offset}): earlier ones may have expired.",
+                    next_step="start later; or declare Pipeline(begin=...) where the history is meant to begin; or "
+                    "run with accept_loss=true.",
+                )
 
     # -------------------------------------------------------- plans
 
@@ -250,6 +263,9 @@ class Granting:
         )
 
     def _refuse_diverged(self, name: str, at: datetime, positions: Sequence[Position]) -> None:
+        if (name, at) in self._same_history:
+            return  # a neighbour's plan has asked
+        self._same_history.add((name, at))
         problems = self.log.diverged(name, positions)
         if problems:
             raise LogDamaged(
@@ -266,7 +282,8 @@ class Granting:
             raise OutsideRetention(
                 f"{name}[{partition}]: offsets [{start.offset}, {end.offset}) are wanted, the log begins at {log_start}: "
                 f"{readable_from - start.offset} offsets are gone. Nothing was changed.",
-                next_step="restore the topic; or run with accept_loss=true, which records the loss in the ledger.",
+                next_step="restore the topic; or run with accept_loss=true, which records the loss in the ledger (and "
+                "with mode=replace, where the interval is committed; take_over=true, where another run holds it).",
             )
         return PlannedRange(
             start=start.offset,

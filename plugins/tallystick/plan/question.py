@@ -54,8 +54,17 @@ class Log(Protocol):
         """Identity and offsets of each topic. Raises for a topic that is not there."""
         ...
 
-    def boundary(self, topic: str, at_ms: int, floors: Sequence[int]) -> Sequence[Position]:
-        """B(at) per partition, searched from `floors` on. Raises NotYet before the last stable offset."""
+    def boundary(
+        self, topic: str, at_ms: int, floors: Sequence[int], *, latest_ms: int
+    ) -> Sequence[Position]:
+        """B(at) per partition, searched from `floors` on, passing over records whose timestamp is after `latest_ms`.
+
+        Raises NotYet before the last stable offset.
+        """
+        ...
+
+    def unproven(self, topic: str, positions: Sequence[Position]) -> Mapping[int, int]:
+        """The partitions whose log holds no record before the position, with the log start after that look-up."""
         ...
 
     def diverged(self, topic: str, positions: Sequence[Position]) -> Sequence[str]:

@@ -6,7 +6,8 @@ from datetime import datetime
 
 from tallystick.errors import InvalidRequest, Superseded
 from tallystick.lake import Change, Lake, Settled, View
-from tallystick.params import wanted_interval
+from tallystick.params import EPOCH, wanted_interval
+from tallystick.pipeline import LATENESS_MAX
 from tallystick.plan.granting import Granting, cancel
 from tallystick.plan.question import Asked, Log, Planned, answered
 from tallystick.protocol import decide, keys
@@ -33,12 +34,17 @@ def _step(
     view: View, log: Log, asked: Asked, wanted: Interval | datetime
 ) -> Change[Planned | InvalidRequest] | Settled[Planned | InvalidRequest]:
     if isinstance(wanted, datetime):
-        open_end = decide.open_interval(
-            view.tail(wanted), asked.request, end=wanted, first=asked.first
-        )
+        # An entry of this run ends at run_after less the lateness of its time: none is further back.
+        tail = view.tail(wanted - LATENESS_MAX)
+        open_end = decide.open_interval(tail, asked.request, end=wanted, first=asked.first)
         if open_end is None:
             return Settled(value=Planned(interval=None, version=view.root.version))
         wanted = open_end
+    if wanted.start < EPOCH:
+        raise InvalidRequest(
+            f"{wanted} begins before 1970, where Kafka's timestamps begin.",
+            next_step="use a later start_date, or a later `from`.",
+        )
     ledger = view.ledger(wanted.start, wanted.end)
     intent = _intent(ledger, asked, wanted)
     if isinstance(intent, decide.CutThrough):

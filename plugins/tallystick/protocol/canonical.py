@@ -64,6 +64,7 @@ def decode(body: bytes, *, where: str, format_name: str) -> Fields:
             parse_constant=_no_float,
             parse_int=_int64,
         )
+        spelling = encode(value) if isinstance(value, dict) else b""
     except (ValueError, RecursionError) as error:
         raise corrupt(where, f"not canonical JSON ({error})") from error
     if not isinstance(value, dict):
@@ -73,6 +74,8 @@ def decode(body: bytes, *, where: str, format_name: str) -> Fields:
         newer = isinstance(found, str) and found.rsplit("/", 1)[0] == format_name.rsplit("/", 1)[0]
         hint = " (written by another version of tallystick)" if newer else ""
         raise corrupt(where, f"format is {found!r}{hint}, this version reads {format_name!r}")
+    if spelling != body:
+        raise corrupt(where, "not canonical JSON (the same values have another spelling)")
     fields = Fields(value, where)
     fields.take("format", str)
     return fields

@@ -6,7 +6,7 @@ again on every root that is read is what makes a lost race and a lost reply the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -107,13 +107,32 @@ def decide_plan(ledger: Ledger, request: Request, wish: Wish) -> Intent | Overta
     served = [e for e in overlapping if request in e.served]
     if served:
         # C3, C12, C14: this very request was answered before; whatever it got since then is the answer, nothing new.
-        holdings = tuple(h for e in served if (h := _holding(e, request)) is not None)
-        return Intent(holdings=holdings) if holdings else Overtaken(by=_holder(served[0]))
+        own = {e.interval for e in served if _holding(e, request) is not None}
+        return _answered(overlapping, request, own) if own else Overtaken(by=_holder(served[0]))
     decision = _decide_afresh(overlapping, request, wish)
     if isinstance(decision, CutThrough):
-        own = (e for e in overlapping if e.granted and e.granted.request.same_run(request))
-        return replace(decision, withdrawn=tuple(own))
+        older = (e for e in overlapping if e.granted and e.granted.request.same_run(request))
+        return replace(decision, withdrawn=tuple(older))
     return decision
+
+
+def _answered(overlapping: Iterable[Entry], request: Request, own: Collection[Interval]) -> Intent:
+    """What a request that was answered before has now: nothing is granted, and nothing is taken away."""
+    holdings: list[Holding] = []
+    held: list[Entry] = []
+    covered: list[Entry] = []
+    for entry in overlapping:
+        granted, committed = entry.granted, entry.committed
+        holding = _holding(entry, request) if entry.interval in own else None
+        if holding is not None:
+            holdings.append(holding)
+        elif granted is not None and not granted.request.same_run(request):
+            held.append(entry)
+        elif committed is not None and committed.request.same_run(request):
+            holdings.append(Holding(interval=entry.interval, plan=committed.plan, committed=True))
+        elif committed is not None:
+            covered.append(entry)
+    return Intent(holdings=tuple(holdings), held=tuple(held), covered=tuple(covered))
 
 
 def _requests(entry: Entry) -> tuple[Request, ...]:
@@ -185,7 +204,7 @@ def _decide_afresh(
                 )
             else:
                 covered.append(entry)
-    grants += [_fill(gap, orphans) for gap in _gaps(wish.interval, kept)]
+    grants += [_fill(gap, orphans) for gap in gaps(wish.interval, kept)]
     return Intent(
         holdings=tuple(holdings),
         grants=tuple(sorted(grants, key=lambda g: g.interval)),
@@ -195,16 +214,17 @@ def _decide_afresh(
     )
 
 
-def _gaps(wanted: Interval, kept: Iterable[Interval]) -> tuple[Interval, ...]:
-    gaps: list[Interval] = []
+def gaps(wanted: Interval, kept: Iterable[Interval]) -> tuple[Interval, ...]:
+    """What of `wanted` none of `kept` covers, in order."""
+    found: list[Interval] = []
     start = wanted.start
     for interval in sorted(kept):
         if interval.start > start:
-            gaps.append(Interval(start=start, end=interval.start))
+            found.append(Interval(start=start, end=interval.start))
         start = max(start, interval.end)
     if start < wanted.end:
-        gaps.append(Interval(start=start, end=wanted.end))
-    return tuple(gaps)
+        found.append(Interval(start=start, end=wanted.end))
+    return tuple(found)
 
 
 def _again(entry: Entry) -> Grant:
@@ -233,20 +253,14 @@ def open_interval(
 ) -> Interval | None:
     """The interval of a run without dates: from where the ledger ends (or `first`) to `end`; None if nothing is new.
 
-    A run that was here before keeps its interval. The ledger must have its last page loaded.
+    A run that was here before keeps what it had, whatever `end` is now: the pipeline's lateness may have changed since,
+    and its grant must not dangle. The ledger must have its last page loaded, and those of what the run may have got.
     """
-    own = [
-        e.interval.start for e in ledger.entries if e.interval.end == end and _is_of_run(e, request)
-    ]
-    start = min(own) if own else max((e.interval.end for e in ledger.entries), default=first)
+    own = [e.interval for e in ledger.entries if any(r.same_run(request) for r in _requests(e))]
+    if own:
+        return Interval(start=min(i.start for i in own), end=max(end, *(i.end for i in own)))
+    start = max((e.interval.end for e in ledger.entries), default=first)
     return Interval(start=start, end=end) if start < end else None
-
-
-def _is_of_run(entry: Entry, request: Request) -> bool:
-    return any(
-        slot is not None and slot.request.same_run(request)
-        for slot in (entry.granted, entry.committed)
-    )
 
 
 # ---------------------------------------------------------------- boundaries

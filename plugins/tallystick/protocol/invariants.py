@@ -10,9 +10,10 @@ for ever. I3, I6, I8 and I9 are about objects, not values: the store tests, `tal
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from tallystick.protocol.ledger import Entry, Ledger
+from tallystick.protocol import keys
+from tallystick.protocol.ledger import Entry, Ledger, Page
 from tallystick.protocol.plan import Plan
 from tallystick.protocol.report import RangeAccount
 from tallystick.protocol.root import Root
@@ -31,8 +32,23 @@ def check_swap(
         *_identity(before, after),
         *_entries(ledger_before, ledger_after),
         *_boundaries(ledger_before, ledger_after, after),
+        *_record(before, ledger_before, after, ledger_after),
     ):
         raise InvariantViolated(problem)
+
+
+def check_pages(before: Root, after: Root, edited: Ledger, written: Mapping[str, Page]) -> None:
+    """Raise InvariantViolated unless the pages that `after` names say what `edited` says, and no other page is gone (I4).
+
+    `edited` is a window on the pages of `before`; `written` are the pages that its flush made, by key.
+    """
+    kept = {ref.key for ref in after.pages}
+    for ref in before.pages:
+        if ref.key not in kept and ref.key not in edited.loaded:
+            raise InvariantViolated(f"I4: page {ref.key} vanished, and nobody has looked into it")
+    read_back = Ledger(after.pages, {**edited.loaded, **written})
+    if (read_back.entries, read_back.boundaries) != (edited.entries, edited.boundaries):
+        raise InvariantViolated("I4: the pages to be written do not say what was decided")
 
 
 def _chain(before: Root | None, after: Root) -> Iterator[str]:
@@ -62,6 +78,8 @@ def _identity(before: Root | None, after: Root) -> Iterator[str]:
         if there is None or there.uuid != table.uuid:
             yield f"I4: table {name} vanished or is another"
             continue
+        if table.metadata is not None and there.metadata is None:
+            yield f"I4: table {name} lost its metadata"
         known = {c.id: (c.name, c.type) for c in there.columns}
         for column in table.columns:
             if known.get(column.id) != (column.name, column.type):
@@ -114,6 +132,23 @@ def _boundaries(before: Ledger, after: Ledger, root: Root) -> Iterator[str]:
     for entry in after.entries:
         if entry.interval.start not in now:
             yield f"I2: {entry.interval} begins at no boundary"
+
+
+def _record(
+    before: Root | None, ledger_before: Ledger, after: Root, ledger_after: Ledger
+) -> Iterator[str]:
+    """A commit has the record of its own version, and a swap that commits nothing keeps the one before."""
+    old = {e.interval: e.committed for e in ledger_before.entries}
+    new = [e for e in ledger_after.entries if e.committed and e.committed != old.get(e.interval)]
+    if not new:
+        if after.record != (before.record if before else None):
+            yield f"I10: nothing is committed, and the record became {after.record}"
+        return
+    if after.record is None or keys.record_version(after.record) != after.version:
+        yield f"I10: version {after.version} commits with the record {after.record}"
+    for entry in new:
+        if entry.committed and entry.committed.record != after.record:
+            yield f"I10: {entry.interval} names the record {entry.committed.record}, the root {after.record}"
 
 
 def account_problem(plan: Plan, accounts: tuple[RangeAccount, ...]) -> str | None:

@@ -152,6 +152,15 @@ def plan_parts(key: str) -> tuple[str, str]:
     return found[1], found[2]
 
 
+def plan_interval(key: str) -> tuple[datetime, datetime]:
+    """Return (start, end) of the interval that a plan's key names; raises ValueError."""
+    start, end = (
+        datetime.strptime(f"{text[:-1]}000Z", f"{_COMPACT}%fZ").replace(tzinfo=UTC)
+        for text in plan_parts(key)[0].split("-")
+    )
+    return start, end
+
+
 def record_version(key: str) -> int:
     """Return the root version that a commit record's key names; raises ValueError."""
     found = _RECORD.fullmatch(key)

@@ -356,6 +356,11 @@ class Ledger:
         return Ledger(self.index, self._loaded)
 
     @property
+    def loaded(self) -> Mapping[str, Page]:
+        """The loaded pages by key, as they were read."""
+        return self._loaded
+
+    @property
     def entries(self) -> tuple[Entry, ...]:
         """The loaded entries, by start."""
         return tuple(self._entries[start] for start in sorted(self._entries))

@@ -20,7 +20,7 @@ from tallystick.engine.attempt import assemble
 from tallystick.engine.pieces import cut
 from tallystick.engine.task import TaskResult
 from tallystick.engine.transform import Transform
-from tallystick.errors import Corrupt, InvalidPipeline, JobChanged, TallystickError
+from tallystick.errors import Corrupt, InvalidPipeline, JobChanged, Superseded, TallystickError
 from tallystick.lake import Lake
 from tallystick.pipeline import DEAD_LETTERS
 from tallystick.protocol.plan import Plan
@@ -90,15 +90,26 @@ def _stage_all(
     )
     staged = []
     # All are checked before the first is read: a job that changed must not read half a run.
-    plans = [_checked(lake, ref, job_source) for ref in arguments.plans]
+    plans = [_left(lake, ref, job_source) for ref in arguments.plans]
     for ref, plan in zip(arguments.plans, plans, strict=True):
         if plan is None:
-            log.info("%s is committed already: nothing to stage", ref.key)
             staged.append(StagedPlan(plan=ref.key, report=None))
         else:
             report = _stage(lake, plan, arguments.attempt, transform, environ)
             staged.append(StagedPlan(plan=plan.key, report=report.key))
     return staged
+
+
+def _left(lake: Lake, ref: PlanRef, job_source: bytes) -> Plan | None:
+    """Return a plan that is still to be staged; None where it is committed, or lost: the run's commit says so."""
+    try:
+        plan = _checked(lake, ref, job_source)
+    except Superseded as error:
+        log.warning("not staged: %s", error)
+        return None
+    if plan is None:
+        log.info("%s is committed already: nothing to stage", ref.key)
+    return plan
 
 
 def _checked(lake: Lake, ref: PlanRef, job_source: bytes) -> Plan | None:

@@ -52,7 +52,7 @@ def prove_conditional_writes(store: Store, *, scratch: str) -> ProbeResult:
         probe.run()
     finally:
         # Deleting is a kindness: a writer's policy may forbid it, and a failed probe has more important news.
-        with suppress(SettingsError, StoreUnavailable):
+        with suppress(SettingsError, StoreUnavailable, StoreRefused):
             store.delete([scratch, probe.absent])
             left = False
     return ProbeResult(uri=store.uri, steps=tuple(probe.steps), scratch=scratch, scratch_left=left)

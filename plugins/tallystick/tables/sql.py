@@ -58,7 +58,7 @@ def duckdb_connection(
         connection.execute("SET lock_configuration = true")
         for name, uri in tables.items():
             _create_view(connection, name, uri, environ=environ)
-    except BaseException:
+    except BaseException:  # whatever it was, Ctrl-C too: the connection is nobody's yet
         connection.close()
         raise
     return connection

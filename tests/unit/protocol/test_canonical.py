@@ -54,6 +54,10 @@ def test_inexact_values_are_not_written(value: Any, why: str) -> None:
     [
         (b'{"format":"tallystick.test/1","format":"tallystick.test/1"}', "stands twice"),
         (b'{"a":1,"b":2,"a":3}', "'a' stands twice"),
+        (b'{"format": "tallystick.test/1"}', "another spelling"),
+        (b'{"format":"tallystick.test/1","a":1}', "another spelling"),
+        (b'{"a":"\\u0041","format":"tallystick.test/1"}', "another spelling"),
+        (b'{"a":"\\ud800","format":"tallystick.test/1"}', "not canonical JSON"),
         (b'{"format":"tallystick.test/1","a":1.0}', "is not exact"),
         (b'{"format":"tallystick.test/1","a":NaN}', "is not exact"),
         (b'{"format":"tallystick.test/1","a":9223372036854775808}', "does not fit 64 bits"),

@@ -119,6 +119,30 @@ def test_the_same_request_gets_the_same_plan(slot: str) -> None:
     ]
 
 
+def test_a_repeated_request_is_told_all_of_its_interval_again() -> None:
+    """The first answer was lost; since then the hole has stayed, and nothing is granted by asking twice."""
+    others = {
+        "covered": entry(0, 1, commit=committed(0, 1, run="x")),
+        "held": entry(1, 2, grant=granted(1, 2, run="y")),
+        "earlier clear": entry(2, 3, commit=committed(2, 3, run="mine")),
+        "mine": entry(3, 4, grant=granted(3, 4, run="mine", clear=1), served=(MINE, AGAIN)),
+        "replaced by z": entry(
+            5,
+            6,
+            grant=granted(5, 6, run="z", generation=2),
+            commit=committed(5, 6, run="mine"),
+        ),
+    }
+    decision = intent(decide_plan(ledger(*others.values()), AGAIN, wish(0, 6)))
+    assert decision.grants == decision.cancelled == ()
+    assert spans(decision.covered) == [interval(0, 1)]
+    assert spans(decision.held) == [interval(1, 2), interval(5, 6)]
+    assert [(h.interval, h.committed) for h in decision.holdings] == [
+        (interval(2, 3), True),
+        (interval(3, 4), False),
+    ]
+
+
 def test_a_request_that_was_served_and_overtaken_asks_no_more() -> None:
     there = ledger(entry(0, 1, commit=committed(0, 1, run="other"), served=(MINE,)))
     assert decide_plan(there, MINE, wish(0, 1, replace=True)) == Overtaken(by=request("other"))
@@ -303,6 +327,14 @@ def test_every_instant_of_a_wish_is_accounted_for_once(
         ((entry(0, 2, grant=granted(0, 2)),), 1, None),
         ((entry(1, 5, commit=committed(1, 5, run="mine")),), 5, interval(1, 5)),
         ((entry(1, 5, grant=granted(1, 5, run="mine")),), 5, interval(1, 5)),
+        ((entry(1, 5, grant=granted(1, 5, run="mine")),), 4, interval(1, 5)),
+        ((entry(1, 5, grant=granted(1, 5, run="mine")),), 6, interval(1, 6)),
+        (
+            (entry(1, 5, grant=granted(1, 5, run="mine")), entry(5, 7, commit=committed(5, 7))),
+            4,
+            interval(1, 5),
+        ),
+        ((entry(1, 5, commit=committed(1, 5), served=(MINE,)),), 5, interval(1, 5)),
     ],
 )
 def test_a_run_without_dates_goes_on_where_the_ledger_ends(

@@ -8,8 +8,14 @@ from typing import Any
 
 import pytest
 
+from tallystick.protocol import keys
 from tallystick.protocol.columns import TableColumn
-from tallystick.protocol.invariants import InvariantViolated, account_problem, check_swap
+from tallystick.protocol.invariants import (
+    InvariantViolated,
+    account_problem,
+    check_pages,
+    check_swap,
+)
 from tallystick.protocol.ledger import Boundary, Entry, Ledger
 from tallystick.protocol.offsets import Position
 from tallystick.protocol.report import RangeAccount
@@ -55,16 +61,23 @@ GRANTED = entry(0, 1, grant=granted(0, 1))
 COMMITTED = entry(0, 1, commit=committed(0, 1))
 
 
+RECORD = keys.record(BEFORE.version + 1, uuid(6))
+
+
+def recorded(**details: Any) -> Entry:
+    """Hour 0 committed by the very swap that makes `after(record=RECORD)`."""
+    return entry(0, 1, commit=replace(committed(0, 1, **details), record=RECORD))
+
+
 def test_a_good_life_passes() -> None:
     check_swap(None, ledger(), first_root("flights", uuid(1)), ledger())
     check_swap(BEFORE, ledger(), after(), ledger(GRANTED))
-    check_swap(BEFORE, ledger(GRANTED), after(), ledger(COMMITTED))
+    commits = after(record=RECORD)
+    check_swap(BEFORE, ledger(GRANTED), commits, ledger(recorded()))
     pending = entry(0, 1, grant=granted(0, 1, generation=2), commit=committed(0, 1))
     check_swap(BEFORE, ledger(COMMITTED), after(), ledger(pending))
-    check_swap(
-        BEFORE, ledger(pending), after(), ledger(entry(0, 1, commit=committed(0, 1, generation=2)))
-    )
-    check_swap(BEFORE, ledger(), after(), ledger(entry(0, 1, commit=committed(0, 1, records=0))))
+    check_swap(BEFORE, ledger(pending), commits, ledger(recorded(generation=2)))
+    check_swap(BEFORE, ledger(), commits, ledger(recorded(records=0)))
     grown = {"t": replace(TOPICS["t"], origins=(0, 5))}
     check_swap(BEFORE, ledger(), after(topics=grown), ledger())
 
@@ -146,6 +159,39 @@ BROKEN: dict[str, tuple[Any, Any, Any, Any]] = {
     ),
     "I2: the boundary at": (BEFORE, ledger(), after(), ledger(offsets=(0, 11, 20, 30))),
     "I2: t.0. goes back": (BEFORE, Ledger((), {}), after(), ledger(offsets=(0, 10, 5, 30))),
+    "I4: table flights lost its metadata": (
+        BEFORE,
+        ledger(),
+        after(
+            tables={**BEFORE.tables, "flights": replace(BEFORE.tables["flights"], metadata=None)}
+        ),
+        ledger(),
+    ),
+    "I10: nothing is committed, and the record": (BEFORE, ledger(), after(record=RECORD), ledger()),
+    "I10: nothing is committed, and the record became None": (
+        BEFORE,
+        ledger(),
+        after(record=None),
+        ledger(),
+    ),
+    "I10: version 6 commits with the record commits/000000000004": (
+        BEFORE,
+        ledger(GRANTED),
+        after(),
+        ledger(recorded()),
+    ),
+    "I10: version 6 commits with the record None": (
+        BEFORE,
+        ledger(GRANTED),
+        after(record=None),
+        ledger(recorded()),
+    ),
+    "I10: .* names the record commits/000000000001": (
+        BEFORE,
+        ledger(GRANTED),
+        after(record=RECORD),
+        ledger(COMMITTED),
+    ),
     "I2: .* begins at no boundary": (BEFORE, Ledger((), {}), after(), stripped(ledger(GRANTED), 0)),
 }
 
@@ -162,6 +208,39 @@ def test_a_boundary_without_a_topic_means_its_origin() -> None:
     there.set_boundary(Boundary(at=at(1), positions={}))
     with pytest.raises(InvariantViolated, match=r"I2: .* goes back from 7 to 0"):
         check_swap(BEFORE, Ledger((), {}), after(), there)
+
+
+# ---------------------------------------------------------------- pages
+
+
+def paged() -> tuple[Root, Ledger]:
+    """A root of many pages, and a window on the first two of them."""
+    whole = ledger(GRANTED)
+    index, pages = whole.flush((uuid(n) for n in range(70, 80)), bytes_max=1)
+    assert len(index) > 2
+    return replace(BEFORE, pages=index), Ledger(index, {r.key: pages[r.key] for r in index[:2]})
+
+
+def test_pages_that_say_what_was_decided_pass() -> None:
+    before, window = paged()
+    window.put(replace(GRANTED, generation=2))
+    index, written = window.flush(uuid(n) for n in range(80, 90))
+    check_pages(before, after(pages=index), window, written)
+
+
+@pytest.mark.parametrize("lost", ["all", "unread"])
+def test_a_page_that_vanishes_is_refused(lost: str) -> None:
+    before, window = paged()
+    kept = before.pages[:2] if lost == "unread" else ()
+    with pytest.raises(InvariantViolated, match=r"I4: page ledger/.* vanished"):
+        check_pages(before, after(pages=kept), window, {})
+
+
+def test_pages_that_say_something_else_are_refused() -> None:
+    before, window = paged()
+    window.put(replace(GRANTED, generation=2))
+    with pytest.raises(InvariantViolated, match=r"I4: the pages to be written"):
+        check_pages(before, after(pages=before.pages), window, {})
 
 
 # ---------------------------------------------------------------- accounts

@@ -79,6 +79,11 @@ class ForbidsDeletion(MemoryStore):
         raise SettingsError("refused to delete.", next_step="grant s3:DeleteObject.")
 
 
+class LacksDeletion(MemoryStore):
+    def delete(self, keys: Iterable[str]) -> None:
+        raise StoreRefused("501 for DeleteObjects.", next_step="use another store.")
+
+
 def test_an_honest_store_passes_and_keeps_no_scratch() -> None:
     store = MemoryStore()
     result = prove_conditional_writes(store, scratch=SCRATCH)
@@ -140,8 +145,8 @@ def test_a_dishonest_store_is_refused_by_the_step_that_gives_it_away(
     assert [line.key for line in store.list("")] == ["lake/root.json"]
 
 
-def test_where_deleting_is_forbidden_the_scratch_is_left_and_told() -> None:
-    store = ForbidsDeletion()
+@pytest.mark.parametrize("store", [ForbidsDeletion(), LacksDeletion()])
+def test_where_deleting_is_forbidden_the_scratch_is_left_and_told(store: MemoryStore) -> None:
     assert prove_conditional_writes(store, scratch=SCRATCH).scratch_left is True
     assert [line.key for line in store.list("")] == [SCRATCH]
 

@@ -1,0 +1,133 @@
+"""Looks for the record at which one partition's log splits, by batch headers, record by record only where it must."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import kafka.errors as kerrors
+
+from tallystick.kafka.batches import Batch, Scratch, damaged, each_record, walk
+from tallystick.kafka.client import KafkaClient
+from tallystick.kafka.connection import Retriable
+from tallystick.kafka.wire import NO_EPOCH, Fetched, FetchOrder, TopicLayout
+from tallystick.protocol.offsets import Position
+
+_SCAN_BYTES_MAX: Final = 1 << 20
+_ONE_BATCH_BYTES: Final = (
+    1  # the first batch of an answer comes whole, however little is asked for (KIP-74)
+)
+_WAIT_MS: Final = 100
+_ATTEMPTS_MAX: Final = 10
+_EMPTY_MAX: Final = (
+    3  # empty answers below the high watermark before compaction is the likely reason
+)
+_OTHER_TOPIC: Final = (kerrors.UnknownTopicIdError.errno, kerrors.InconsistentTopicIdError.errno)
+
+
+class Search:
+    """Looks through one partition's log from an offset on, by batch headers, for the record where it splits."""
+
+    def __init__(
+        self,
+        client: KafkaClient,
+        layout: TopicLayout,
+        partition: int,
+        at_ms: int,
+        *,
+        latest_ms: int | None = None,
+    ) -> None:
+        self._client = client
+        self._layout = layout
+        self._partition = partition
+        self._at_ms = at_ms
+        self._latest_ms = latest_ms
+        self._scratch = Scratch()
+        self._passed: Batch | None = None  # the last batch before the split
+        self.place = f"topic {layout.name!r} partition {partition}"
+
+    def first(self, start: int) -> int:
+        """Offset of the first data record from `start` on that is late enough, or the high watermark."""
+        bytes_max = _ONE_BATCH_BYTES  # ListOffsets is right nearly always: look at one batch before asking for more
+        while True:
+            fetched = self._fetch(start, bytes_max)
+            for batch in walk(fetched.records, place=self.place):
+                if (found := self._late_record(batch, start)) is not None:
+                    return found
+                self._passed = batch
+                start = max(start, batch.end_offset)
+            if not fetched.records:
+                return max(start, fetched.high_watermark)
+            if start >= fetched.high_watermark:
+                return start
+            bytes_max = _SCAN_BYTES_MAX
+
+    def position(self, offset: int, log_start: int) -> Position:
+        """The split with the epoch of the record before it: -1 where there is none, or the log no longer holds it."""
+        return Position(offset=offset, leader_epoch=self._epoch_before(offset, log_start))
+
+    def _late_record(self, batch: Batch, start: int) -> int | None:
+        if batch.control or batch.end_offset <= start or batch.max_timestamp < self._at_ms:
+            return None
+        before: int | None = None
+        for offset, timestamp, _ in each_record(batch, self._scratch.records(batch)):
+            late = self._latest_ms is None or timestamp <= self._latest_ms
+            if offset >= start and timestamp >= self._at_ms and late:
+                if before is not None:
+                    self._passed = batch
+                return offset
+            before = offset
+        return None
+
+    def _epoch_before(self, offset: int, log_start: int) -> int:
+        if offset <= log_start:
+            return NO_EPOCH
+        passed = self._passed
+        if passed is None or not passed.base_offset < offset <= passed.end_offset:
+            fetched = self._fetch(offset - 1, _ONE_BATCH_BYTES)
+            passed = next(walk(fetched.records, place=self.place), None)
+        if passed is None or passed.base_offset >= offset:
+            return NO_EPOCH  # compaction has taken the record
+        return passed.leader_epoch
+
+    def _fetch(self, offset: int, bytes_max: int) -> Fetched:
+        for attempt in range(_ATTEMPTS_MAX):
+            order = FetchOrder(
+                layout=self._layout,
+                partition=self._partition,
+                offset=offset,
+                bytes_max=bytes_max,
+                wait_ms=_WAIT_MS,
+                committed=False,
+            )
+            try:
+                fetched = self._client.fetch(order).result()
+                if fetched.error_code in _OTHER_TOPIC:
+                    self._client.layout(self._layout.name, topic_id=self._layout.topic_id)
+                    raise Retriable("a broker does not know the topic's id yet")
+                if fetched.error_code == kerrors.CorruptRecordError.errno:
+                    raise damaged(
+                        self.place, f"its leader finds the log corrupt at offset {offset}"
+                    )
+                if fetched.error_code == kerrors.OffsetOutOfRangeError.errno:
+                    raise Retriable(
+                        f"offset {offset} is out of the leader's range: its log just moved"
+                    )
+                self._client.check_fetched(fetched.error_code, self.place)
+                if fetched.records or offset >= fetched.high_watermark:
+                    return fetched
+                if attempt >= _EMPTY_MAX and self._compacted():
+                    return fetched  # compaction has taken whatever was there
+                why: object = (
+                    f"nothing at offset {offset} below the high watermark {fetched.high_watermark}"
+                )
+            except Retriable as error:
+                why = error
+                self._layout = self._client.layout(
+                    self._layout.name, topic_id=self._layout.topic_id
+                )
+            self._client.pause(attempt)
+        raise self._client.unavailable(f"{self.place} from offset {offset}", why)
+
+    def _compacted(self) -> bool:
+        policy = self._client.topic_config(self._layout.name, "cleanup.policy")
+        return "compact" in policy.split(",")
