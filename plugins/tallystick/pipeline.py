@@ -19,6 +19,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from tallystick.errors import InvalidPipeline
+from tallystick.parse_rules import rule_problem
 from tallystick.protocol import keys
 from tallystick.protocol.canonical import encode, fields, text
 from tallystick.protocol.columns import check_column_name, check_type
@@ -47,7 +48,7 @@ class Column:
 
     `source` is the JSON field (default: the column's name). `parse` is for dates and timestamps: `iso8601` (the
     default), `epoch_ms`, `epoch_s`, `epoch_us`, or a strptime format; a timestamptz without an offset is UTC only where
-    the format says so by ending in `Z`.
+    the format says so by ending in `Z`. A rule that no text could follow is InvalidPipeline at once (`parse_rules`).
     """
 
     name: str
@@ -66,6 +67,12 @@ class Column:
             raise _refuse(
                 f"column {self.name!r} of type {self.type} has a parse rule {self.parse!r}.",
                 "only date, timestamp and timestamptz take one: remove it.",
+            )
+        if self.parse is not None and (problem := rule_problem(self.parse, self.type)):
+            raise _refuse(
+                f"column {self.name!r} of type {self.type}: the parse rule {self.parse!r} {problem}.",
+                "use iso8601, epoch_s, epoch_ms, epoch_us or a strptime format with a year; of a timestamptz also with "
+                "%z or a final Z.",
             )
 
     @property
@@ -176,6 +183,11 @@ class Table:
                 )
             return
         wanted = set(self.keys) | set(self.combine)
+        if len(set(self.keys)) != len(self.keys):
+            raise _refuse(
+                f"table {self.name}: keys {list(self.keys)} name a column twice.",
+                "name each key once.",
+            )
         if wanted != names or set(self.keys) & set(self.combine) or not self.keys:
             raise _refuse(
                 f"table {self.name}: keys {sorted(self.keys)} and combine {sorted(self.combine)} are not the columns "

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from brokers import TestBroker, send
-from tallystick.errors import KafkaUnavailable, SettingsError
+from tallystick.errors import KafkaUnavailable, LogDamaged, SettingsError
 from tallystick.kafka.client import KafkaClient
 from tallystick.kafka.planning import LogPlanner
 from tallystick.kafka.reader import RangeReader
@@ -102,6 +102,12 @@ def test_epochs_tell_the_terms_of_a_leader_apart(own: TestBroker) -> None:
         # Had the first term written a third record, somebody has truncated it since.
         (said,) = planner.diverged(topic, [Position(offset=3, leader_epoch=early.leader_epoch)])
         assert "ends at 2" in said
+    ours, span = _reader(own, topic, fetch_bytes_max=1 << 20), OffsetRange(start=0, end=4)
+    assert sum(batch.num_rows for batch in ours.read(0, span, planned_end=late)) == 4
+    # Planned in the first term up to 4: what now lies from 2 on was written by the second.
+    planned = Position(offset=4, leader_epoch=early.leader_epoch)
+    with pytest.raises(LogDamaged, match=r"before offset 4 was of leader epoch \d+, .* ends at 2"):
+        list(ours.read(0, span, planned_end=planned))
 
 
 # kafka-python leaves the sockets of failed connections to the collector, which is called here, under the filter.

@@ -26,7 +26,7 @@ from tallystick.kafka.client import KafkaClient
 from tallystick.kafka.reader import RangeReader
 from tallystick.kafka.settings import KafkaSettings
 from tallystick.local.process import free_port, wait_until
-from tallystick.protocol.offsets import OffsetRange
+from tallystick.protocol.offsets import OffsetRange, Position
 
 Row = tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
 
@@ -421,6 +421,19 @@ def test_an_epoch_that_the_log_never_had_is_truncation(broker: TestBroker) -> No
     assert len(rows(ours.read(0, OffsetRange(start=1, end=2), leader_epoch=0))) == 1
     with pytest.raises(LogDamaged, match="the record before offset 1 was of leader epoch 9"):
         rows(ours.read(0, OffsetRange(start=1, end=2), leader_epoch=9))
+
+
+def test_a_planned_end_that_the_log_no_longer_reaches_is_truncation(broker: TestBroker) -> None:
+    topic = broker.topic()
+    send(broker.producer(), topic, b"0", b"1")
+    ours = reader(broker, topic)
+    span = OffsetRange(start=0, end=2)
+    kept = Position(offset=2, leader_epoch=0)
+    assert len(rows(ours.read(0, span, planned_end=kept))) == 2
+    for lost in (Position(offset=3, leader_epoch=0), Position(offset=2, leader_epoch=9)):
+        said = f"the record before offset {lost.offset} was of leader epoch {lost.leader_epoch}"
+        with pytest.raises(LogDamaged, match=said):
+            rows(ours.read(0, span, planned_end=lost))
 
 
 def refusal(settings: KafkaSettings) -> str:

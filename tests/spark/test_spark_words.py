@@ -6,14 +6,17 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tallystick.engine import combine
 from tallystick.errors import (
     InvalidPipeline,
     InvalidRequest,
     JobChanged,
     KafkaUnavailable,
+    LogDamaged,
     OutcomeUnknown,
     Superseded,
     TallystickError,
@@ -25,10 +28,12 @@ from tallystick.spark.outcome import (
     error_from,
     error_json,
     exit_code,
+    most_decisive,
     telling_line,
     write_error,
     write_results,
 )
+from tallystick.spark.stage import _explained, results_of
 
 KEY = f"plans/20130101T000000000Z-20130102T000000000Z/{'a' * 32}.json"
 PLAN = f"s3://lake/flights/{KEY}@{'0' * 64}"
@@ -83,6 +88,42 @@ def test_other_arguments_are_refused(argv: list[str]) -> None:
 )
 def test_the_exit_code_says_what_to_do_next(error: Exception, code: int) -> None:
     assert exit_code(error) == code
+
+
+def answered(piece: int, error: TallystickError | None = None, *partials: bytes) -> dict[str, Any]:
+    """A row as a task gives it, of the columns that are read before any result."""
+    told = None if error is None else json.dumps(error_json(error))
+    return {"piece": piece, "error": told, "partials": list(partials)}
+
+
+def test_of_all_errors_the_one_that_decides_is_raised() -> None:
+    later, stop, ask, foreign = (
+        KafkaUnavailable("away.", next_step="retry."),
+        Superseded("other.", next_step="nothing."),
+        LogDamaged("broken.", next_step="ask."),
+        TallystickError("odd.", next_step="read."),
+    )
+    assert most_decisive([later, foreign, stop, ask]) is ask
+    assert most_decisive([later, foreign, stop]) is stop
+    assert most_decisive([later, foreign]) is foreign
+    first, second = (JobChanged(n, next_step="") for n in ("first", "second"))
+    assert most_decisive([later, first, second]) is first
+    with pytest.raises(LogDamaged, match=r"broken\. Next: ask\."):
+        results_of([answered(0, later), answered(1), answered(2, ask), answered(3, later)])
+
+
+def test_too_many_partial_rows_are_our_error_whoever_counted_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(combine, "PARTIALS_BYTES_MAX", 10)
+    rows = [answered(0, None, b"12345", b"6"), answered(1, None, b"78901")]
+    with pytest.raises(InvalidPipeline, match="of 2 pieces have 11 bytes, the driver takes 10"):
+        results_of(rows)
+    spark: Any = None
+    told = "Total size of serialized results of 9 tasks is bigger than spark.driver.maxResultSize"
+    found = _explained(spark, RuntimeError(told))
+    assert isinstance(found, InvalidPipeline)
+    assert "records_per_task" in found.next_step
 
 
 def test_an_error_keeps_its_class_on_its_way_through_json() -> None:

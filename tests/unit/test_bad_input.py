@@ -388,9 +388,22 @@ def test_a_new_topic_begins_at_its_origin(small: SmallLake) -> None:
             ),
             "has no sum",
         ),
+        (
+            lambda: Table(
+                "t",
+                columns=[Column("k", "int"), Column("s", "long")],
+                keys=["k", "k"],
+                combine={"s": "sum"},
+            ),
+            "keys ['k', 'k'] name a column twice",
+        ),
         (lambda: Column("a", "varchar"), "'varchar'"),
         (lambda: Column("a b", "int"), "'a b'"),
         (lambda: Column("a", "int", parse="%Y"), "parse rule"),
+        (
+            lambda: Column("a", "timestamptz", parse="epoch"),
+            "'a' of type timestamptz: the parse rule 'epoch'",
+        ),
     ],
 )
 def test_an_odd_declaration_is_refused_where_it_is_made(build: Any, part: str) -> None:

@@ -3,6 +3,7 @@
 Sums of integers and decimals are made in 76 digits and must fit the declared type at the end: what does not is an
 error, never a wrapped number. Sums of doubles depend on their order in the last digits, as doubles do; pieces are
 merged in their order, but where a batch ends is the network's choice. Nulls are left out of sums, minima and maxima.
+Keys that are equal are one key: null is one, and 0.0 and -0.0 are one, which is stored as 0.0.
 """
 
 from __future__ import annotations
@@ -10,13 +11,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tallystick.errors import InvalidPipeline
 from tallystick.pipeline import Table
 from tallystick.tables.schema import arrow_type
 
 WAITING_ROWS_MAX = 100_000
+WAITING_BYTES_MAX = 64 << 20
 PARTIAL_BYTES_MAX = 16 << 20
+# Half of what the driver's spark.driver.maxResultSize is set to: Spark counts our rows and its own wrapping.
+PARTIALS_BYTES_MAX = 1 << 30
 
 
 def schema_of(table: Table) -> pa.Schema:
@@ -30,22 +35,32 @@ def combined(table: Table, partials: Iterable[pa.Table]) -> pa.Table:
     """Return one row per key, sorted by the keys; raises InvalidPipeline where a sum does not fit its column."""
     schema = schema_of(table)
     rows = pa.concat_tables([schema.empty_table(), *partials])
-    keys = list(table.keys)
-    measures = list(table.combine.items())
-    widened = rows
-    for name, how in measures:
-        if how == "sum" and not pa.types.is_floating(schema.field(name).type):
-            at = widened.schema.get_field_index(name)
-            widened = widened.set_column(at, name, _widened(widened.column(name)))
-    grouped = widened.group_by(keys, use_threads=False).aggregate(measures)
+    # Names of our own: an aggregate's column is named after its measure, which a key may be named like (a_sum).
+    private = {name: f"key{i}" for i, name in enumerate(table.keys)}
+    private |= {name: f"measure{i}" for i, name in enumerate(table.combine)}
+    prepared = pa.table(
+        {private[f.name]: _prepared(rows.column(f.name), table.combine.get(f.name)) for f in schema}
+    )
+    keys = [private[name] for name in table.keys]
+    measures = [(private[name], how) for name, how in table.combine.items()]
+    grouped = prepared.group_by(keys, use_threads=False).aggregate(measures)
     columns = [
-        grouped.column(f.name)
-        if f.name in keys
-        else _narrowed(grouped.column(f"{f.name}_{table.combine[f.name]}"), f, table)
+        grouped.column(private[f.name])
+        if f.name in table.keys
+        else _narrowed(grouped.column(f"{private[f.name]}_{table.combine[f.name]}"), f, table)
         for f in schema
     ]
     result = pa.Table.from_arrays(columns, schema=schema)
-    return result.sort_by([(k, "ascending") for k in keys]).combine_chunks()
+    return result.sort_by([(k, "ascending") for k in table.keys]).combine_chunks()
+
+
+def _prepared(values: pa.ChunkedArray, how: str | None) -> pa.ChunkedArray:
+    """A column as it is grouped (`how` None: a key) or combined."""
+    floating = pa.types.is_floating(values.type)
+    if how is None and floating:
+        # Equal numbers are one key, but are grouped by their bytes: adding +0.0 makes one zero of two (IEEE 754, 6.3).
+        return pc.add(values, pa.scalar(0.0, values.type))
+    return _widened(values) if how == "sum" and not floating else values
 
 
 def _widened(values: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -70,16 +85,20 @@ class Partials:
     def __init__(self, table: Table) -> None:
         self._table = table
         self._waiting: list[pa.Table] = []
-        self._rows = 0
+        self._rows = self._bytes = 0
 
     def add(self, rows: pa.Table) -> None:
-        """Take the partial rows of one batch."""
+        """Take the partial rows of one batch; raises InvalidPipeline as soon as they are too many for the driver."""
         self._waiting.append(rows)
         self._rows += rows.num_rows
-        if self._rows > WAITING_ROWS_MAX:
-            self._waiting = [combined(self._table, self._waiting)]
+        self._bytes += rows.nbytes
+        if self._rows > WAITING_ROWS_MAX or self._bytes > WAITING_BYTES_MAX:
+            together = combined(self._table, self._waiting)
+            if together.nbytes > PARTIAL_BYTES_MAX:
+                raise self._too_many(together.num_rows, together.nbytes)
+            self._waiting = [together]
             # Keys that do not repeat must not be combined again for every batch.
-            self._rows = 0
+            self._rows = self._bytes = 0
 
     def to_ipc(self) -> bytes:
         """Return the combined rows as an Arrow IPC stream; raises InvalidPipeline past PARTIAL_BYTES_MAX."""
@@ -89,12 +108,33 @@ class Partials:
             stream.write_table(rows)
         body: bytes = sink.getvalue().to_pybytes()
         if len(body) > PARTIAL_BYTES_MAX:
-            raise InvalidPipeline(
-                f"table {self._table.name!r} has {rows.num_rows} keys in one piece: {len(body)} bytes of partial rows, "
-                f"at most {PARTIAL_BYTES_MAX} go to the driver.",
-                next_step="combine over coarser keys, lower records_per_task, or make it a record-level table.",
-            )
+            raise self._too_many(rows.num_rows, len(body))
         return body
+
+    def _too_many(self, keys: int, size_bytes: int) -> InvalidPipeline:
+        return InvalidPipeline(
+            f"table {self._table.name!r} has {keys} keys in one piece: {size_bytes} bytes of partial rows, "
+            f"at most {PARTIAL_BYTES_MAX} go to the driver.",
+            next_step="combine over coarser keys, lower records_per_task, or make it a record-level table.",
+        )
+
+
+def require_room(sizes_bytes: Iterable[int]) -> None:
+    """Raise InvalidPipeline where all pieces' partial rows together are more than the driver takes."""
+    sizes = list(sizes_bytes)
+    if sum(sizes) > PARTIALS_BYTES_MAX:
+        raise too_much_for_driver(
+            f"the partial rows of {len(sizes)} pieces have {sum(sizes)} bytes"
+        )
+
+
+def too_much_for_driver(what: str) -> InvalidPipeline:
+    """Build the error for more partial rows than the driver takes, as we or as Spark have counted them."""
+    return InvalidPipeline(
+        f"{what}, the driver takes {PARTIALS_BYTES_MAX} of all aggregating tables together.",
+        next_step="combine over coarser keys; raise the pipeline's records_per_task, so that fewer pieces repeat the "
+        "same keys; or make it a record-level table.",
+    )
 
 
 def from_ipc(body: bytes) -> pa.Table:

@@ -2,7 +2,7 @@
 
     iso8601 (default)   2013-01-01 · 2013-01-01T05:15[:00[.123456]][Z|+01:00|+0100|+01], a space may stand for the T
     epoch_s/_ms/_us     a JSON number; fractions only as far as a microsecond holds them
-    anything else       a strptime format (Python's own)
+    anything else       a strptime format (Python's own; `parse_rules` refuses what no text could follow)
 
 A timestamptz needs an offset, in the text or as a literal `Z` that ends the format; a timestamp must not have one.
 Nothing is rounded: digits beyond a microsecond must be zeros, a date must not come with a time of day. Years 1 to 9999.
@@ -16,11 +16,10 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 
-from tallystick.errors import InvalidPipeline
+from tallystick.parse_rules import EPOCH_FACTORS
 from tallystick.pipeline import Column
 
 DAY_US = 86_400_000_000
-EPOCH_FACTORS = {"epoch_s": 1_000_000, "epoch_ms": 1_000, "epoch_us": 1}
 _EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
 FIRST_US = (date(1, 1, 1).toordinal() - _EPOCH_ORDINAL) * DAY_US
 END_US = (date(9999, 12, 31).toordinal() + 1 - _EPOCH_ORDINAL) * DAY_US
@@ -45,7 +44,7 @@ def takes_numbers(column: Column) -> bool:
 
 
 def parser(column: Column) -> Callable[[str], int]:
-    """Return text -> days (date) or microseconds (timestamps), raising NoInstant; raises InvalidPipeline."""
+    """Return text -> days (date) or microseconds (timestamps), raising NoInstant."""
     rule = "iso8601" if column.parse is None else column.parse
     if rule in EPOCH_FACTORS:
         return lambda text: _epoch(text, rule, column.type)
@@ -54,11 +53,6 @@ def parser(column: Column) -> Callable[[str], int]:
             _iso_date
             if column.type == "date"
             else lambda text: _iso_time(text, zoned=column.type == "timestamptz")
-        )
-    if "%" not in rule or "%Z" in rule:
-        raise InvalidPipeline(
-            f"column {column.name!r} has the parse rule {rule!r}.",
-            next_step="use iso8601, epoch_s, epoch_ms, epoch_us or a strptime format with %z or a final Z instead of %Z.",
         )
     return lambda text: _formatted(text, rule, column.type)
 
@@ -72,9 +66,14 @@ def _epoch(text: str, rule: str, kind: str) -> int:
         return 0
     if spelt.adjusted() > 20:
         raise NoInstant("lies outside the years 1 to 9999", "range")
-    # Within these bounds the context's 28 digits drop nothing but zeros, so the comparison below is exact.
-    if spelt.adjusted() < -6 or len(spelt.as_tuple().digits) > 27:
+    sign, digits, exponent = spelt.as_tuple()
+    # Zeros at the end are only another spelling: how long the text is decides nothing.
+    significant = "".join(map(str, digits)).rstrip("0")
+    if spelt.adjusted() < -6 or len(significant) > 27:
         raise NoInstant("is finer than a microsecond", "inexact")
+    dropped = len(digits) - len(significant)
+    spelt = Decimal((sign, tuple(map(int, significant)), int(exponent) + dropped))
+    # Within these bounds the context's 28 digits drop nothing but zeros, so the comparison below is exact.
     exact = spelt * EPOCH_FACTORS[rule]
     micros = int(exact)
     if micros != exact:
@@ -132,15 +131,11 @@ def _day(year: int, month: int, day: int) -> int:
 @lru_cache(maxsize=65_536)
 def _formatted(text: str, rule: str, kind: str) -> int:
     try:
-        found = datetime.strptime(text, rule)  # noqa: DTZ007 - whether it has an offset is what is checked below
+        found = datetime.strptime(text, rule)  # noqa: DTZ007 - the rule says whether it has an offset
     except ValueError as error:
         raise NoInstant(f"does not match {rule!r}") from error
     if kind == "timestamptz" and found.tzinfo is None:
-        if not rule.endswith("Z"):
-            raise NoInstant("has no offset from UTC")
-        found = found.replace(tzinfo=UTC)
-    elif kind != "timestamptz" and found.tzinfo is not None:
-        raise NoInstant(f"has an offset, which a {kind} cannot hold")
+        found = found.replace(tzinfo=UTC)  # without %z the rule ends in a literal Z
     zero = datetime(1970, 1, 1, tzinfo=UTC if found.tzinfo else None)
     return _as_kind(_in_range((found - zero) // timedelta(microseconds=1)), kind)
 

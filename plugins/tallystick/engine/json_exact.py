@@ -11,6 +11,7 @@ these rules alone decide what becomes a row and what a dead letter. A reason is 
     inexact    the type cannot hold it unrounded    range      too large or too small for the type
     time       no date or time by the parse rule    unicode    half of a surrogate pair in a string
 
+A record whose own timestamp no `_timestamp` can hold becomes a dead letter too, of the kind `timestamp` (`records`).
 A whole number may be spelt `1.0` or `1e3`: JSON has one kind of number and nothing is lost. A double or float takes any
 JSON number and is rounded to the nearest, as these types mean. Fields that no column reads are ignored, whatever they
 hold, as long as the value is JSON.
@@ -165,6 +166,25 @@ def _shown(value: Any) -> str:
     return "an object" if isinstance(value, _Object) else "an array"
 
 
+def _nearest_float(spelt: str, near: float) -> float:
+    """Return the float nearest to a number, `near` being the double nearest to it; infinite beyond the largest.
+
+    Rounding twice may go wrong where `near` lies halfway between two floats and the number does not. A double that is
+    inexact and even is moved one towards the number first: rounding to odd keeps what the second rounding has to know
+    (Boldo and Melquiond, "When double rounding is odd", 2005).
+    """
+    if near == 0 or math.isinf(near):
+        return near
+    exact, found = Decimal(spelt), Decimal(near)
+    if exact != found and not struct.unpack("<Q", struct.pack("<d", near))[0] & 1:
+        near = math.nextafter(near, math.inf if exact > found else -math.inf)
+    try:
+        # struct refuses what a float cannot hold, and rounds as C does, like numpy and Arrow.
+        return float(struct.unpack("<f", struct.pack("<f", near))[0])
+    except OverflowError:
+        return math.inf
+
+
 class _Rule:
     """How one parsed JSON value becomes the value of one column; every method raises Misfit with the reason."""
 
@@ -223,12 +243,16 @@ class _Rule:
         return found
 
     def binary(self, value: Any) -> bytes:
-        """Base64 with its padding, and nothing else between (RFC 4648, section 4)."""
+        """Base64 with its padding, nothing else between, and no bit that the bytes do not have (RFC 4648, 3.5 and 4)."""
         found = self.text(value)
         try:
-            return binascii.a2b_base64(found.encode("ascii"), strict_mode=True)
+            spelt = found.encode("ascii")
+            content = binascii.a2b_base64(spelt, strict_mode=True)
         except ValueError as error:
             raise self.refuse("type", value, "is not base64") from error
+        if binascii.b2a_base64(content, newline=False) != spelt:
+            raise self.refuse("type", value, "is not base64")
+        return content
 
     def integer(self, value: Any) -> int:
         """A whole number within the type."""
@@ -250,14 +274,11 @@ class _Rule:
         return Decimal((sign, digits, -scale))
 
     def rounded(self, value: Any) -> float:
-        """The nearest double or float; what is beyond the largest is refused."""
-        found = float(self.number(value))
+        """The double or float that is nearest to the number as it was spelt; what is beyond the largest is refused."""
+        spelt = self.number(value)
+        found = float(spelt)
         if self._kind == "float":
-            try:
-                # struct refuses what a float cannot hold, and rounds as C does, like numpy and Arrow.
-                found = struct.unpack("<f", struct.pack("<f", found))[0]
-            except OverflowError:
-                found = math.inf
+            found = _nearest_float(spelt, found)
         if math.isinf(found):
             raise self.refuse("range", value, f"does not fit a {self._kind}")
         return found

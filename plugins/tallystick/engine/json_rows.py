@@ -18,9 +18,11 @@ import pyarrow as pa
 from tallystick.engine import instants, json_read, json_scan
 from tallystick.engine.json_exact import INT_BITS, VALUE_BYTES_MAX, ExactRow, Misfit
 from tallystick.engine.json_scan import Array
+from tallystick.parse_rules import EPOCH_FACTORS
 from tallystick.pipeline import Column, Json
 from tallystick.tables.schema import arrow_type, decimal_size
 
+_FLOAT_NORMAL_MIN = float(np.finfo(np.float32).smallest_normal)
 TOMBSTONE = "tombstone: the value is null"
 _NUMPY = {
     "int": np.int32,
@@ -63,13 +65,9 @@ class JsonDecoder:
     """Decodes batches of one topic's values; one instance per task, no state between batches."""
 
     def __init__(self, decode: Json) -> None:
-        """Prepare the columns; raises InvalidPipeline for a parse rule that cannot be."""
         self._columns = tuple(decode.columns)
         self._keep_tombstones = decode.tombstones == "keep"
         self._exact = ExactRow(self._columns)
-        for column in self._columns:
-            if column.type in {"date", "timestamp", "timestamptz"}:
-                instants.parser(column)
         self._fields = tuple(dict.fromkeys(c.field for c in self._columns))
         names = [f.encode() for f in self._fields]
         self._names = np.frombuffer(b"".join(names) or b"\0", np.uint8)
@@ -203,8 +201,8 @@ def _reader(column: Column) -> Callable[[_Found], pa.Array]:
 
 def _time_reader(column: Column) -> Callable[[_Found], pa.Array]:
     kind = column.type
-    if column.parse in instants.EPOCH_FACTORS and kind != "date":
-        scale = len(str(instants.EPOCH_FACTORS[column.parse])) - 1
+    if column.parse in EPOCH_FACTORS and kind != "date":
+        scale = len(str(EPOCH_FACTORS[column.parse])) - 1
         return lambda found: _scaled(found, kind, scale, instants.FIRST_US, instants.END_US - 1)
     if column.parse in (None, "iso8601"):
         return _dates if kind == "date" else lambda found: _times(found, kind)
@@ -262,6 +260,11 @@ def _doubles(found: _Found, kind: str) -> pa.Array:
         begin = found.begins[row]
         out[row] = float(found.text[begin : begin + found.sizes[row]].tobytes())
     if kind == "float":
+        # Halfway between two floats, the digits that the double lost decide; smaller than the smallest normal float,
+        # halfway lies elsewhere, and it is rare. Both are left to the exact rules.
+        halfway = out.view(np.int64) & 0x1FFF_FFFF == 0x1000_0000
+        tiny = (out != 0) & (np.abs(out) < _FLOAT_NORMAL_MIN)
+        found.again[halfway | tiny] = 1
         with np.errstate(over="ignore"):
             out = out.astype(np.float32)
     found.again[~np.isfinite(out)] = 1

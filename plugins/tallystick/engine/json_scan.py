@@ -7,25 +7,21 @@ Positions are absolute in the batch's buffer of bytes; arrays over rows and fiel
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
+from tallystick.compiling import kernel
+
 Array = npt.NDArray[Any]
 Int = Any  # A Python int outside of compiled code, int64 inside.
-F = TypeVar("F", bound=Callable[..., Any])
 
 # What a field holds in one row.
 MISSING, NULL, TRUE, FALSE, INTEGER, FRACTION, PLAIN, ESCAPED, NESTED = range(9)
 DEPTH_MAX = 64
 
-
-def compiled(function: F) -> F:
-    """Compile a kernel once per machine: the cache lies beside its file, or in NUMBA_CACHE_DIR."""
-    return cast("F", numba.njit(cache=True, nogil=True)(function))
+compiled = kernel()
 
 
 @compiled

@@ -10,17 +10,22 @@ from tallystick.engine.pieces import Piece
 from tallystick.kafka.accounting import ReadAccount
 from tallystick.kafka.reader import RangeReader
 from tallystick.kafka.settings import KafkaSettings
+from tallystick.protocol.offsets import Position
 from tallystick.protocol.plan import PlannedTopic
 
 
 class KafkaReading:
     """One piece of one topic incarnation, read from its leader.
 
-    Headers are always read, because a dead letter shows only after its batch was fetched, and carries them.
+    Each piece proves for itself, after its last fetch, that the log still reaches the end of its whole planned range: a
+    cut of the log after one piece was read shows in those that are read later. Headers are always read, because a dead
+    letter shows only after its batch was fetched, and carries them.
     """
 
     def __init__(self, settings: KafkaSettings, topic: PlannedTopic, piece: Piece) -> None:
         self._piece = piece
+        planned = topic.ranges[piece.partition]
+        self._planned_end = Position(offset=planned.end, leader_epoch=planned.end_epoch)
         self._reader = RangeReader(
             settings,
             topic=topic.name,
@@ -33,7 +38,10 @@ class KafkaReading:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the piece's committed records in order; raises what RangeReader.read raises."""
         return self._reader.read(
-            self._piece.partition, self._piece.span, leader_epoch=self._piece.start_epoch
+            self._piece.partition,
+            self._piece.span,
+            leader_epoch=self._piece.start_epoch,
+            planned_end=self._planned_end,
         )
 
     @property

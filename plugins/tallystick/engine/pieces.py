@@ -16,8 +16,8 @@ from tallystick.protocol.plan import Plan, PlannedTopic
 class Piece:
     """Offsets of one partition that one task reads; `index` numbers a plan's pieces from 0.
 
-    `start_epoch` and `end_epoch` are the leader epochs of the records before both ends, where the plan knows them: only
-    at the ends of a planned range, else EPOCH_UNKNOWN.
+    `start_epoch` is the leader epoch of the record before its start, where the plan knows it: only at the start of a
+    planned range, else EPOCH_UNKNOWN.
     """
 
     index: int
@@ -25,7 +25,6 @@ class Piece:
     partition: int
     span: OffsetRange
     start_epoch: int = EPOCH_UNKNOWN
-    end_epoch: int = EPOCH_UNKNOWN
 
     def __post_init__(self) -> None:
         if self.index < 0 or self.partition < 0 or self.span.empty:
@@ -48,7 +47,6 @@ class Piece:
             "start": self.span.start,
             "end": self.span.end,
             "start_epoch": self.start_epoch,
-            "end_epoch": self.end_epoch,
         }
 
 
@@ -57,7 +55,7 @@ def parse_piece(value: Mapping[str, Any], where: str) -> Piece:
     f = fields(value, where)
     topic = f.take("topic", str)
     index, partition, start, end = (f.take(n, int) for n in ("index", "partition", "start", "end"))
-    start_epoch, end_epoch = f.take("start_epoch", int), f.take("end_epoch", int)
+    start_epoch = f.take("start_epoch", int)
     f.done()
     return built(
         where,
@@ -67,7 +65,6 @@ def parse_piece(value: Mapping[str, Any], where: str) -> Piece:
             partition=partition,
             span=OffsetRange(start=start, end=end),
             start_epoch=start_epoch,
-            end_epoch=end_epoch,
         ),
     )
 
@@ -104,7 +101,6 @@ def _cut_range(
             span=OffsetRange(start=start, end=end),
             # What was lost took the record before the first readable one with it.
             start_epoch=planned.start_epoch if start == planned.start else EPOCH_UNKNOWN,
-            end_epoch=planned.end_epoch if end == planned.end else EPOCH_UNKNOWN,
         )
         for i, (start, end) in enumerate(pairwise(edges))
     ]

@@ -7,12 +7,15 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
+from tallystick.engine.instants import END_US, FIRST_US
 from tallystick.engine.json_rows import Decoded
 from tallystick.engine.pieces import Piece
 
 KEY = "_key"
 BATCH_ROWS = 65_536
 BATCH_BYTES = 32 << 20
+FIRST_MS = FIRST_US // 1_000
+LAST_MS = END_US // 1_000 - 1
 
 
 def coalesce(
@@ -53,8 +56,39 @@ def lineage(piece: Piece, batch: pa.RecordBatch, positions: pa.Array | None) -> 
         "_topic": pa.repeat(pa.scalar(piece.topic, pa.string()), rows),
         "_partition": pa.array(np.full(rows, piece.partition, np.int32)),
         "_offset": offsets,
-        "_timestamp": timestamps.cast(pa.timestamp("us", tz="UTC")),
+        "_timestamp": _within_calendar(timestamps),
     }
+
+
+def _within_calendar(timestamps: pa.Array) -> pa.Array:
+    """Milliseconds as `_timestamp` holds them: microseconds of the years 1 to 9999, the nearest of them beyond."""
+    millis = np.clip(timestamps.cast(pa.int64()).to_numpy(zero_copy_only=False), FIRST_MS, LAST_MS)
+    return pa.array(millis * 1_000).cast(pa.timestamp("us", tz="UTC"))
+
+
+def without_odd_times(batch: pa.RecordBatch, decoded: Decoded) -> Decoded:
+    """Make dead letters of the records whose own timestamp lies outside the years 1 to 9999.
+
+    Kafka takes any 64 bits for milliseconds, such as a count of nanoseconds, and `_timestamp` cannot hold them all. The
+    value is not lost: the reason says the timestamp as it was, `_timestamp` of the dead letter is the nearest that fits.
+    """
+    millis = batch.column("timestamp").cast(pa.int64()).to_numpy(zero_copy_only=False)
+    odd = (millis < FIRST_MS) | (millis > LAST_MS)
+    if not odd.any():
+        return decoded
+    reasons = dict(zip(decoded.dead.tolist(), decoded.reasons, strict=True))
+    for position in np.flatnonzero(odd).tolist():
+        reasons[position] = (
+            f"timestamp: {millis[position]} ms, the record's own time, lies outside the years 1 to 9999"
+        )
+    dead = sorted(reasons)
+    good = ~odd[decoded.kept]
+    return Decoded(
+        rows=decoded.rows.filter(pa.array(good)),
+        kept=decoded.kept[good],
+        dead=np.array(dead, np.int64),
+        reasons=tuple(reasons[position] for position in dead),
+    )
 
 
 def records_of(piece: Piece, batch: pa.RecordBatch, decoded: Decoded) -> pa.Table:

@@ -17,7 +17,7 @@ from tallystick.engine.dead_letters import dead_letters_of
 from tallystick.engine.json_rows import JsonDecoder
 from tallystick.engine.parquet import TableWriter, WriteLimits
 from tallystick.engine.pieces import Piece, parse_piece
-from tallystick.engine.records import coalesce, records_of
+from tallystick.engine.records import coalesce, records_of, without_odd_times
 from tallystick.engine.transform import JobTransform
 from tallystick.engine.upload import AttemptPrefix, Upload
 from tallystick.errors import ReportRejected
@@ -124,7 +124,7 @@ def run_piece(
         decoder = JsonDecoder(work.pipeline.decode_of(piece.topic))
         records = dead = 0
         for batch in coalesce(reading.batches()):
-            decoded = decoder.decode(batch.column("value"))
+            decoded = without_odd_times(batch, decoder.decode(batch.column("value")))
             if len(decoded.dead):
                 writers.write(DEAD_LETTERS, dead_letters_of(piece, batch, decoded))
             if len(decoded.kept):

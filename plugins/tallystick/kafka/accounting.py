@@ -92,8 +92,11 @@ class Tally:
             raise LogDamaged(
                 f"{self._place} holds nothing at {count} of the offsets [{start}, {end}), and the topic "
                 "is not compacted.",
-                next_step="check the partition with kafka-dump-log.sh on its leader. If the topic was compacted in "
-                "the past, set cleanup.policy to compact,delete so that absent offsets are expected.",
+                next_step="nothing was committed. Leave the topic's configuration as it is: every change of its cleanup "
+                "or retention may delete more. Find out why nothing is there: kafka-dump-log.sh on the leader shows the "
+                "segments around the hole; was the topic compacted once, did a segment get lost in tiered storage or on "
+                "disk? If it comes back, run again. If not, copy what is there into a new topic, keeping timestamps, "
+                "and replay that with a pipeline of its own.",
             )
         self.absent += count
 

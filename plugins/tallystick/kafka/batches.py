@@ -189,8 +189,8 @@ def _codec(batch: Batch) -> Callable[[memoryview, bytearray], int] | None:
     name = _CODEC_NAMES.get(batch.codec, f"number {batch.codec}")
     raise LogDamaged(
         f"{batch.place} is compressed with {name}, which this reader does not read yet.",
-        next_step="produce with compression.type lz4, zstd or none, or set the topic's compression.type to one of "
-        "them and let the old batches expire.",
+        next_step="copy the topic with compression.type=lz4, zstd or none, keeping timestamps, and replay the copy. For "
+        "what is still to come, set the producers' or the topic's compression.type to one of them; the old records stay.",
     )
 
 

@@ -3,9 +3,10 @@
 kafka-python (pinned to 3.0.x, with a contract test) gives connections, TLS, SASL and the protocol's schemas. Its
 connection manager and network loop are not public; what is used of them is used here and nowhere else:
 
-    NetworkSelector(...).run / .poll / .sleep / .close
+    NetworkSelector(...).run / .poll / .sleep / .close / .wait_read / .wait_write
     KafkaConnectionManager(net, ...).bootstrap / .send / .get_connection / .reset_backoff / .close / .cluster
-    KafkaConnectionManager._build_transport, KafkaTCPTransport._sock_recv (overridden for speed)
+    KafkaConnectionManager._build_transport (overridden), create_connection
+    KafkaTCPTransport._sock_recv (overridden for speed), KafkaSSLTransport.handshake (overridden for its deadline)
 
 The loop is driven by the calling thread: no thread of ours outlives a call, forking is safe, and whoever abandons a
 read leaves nothing running. One connection belongs to one thread.
@@ -15,13 +16,15 @@ from __future__ import annotations
 
 import logging
 import socket
+import ssl
 from collections.abc import Callable
 from typing import Any, Final, Self
 
 import kafka.errors as kerrors
+from kafka.net.inet import create_connection
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
-from kafka.net.transport import KafkaTCPTransport
+from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 
 from tallystick.errors import KafkaUnavailable, LogDamaged, SettingsError, TallystickError
 from tallystick.kafka.settings import KafkaSettings
@@ -29,6 +32,8 @@ from tallystick.kafka.settings import KafkaSettings
 RESPONSE_BYTES_MAX: Final = 256 << 20
 _BACKOFF_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
 _PROBE_MS: Final = 3_000
+_SETUP_MS: Final = 10_000
+_SETUP_MS_MAX: Final = 30_000
 
 
 class _NoWireDumps(logging.Filter):
@@ -46,23 +51,73 @@ for _name in ("kafka.protocol.parser", "kafka.net.connection", "kafka.net.manage
 _RECEIVE_BYTES: Final = 64 << 10
 
 
-# The library has no types; where it is not installed for mypy, the ignore is unused.
+# The library has no types; where it is not installed for mypy, the ignores are unused.
+class _TlsTransport(KafkaSSLTransport):  # type: ignore[misc, unused-ignore]
+    """The library's TLS with a deadline: its own handshake waits for ever on a peer that accepts and says nothing."""
+
+    def __init__(
+        self, net: Any, sock: socket.socket, *, host: str, timeout_at: float | None, **options: Any
+    ) -> None:
+        super().__init__(net, sock, host=host, **options)
+        self._timeout_at = timeout_at
+
+    async def handshake(self) -> None:
+        while True:
+            try:
+                self._sock.do_handshake()
+                return
+            except ssl.SSLWantReadError:
+                await self._net.wait_read(self._sock, timeout_at=self._timeout_at)
+            except ssl.SSLWantWriteError:
+                await self._net.wait_write(self._sock, timeout_at=self._timeout_at)
+
+
 class _Manager(KafkaConnectionManager):  # type: ignore[misc, unused-ignore]
-    """The library's manager with receives of our own: it asks the kernel for 4 KiB at a time, 512 calls for a fetch."""
+    """The library's manager with transports of our own.
+
+    Plain ones receive in large parts: the library asks the kernel for 4 KiB at a time, 512 calls for a fetch. Those of
+    TLS give up in time; the requests that wait for a connection have no other deadline than the connection's.
+    """
 
     async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
-        transport: Any = None
-        why: tuple[object, ...] | None = None
         try:
-            transport = await super()._build_transport(node, timeout_at=timeout_at)
+            return await self._transport(node, timeout_at)
         except kerrors.KafkaConnectionError as error:
             why = error.args
-        if why is not None:
-            # A fresh error: the library's own keeps the socket, open, for as long as some log keeps the error.
-            raise kerrors.KafkaConnectionError(*why)
-        if type(transport) is KafkaTCPTransport:
-            transport._sock_recv = lambda: _receive(transport._sock)
-        return transport
+        # A fresh error: the library's own keeps the socket, open, for as long as some log keeps the error.
+        raise kerrors.KafkaConnectionError(*why)
+
+    async def _transport(self, node: Any, timeout_at: float | None) -> Any:
+        sock = await create_connection(
+            self._net,
+            node.host,
+            node.port,
+            self.config["socket_options"],
+            proxy_url=self.config["proxy_url"],
+            timeout_at=timeout_at,
+        )
+        if not self.ssl_enabled:
+            plain = KafkaTCPTransport(self._net, sock, host=node.host)
+            plain._sock_recv = lambda: _receive(plain._sock)
+            return plain
+        options = {key: value for key, value in self.config.items() if key.startswith("ssl_")}
+        try:
+            secured = _TlsTransport(
+                self._net, sock, host=node.host, timeout_at=timeout_at, **options
+            )
+        except BaseException:
+            sock.close()
+            raise
+        try:
+            await secured.handshake()
+        except BaseException as error:
+            secured.close()
+            if not isinstance(error, Exception):
+                raise
+            silent = isinstance(error, kerrors.KafkaTimeoutError)
+            why = "no answer in time, is this port TLS?" if silent else error
+            raise kerrors.KafkaConnectionError(f"TLS handshake failed: {why}") from None
+        return secured
 
 
 def _receive(sock: socket.socket) -> tuple[bytes, Exception | None]:
@@ -105,11 +160,18 @@ class Connection:
 
     def __enter__(self) -> Self:
         options = self.settings.client_options()
+        # A request waits for its connection first: neither may outlast what the settings allow a request.
+        setup_ms = min(_SETUP_MS, self.settings.request_timeout_ms)
+        setup_ms_max = min(_SETUP_MS_MAX, self.settings.request_timeout_ms)
         # A slow step of the loop is our own caller at work; the watch on it costs time and logs noise.
         self._net = NetworkSelector(client_id=self.settings.client_id, slow_task_threshold_secs=0)
         try:
             self._manager = _Manager(
-                self._net, **options, receive_message_max_bytes=RESPONSE_BYTES_MAX
+                self._net,
+                **options,
+                receive_message_max_bytes=RESPONSE_BYTES_MAX,
+                socket_connection_setup_timeout_ms=setup_ms,
+                socket_connection_setup_timeout_max_ms=setup_ms_max,
             )
             self._bootstrap()
         except BaseException:
@@ -165,7 +227,8 @@ class Connection:
     def wait(self, future: Any) -> Any:
         """Wait for the answer to a request that was sent."""
         while not future.is_done:
-            # Bounded: the library fails a connection's requests when their timeout has passed.
+            # Bounded: the library fails a request when its timeout has passed, and those that still wait for their
+            # connection when its set-up ends, which has a deadline (also in TLS: `_TlsTransport`).
             self._net.poll(future=future)
         if future.exception is not None:
             raise self.failure(future.exception) from future.exception
@@ -240,8 +303,9 @@ class Connection:
         return self.unavailable("its metadata", text)
 
     async def _first_contact(self, node_id: str) -> None:
+        timeout_ms = min(_PROBE_MS, self.settings.bootstrap_timeout_ms)
         await self._manager.get_connection(
-            node_id, timeout_ms=_PROBE_MS, refresh_metadata_on_err=False
+            node_id, timeout_ms=timeout_ms, refresh_metadata_on_err=False
         )
 
     def _run(self, step: Callable[..., Any], *words: Any) -> Any:

@@ -88,6 +88,7 @@ class Columns:
         )  # keys are short; the column grows where they are not
         self._values = _Binary(rows, bytes_room)
         self._starts = np.empty(rows if headers else 1, np.int64)
+        self._stops = np.empty_like(self._starts)
 
     def fits(self, batch: Batch, records: memoryview) -> bool:
         """Whether a batch can be added."""
@@ -110,7 +111,7 @@ class Columns:
             full.grow(int(full.ends[self.rows]) + len(records))
             problem, row, found = self._decode(body, header)
         if problem == OK and self._headers is not None:
-            problem = self._headers.add(body, self._starts, self.rows, row, found)
+            problem = self._headers.add(body, self._starts, self._stops, self.rows, row, found)
         if problem != OK:
             raise damaged(batch.place, PROBLEMS[problem])
         added = row - self.rows
@@ -132,6 +133,7 @@ class Columns:
             self._values.bytes,
             self._values.valid,
             self._starts,
+            self._stops,
             self._headers is not None,
         )
         return int(problem), int(row), int(found)
@@ -166,7 +168,7 @@ class _HeaderColumn:
         self._value_bytes = np.empty(0, np.uint8)
         self._valid = np.zeros(1, np.uint8)
 
-    def add(self, body: Any, starts: Any, row: int, row_end: int, found: int) -> int:
+    def add(self, body: Any, starts: Any, stops: Any, row: int, row_end: int, found: int) -> int:
         """Decode the headers of the rows just placed; returns the problem's number."""
         if not found:
             self._list_ends[row + 1 : row_end + 1] = self._count
@@ -183,6 +185,7 @@ class _HeaderColumn:
         problem, count = decode_headers(
             body,
             starts,
+            stops,
             row,
             row_end,
             self._list_ends,

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import numba
 import numpy as np
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
+
+from tallystick.compiling import kernel
 
 OK: Final = 0
 KEYS_FULL: Final = 8
@@ -34,19 +35,8 @@ _BYTES_IN = types.Array(types.uint8, 1, "C", readonly=True)
 _BYTES_OUT = types.Array(types.uint8, 1, "C")
 _INT32 = types.Array(types.int32, 1, "C")
 _INT64 = types.Array(types.int64, 1, "C")
-
-
-def _compiled(signature: Any) -> Any:
-    """numba's njit for one signature, cached on disk where there is a place to write."""
-
-    def decorate(function: Any) -> Any:
-        try:
-            return numba.njit(signature, cache=True, nogil=True)(function)
-        except RuntimeError:
-            # "no locator available": a read-only install, and no NUMBA_CACHE_DIR.
-            return numba.njit(signature, nogil=True)(function)
-
-    return decorate
+# What it decorates here has the types of its signature, which mypy does not see.
+_compiled: Any = kernel
 
 
 def _copy_bytes(typing_context, into, into_at, source, source_at, count):
@@ -99,6 +89,7 @@ def read_varint(body, at, end):
         _BYTES_OUT,  # value bytes
         _BYTES_OUT,  # value validity
         _INT64,  # header starts: where each row's headers begin in the body
+        _INT64,  # header stops: where its record ends, and with it its headers
         types.boolean,  # whether headers are wanted
     )
 )
@@ -115,6 +106,7 @@ def decode_records(  # noqa: C901, PLR0912, PLR0915 - one pass over one record's
     value_bytes,
     value_valid,
     header_starts,
+    header_stops,
     want_headers,
 ):
     """Decode one batch into columns, dropping what lies outside [start, end).
@@ -191,6 +183,7 @@ def decode_records(  # noqa: C901, PLR0912, PLR0915 - one pass over one record's
                 v += value_length
         if want_headers:
             header_starts[row] = headers_at
+            header_stops[row] = stop
             found += headers
         row += 1
         key_ends[row] = k
@@ -204,6 +197,7 @@ def decode_records(  # noqa: C901, PLR0912, PLR0915 - one pass over one record's
     types.UniTuple(types.int64, 2)(
         _BYTES_IN,  # body
         _INT64,  # header starts, of the rows from `row` to `row_end`
+        _INT64,  # header stops, of the same rows
         types.int64,
         types.int64,
         _INT32,  # list ends, by row
@@ -218,6 +212,7 @@ def decode_records(  # noqa: C901, PLR0912, PLR0915 - one pass over one record's
 def decode_headers(
     body,
     starts,
+    stops,
     row,
     row_end,
     list_ends,
@@ -230,25 +225,26 @@ def decode_headers(
 ):
     """Decode the headers of rows that `decode_records` has placed; returns (problem, next header).
 
-    The caller has made room for the headers that were counted, and for as many bytes as the body has.
+    The caller has made room for the headers that were counted, and for as many bytes as the body has. Each record's
+    headers end where the record ends (message format v2), so that no byte is copied twice; room is checked all the same.
     """
-    size = np.int64(body.size)
     k = np.int64(key_ends[n])
     v = np.int64(value_ends[n])
     for r in range(row, row_end):
-        count, at = read_varint(body, starts[r], size)
+        stop = stops[r]
+        count, at = read_varint(body, starts[r], stop)
         if at < 0:
             return 1, n
         for _ in range(count):
-            length, at = read_varint(body, at, size)
+            length, at = read_varint(body, at, stop)
             # A header key is never null (KIP-82).
-            if at < 0 or length < 0 or length > size - at:
+            if at < 0 or length < 0 or length > stop - at or length > key_bytes.size - k:
                 return 6, n
             copy_bytes(key_bytes, k, body, at, length)
             k += length
             at += length
-            length, at = read_varint(body, at, size)
-            if at < 0 or length < -1 or length > size - at:
+            length, at = read_varint(body, at, stop)
+            if at < 0 or length < -1 or length > stop - at or length > value_bytes.size - v:
                 return 6, n
             if length >= 0:
                 value_valid[n >> 3] |= np.uint8(1 << (n & 7))
@@ -258,5 +254,7 @@ def decode_headers(
             n += 1
             key_ends[n] = k
             value_ends[n] = v
+        if at != stop:
+            return 6, n
         list_ends[r + 1] = n
     return 0, n

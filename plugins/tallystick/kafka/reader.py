@@ -76,12 +76,20 @@ class RangeReader:
         return self._account
 
     def read(
-        self, partition: int, span: OffsetRange, *, leader_epoch: int = NO_EPOCH
+        self,
+        partition: int,
+        span: OffsetRange,
+        *,
+        leader_epoch: int = NO_EPOCH,
+        planned_end: Position | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the committed records of `span` in order: offset, timestamp, key, value[, headers].
 
         `leader_epoch` is the epoch of the record before the span, as its boundary recorded it (-1: not known): the log
-        is first proven to still hold that record. An empty span yields nothing and opens no connection.
+        is first proven to still hold that record. `planned_end` is the boundary that the span was planned up to, at its
+        end or beyond it. Once the span is read, the log is proven to still hold the record before that boundary and the
+        last one that was read: then what was read is what was planned. There is no account before that. An empty span
+        yields nothing and opens no connection.
 
         Raises OutsideRetention, IdentityChanged, LogDamaged, NotYet (the span's end lies beyond the last stable
         offset), KafkaUnavailable, SettingsError. Safe to repeat: it reads.
@@ -91,6 +99,7 @@ class RangeReader:
             with KafkaClient(self.settings) as client:
                 reading = _Reading(self, client, partition, span, leader_epoch)
                 yield from reading.batches()
+                reading.require_planned_log(planned_end)
                 tally = reading.tally
         else:
             tally = Tally(span, place="", compacted=False)
@@ -116,10 +125,10 @@ class _Reading:
         self.tally = Tally(span, place=self._place, compacted=reader.compacted)
         self._scratch = Scratch()
         self._columns: Columns | None = None
-        # Of the record before the position: what must still be in the log.
-        self._epoch = leader_epoch
+        # Where reading stands, with the epoch of the record before: what must still be in the log.
+        self._reached = Position(offset=span.start, leader_epoch=leader_epoch)
         self._layout = self._identified()
-        self._require_same_log()
+        self._require_same_log(self._reached)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Fetch, decode and hand out until the span is classed whole; one fetch is in flight while one is decoded."""
@@ -141,7 +150,6 @@ class _Reading:
                 )
             pending = self._ask(reached) if reached < self._span.end else None
             yield from self._decoded(found, AbortedProducers(fetched.aborted))
-            self._epoch = found[-1].leader_epoch
         if self._columns is not None and self._columns.rows:
             yield self._columns.take()
 
@@ -162,6 +170,9 @@ class _Reading:
                 self.tally.pass_batch(batch, aborted=self._count_inside(batch))
             else:
                 yield from self._add(batch)
+            self._reached = Position(
+                offset=min(batch.end_offset, self._span.end), leader_epoch=batch.leader_epoch
+            )
             if self.tally.done:
                 break
         if self._columns is not None and self._columns.rows:
@@ -314,16 +325,30 @@ class _Reading:
         moved = layout.leaders[self._partition].epoch != self._layout.leaders[self._partition].epoch
         self._layout = layout
         if moved:
-            self._require_same_log()
+            self._require_same_log(self._reached)
 
-    def _require_same_log(self) -> None:
-        """A new leader may have lost what an old one had (KIP-320): prove that what was read is still there."""
-        if self._epoch == NO_EPOCH:
-            return
-        here = Position(offset=self.tally.position, leader_epoch=self._epoch)
-        end = self._client.epoch_ends(self._layout, {self._partition: self._epoch})[self._partition]
-        if message := diverged_message(self._place, here, end):
-            raise LogDamaged(
-                message,
-                next_step="plan again from the last commit; find out about unclean elections.",
-            )
+    def require_planned_log(self, planned_end: Position | None) -> None:
+        """Prove, after the last fetch, that the log still holds what was read, and all up to where it was planned.
+
+        The record before the planned end proves every one before it: a log that was cut below that end never gets that
+        epoch's records back (KIP-101). So this holds for a piece in the middle of a planned range as well.
+        """
+        self._require_same_log(self._reached, planned_end)
+
+    def _require_same_log(self, *positions: Position | None) -> None:
+        """A new leader may have lost what an old one had (KIP-320): prove that the records before are still there."""
+        known = [one for one in positions if one is not None and one.leader_epoch != NO_EPOCH]
+        for epoch in dict.fromkeys(one.leader_epoch for one in known):
+            end = self._client.epoch_ends(self._layout, {self._partition: epoch})[self._partition]
+            for position in known:
+                if position.leader_epoch != epoch:
+                    continue
+                if message := diverged_message(self._place, position, end):
+                    # Epochs are asked for by the topic's name: another incarnation would be another matter.
+                    self._client.layout(self._reader.topic, topic_id=self._reader.topic_id)
+                    raise LogDamaged(
+                        message,
+                        next_step="nothing was committed from this read. Find out about unclean leader elections on "
+                        "this cluster: acknowledged records are gone. Then clear the plan task: it plans from the "
+                        "last commit, on the log of now.",
+                    )

@@ -46,6 +46,15 @@ def error_json(error: BaseException) -> dict[str, str]:
     }
 
 
+def most_decisive(errors: Sequence[TallystickError]) -> TallystickError:
+    """Return the error that decides what happens next, the first of its group: one to retry must not hide a final one.
+
+    A person is asked before an attempt is called off, and both come before what no group knows and what time mends.
+    """
+    ranks = {ASK: 0, STOP: 1, OTHER: 2, RETRY_LATER: 3}
+    return min(errors, key=lambda error: ranks[exit_code(error)])
+
+
 def telling_line(text: str) -> str:
     """Return the line of a long error text that says most: of a traceback the last error, else the first line.
 

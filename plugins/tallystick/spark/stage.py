@@ -9,15 +9,16 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 
 from tallystick.connections import kafka_settings
+from tallystick.engine.combine import require_room, too_much_for_driver
 from tallystick.engine.kafka_pieces import KafkaReading
 from tallystick.engine.pieces import Piece
 from tallystick.engine.task import TaskResult, Work, parse_result, run_piece
@@ -25,7 +26,7 @@ from tallystick.engine.transform import JobTransform, Transform
 from tallystick.errors import RetryLater, SettingsError, TallystickError
 from tallystick.pipeline import Pipeline, pipeline_from_spec
 from tallystick.protocol.plan import Plan
-from tallystick.spark.outcome import error_from, error_json
+from tallystick.spark.outcome import error_from, error_json, most_decisive
 from tallystick.spark.session import failures_max
 from tallystick.store import Store
 from tallystick.store.open import open_store
@@ -77,7 +78,7 @@ def pipeline_of(plan: Plan) -> Pipeline:
 
 
 def stage_pieces(session: SparkSession, order: Order) -> list[TaskResult]:
-    """Run one task per piece and return their results; raises the first error that a task answered with.
+    """Run one task per piece and return their results; raises the most decisive error that a task answered with.
 
     Safe to repeat: tasks write under the attempt's prefix only, each upload under a key of its own.
     """
@@ -91,9 +92,22 @@ def stage_pieces(session: SparkSession, order: Order) -> list[TaskResult]:
         Exception
     ) as error:  # py4j and Spark raise classes of many kinds; `_explained` sorts them
         raise _explained(session, error) from error
-    for row in rows:
-        if row["error"] is not None:
-            raise error_from(json.loads(row["error"]))
+    return results_of(rows)
+
+
+def results_of(rows: Sequence[Mapping[str, Any] | Row]) -> list[TaskResult]:
+    """Read what the tasks answered.
+
+    Raises the most decisive of their errors, and InvalidPipeline where their partial rows are too many for the driver.
+    """
+    errors = [error_from(json.loads(row["error"])) for row in rows if row["error"] is not None]
+    if errors:
+        decisive = most_decisive(errors)
+        for error in errors:
+            if error is not decisive:
+                log.error("another piece failed too: %s", error)
+        raise decisive
+    require_room(sum(map(len, row["partials"])) for row in rows)
     return [
         parse_result(
             row["result"],
@@ -150,6 +164,8 @@ def _run(order: Order, piece: Piece) -> TaskResult:
 def _explained(session: SparkSession, error: Exception) -> Exception:
     """Turn the failures that have one known cure into an error that names it; others stay what they are."""
     text = str(error)
+    if "spark.driver.maxResultSize" in text:
+        return too_much_for_driver("the tasks' results are larger than spark.driver.maxResultSize")
     if "ModuleNotFoundError" not in text:
         return error
     line = next(

@@ -80,6 +80,29 @@ def test_keys_are_sorted_and_null_is_a_key() -> None:
     assert result.column("x").to_pylist() == [4, 1, 10]
 
 
+def test_a_key_may_be_named_like_an_aggregate_or_like_a_name_of_ours() -> None:
+    names = ("a_sum", "key1", "measure0")
+    columns = [*(Column(n, "string") for n in names), Column("a", "long"), Column("key0", "long")]
+    declared = Table("sums", columns=columns, keys=names, combine={"key0": "max", "a": "sum"})
+    one = {"a_sum": "x", "key1": "y", "measure0": "z", "a": 2, "key0": 5}
+    partial = pa.Table.from_pylist([one, one | {"key0": 7}], schema=schema_of(declared))
+    assert combined(declared, [partial, partial]).to_pylist() == [one | {"a": 8, "key0": 7}]
+
+
+@pytest.mark.parametrize("kind", ["double", "float"])
+def test_the_two_zeros_are_one_key(kind: str) -> None:
+    columns = [Column("k", kind, required=False), Column("x", "long")]
+    declared = Table("sums", columns=columns, keys=["k"], combine={"x": "sum"})
+    pairs = [(0.0, 1), (-0.0, 2), (None, 4), (-1.5, 8)]
+    partial = pa.Table.from_pylist([{"k": k, "x": x} for k, x in pairs], schema=schema_of(declared))
+    result = combined(declared, [partial, partial])
+    assert [(str(r["k"]), r["x"]) for r in result.to_pylist()] == [
+        ("-1.5", 16),
+        ("0.0", 6),
+        ("None", 8),
+    ]
+
+
 def test_nothing_combines_to_nothing() -> None:
     assert combined(table("long", "sum"), []).num_rows == 0
 
@@ -105,3 +128,28 @@ def test_too_many_keys_for_the_driver_are_an_error_that_says_what_to_do(
     with pytest.raises(InvalidPipeline, match="has 1000 keys in one piece") as caught:
         partials.to_ipc()
     assert "coarser keys" in caught.value.next_step
+
+
+@pytest.mark.parametrize("limit", ["WAITING_ROWS_MAX", "WAITING_BYTES_MAX"])
+def test_too_many_keys_are_an_error_before_they_are_all_held(
+    monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setattr(combine, "PARTIAL_BYTES_MAX", 1000)
+    monkeypatch.setattr(combine, limit, 99)
+    declared = table("long", "sum")
+    partials = Partials(declared)
+    partials.add(rows(declared, *(("the same key", n) for n in range(100))))
+    with pytest.raises(InvalidPipeline, match="has 101 keys in one piece"):
+        partials.add(rows(declared, *((f"key {n}", n) for n in range(100))))
+
+
+def test_more_partial_rows_than_the_driver_takes_name_our_own_setting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(combine, "PARTIALS_BYTES_MAX", 1000)
+    combine.require_room([500, 0, 500])
+    with pytest.raises(
+        InvalidPipeline, match="of 3 pieces have 1001 bytes, the driver takes 1000"
+    ) as caught:
+        combine.require_room([500, 1, 500])
+    assert "records_per_task" in caught.value.next_step

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
+import math
+from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -34,8 +37,26 @@ COLUMNS = [
 DECODER = JsonDecoder(Json(COLUMNS))
 EXACT = ExactRow(COLUMNS)
 
+
+def halfway(number: float) -> str:
+    """All digits of the middle between a float and the next larger one: where rounding twice goes wrong."""
+    least = Fraction(1, 2**149)
+    ulp = max(Fraction(2) ** (math.frexp(number)[1] - 24), least) if number else least
+    middle = Fraction(number) + ulp / 2
+    # 2**-150, the half of the smallest step, has 150 decimals.
+    whole, part = divmod(int(middle * 10**150), 10**150)
+    return f"{whole}.{part:0150d}"
+
+
 digits = st.text("0123456789", min_size=1, max_size=22)
+halves = st.builds(
+    "{}{}".format,
+    st.floats(0, 2.0**60, width=32).map(halfway),
+    st.sampled_from(["", "000", "0001"]),
+)
 numbers = st.one_of(
+    halves,
+    st.integers(-(2**45), 2**45).map(lambda n: f"{n}.{'0' * 30}"),
     st.integers(-(2**64), 2**64).map(str),
     st.floats(allow_nan=False, allow_infinity=False).map(repr),
     st.builds(
@@ -137,3 +158,16 @@ def test_both_ways_agree_on_single_values(column: Column, texts: list[str]) -> N
     expected = [exactly(body) for body in batch]
     decoded = DECODER.decode(pa.array(batch, pa.binary()))
     assert decoded.rows == DECODER.table([e for e in expected if isinstance(e, list)])
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.one_of(halves, st.floats(width=64, allow_nan=False, min_value=0, max_value=1e38).map(repr))
+)
+def test_a_float_is_the_nearest_one_of_all(text: str) -> None:
+    found = exactly(f'{{"f":{text}}}'.encode())[2]
+    exact = Fraction(text)
+    away = abs(Fraction(found) - exact)
+    for side in (-np.inf, np.inf):
+        neighbour = float(np.nextafter(np.float32(found), np.float32(side)))
+        assert math.isinf(neighbour) or away <= abs(Fraction(neighbour) - exact)

@@ -11,7 +11,6 @@ import pytest
 
 from tallystick.engine.json_exact import REASON_CHARS_MAX, VALUE_BYTES_MAX
 from tallystick.engine.json_rows import JsonDecoder
-from tallystick.errors import InvalidPipeline
 from tallystick.pipeline import Column, Json
 
 AT = datetime(2013, 1, 1, 5, 15, tzinfo=UTC)
@@ -146,6 +145,22 @@ VALUES = [
     ("float", None, b"0.5", 0.5),
     ("float", None, b"0.1", 0.10000000149011612),
     ("float", None, b"3.4028235e38", 3.4028234663852886e38),
+    # The nearest double of each lies halfway between two floats, or beyond the largest: the digits behind it decide.
+    ("float", None, b"1.000000059604644776", 1.0000001192092896),
+    ("float", None, b"1.000000059604644775390625", 1.0),
+    ("float", None, b"1.00000005960464477", 1.0),
+    ("float", None, b"-1.000000178813934325", -1.0000001192092896),
+    ("float", None, b"16777217.000000000001", 16777218.0),
+    ("float", None, b"16777217", 16777216.0),
+    ("float", None, b"7.00649232162408535461864791645e-46", 1.401298464324817e-45),
+    ("float", None, b"7.00649232162408535461864791644e-46", 0.0),
+    ("float", None, b"3.40282356779733661637539395458142568447e38", 3.4028234663852886e38),
+    (
+        "float",
+        None,
+        b"3.40282356779733661637539395458142568448e38",
+        "!range: field x: 3.40282356779733661637539395458142568... does not fit a float",
+    ),
     ("float", None, b"3.5e38", "!range: field x: 3.5e38 does not fit a float"),
     ("decimal(9,2)", None, b"1.5", Decimal("1.50")),
     ("decimal(9,2)", None, b"1.500", Decimal("1.50")),
@@ -203,6 +218,9 @@ VALUES = [
     ("binary", None, b'"aGk="', b"hi"),
     ("binary", None, b'""', b""),
     ("binary", None, b'"\\/\\/8="', b"\xff\xff"),
+    ("binary", None, b'"AA=="', b"\0"),
+    ("binary", None, b'"AB=="', '!type: field x: "AB==" is not base64'),
+    ("binary", None, b'"aGl="', '!type: field x: "aGl=" is not base64'),
     ("binary", None, b'"aGk"', '!type: field x: "aGk" is not base64'),
     ("binary", None, b'"a Gk="', '!type: field x: "a Gk=" is not base64'),
     ("binary", None, b'"\xc3\xa9"', '!type: field x: "\\u00e9" is not base64'),
@@ -291,6 +309,30 @@ VALUES = [
         b"1e-2000000",
         "!inexact: field x: 1e-2000000 is finer than a microsecond",
     ),
+    (
+        "timestamptz",
+        "epoch_ms",
+        b"1000.0000000000000000000000000",
+        datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC),
+    ),
+    (
+        "timestamptz",
+        "epoch_ms",
+        b"1000.0010000000000000000000000000000000000",
+        datetime(1970, 1, 1, 0, 0, 1, 1, tzinfo=UTC),
+    ),
+    (
+        "timestamptz",
+        "epoch_ms",
+        b"1000.0000000000000000000000001",
+        "!inexact: field x: 1000.0000000000000000000000001 is finer than a microsecond",
+    ),
+    (
+        "timestamptz",
+        "epoch_ms",
+        b"0.000000000000000000000000000000",
+        datetime(1970, 1, 1, tzinfo=UTC),
+    ),
     ("timestamptz", "epoch_ms", b"1e18", "!range: field x: 1e18 lies outside the years 1 to 9999"),
     (
         "timestamptz",
@@ -300,25 +342,13 @@ VALUES = [
     ),
     ("timestamptz", "%Y%m%d %H%M%z", b'"20130101 0015-0500"', AT),
     ("timestamptz", "%Y%m%d %H%MZ", b'"20130101 0515Z"', AT),
-    (
-        "timestamptz",
-        "%Y%m%d %H%M",
-        b'"20130101 0515"',
-        '!time: field x: "20130101 0515" has no offset from UTC',
-    ),
-    ("timestamptz", "%Y%m%d", b'"2013"', "!time: field x: \"2013\" does not match '%Y%m%d'"),
+    ("timestamptz", "%Y%m%dZ", b'"2013"', "!time: field x: \"2013\" does not match '%Y%m%dZ'"),
     ("timestamp", None, b'"2013-01-01T05:15:00"', AT.replace(tzinfo=None)),
     (
         "timestamp",
         None,
         b'"2013-01-01T05:15:00Z"',
         '!time: field x: "2013-01-01T05:15:00Z" has an offset, which a timestamp cannot hold',
-    ),
-    (
-        "timestamp",
-        "%Y%m%d%z",
-        b'"20130101+0000"',
-        '!time: field x: "20130101+0000" has an offset, which a timestamp cannot hold',
     ),
 ]
 
@@ -329,9 +359,12 @@ VALUES = [
     ids=lambda v: repr(v)[:40] if isinstance(v, bytes) else None,
 )
 def test_values(kind: str, parse: str | None, value: bytes, expected: Any) -> None:
-    found = outcome(field(kind, parse), b'{"x":' + value + b"}")
-    assert found == expected
-    assert str(found) == str(expected)  # -0.0 is not 0.0
+    column = field(kind, parse)
+    # An escaped name is nothing that the kernels read: the second value goes by the exact rules alone.
+    for name in (b'"x"', b'"\\u0078"'):
+        found = outcome(column, b"{" + name + b":" + value + b"}")
+        assert found == expected
+        assert str(found) == str(expected)  # -0.0 is not 0.0
 
 
 def test_optional_fields_may_be_missing_or_null() -> None:
@@ -388,9 +421,3 @@ def test_an_empty_batch_decodes_to_nothing() -> None:
     decoded = JsonDecoder(Json([field("int")])).decode(pa.array([], pa.binary()))
     assert decoded.rows.num_rows == 0
     assert decoded.rows.schema.names == ["x"]
-
-
-@pytest.mark.parametrize("rule", ["%Y %Z", "iso", ""])
-def test_a_parse_rule_that_cannot_be_is_refused_before_any_value(rule: str) -> None:
-    with pytest.raises(InvalidPipeline, match="parse rule"):
-        JsonDecoder(Json([Column("x", "timestamptz", parse=rule)]))

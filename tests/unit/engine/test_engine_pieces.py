@@ -33,10 +33,10 @@ def test_a_range_is_cut_evenly_into_as_few_pieces_as_the_bound_allows(
     assert [parse_piece(p.to_json(), "here") for p in pieces] == list(pieces)
 
 
-def test_epochs_belong_to_the_ends_of_a_planned_range_only(kit: SimpleNamespace) -> None:
+def test_an_epoch_belongs_to_the_start_of_a_planned_range_only(kit: SimpleNamespace) -> None:
     plan = kit.plan_of(kit.small_pipeline(), ("events", [kit.planned(0, 30)]))
-    epochs = [(p.start_epoch, p.end_epoch) for p in cut(plan, records_per_task=10)]
-    assert epochs == [(4, EPOCH_UNKNOWN), (EPOCH_UNKNOWN, EPOCH_UNKNOWN), (EPOCH_UNKNOWN, 5)]
+    epochs = [p.start_epoch for p in cut(plan, records_per_task=10)]
+    assert epochs == [4, EPOCH_UNKNOWN, EPOCH_UNKNOWN]
 
 
 def test_lost_offsets_are_not_read_and_leave_no_epoch_to_prove(kit: SimpleNamespace) -> None:
@@ -44,7 +44,7 @@ def test_lost_offsets_are_not_read_and_leave_no_epoch_to_prove(kit: SimpleNamesp
     plan = kit.plan_of(kit.small_pipeline(), ("events", ranges))
     [piece] = cut(plan, records_per_task=100)
     assert (piece.partition, piece.span) == (0, OffsetRange(start=20, end=30))
-    assert (piece.start_epoch, piece.end_epoch) == (EPOCH_UNKNOWN, 5)
+    assert piece.start_epoch == EPOCH_UNKNOWN
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # it holds functions only

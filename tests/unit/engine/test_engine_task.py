@@ -89,6 +89,59 @@ def test_a_piece_becomes_files_dead_letters_partials_and_an_account(
     assert describe(result)["records"] == 3
 
 
+@pytest.mark.parametrize(
+    ("millis", "clamped"),
+    [
+        (1_700_000_000_000_000_000, "9999-12-31T23:59:59.999000+00:00"),
+        (2**63 - 1, "9999-12-31T23:59:59.999000+00:00"),
+        (253_402_300_800_000, "9999-12-31T23:59:59.999000+00:00"),
+        (-(2**63), "0001-01-01T00:00:00+00:00"),
+        (-62_135_596_800_001, "0001-01-01T00:00:00+00:00"),
+    ],
+)
+def test_a_record_whose_own_time_no_column_holds_is_a_dead_letter(
+    make_work: MakeWork, kit: SimpleNamespace, millis: int, clamped: str
+) -> None:
+    store = MemoryStore("small")
+    work = make_work(kit.planned(0, 4), store=store)
+    [piece] = cut(work.plan, records_per_task=100)
+    batch = kit.raw_batch(0, VALUES)
+    at = batch.column("timestamp").cast(pa.int64()).to_pylist()
+    # One good value and the one that is broken anyway.
+    at[1] = at[2] = millis
+    odd = batch.set_column(1, "timestamp", pa.array(at, pa.int64()).cast(batch.column(1).type))
+    result = run_piece(work, piece, kit.FakeReading([odd]))
+
+    assert (result.account.records, result.account.dead) == (2, 2)
+    kept = [stored(store, f.key) for f in result.files if f.table == "events"]
+    assert sorted(o for rows in kept for o in rows.column("_offset").to_pylist()) == [0, 3]
+    [dead] = [f for f in result.files if f.table == "dead_letters"]
+    letters = stored(store, dead.key).to_pylist()
+    assert [(r["_offset"], r["value"]) for r in letters] == [(1, VALUES[1]), (2, VALUES[2])]
+    assert {r["_timestamp"].isoformat() for r in letters} == {clamped}
+    assert {r["reason"] for r in letters} == {
+        f"timestamp: {millis} ms, the record's own time, lies outside the years 1 to 9999"
+    }
+
+
+@pytest.mark.parametrize("millis", [253_402_300_799_999, -62_135_596_800_000, -1])
+def test_the_first_and_the_last_time_of_the_calendar_are_rows(
+    make_work: MakeWork, kit: SimpleNamespace, millis: int
+) -> None:
+    store = MemoryStore("small")
+    work = make_work(kit.planned(0, 1), store=store)
+    [piece] = cut(work.plan, records_per_task=100)
+    batch = kit.raw_batch(0, VALUES[:1])
+    edge = batch.set_column(
+        1, "timestamp", pa.array([millis], pa.int64()).cast(batch.column(1).type)
+    )
+    result = run_piece(work, piece, kit.FakeReading([edge]))
+    [file] = [f for f in result.files if f.table == "events"]
+    assert stored(store, file.key).column("_timestamp").cast(pa.int64()).to_pylist() == [
+        millis * 1_000
+    ]
+
+
 def test_results_become_a_report_that_says_where_every_offset_is(
     make_work: MakeWork, kit: SimpleNamespace
 ) -> None:

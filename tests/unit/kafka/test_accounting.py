@@ -52,6 +52,15 @@ def test_a_hole_between_batches_is_damage_unless_compacted() -> None:
     )
 
 
+def test_the_way_on_from_a_hole_deletes_nothing() -> None:
+    with pytest.raises(LogDamaged) as caught:
+        tally(0, 4).skip_to(3)
+    advice = caught.value.next_step
+    assert "Leave the topic's configuration as it is" in advice
+    for destructive in ("cleanup.policy", "compact,delete", "retention.", "expire"):
+        assert destructive not in advice
+
+
 def test_a_hole_inside_a_batch_is_damage_unless_compacted() -> None:
     thin = one(batch(Sent(delta=1), last_delta=4))
     with pytest.raises(LogDamaged, match=r"holds nothing at 4 of the offsets \[0, 5\)"):

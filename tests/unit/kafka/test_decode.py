@@ -159,7 +159,59 @@ def test_decodes_what_kafka_python_decodes(
     assert rows(taken) == expected
 
 
+def varint(value: int) -> bytes:
+    """Kafka's zigzag varint."""
+    value = (value << 1) ^ (value >> 63)
+    parts = bytearray()
+    while value > 0x7F:
+        parts.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*parts, value])
+
+
+def with_headers(count: int, headers: bytes) -> bytes:
+    """A batch of records without key and value whose header section is `headers`; its checksum is right."""
+    body = b""
+    for delta in range(count):
+        fields = b"\0" + varint(0) + varint(delta) + varint(-1) + varint(-1) + headers
+        body += varint(len(fields)) + fields
+    return batch(body=body, count=count, last_delta=count - 1)
+
+
+# Each record claims one header with a key of as many bytes as all later records have: together far more than there are.
+REACHING = with_headers(4_000, varint(1) + varint(7_944))
+SHORT_OF_ITS_END = with_headers(3, varint(1) + varint(1) + b"k" + varint(-1) + b"behind")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        varint(1) + varint(7_944),
+        varint(1) + varint(2) + b"k",
+        varint(1) + varint(0) + varint(2) + b"v",
+        varint(1) + varint(1) + b"k" + varint(-1) + b"behind",
+        varint(2) + varint(1) + b"k" + varint(-1),
+        varint(1) + varint(-1) + varint(-1),
+        varint(1) + varint(0) + varint(-2),
+    ],
+    ids=[
+        "a key far beyond its record",
+        "a key one byte beyond",
+        "a value one byte beyond",
+        "bytes behind the last header",
+        "fewer headers than counted",
+        "a key that is null",
+        "a value of negative length",
+    ],
+)
+def test_headers_end_where_their_record_ends(headers: bytes) -> None:
+    with pytest.raises(LogDamaged, match=r"damaged: a (header does not fit|number has no end)"):
+        columns(with_headers(4_000, headers), headers=True, room=1 << 20)
+
+
 FUZZED: Sequence[bytes] = [
+    REACHING,
+    SHORT_OF_ITS_END,
     batch(*[Sent(key=b"k", value=b"x" * i, headers=[("h", b"1")] * (i % 3)) for i in range(12)]),
     batch(*[Sent(key=None, value=None) for _ in range(5)]),
     batch(*[Sent(delta=3 * i, timestamp=i * 1_000_000) for i in range(6)], last_delta=40),
@@ -167,7 +219,9 @@ FUZZED: Sequence[bytes] = [
 
 
 @settings(max_examples=600, deadline=None)
-@example(which=0, edits=[(61, 255)], shorter=0)
+@example(which=0, edits=[], shorter=0)
+@example(which=1, edits=[], shorter=0)
+@example(which=2, edits=[(61, 255)], shorter=0)
 @given(
     which=st.integers(0, len(FUZZED) - 1),
     edits=st.lists(st.tuples(st.integers(21, 400), st.integers(0, 255)), max_size=6),
@@ -205,7 +259,8 @@ def test_compiled_loops_stay_inside_their_arrays(
     room = 50  # less than a body may ask for: the loops themselves must notice
     guard = 64
     ints = {
-        name: np.full(rows_room + guard, 77, np.int64) for name in ("offsets", "times", "starts")
+        name: np.full(rows_room + guard, 77, np.int64)
+        for name in ("offsets", "times", "starts", "stops")
     }
     ends = {name: np.full(rows_room + 1 + guard, 77, np.int32) for name in ("key", "value")}
     content = {name: np.full(room + guard, 77, np.uint8) for name in ("key", "value")}
@@ -226,6 +281,7 @@ def test_compiled_loops_stay_inside_their_arrays(
         content["value"][:room],
         valid["value"][: rows_room // 8 + 1],
         ints["starts"][:rows_room],
+        ints["stops"][:rows_room],
         want,
     )
     assert 0 <= row <= count

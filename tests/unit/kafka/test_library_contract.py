@@ -5,9 +5,10 @@ from __future__ import annotations
 import inspect
 import socket
 
+from kafka.net.inet import create_connection
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
-from kafka.net.transport import KafkaTCPTransport
+from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 
 import kafka
 from tallystick.kafka.connection import _receive
@@ -29,7 +30,20 @@ def test_the_private_calls_have_the_shapes_that_are_used() -> None:
     assert parameters(KafkaConnectionManager.bootstrap) == ["self", "timeout_ms", "refresh"]
     assert parameters(KafkaConnectionManager.send)[:3] == ["self", "request", "node_id"]
     assert parameters(KafkaConnectionManager._build_transport) == ["self", "node", "timeout_at"]
-    assert "receive_message_max_bytes" in KafkaConnectionManager.DEFAULT_CONFIG
+    options = (
+        "receive_message_max_bytes",
+        "socket_connection_setup_timeout_ms",
+        "socket_connection_setup_timeout_max_ms",
+        "socket_options",
+        "proxy_url",
+    )
+    assert set(options) <= KafkaConnectionManager.DEFAULT_CONFIG.keys()
+    ours = ["net", "host", "port", "socket_options", "proxy_url", "timeout_at"]
+    assert parameters(create_connection) == ours
+    assert parameters(KafkaSSLTransport.__init__) == ["self", "net", "sock", "host", "configs"]
+    assert parameters(KafkaSSLTransport.handshake) == ["self"]
+    for wait in (NetworkSelector.wait_read, NetworkSelector.wait_write):
+        assert parameters(wait) == ["self", "fileobj", "timeout_at"]
 
 
 def test_our_receive_loses_no_bytes_that_came_before_the_end() -> None:

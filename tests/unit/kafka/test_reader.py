@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 import pytest
 
 from kafka import errors as kerrors
 from kafka_batches import Sent, batch, control
+from tallystick.engine.kafka_pieces import KafkaReading
+from tallystick.engine.pieces import Piece
 from tallystick.errors import KafkaUnavailable, LogDamaged, OutsideRetention, SettingsError
 from tallystick.kafka import reader as reading
 from tallystick.kafka.client import KafkaClient
@@ -17,6 +19,7 @@ from tallystick.kafka.connection import Retriable
 from tallystick.kafka.reader import RangeReader
 from tallystick.kafka.settings import KafkaSettings
 from tallystick.kafka.wire import (
+    NO_EPOCH,
     AbortedTransaction,
     EpochEnd,
     Fetched,
@@ -25,7 +28,8 @@ from tallystick.kafka.wire import (
     TopicLayout,
     topic_id_text,
 )
-from tallystick.protocol.offsets import OffsetRange
+from tallystick.protocol.offsets import OffsetRange, Position
+from tallystick.protocol.plan import PlannedRange, PlannedTopic
 
 TOPIC_ID = topic_id_text(uuid.UUID(int=5))
 Answer = Fetched | Exception
@@ -46,13 +50,16 @@ class Script(KafkaClient):
     """Answers each fetch with the next line; asking for more than the script holds is an error."""
 
     def __init__(
-        self, *answers: Answer, epochs: tuple[int, ...] = (0,), end: EpochEnd | None = None
+        self,
+        *answers: Answer,
+        epochs: tuple[int, ...] = (0,),
+        ends: Mapping[int, EpochEnd] | None = None,
     ) -> None:
         super().__init__(KafkaSettings(bootstrap_servers=("nowhere:1",), request_timeout_ms=300))
         self.answers = list(answers)
         self.asked: list[int] = []
         self._epochs = list(epochs)
-        self._end = end
+        self._ends = ends or {}
 
     def __enter__(self) -> Self:
         return self
@@ -65,8 +72,9 @@ class Script(KafkaClient):
         return TopicLayout(name=topic, topic_id=TOPIC_ID, leaders=(Leader(node_id=1, epoch=epoch),))
 
     def epoch_ends(self, layout: TopicLayout, epochs: Any) -> dict[int, EpochEnd]:
-        assert self._end is not None
-        return {0: self._end}
+        """What the script says of an epoch; else that it goes on."""
+        going_on = EpochEnd(epoch=epochs[0], end_offset=100)
+        return {0: self._ends.get(epochs[0], going_on)}
 
     def pause(self, attempt: int) -> None:
         pass
@@ -95,7 +103,13 @@ def run(
     """Read [start, end) from a script: the values, and the account as (records, aborted, control, absent)."""
 
     def go(
-        script: Script, start: int, end: int, *, compacted: bool = False, epoch: int = -1
+        script: Script,
+        start: int,
+        end: int,
+        *,
+        compacted: bool = False,
+        epoch: int = -1,
+        planned_end: Position | None = None,
     ) -> Any:
         monkeypatch.setattr(reading, "KafkaClient", lambda _settings: script)
         ours = RangeReader(
@@ -105,7 +119,8 @@ def run(
             cluster_id="c",
             compacted=compacted,
         )
-        batches = ours.read(0, OffsetRange(start=start, end=end), leader_epoch=epoch)
+        span = OffsetRange(start=start, end=end)
+        batches = ours.read(0, span, leader_epoch=epoch, planned_end=planned_end)
         values = [value for one in batches for value in one["value"].to_pylist()]
         account = ours.account
         return values, (account.records, account.aborted, account.control, account.absent)
@@ -115,6 +130,10 @@ def run(
 
 def numbered(start: int, end: int, **how: Any) -> bytes:
     return batch(*(Sent(value=b"%d" % i) for i in range(start, end)), base=start, **how)
+
+
+def at(offset: int, epoch: int) -> Position:
+    return Position(offset=offset, leader_epoch=epoch)
 
 
 def values(*spans: tuple[int, int]) -> list[bytes]:
@@ -184,16 +203,80 @@ def test_a_new_leader_must_still_have_what_was_read(run: Any) -> None:
     moved = [
         answer(numbered(0, 3, epoch=4)),
         answer(error=kerrors.FencedLeaderEpochError),
-        answer(numbered(3, 5)),
+        answer(numbered(3, 5, epoch=5)),
     ]
-    kept = Script(*moved, epochs=(4, 5), end=EpochEnd(epoch=4, end_offset=3))
+    kept = Script(*moved, epochs=(4, 5), ends={4: EpochEnd(epoch=4, end_offset=3)})
     assert run(kept, 0, 5)[0] == values((0, 5))
-    lost = Script(*moved, epochs=(4, 5), end=EpochEnd(epoch=4, end_offset=2))
+    lost = Script(*moved, epochs=(4, 5), ends={4: EpochEnd(epoch=4, end_offset=2)})
     with pytest.raises(
         LogDamaged,
         match="record before offset 3 was of leader epoch 4, the leader now says that epoch 4 e",
     ):
         run(lost, 0, 5)
+
+
+def test_a_log_that_was_rewritten_below_the_planned_end_is_damage(run: Any) -> None:
+    """Planned up to 6 in epoch 3; an unclean election then ended epoch 3 at 3, and epoch 4 wrote the rest anew."""
+    rewritten = answer(numbered(1, 3, epoch=3), numbered(3, 6, epoch=4))
+    ends = {3: EpochEnd(epoch=3, end_offset=3)}
+    said = (
+        "record before offset 6 was of leader epoch 3, the leader now says that epoch 3 ends at 3"
+    )
+    with pytest.raises(LogDamaged, match=said):
+        run(Script(rewritten, ends=ends), 1, 6, epoch=3, planned_end=at(6, 3))
+    grown = {3: EpochEnd(epoch=3, end_offset=6)}
+    planned = answer(numbered(1, 6, epoch=3), numbered(6, 9, epoch=4))
+    assert run(Script(planned, ends=grown), 1, 6, epoch=3, planned_end=at(6, 3))[0] == values(
+        (1, 6)
+    )
+
+
+def test_an_end_of_unknown_epoch_proves_nothing_but_what_was_read_does(run: Any) -> None:
+    read = answer(numbered(0, 3, epoch=3), numbered(3, 9, epoch=4))
+    unknown = at(5, NO_EPOCH)
+    assert run(Script(read), 0, 5, planned_end=unknown)[0] == values((0, 5))
+    # The piece ends inside the batch of epoch 4, which somebody has cut off since.
+    cut_off = {4: EpochEnd(epoch=3, end_offset=3)}
+    with pytest.raises(LogDamaged, match="record before offset 5 was of leader epoch 4"):
+        run(Script(read, ends=cut_off), 0, 5, planned_end=unknown)
+    # What lies behind the piece's end is nothing that it read.
+    assert run(Script(read, ends=cut_off), 0, 3, planned_end=unknown)[0] == values((0, 3))
+
+
+def test_nothing_that_was_read_is_nothing_to_prove(run: Any) -> None:
+    """All of the range was compacted away; the epoch of the record before it ended there."""
+    nothing = [answer()] * 4
+    ends = {3: EpochEnd(epoch=3, end_offset=2)}
+    script = Script(*nothing, ends=ends)
+    assert run(script, 2, 5, compacted=True, epoch=3) == ([], (0, 0, 0, 3))
+
+
+def test_there_is_no_account_of_a_log_that_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Script(answer(numbered(0, 3)), ends={0: EpochEnd(epoch=0, end_offset=2)})
+    monkeypatch.setattr(reading, "KafkaClient", lambda _settings: script)
+    settings = KafkaSettings(bootstrap_servers=("nowhere:1",))
+    ours = RangeReader(settings, topic="t", topic_id=TOPIC_ID, cluster_id="c", compacted=False)
+    with pytest.raises(LogDamaged, match="ends at 2"):
+        list(ours.read(0, OffsetRange(start=0, end=3)))
+    with pytest.raises(RuntimeError, match="no account"):
+        _ = ours.account
+
+
+def test_a_piece_in_the_middle_proves_the_end_of_its_whole_range(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The last piece was read before the log was cut below it; the first one, read after that, must not pass."""
+    planned = PlannedRange(start=0, end=6, start_epoch=-1, end_epoch=3, readable_from=0)
+    topic = PlannedTopic(
+        name="t", topic_id=TOPIC_ID, cluster_id="c", compacted=False, ranges=(planned,)
+    )
+    piece = Piece(index=0, topic="t", partition=0, span=OffsetRange(start=0, end=4))
+    settings = KafkaSettings(bootstrap_servers=("nowhere:1",))
+    rewritten = answer(numbered(0, 2, epoch=3), numbered(2, 6, epoch=4))
+    script = Script(rewritten, ends={3: EpochEnd(epoch=3, end_offset=2)})
+    monkeypatch.setattr(reading, "KafkaClient", lambda _settings: script)
+    with pytest.raises(LogDamaged, match="record before offset 6 was of leader epoch 3"):
+        list(KafkaReading(settings, topic, piece).batches())
 
 
 def test_nothing_at_all_is_absent_where_compaction_may_have_been(run: Any) -> None:

@@ -1,0 +1,39 @@
+"""Compiled loops work where nothing can be written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import pytest
+
+from tallystick.compiling import kernel
+from tallystick.engine import json_scan
+
+
+@pytest.fixture
+def homeless() -> Callable[..., Any]:
+    """A function whose file is nowhere, so that numba finds no place for its cache: as in a read-only install."""
+    space: dict[str, Any] = {}
+    exec(compile("def twice(x):\n    return 2 * x\n", "/nowhere/twice.py", "exec"), space)
+    twice: Callable[..., Any] = space["twice"]
+    with pytest.raises(RuntimeError, match="no locator available"):
+        numba.njit(cache=True)(twice)
+    return twice
+
+
+def test_without_a_place_for_the_cache_a_kernel_is_compiled_all_the_same(
+    homeless: Callable[..., Any],
+) -> None:
+    assert kernel()(homeless)(21) == 42
+    assert kernel(numba.types.int64(numba.types.int64))(homeless)(21) == 42
+    assert json_scan.compiled(homeless)(21) == 42
+
+
+def test_a_kernel_that_numba_cannot_compile_is_not_hidden() -> None:
+    def impossible(x: Any) -> Any:
+        return x.nothing_that_numba_knows
+
+    with pytest.raises(numba.TypingError, match="nothing_that_numba_knows"):
+        kernel(numba.types.int64(numba.types.int64))(impossible)
