@@ -1,4 +1,4 @@
-# Everything here works on a fresh machine with Python 3.11+, Java 17+, git and make; `make help` explains itself.
+# Everything here works on a fresh machine with Python 3.11 to 3.13, Java 17+, git and make; `make help` explains itself.
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 PYTHON ?= python3
@@ -21,6 +21,7 @@ $(UV):
 	$(UV) sync --frozen --extra local
 	$(RUN)/python -m tallystick.local.prepare
 	touch $@
+	@echo 'ready: type $(RUN)/tally, or first `source $(RUN)/activate`'
 
 .PHONY: setup
 setup: .venv/.ready ## install everything into .venv, fetch the Kafka broker, compile the decoder

@@ -170,6 +170,27 @@ def test_tasks_find_the_parts_in_their_environment(stack: Stack) -> None:
     assert said["SPARK_LOCAL_IP"] == "127.0.0.1"
 
 
+def test_a_shell_that_was_told_the_environment_reaches_airflow_and_s3(stack: Stack) -> None:
+    stack.up()
+    words = [sys.executable, "-c", "from tallystick.cli import main; main()", "local", "env"]
+    told = subprocess.run(
+        [*words, "--state-dir", str(stack.state_dir)], capture_output=True, text=True, check=True
+    ).stdout
+    # As a user's shell: nothing of the stack but what it was told.
+    asked = 'eval "$0"; airflow dags list -o plain; python -c "$1"'
+    look = "import boto3; print([b['Name'] for b in boto3.client('s3').list_buckets()['Buckets']])"
+    said = subprocess.run(
+        ["sh", "-c", asked, told, look],
+        env={"PATH": os.defpath, "HOME": str(stack.project_dir)},
+        cwd=stack.project_dir,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert DAG_ID in said
+    assert f"['{LAKE_BUCKET}']" in said
+
+
 def test_a_part_that_dies_is_started_again_with_what_it_held(stack: Stack) -> None:
     before = stack.up()
     s3(before).put_object(Bucket=LAKE_BUCKET, Key="kept", Body=b"1")  # type: ignore[attr-defined]

@@ -138,6 +138,16 @@ def test_sql_of_a_table_without_rows_beside_others(own_lake: SmallLake) -> None:
     assert rows(own_lake, "select count(*) from events")["rows"] == [[5]]
 
 
+def test_sql_says_that_a_data_file_is_gone_not_that_it_may_come_back(own_lake: SmallLake) -> None:
+    own_lake.store.delete(own_lake.data_files("events"))
+    for words in (["--json"], ["--format", "json"]):
+        result = tally("sql", "select sum(n) from events", own_lake.store.uri, *words)
+        assert result.exit_code == 77, result.stderr
+        told = json.loads(result.stderr)["error"]
+        assert told["kind"] == "corrupt"
+        assert "404" in told["happened"]
+
+
 def test_damage_on_s3_is_found(own_lake: SmallLake) -> None:
     first, second, *_ = own_lake.data_files("events")
     own_lake.store.delete([first])

@@ -29,6 +29,7 @@ RETRIES = 3
 RETRY_DELAY = timedelta(minutes=1)
 RETRY_DELAY_MAX = timedelta(minutes=15)
 MAX_ACTIVE_RUNS = 4
+_DATES = ", e.g. `2013-01-04` or `2013-01-04T06:00:00+00:00`; without an offset it is UTC."
 
 
 def replay_dag(
@@ -61,7 +62,7 @@ def replay_dag(
     `job_root`: the folder that `Pipeline.job` is relative to; by default the parent of the DAG file's folder.
     `spark_conf`: options of an allow-list; `pool`: limits how many stages run at once, over schedules and backfills
     (Airflow's max_active_runs does not bind backfills).
-    Raises InvalidPipeline for a start without a zone and for Spark options that are not allowed.
+    Raises InvalidPipeline for a start without a zone, for `@once`, and for Spark options that are not allowed.
     """
     for name, at in (("start_date", start_date), ("end_date", end_date)):
         if at is not None and at.tzinfo is None:
@@ -145,12 +146,12 @@ def form() -> dict[str, Param]:
         "from": _date(
             preset["from"],
             "From",
-            "Beginning of the span, UTC, inclusive. Empty: where the ledger ends.",
+            f"Beginning of the span, inclusive{_DATES} Empty: where the ledger ends.",
         ),
         "to": _date(
             preset["to"],
             "To",
-            "End of the span, UTC, exclusive. Empty: now, less the pipeline's lateness.",
+            f"End of the span, exclusive{_DATES} Empty: now, less the pipeline's lateness.",
         ),
         "force": _switch(
             "Recompute although nothing changed",
@@ -178,9 +179,8 @@ def form() -> dict[str, Param]:
 
 
 def _date(preset: Any, title: str, meaning: str) -> Param:
-    return Param(
-        preset, type=["null", "string"], format="date-time", title=title, description_md=meaning
-    )
+    # No `format`: JSON schema's date-time refuses 2013-01-04, which the plan takes. The plan judges.
+    return Param(preset, type=["null", "string"], title=title, description_md=meaning)
 
 
 def _switch(title: str, meaning: str) -> Param:
@@ -191,7 +191,12 @@ def _switch(title: str, meaning: str) -> Param:
 
 def _timetable(schedule: Any) -> Any:
     # A bare cron string would be a CronTriggerTimetable in Airflow 3, whose intervals hold no time.
-    if isinstance(schedule, str) and schedule not in {"@once", "@continuous"}:
+    if schedule == "@once":
+        raise InvalidPipeline(
+            "schedule='@once': the data interval of its one run holds no time.",
+            next_step="use schedule=None and Trigger, or a cron string with a start_date and an end_date.",
+        )
+    if isinstance(schedule, str) and schedule != "@continuous":
         return CronDataIntervalTimetable(schedule, timezone="UTC")
     return schedule
 

@@ -38,6 +38,13 @@ _CONF_ALLOWED = re.compile(
     r"|(authenticate|io\.encryption\.enabled)"
     r")"
 )
+# Spark makes an object of the class that these name, or loads its code from there (Spark 4.2, SQLConf and config/).
+_LOADS_CODE = re.compile(
+    r"spark\.sql\.(catalog\..+|extensions|sources\.default|cache\.serializer|hive\.metastore\..+)"
+    r"|spark\.shuffle\.(manager|.*plugin.*)"
+    r"|spark\.storage\.replication\.(policy|topologyMapper)"
+    r"|.*(Listeners|Extensions|[Cc]lass|Classes|Impl)"
+)
 _SECRET = re.compile(r"secret|password|token|access\.?key|credential", re.IGNORECASE)
 
 
@@ -90,14 +97,16 @@ def driver_conf(asked: Mapping[str, str], *, master: str) -> dict[str, str]:
 def check_conf(conf: Mapping[str, str]) -> dict[str, str]:
     """Return the Spark options of a DAG if each is on the allow-list; raises InvalidPipeline naming one that is not.
 
-    They stand in argv, where every user of the machine reads them: no secret, and nothing that loads or runs code.
+    They stand in argv, where every user of the machine reads them, so none that is named like a secret; and none of those
+    that are known to name a class. This catches mistakes; it is no fence against who writes DAGs, who may run any code.
     """
     for key, value in conf.items():
-        if not _CONF_ALLOWED.fullmatch(key) or _SECRET.search(key):
+        allowed = _CONF_ALLOWED.fullmatch(key) and not _LOADS_CODE.fullmatch(key)
+        if not allowed or _SECRET.search(key):
             raise InvalidPipeline(
                 f"spark_conf has {key!r}, which is not on the allow-list.",
-                next_step="sizes, counts, timeouts, spark.sql.* and spark.dynamicAllocation.* may be set; libraries "
-                "belong into the image, credentials into the environment.",
+                next_step="sizes, counts, timeouts, most of spark.sql.* and spark.dynamicAllocation.* may be set; "
+                "libraries and classes belong into the image, credentials into the environment.",
             )
         if not isinstance(value, str):
             raise InvalidPipeline(

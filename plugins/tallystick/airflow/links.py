@@ -1,6 +1,7 @@
 """The buttons on a task that open what it wrote: the plan, the report, the commit record.
 
-They are objects of the lake. Without AWS_ENDPOINT_URL_S3 the link opens AWS's console, else the object on that server.
+They are objects of the lake. Without AWS_ENDPOINT_URL_S3 (or AWS_ENDPOINT_URL) the link opens AWS's console, else the
+object on that server.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def object_page(address: str | None, environ: Mapping[str, str]) -> str:
     if not address or not address.startswith("s3://"):
         return ""
     bucket, _, key = address.removeprefix("s3://").partition("/")
-    endpoint = environ.get("AWS_ENDPOINT_URL_S3")
+    endpoint = environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL")
     if endpoint:
         return f"{endpoint.rstrip('/')}/{quote(bucket)}/{quote(key)}"
     return (

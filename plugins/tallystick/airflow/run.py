@@ -95,14 +95,20 @@ def kafka_of(pipeline: Pipeline) -> KafkaSettings:
 
 
 def _airflow_words(conn_id: str) -> dict[str, Any] | None:
-    """An Airflow connection in kafka-python's words: its extra, and host and port where that has no bootstrap_servers."""
+    """An Airflow connection in kafka-python's words: its extra, or hosts and port where that has no servers."""
     try:
         connection = BaseHook.get_connection(conn_id)
     except AirflowNotFoundException:
         return None
     words: dict[str, Any] = dict(connection.extra_dejson)
     if connection.host and "bootstrap_servers" not in words:
-        words["bootstrap_servers"] = f"{connection.host}:{connection.port or 9092}"
+        hosts = (host.strip() for host in connection.host.split(","))
+        words["bootstrap_servers"] = ",".join(
+            # What follows a bracket is not part of an IPv6 address.
+            host if ":" in host.rpartition("]")[2] else f"{host}:{connection.port or 9092}"
+            for host in hosts
+            if host
+        )
     if connection.login:
         words.setdefault("sasl_plain_username", connection.login)
     if connection.password:

@@ -7,7 +7,8 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from typing import Any, ParamSpec
 
 import typer
@@ -15,6 +16,7 @@ import typer
 from tallystick.errors import Ask, RetryLater, Stop, TallystickError
 
 P = ParamSpec("P")
+_AS_JSON: ContextVar[bool] = ContextVar("as_json", default=False)
 
 OK, COUNTER_EXAMPLE, USAGE = 0, 1, 2
 DEFECT = 70  # EX_SOFTWARE of sysexits.h: 1 must only ever mean that verify found something
@@ -33,17 +35,32 @@ def told(command: Callable[P, None]) -> Callable[P, None]:
 
     @functools.wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
+        as_json = _wants_json(kwargs)
+        before = _AS_JSON.set(as_json)
         try:
             command(*args, **kwargs)
         except TallystickError as error:
-            tell(error, as_json=bool(kwargs.get("as_json")))
+            tell(error, as_json=as_json)
             raise typer.Exit(exit_code(error)) from None
         except BrokenPipeError:
             # Whoever read us has seen enough.
             _silence_stdout()
             raise typer.Exit(PIPE_CLOSED) from None
+        finally:
+            _AS_JSON.reset(before)
 
     return wrapped
+
+
+def _wants_json(options: Mapping[str, object]) -> bool:
+    """Whether a command's options ask for JSON: `--json`, or `tally sql --format json`."""
+    return bool(options.get("as_json")) or options.get("form") == "json"
+
+
+def note(text: str) -> None:
+    """Say something beside the answer on standard error; with JSON that is for errors alone."""
+    if not _AS_JSON.get():
+        typer.echo(text, err=True)
 
 
 def tell(error: TallystickError, *, as_json: bool) -> None:

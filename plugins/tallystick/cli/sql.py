@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tallystick.cli import forms, text
 from tallystick.cli.report import out
-from tallystick.errors import InvalidRequest, StoreUnavailable, TallystickError
+from tallystick.errors import InvalidRequest, TallystickError
 from tallystick.lake import Lake
 from tallystick.status import Cut, TableStatus, read_tables
 
@@ -34,7 +34,8 @@ _TYPES = {
 def answer(lake: Lake, question: str, *, form: str) -> None:
     """Answer a SELECT over all tables of one root and write the rows in a form of FORMATS.
 
-    Raises InvalidRequest for a statement that does not only read or that DuckDB refuses, and what the lake raises.
+    Raises InvalidRequest for a statement that does not only read or that DuckDB refuses; Corrupt, SettingsError or
+    StoreUnavailable where rows cannot be read, as `duckdb_connection` does; and what the lake raises.
     """
     import duckdb
 
@@ -128,8 +129,7 @@ def _refused(error: duckdb.Error) -> TallystickError:
 
     told = str(error).strip().splitlines()[0]
     if isinstance(error, duckdb.IOException):  # HTTPException is one of them
-        return StoreUnavailable(
-            f"DuckDB could not read the tables ({told}).",
-            next_step="try again; if it stays so, check AWS_ENDPOINT_URL_S3 and what these credentials may read.",
-        )
+        from tallystick.tables.sql import unreadable
+
+        return unreadable(error, "the tables", os.environ)
     return InvalidRequest(f"DuckDB refused the question ({told}).", next_step="mend the statement.")

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -17,6 +21,8 @@ if TYPE_CHECKING:
 
 STATE_DIR = ".tally"
 STATE_DIR_ENV = "TALLYSTICK_STATE_DIR"
+# A shell's own settings that would lead away from the stack's server and keys.
+FOREIGN = ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL")
 
 app = typer.Typer(
     name="local",
@@ -102,6 +108,33 @@ def status(state_dir: Path | None = StateDir, as_json: bool = AsJson) -> None:
     stack = stack_module()
     folder = state_dir or default_state_dir()
     _tell(stack.status(folder), folder, as_json=as_json)
+
+
+@app.command()
+@told
+def env(state_dir: Path | None = StateDir, as_json: bool = AsJson) -> None:
+    """Print what a shell needs to use the running stack: eval "$(tally local env)"."""
+    stack = stack_module()
+    folder = state_dir or default_state_dir()
+    info = stack.status(folder)
+    if info is None or not info.running:
+        raise SettingsError(
+            f"no stack runs in {folder}.", next_step="start it with `tally local up`."
+        )
+    if as_json:
+        out_json({"state_dir": str(folder), "variables": info.environment()})
+    else:
+        out(shell_lines(info.environment()))
+
+
+def shell_lines(variables: Mapping[str, str]) -> str:
+    """The lines for a POSIX shell that set the variables, and let it find `airflow` and `tally`."""
+    lines = [f"unset {' '.join(FOREIGN)}"]
+    lines += [f"export {name}={shlex.quote(value)}" for name, value in sorted(variables.items())]
+    programs = Path(sys.executable).parent
+    if shutil.which("airflow") != str(programs / "airflow"):
+        lines.append(f'export PATH={shlex.quote(str(programs))}:"$PATH"')
+    return "\n".join(lines)
 
 
 def _progress(line: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from tallystick.cli.report import note
 from tallystick.errors import SettingsError
 from tallystick.lake import Lake
 from tallystick.store.open import open_store
@@ -15,14 +16,12 @@ if TYPE_CHECKING:
 
 LAKE_ENV = "TALLYSTICK_LAKE"
 DEMO_LAKE = "s3://lake/flights"
-# What would lead boto3 away from the stack's own server and keys.
-_FOREIGN = ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL")
 
 
 def open_lake(uri: str | None) -> Lake:
     """Open the lake that is meant. Raises SettingsError where none is named and no local stack runs.
 
-    A lake of the running local stack is read with the stack's own S3 settings, unless AWS_ENDPOINT_URL_S3 is set.
+    A lake in the bucket of the running local stack is read with the stack's own S3 settings, unless an endpoint is set.
     """
     named = uri or os.environ.get(LAKE_ENV)
     if named is None or (named.startswith("s3://") and not _has_endpoint()):
@@ -34,12 +33,20 @@ def open_lake(uri: str | None) -> Lake:
                 next_step="give the lake root, e.g. s3://lake/flights (with AWS_ENDPOINT_URL_S3 for another server than "
                 "AWS), or start the demo with `make demo`.",
             )
-        if stack is not None and demo is not None and named in (None, demo):
-            named = demo
+        if stack is not None and (named is None or _in_stacks_bucket(named)):
+            if named is not None:
+                note(f"{named} is read from the running local stack, not from AWS.")
+            named = named or demo
             _use(stack)
     assert named is not None
     # Nothing here writes, so there is nothing to prove about conditional writes.
     return Lake(open_store(named), real_world(), proven=True)
+
+
+def _in_stacks_bucket(uri: str) -> bool:
+    from tallystick.local.info import LAKE_BUCKET
+
+    return uri.removeprefix("s3://").partition("/")[0] == LAKE_BUCKET
 
 
 def _has_endpoint() -> bool:
@@ -58,7 +65,9 @@ def _running_stack() -> StackInfo | None:
 
 def _use(stack: StackInfo) -> None:
     """Point this process's S3 clients at the stack. Safe to repeat: the same values."""
-    for name in _FOREIGN:
+    from tallystick.cli.stack import FOREIGN
+
+    for name in FOREIGN:
         os.environ.pop(name, None)
     os.environ.update(
         {name: value for name, value in stack.variables.items() if name.startswith("AWS_")}

@@ -29,6 +29,8 @@ from tallystick.local.process import (
 __all__ = ["AirflowApi", "AirflowStack"]
 
 USER = "admin"
+# They sign logins and tasks' tokens: components need them, a shell does not.
+_SIGNING = ("AIRFLOW__API__SECRET_KEY", "AIRFLOW__API_AUTH__JWT_SECRET")
 COMPONENTS = ("api-server", "scheduler", "dag-processor")
 _MIGRATE_S = 240.0
 _START_S = 180.0
@@ -76,7 +78,7 @@ class AirflowStack:
         return AirflowApi(self.url, USER, self.password)
 
     def environment(self) -> dict[str, str]:
-        """Return the complete environment of the components, for an `airflow` command beside them too."""
+        """Return the complete environment of the components."""
         home = os.environ.get("PYSPARK_PYTHON", sys.executable)
         programs = os.pathsep.join(
             [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
@@ -95,14 +97,17 @@ class AirflowStack:
         }
         return base_environment() | tasks | self._env | self._settings()
 
+    def shell_environment(self) -> dict[str, str]:
+        """Return what makes `airflow` in a shell act on this Airflow, beside the shell's own variables."""
+        return {name: v for name, v in self._settings().items() if name not in _SIGNING}
+
     def start(self) -> None:
         """Migrate the database, start all components and wait until each has reported itself.
 
         Raises RetryLater where the database does not answer, SettingsError with the last log lines of a component that
         does not. Safe to repeat: a migration that is done changes nothing, and components that run are left alone.
         """
-        self._reach_database()
-        self._migrate()
+        self._migrate(empty=not self._reach_database())
         since = datetime.now(UTC)
         for name in COMPONENTS:
             self.start_component(name)
@@ -167,13 +172,14 @@ class AirflowStack:
             process.alive for process in self.processes.values()
         )
 
-    def _reach_database(self) -> None:
-        from sqlalchemy import create_engine
+    def _reach_database(self) -> bool:
+        """Whether Airflow's tables are there; raises RetryLater where the database does not answer."""
+        from sqlalchemy import create_engine, inspect
         from sqlalchemy.exc import OperationalError
 
         engine = create_engine(self.database)
         try:
-            engine.connect().close()
+            return inspect(engine).has_table("alembic_version")
         except OperationalError as error:
             where = engine.url.render_as_string(hide_password=True)
             why = " ".join(str(error.orig).split())
@@ -184,13 +190,14 @@ class AirflowStack:
         finally:
             engine.dispose()
 
-    def _migrate(self) -> None:
+    def _migrate(self, *, empty: bool) -> None:
         marker = self.state_dir / "migrated.json"
         done = {
             "airflow": importlib.metadata.version("apache-airflow-core"),
             "database": self.database,
         }
-        if marker.exists() and json.loads(marker.read_text()) == done:
+        # The mark may outlive its database, whose folder somebody removed.
+        if not empty and marker.exists() and json.loads(marker.read_text()) == done:
             return
         run_to_end(
             [sys.executable, "-m", "airflow", "db", "migrate"],

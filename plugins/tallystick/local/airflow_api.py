@@ -334,7 +334,8 @@ def _refusal(
     happened = f"Airflow answered {error.code} to {method} {path}: {error.read().decode(errors='replace')[:2000]}."
     if error.code in {401, 403}:
         return _LoginExpired(
-            happened, next_step="use the user and password of `tally local status`."
+            happened,
+            next_step="`tally local status` names the user; the password is in stack.json of the state folder.",
         )
     if error.code in {429, 502, 503, 504}:
         return RetryLater(happened, next_step="try again.")

@@ -24,6 +24,7 @@ LAKE_BUCKET = "lake"
 _FORMAT = "tallystick-stack/1"
 _FILE = "stack.json"
 _LOCK = "supervisor.lock"
+SUPERVISOR_LOG = "supervisor.log"
 
 PartState = Literal["starting", "running", "failed", "stopped"]
 StackState = Literal["starting", "running", "stopping", "stopped", "killed"]
@@ -61,7 +62,7 @@ class StackInfo:
         return self.state == "running"
 
     def environment(self) -> dict[str, str]:
-        """Variables that a process needs to use the stack: AWS_*, TALLYSTICK_KAFKA_DEFAULT, AIRFLOW_HOME."""
+        """Variables that a process needs to use the stack: AWS_*, TALLYSTICK_KAFKA_DEFAULT, AIRFLOW_HOME, AIRFLOW__*."""
         return dict(self.variables)
 
     def airflow(self) -> AirflowApi:
@@ -97,6 +98,26 @@ def read_stack(state_dir: Path) -> StackInfo | None:
     if info.state != "stopped" and supervisor_pid(state_dir) is None:
         return replace(info, state="killed")
     return info
+
+
+def is_state_dir(folder: Path) -> bool:
+    """Whether a stack, of any version, has its state there: its description or its lock is what a stack writes."""
+    try:
+        content = json.loads((folder / _FILE).read_text())
+        if str(content["format"]).startswith("tallystick-stack/"):
+            return True
+    except (OSError, ValueError, LookupError, TypeError):
+        pass
+    try:
+        return (folder / _LOCK).read_text().strip().isdecimal()
+    except (OSError, ValueError):
+        return False
+
+
+def is_state_name(name: str) -> bool:
+    """Whether a stack makes something of that name in its state folder."""
+    made = {*PARTS, _FILE, f"{_FILE}.new", _LOCK, SUPERVISOR_LOG}
+    return name in made or (name.startswith("supervisor.") and name.endswith(".log"))
 
 
 def write_stack(info: StackInfo) -> None:

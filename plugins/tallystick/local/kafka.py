@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -21,7 +20,14 @@ from pathlib import Path
 from tallystick.errors import SettingsError, TallystickError
 from tallystick.kafka.client import KafkaClient
 from tallystick.kafka.settings import KafkaSettings
-from tallystick.local.process import ChildProcess, free_port, port_accepts, port_is_free, wait_until
+from tallystick.local.process import (
+    ChildProcess,
+    free_port,
+    port_accepts,
+    port_is_free,
+    run_to_end,
+    wait_until,
+)
 
 KAFKA_VERSION = "4.1.0"
 _SCALA = "2.13"
@@ -66,7 +72,8 @@ def fetch_jars(folder: Path) -> Path:
     _sweep_interrupted(folder)
     with tempfile.TemporaryDirectory(prefix=f"{folder.name}.tmp-", dir=folder.parent) as name:
         scratch = Path(name)
-        _retrieve(scratch)
+        # Beside the folder: the scratch is gone by the time somebody wants to read it.
+        _retrieve(scratch, folder.with_name(f"{folder.name}.download.log"))
         try:
             (scratch / "jars").rename(folder)
         except OSError:
@@ -82,7 +89,7 @@ def _sweep_interrupted(folder: Path) -> None:
             shutil.rmtree(left, ignore_errors=True)
 
 
-def _retrieve(scratch: Path) -> None:
+def _retrieve(scratch: Path, log_path: Path) -> None:
     modules = [("org.apache.kafka", f"kafka_{_SCALA}", KAFKA_VERSION), _LOGGING]
     wanted = "".join(
         f'<dependency org="{org}" name="{name}" rev="{version}" conf="*->default"/>'
@@ -107,11 +114,18 @@ def _retrieve(scratch: Path) -> None:
     ]
     words += ["-ivy", scratch / "ivy.xml", "-types", "jar", "bundle"]
     words += ["-retrieve", scratch / "jars" / "[artifact]-[revision](-[classifier]).[ext]"]
-    _run(
-        words,
-        what=f"the download of Kafka {KAFKA_VERSION} from Maven Central",
-        timeout_s=_DOWNLOAD_S,
-    )
+    try:
+        run_to_end(
+            words,
+            name=f"the download of Kafka {KAFKA_VERSION} from Maven Central",
+            log_path=log_path,
+            deadline_s=_DOWNLOAD_S,
+        )
+    except SettingsError as error:
+        raise SettingsError(
+            error.happened,
+            next_step=f"check network and proxy of this machine ({log_path} has the whole log), try again.",
+        ) from error
     if not list((scratch / "jars").glob(f"kafka_{_SCALA}-*.jar")):
         raise SettingsError(
             f"the download of Kafka {KAFKA_VERSION} ended without its jars.",
@@ -132,30 +146,6 @@ def _ivy_jar() -> Path:
             "pyspark's folder holds no Ivy.", next_step="reinstall pyspark as uv.lock pins it."
         )
     return jars[-1]
-
-
-def _run(words: list[str | Path], *, what: str, timeout_s: float) -> None:
-    try:
-        ended = subprocess.run(
-            [str(word) for word in words],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=timeout_s,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise SettingsError(
-            f"{what} took longer than {timeout_s:g} s.", next_step="check the network, try again."
-        ) from None
-    if ended.returncode != 0:
-        tail = "\n".join(ended.stdout.splitlines()[-15:])
-        raise SettingsError(
-            f"{what} failed:\n{tail}\n",
-            next_step="check network and proxy of this machine, try again.",
-        )
 
 
 class KafkaBroker:
@@ -329,7 +319,12 @@ class KafkaBroker:
             "--ignore-formatted",
         ]
         words += ["-t", self._cluster_id(), "-c", properties]
-        _run(words, what=f"formatting Kafka's folder {self._state_dir}", timeout_s=_FORMAT_S)
+        run_to_end(
+            words,
+            name=f"formatting Kafka's folder {self._state_dir}",
+            log_path=self._state_dir / "format.log",
+            deadline_s=_FORMAT_S,
+        )
         done.touch()
 
     def _write_properties(self, port: int, controller_port: int) -> Path:

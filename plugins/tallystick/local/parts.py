@@ -9,7 +9,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Protocol
 
-from tallystick.errors import SettingsError
+from tallystick.errors import TallystickError
 from tallystick.local.airflow import USER, AirflowStack
 from tallystick.local.info import (
     LAKE_BUCKET,
@@ -87,7 +87,8 @@ class LocalStack:
     def start(self, report: Report) -> None:
         """Start the parts one after another; raises SettingsError with the log of the one that does not come up.
 
-        Safe to repeat: parts that run are left alone, the bucket and the database are created where they are missing.
+        Raises RetryLater where a part came up and does not answer what it is asked then (a bucket, a database). Safe to
+        repeat: parts that run are left alone, the bucket and the database are created where they are missing.
         """
         for name in self._servers:
             began = time.monotonic()
@@ -110,21 +111,25 @@ class LocalStack:
     def revive(self, report: Report, restarts_max: int = 3) -> None:
         """Start parts that have died again, each at most `restarts_max` times; one that stays down is "failed".
 
-        Safe to repeat: parts that run are left alone.
+        Whatever one part's start raises, the others run on. Safe to repeat: parts that run are left alone.
         """
         for name, server in self._servers.items():
-            if server.alive or self._state[name] == "failed":
+            state = self._state[name]
+            if state == "failed" or (state == "running" and server.alive):
                 continue
-            report(f"{name}: died, starting it again")
+            # Alive and not "running": its server came up, and the last try failed at what comes after that.
+            report(f"{name}: {'not ready' if server.alive else 'died'}, starting it again")
             self._restarts[name] += 1
             try:
                 self._start_part(name)
                 report(f"{name}: up again at {self._address(name)}")
-            except SettingsError as error:
+            except TallystickError as error:
                 report(f"{name}: {error}")
-            if not server.alive and self._restarts[name] >= restarts_max:
-                self._state[name] = "failed"
-                report(f"{name}: given up after {restarts_max} restarts; the other parts run on")
+                if self._restarts[name] >= restarts_max:
+                    self._state[name] = "failed"
+                    report(
+                        f"{name}: given up after {restarts_max} restarts; the other parts run on"
+                    )
             self.describe("running")
 
     def describe(self, state: StackState) -> None:
@@ -137,7 +142,7 @@ class LocalStack:
                 supervisor_pid=os.getpid(),
                 parts={name: self._part(name) for name in self._servers},
                 variables=self.environment()
-                | ({"AIRFLOW_HOME": str(self.airflow.state_dir)} if airflow else {}),
+                | (self.airflow.shell_environment() if airflow else {}),
                 airflow_url=self.airflow.url if airflow else None,
                 airflow_user=USER if airflow else None,
                 airflow_password=self.airflow.password if airflow else None,

@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from stat import S_ISDIR
 
-from tallystick.errors import SettingsError
+from tallystick.errors import RetryLater, SettingsError
 from tallystick.local.process import ChildProcess, base_environment, run_to_end, wait_until
 
 SERVER_USER = "pgserver"
@@ -89,21 +89,31 @@ class Postgres:
                 shutil.rmtree(self.socket_dir, ignore_errors=True)
 
     def create_database(self, name: str) -> None:
-        """Make sure that the database exists. Safe to repeat: it is created only where it is missing."""
+        """Make sure that the database exists; raises RetryLater where the server does not do it.
+
+        Safe to repeat: it is created only where it is missing.
+        """
         import psycopg2
         from psycopg2 import sql
 
-        connection = psycopg2.connect(
-            host=str(self.socket_dir), user=ADMIN, dbname="postgres", connect_timeout=10
-        )
         try:
-            connection.autocommit = True
-            with connection.cursor() as cursor:
-                cursor.execute("select 1 from pg_database where datname = %s", (name,))
-                if cursor.fetchone() is None:
-                    cursor.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
-        finally:
-            connection.close()
+            connection = psycopg2.connect(
+                host=str(self.socket_dir), user=ADMIN, dbname="postgres", connect_timeout=10
+            )
+            try:
+                connection.autocommit = True
+                with connection.cursor() as cursor:
+                    cursor.execute("select 1 from pg_database where datname = %s", (name,))
+                    if cursor.fetchone() is None:
+                        cursor.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
+            finally:
+                connection.close()
+        except psycopg2.Error as error:
+            why = " ".join(str(error).split())
+            raise RetryLater(
+                f"PostgreSQL at {self.socket_dir} did not create the database {name}: {why}.",
+                next_step=f"read {self.state_dir / 'postgres.log'}, try again.",
+            ) from error
 
     def _answers(self) -> bool:
         import psycopg2

@@ -71,7 +71,7 @@ class ChildProcess:
         if sys.platform != "linux":
             raise SettingsError(
                 f"The embedded stack needs Linux, this is {sys.platform}.",
-                next_step="use docker-compose.yml, which brings the same parts as images.",
+                next_step="run it on Linux, in a virtual machine or a container too; `tally` itself needs no stack.",
             )
         self.name = name
         self.log_path = log_path

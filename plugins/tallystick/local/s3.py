@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tallystick.errors import StoreUnavailable
 from tallystick.local.process import (
     ChildProcess,
     base_environment,
@@ -110,8 +111,19 @@ class S3Server:
         )
 
     def create_bucket(self, name: str) -> None:
-        """Make sure that the bucket exists. Safe to repeat: S3 answers a second creation by its owner with success."""
-        self.client().create_bucket(Bucket=name)
+        """Make sure that the bucket exists; raises StoreUnavailable where the server does not do it.
+
+        Safe to repeat: S3 answers a second creation by its owner with success.
+        """
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            self.client().create_bucket(Bucket=name)
+        except (BotoCoreError, ClientError) as error:
+            raise StoreUnavailable(
+                f"the S3 server at {self.endpoint} did not create the bucket {name}: {error}.",
+                next_step=f"read {self.state_dir / 's3.log'}, try again.",
+            ) from error
 
 
 def mend_torn_objects(objects: Path) -> None:

@@ -8,15 +8,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 from signal import SIGKILL, SIGTERM
+from typing import TextIO
 
 from tallystick.errors import SettingsError
 from tallystick.local.info import (
     PARTS,
+    SUPERVISOR_LOG,
     PartInfo,
     StackInfo,
     read_stack,
@@ -43,8 +46,8 @@ def up(
     """Start a stack and return once every part is up; in the foreground, return once it has been stopped.
 
     In the background a supervisor of its own session owns the parts; interrupting this call stops it. Raises
-    SettingsError where a stack runs in that folder already, or a part does not come up. Safe to repeat: what an
-    earlier stack left in the folder is used again.
+    SettingsError where a stack runs in that folder already (it is left alone), or a part does not come up. Safe to
+    repeat: what an earlier stack left in the folder is used again.
     """
     tell = report or say
     make_state_dir(state_dir)
@@ -60,16 +63,11 @@ def up(
                 f"A stack runs in {state_dir} already (process {holder}).",
                 next_step="use it, or stop it with `tally local down`.",
             )
-        pid, log_path = _detach(state_dir, project_dir.resolve(), wanted_parts(parts))
-        try:
-            _follow(state_dir, pid, log_path, tell)
-        except BaseException:
-            down(state_dir)
-            raise
+        _up_in_background(state_dir, project_dir.resolve(), wanted_parts(parts), tell)
     info = read_stack(state_dir)
     if info is None:
         raise SettingsError(
-            f"{state_dir} has no stack.", next_step="look into supervisor.log there."
+            f"{state_dir} has no stack.", next_step=f"look into {SUPERVISOR_LOG} there."
         )
     return info
 
@@ -82,21 +80,32 @@ def down(state_dir: Path, *, deadline_s: float = _DOWN_S) -> bool:
     pid = supervisor_pid(state_dir)
     if pid is None:
         return False
+    # Its holder may be a program that goes on after its stack has stopped, so the lock is what tells.
+    _stop(state_dir, pid, lambda: supervisor_pid(state_dir) == pid, deadline_s)
+    return True
+
+
+def _stop(state_dir: Path, pid: int, holds: Callable[[], bool], deadline_s: float) -> None:
+    """Ask one supervisor to stop its stack, kill it where it does not, and wait for its wardens."""
     info = read_stack(state_dir)
-    with suppress(ProcessLookupError):
-        os.kill(pid, SIGTERM)
+    mine = info is not None and info.supervisor_pid == pid
+    if holds():  # the id of one that has ended may be a stranger's by now
+        with suppress(ProcessLookupError):
+            os.kill(pid, SIGTERM)
     deadline = time.monotonic() + deadline_s
-    while supervisor_pid(state_dir) == pid:
+    while holds():
         if time.monotonic() >= deadline:
-            os.kill(pid, SIGKILL)  # its wardens take the parts with them
+            with suppress(ProcessLookupError):
+                os.kill(pid, SIGKILL)  # its wardens take the parts with them
             deadline += deadline_s
         time.sleep(_POLL_S)
     last = {pid} | {
-        warden for part in (info.parts.values() if info else ()) for warden in part.pids
+        warden
+        for part in (info.parts.values() if info is not None and mine else ())
+        for warden in part.pids
     }
     while any(map(process_runs, last)) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
-    return True
 
 
 def status(state_dir: Path) -> StackInfo | None:
@@ -119,9 +128,31 @@ def process_runs(pid: int) -> bool:
     return state != b"Z"
 
 
-def _detach(state_dir: Path, project_dir: Path, parts: tuple[str, ...]) -> tuple[int, Path]:
+def _up_in_background(
+    state_dir: Path, project_dir: Path, parts: tuple[str, ...], report: Report
+) -> None:
+    """Start a supervisor and follow it until its stack runs; on failure nothing is left of this one supervisor.
+
+    Another `up` of the same folder may have won meanwhile: its supervisor and its log are not ours to touch.
+    """
+    handle, name = tempfile.mkstemp(prefix="supervisor.", suffix=".log", dir=state_dir)
+    log_path = Path(name)
+    try:
+        with os.fdopen(
+            handle, errors="replace"
+        ) as log:  # stays open: the supervisor renames the file
+            pid = _detach(state_dir, project_dir, parts, log_path)
+            try:
+                _follow(state_dir, pid, log, report)
+            except BaseException:
+                _stop(state_dir, pid, lambda: process_runs(pid), _DOWN_S)
+                raise
+    finally:
+        log_path.unlink(missing_ok=True)
+
+
+def _detach(state_dir: Path, project_dir: Path, parts: tuple[str, ...], log_path: Path) -> int:
     """Start a supervisor that is nobody's child, so that it outlives the command that asked for it."""
-    log_path = state_dir / "supervisor.log"
     package = str(Path(__file__).resolve().parents[2])
     words = [
         sys.executable,
@@ -130,12 +161,13 @@ def _detach(state_dir: Path, project_dir: Path, parts: tuple[str, ...]) -> tuple
         str(state_dir),
         str(project_dir),
         ",".join(parts),
+        str(log_path),
     ]
     began = subprocess.run(
         [
             "sh",
             "-c",
-            'log=$1; shift; "$@" >"$log" 2>&1 </dev/null & echo $!',
+            'log=$1; shift; "$@" >>"$log" 2>&1 </dev/null & echo $!',
             "sh",
             str(log_path),
             *words,
@@ -148,21 +180,23 @@ def _detach(state_dir: Path, project_dir: Path, parts: tuple[str, ...]) -> tuple
         start_new_session=True,
         check=True,
     )
-    return int(began.stdout), log_path
+    return int(began.stdout)
 
 
-def _follow(state_dir: Path, pid: int, log_path: Path, report: Report) -> None:
+def _follow(state_dir: Path, pid: int, log: TextIO, report: Report) -> None:
     """Repeat the supervisor's progress until its stack runs; raises SettingsError with its last lines if it ends."""
     told = 0
     while True:
         runs = process_runs(pid)
-        lines = log_path.read_text(errors="replace").splitlines() if log_path.exists() else []
+        log.seek(0)
+        lines = log.read().splitlines()
         info = read_stack(state_dir)
         if not runs:
             shown = "\n".join(lines[-_TAIL_LINES:])
             raise SettingsError(
                 f"The stack did not start:\n{shown}\n",
-                next_step=f"read {log_path}, mend it, try again.",
+                next_step=f"mend what these lines name ({state_dir / SUPERVISOR_LOG} is the log of the stack that "
+                "started last), try again.",
             )
         for line in lines[told:]:
             report(line)

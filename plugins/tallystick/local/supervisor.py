@@ -1,7 +1,7 @@
 """The process that owns a stack: it starts the parts, starts those again that die, and stops them in reverse order.
 
-Run as `python -m tallystick.local.supervisor STATE_DIR PROJECT_DIR PARTS`, or within `up(foreground=True)`. Ctrl-C and
-SIGTERM are a clean stop. Killed with -9, it takes every part with it: each one's warden sees to that.
+Run as `python -m tallystick.local.supervisor STATE_DIR PROJECT_DIR PARTS LOG`, or within `up(foreground=True)`. Ctrl-C
+and SIGTERM are a clean stop. Killed with -9, it takes every part with it: each one's warden sees to that.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 
 from tallystick.errors import TallystickError
-from tallystick.local.info import PARTS, supervisor_lock
+from tallystick.local.info import PARTS, SUPERVISOR_LOG, supervisor_lock
 from tallystick.local.parts import LocalStack
 from tallystick.local.progress import Report, say
 
@@ -31,10 +31,12 @@ def supervise(
     project_dir: Path,
     parts: Collection[str] = PARTS,
     report: Report | None = None,
+    log: Path | None = None,
 ) -> None:
     """Own the stack of a state folder until SIGTERM or SIGINT, then stop it; for the main thread of a process.
 
-    Raises SettingsError where another supervisor owns the folder, or a part does not come up (the others are stopped).
+    `log`: the file that this process writes to; it becomes the folder's supervisor.log once the folder is ours. Raises
+    SettingsError where another supervisor owns the folder, or a part does not come up (the others are stopped).
     Safe to repeat: what an earlier stack left in the folder is used again.
     """
     tell = report or say
@@ -48,6 +50,9 @@ def supervise(
             raise _StopRequested
 
     with supervisor_lock(state_dir):
+        if log is not None:
+            # Not earlier: whoever loses the lock must not replace what the winner writes.
+            log.rename(state_dir / SUPERVISOR_LOG)
         stack = LocalStack(state_dir, project_dir=project_dir, parts=parts)
         before = {
             number: signal.signal(number, asked) for number in (signal.SIGTERM, signal.SIGINT)
@@ -69,9 +74,11 @@ def supervise(
 
 def main(words: list[str]) -> int:
     """Supervise as the command line says; 0 after a clean stop, 1 where a part did not come up."""
-    state_dir, project_dir, parts = words
+    state_dir, project_dir, parts, log = words
     try:
-        supervise(Path(state_dir), project_dir=Path(project_dir), parts=parts.split(","))
+        supervise(
+            Path(state_dir), project_dir=Path(project_dir), parts=parts.split(","), log=Path(log)
+        )
     except TallystickError as error:
         say(str(error))
         return 1

@@ -191,13 +191,13 @@ def _create_view(
             f"CREATE VIEW {_identifier(name)} AS SELECT * FROM iceberg_scan({_quoted(uri)})"
         )
     except duckdb.Error as error:
-        raise _unreadable(error, uri, environ) from error
+        raise unreadable(error, uri, environ) from error
 
 
-def _unreadable(error: duckdb.Error, uri: str, environ: Mapping[str, str]) -> TallystickError:
+def unreadable(error: duckdb.Error, what: str, environ: Mapping[str, str]) -> TallystickError:
     """Tell what DuckDB stumbled over by what the caller does next: look for the object, mend settings, or wait."""
     endpoint = _endpoint(environ)
-    told = f"DuckDB could not read {uri} at {endpoint[0] if endpoint else 'AWS'} ({str(error).splitlines()[0]})."
+    told = f"DuckDB could not read {what} at {endpoint[0] if endpoint else 'AWS'} ({str(error).splitlines()[0]})."
     if not isinstance(error, duckdb.IOException):
         return Corrupt(
             told, next_step="run `tally verify`: it looks at every object that the root reaches."

@@ -43,10 +43,14 @@ class Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chain:
-    """The links from the newest to the oldest; `broken_at` is the version whose record cannot be read."""
+    """The links from the newest to the oldest; `broken_at` is the version whose record cannot be read.
+
+    `strays` are the readable records that are not in it: those of swaps that lost, or are under way.
+    """
 
     links: tuple[Link, ...]
     broken_at: int | None
+    strays: tuple[Link, ...]
 
     def reaches(self, record: str) -> bool:
         """True where the chain, as far as it can be read, should hold a record of that version."""
@@ -86,11 +90,19 @@ def read_chain(evidence: Evidence) -> Chain:
                 expected="a record",
                 found=link.why,
             )
-            return Chain(links=tuple(links), broken_at=keys.record_version(key_or_none))
+            return _chain(known, links, broken_at=keys.record_version(key_or_none))
         links.append(link)
         check.count("record")
         key_or_none = link.parent  # of a lower version: a record that says otherwise does not parse
-    return Chain(links=tuple(links), broken_at=None)
+    return _chain(known, links, broken_at=None)
+
+
+def _chain(
+    known: Mapping[str, Link | Unreadable], links: list[Link], *, broken_at: int | None
+) -> Chain:
+    inside = {link.key for link in links}
+    strays = (s for s in known.values() if isinstance(s, Link) and s.key not in inside)
+    return Chain(links=tuple(links), broken_at=broken_at, strays=tuple(strays))
 
 
 def check_chain(evidence: Evidence, chain: Chain, entries: Iterable[Entry]) -> None:
@@ -134,6 +146,52 @@ def check_chain(evidence: Evidence, chain: Chain, entries: Iterable[Entry]) -> N
         )
     for interval, commits in history.items():
         _check_history(check, chain, interval, commits)
+
+
+def check_set_back(evidence: Evidence, chain: Chain) -> None:
+    """I10: no record tells of a root that the root of now does not come from. Raises what reading the root raises.
+
+    A record is written before its swap, under the version of the root that was read, plus one. So a record of version w
+    tells that a root of version w-1 was there, and its parent that this root named that record. Whoever set the root
+    back to an older version has left such records behind.
+    """
+    check = evidence.checks["chain"]
+    root = evidence.root
+    inside = {link.key for link in chain.links}
+    for stray in chain.strays:
+        # One above this root may have been made on a later root, whose records are not in this chain.
+        if stray.version > root.version or stray.parent is None or stray.parent in inside:
+            continue
+        if chain.reaches(stray.parent):
+            check.found(
+                "I10",
+                stray.key,
+                f"a root named its parent, and {keys.ROOT} does not come from it (was it set back?)",
+                expected=f"{stray.parent} in the chain of version {root.version}",
+                found="not in the chain",
+            )
+    above = sorted(key for key in evidence.listed if _is_record(key))
+    above = [key for key in above if keys.record_version(key) > root.version]
+    if not above:
+        return
+    # Runs commit meanwhile: the records were listed before this second look at the root.
+    now = evidence.lake.require().root.version
+    for key in above:
+        version = keys.record_version(key)
+        if version > now + 1:
+            check.found(
+                "I10",
+                key,
+                f"a root of version {version - 1} was there, and {keys.ROOT} is older (was it set back?)",
+                expected=f"version {version - 1} or later",
+                found=f"version {now}",
+            )
+    next_up = [key for key in above if keys.record_version(key) == now + 1]
+    if next_up:
+        check.remarks.append(
+            f"{next_up[0]}: its version is one above that of {keys.ROOT} ({now}): a commit under way, or one that did "
+            f"not land; or {keys.ROOT} was set back by one version"
+        )
 
 
 def _check_newest(evidence: Evidence, chain: Chain, check: Ongoing) -> None:

@@ -3,8 +3,9 @@
 What it proves, for each record-level table and each committed interval, from the rows themselves and not from what an
 attempt said about them: every row's offset lies in a range that this interval's plan could read; no offset stands twice
 (for `repeats`: not in two tasks' files); none stands both in the table and in the dead letters; there are no more offsets
-than decoded records, and for `every_record` exactly as many; dead letters are exactly the accounted ones. Ranges of
-different intervals share no offset (the tiling check), so no record has rows in two intervals.
+than decoded records, and for `every_record` exactly as many, also in intervals whose plan did not know the table; dead
+letters are exactly the accounted ones. Ranges of different intervals share no offset (the tiling check), so no record has
+rows in two intervals.
 
 What it does not prove: the values of other columns, rows of tables that aggregate, and that a transform which drops
 records meant to.
@@ -65,11 +66,12 @@ class Rows:
         accounts = {(a.topic, a.partition): a for a in report.accounts}
         readable = {(t.name, p): r.readable for t in plan.topics for p, r in enumerate(t.ranges)}
         dead: dict[Place, Offsets] = {}
+        # A table that this plan did not know, or knew as an aggregate, holds none of the interval's offsets.
+        tables = {t.name for t in plan.tables if holds_lineage(plan, t.name)}
+        unknown = _record_level(self.evidence) - tables
         # Dead letters first: the other tables are judged against them.
-        for table in sorted((t.name for t in plan.tables), key=lambda name: name != DEAD_LETTERS):
-            if not holds_lineage(plan, table):
-                continue
-            files = [f for f in report.files if f.table == table]
+        for table in sorted(tables | unknown, key=lambda name: (name != DEAD_LETTERS, name)):
+            files = [f for f in report.files if f.table == table and table in tables]
             found = self._read(files, readable)
             where = f"{case.where} table {table}"
             unique = self._once(where, table, found)
@@ -268,12 +270,29 @@ def _task(key: str) -> str:
     return key.rsplit("/", 1)[-1].rsplit("-", 1)[0]
 
 
+def _record_level(evidence: Evidence) -> set[str]:
+    """The tables of the root whose rows each name their record; one that aggregates has no such columns."""
+    return {
+        name
+        for name, table in evidence.root.tables.items()
+        if {column.name for column in table.columns} >= set(COLUMNS)
+    }
+
+
 def check_demands(evidence: Evidence, demands: Demands) -> None:
-    """Refuse demands about tables that the lake does not have; raises InvalidRequest."""
+    """Refuse demands about tables that the lake lacks or that nothing here could judge; raises InvalidRequest."""
     known = evidence.root.tables.keys()
-    unknown = sorted((demands.every_record | demands.repeats) - known)
-    if unknown:
-        raise InvalidRequest(
-            f"the lake has no table {unknown[0]!r}.",
-            next_step=f"its tables are {', '.join(sorted(known)) or 'none yet'}.",
-        )
+    judged = _record_level(evidence) - {DEAD_LETTERS}
+    next_step = (
+        f"name one whose rows each come from one record: {', '.join(sorted(judged)) or 'none yet'}."
+    )
+    for table in sorted((demands.every_record | demands.repeats) - judged):
+        if table not in known:
+            happened = f"the lake has no table {table!r}."
+        elif table == DEAD_LETTERS:
+            happened = f"{table} holds no decoded records; that it is complete is checked always."
+        else:
+            happened = (
+                f"table {table} aggregates: its rows do not say which records they come from."
+            )
+        raise InvalidRequest(happened, next_step=next_step)

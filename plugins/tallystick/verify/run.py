@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tallystick.lake import Lake
-from tallystick.verify.chain import check_chain, check_meanings, read_chain
+from tallystick.verify.chain import check_chain, check_meanings, check_set_back, read_chain
 from tallystick.verify.evidence import Evidence
 from tallystick.verify.intervals import check_interval
 from tallystick.verify.proof import CHECKS, Checks, Demands, Proof, Watch
@@ -17,9 +17,9 @@ def verify(
 ) -> Proof:
     """Prove that the lake holds what its ledger says, or say where it does not.
 
-    Judges the one root that it reads first; reads only. Damage is a finding, so that one run tells all of it. Raises
-    Corrupt (the root itself cannot be read), RootVanished, InvalidRequest (`demands` of an unknown table), and what the
-    store raises.
+    Judges the one root that it reads first; reads only. Damage is a finding, so that one run tells all of it. The root
+    is read again at the end only where a record is newer than it. Raises Corrupt (the root itself cannot be read),
+    RootVanished, InvalidRequest (`demands` of a table that has no lineage), and what the store raises.
     """
     checks = Checks()
     evidence = Evidence(lake, lake.require(), checks, watch or _silent)
@@ -42,6 +42,7 @@ def verify(
         if rows is not None:
             rows.check_interval(case)
     _check_grants(evidence, tiles)
+    check_set_back(evidence, chain)
     check_tables(evidence, held, complete=records_read)
     if rows is not None:
         checks["rows"].remarks.extend(rows.remarks())

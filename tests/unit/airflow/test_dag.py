@@ -16,7 +16,7 @@ from airflow.timetables.base import DataInterval
 from small_lake import pipeline
 from tallystick.airflow import replay_dag
 from tallystick.airflow.plugin import TallystickPlugin
-from tallystick.errors import InvalidPipeline
+from tallystick.errors import InvalidPipeline, InvalidRequest
 from tallystick.params import NAMES, RunParams, defaults, parse_params
 
 PROJECT = Path(__file__).parents[3]
@@ -77,8 +77,8 @@ def test_form_offers_every_parameter_and_no_other() -> None:
     ("name", "value"),
     [
         ("mode", "erase"),
-        ("from", "yesterday"),
-        ("to", "2013-01-01"),
+        ("from", 20130101),
+        ("to", ["2013-01-01"]),
         ("force", "yes"),
         ("take_over", 1),
     ],
@@ -87,6 +87,29 @@ def test_form_refuses_what_the_plan_would_refuse(name: str, value: Any) -> None:
     params = made().params
     with pytest.raises(ValueError, match=name):
         params[name] = value
+    with pytest.raises(InvalidRequest):
+        parse_params({**defaults(), "from": "2013-01-01", "to": "2013-01-02", name: value})
+
+
+@pytest.mark.parametrize("value", ["2013-01-04", "2013-01-04T06:00:00+00:00", "2013-01-04T06:00"])
+def test_form_takes_each_spelling_of_a_date_that_the_plan_takes(value: str) -> None:
+    params = made().params
+    params["from"] = value
+    params["to"] = "2013-01-05"
+    assert parse_params(params.dump()).start is not None
+
+
+def test_a_date_that_the_form_lets_through_is_refused_by_the_plan() -> None:
+    params = made().params
+    params["from"] = "yesterday"
+    params["to"] = "2013-01-05"
+    with pytest.raises(InvalidRequest, match="from='yesterday'"):
+        parse_params(params.dump())
+
+
+def test_once_is_refused_when_the_dag_is_parsed() -> None:
+    with pytest.raises(InvalidPipeline, match=r"@once.*holds no time"):
+        made(schedule="@once")
 
 
 def test_pool_limits_the_stages() -> None:

@@ -21,6 +21,12 @@ from tallystick.airflow.links import object_page
             "https://s3.console.aws.amazon.com/s3/object/lake?prefix=flights%2Froot.json",
         ),
         ("s3://lake/a b/<c>", {"AWS_ENDPOINT_URL_S3": "http://h"}, "http://h/lake/a%20b/%3Cc%3E"),
+        ("s3://lake/a", {"AWS_ENDPOINT_URL": "http://all"}, "http://all/lake/a"),
+        (
+            "s3://lake/a",
+            {"AWS_ENDPOINT_URL": "http://all", "AWS_ENDPOINT_URL_S3": "http://s3"},
+            "http://s3/lake/a",
+        ),
         ("memory://lake/x", {}, ""),
         (None, {}, ""),
     ],

@@ -109,6 +109,25 @@ def test_airflow_connection_is_read_in_kafka_words(monkeypatch: pytest.MonkeyPat
     )
 
 
+@pytest.mark.parametrize(
+    ("host", "port", "endpoint"),
+    [
+        ("h1", None, "h1:9092"),
+        ("h1", 9093, "h1:9093"),
+        ("h1:9092,h2:9092", None, "h1:9092,h2:9092"),
+        ("h1, h2:1", 9093, "h1:9093,h2:1"),
+        ("[::1],[::2]:1", None, "[::1]:9092,[::2]:1"),
+    ],
+)
+def test_hosts_of_an_airflow_connection_get_its_port_where_they_have_none(
+    monkeypatch: pytest.MonkeyPatch, host: str, port: int | None, endpoint: str
+) -> None:
+    monkeypatch.delenv("TALLYSTICK_KAFKA_DEFAULT", raising=False)
+    found = Connection(conn_id="x", conn_type="kafka", host=host, port=port)
+    monkeypatch.setattr(BaseHook, "get_connection", lambda _: found)
+    assert kafka_of(SMALL).bootstrap_servers == tuple(endpoint.split(","))
+
+
 def test_words_that_are_not_on_the_list_are_refused_without_their_value(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

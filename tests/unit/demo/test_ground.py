@@ -24,14 +24,52 @@ def test_an_earlier_demo_is_removed(ground: Ground) -> None:
     (ground.state_dir / "stack.json").touch()
     ground.sent.touch()
     ground.clear()
-    assert [p.name for p in ground.state_dir.iterdir()] == ["demo"]
+    assert sorted(p.name for p in ground.state_dir.iterdir()) == ["demo", "tallystick-demo.mark"]
     assert not ground.sent.exists()
 
 
-def test_a_state_that_no_demo_made_is_kept_aside(ground: Ground) -> None:
+def test_only_what_a_stack_or_a_demo_makes_is_removed(ground: Ground) -> None:
+    ground.clear()
+    for name in ("kafka", "s3", "postgres", "airflow", "project", "photos", "before-demo-1"):
+        (ground.state_dir / name).mkdir()
+    (ground.state_dir / "letter.txt").write_text("dear")
+    ground.clear()
+    assert sorted(p.name for p in ground.state_dir.iterdir()) == [
+        *("before-demo-1", "demo", "letter.txt", "photos", "tallystick-demo.mark")
+    ]
+
+
+@pytest.mark.parametrize(
+    "names", [("demo/letter.txt",), ("letter.txt",), ("s3/precious",), ("tallystick-demo.mark",)]
+)
+def test_a_folder_that_is_no_stacks_is_refused_and_left_as_it_is(
+    ground: Ground, names: tuple[str, ...]
+) -> None:
+    for name in names:
+        path = ground.state_dir / name
+        path.parent.mkdir(parents=True)
+        path.write_text("dear")
+    before = sorted(ground.state_dir.rglob("*"))
+    with pytest.raises(SettingsError, match="is not empty, and holds no state of a stack"):
+        ground.clear()
+    assert sorted(ground.state_dir.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("supervisor.lock", "4711"),
+        ("stack.json", '{"format": "tallystick-stack/1", "parts": {}}'),
+        ("stack.json", '{"format": "tallystick-stack/99"}'),
+    ],
+)
+def test_a_state_that_no_demo_made_is_kept_aside(ground: Ground, name: str, text: str) -> None:
     (ground.state_dir / "s3").mkdir(parents=True)
     (ground.state_dir / "s3" / "precious").write_text("rows")
+    (ground.state_dir / "letter.txt").write_text("dear")
+    (ground.state_dir / name).write_text(text)
     ground.clear()
+    assert (ground.state_dir / "letter.txt").read_text() == "dear"
     ground.clear()
     (kept,) = ground.state_dir.glob("before-demo-*/s3/precious")
     assert kept.read_text() == "rows"

@@ -1,9 +1,13 @@
-"""What the demo tells fits 100 columns."""
+"""What the demo tells fits 100 columns, and can be typed."""
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 
+from tallystick.local.demo.__main__ import tally_words
 from tallystick.local.demo.story import WIDTH, Deed, Story, deeds_table
 
 
@@ -27,3 +31,18 @@ def test_the_table_of_deeds_fits_and_says_what_was_bad() -> None:
     assert lines[2].rstrip().endswith("61")
     assert "all is well" in lines[2]
     assert sum("BAD: rows showed" in line for line in lines) == 1
+
+
+def test_the_demo_tells_a_tally_that_can_be_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / ".venv" / "bin" / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    here = (tmp_path / ".tally").resolve()
+    assert tally_words(here) == ".venv/bin/tally"
+    assert tally_words(tmp_path / "o ther") == (
+        f"TALLYSTICK_STATE_DIR='{tmp_path}/o ther' .venv/bin/tally"
+    )
+    (tmp_path / "tally").touch(mode=0o700)
+    assert tally_words(here) == "tally"

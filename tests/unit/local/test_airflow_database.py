@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from tallystick.errors import RetryLater
+from tallystick.local import airflow
 from tallystick.local.airflow import AirflowStack
 from tallystick.local.process import free_port
 
@@ -27,3 +30,29 @@ def test_an_unreachable_database_is_named_and_nothing_is_started(tmp_path: Path)
     assert "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN" in text
     assert "canary-1" not in text
     assert stack.processes == {}
+
+
+def test_a_database_that_was_made_anew_is_migrated_although_a_mark_says_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`migrated.json` lies in Airflow's folder, and the database's own may be removed alone."""
+    database = tmp_path / "airflow.db"
+    stack = AirflowStack(
+        tmp_path, dags_dir=tmp_path, plugins_dir=tmp_path, database=f"sqlite:///{database}"
+    )
+    migrations: list[str] = []
+
+    def migrate(*_: object, name: str, **__: object) -> None:
+        migrations.append(name)
+        with closing(sqlite3.connect(database)) as connection:
+            connection.execute("create table alembic_version (version_num text)")
+
+    monkeypatch.setattr(airflow, "run_to_end", migrate)
+    monkeypatch.setattr(stack, "start_component", lambda _: None)
+    monkeypatch.setattr(stack, "wait_until_healthy", lambda _: None)
+    stack.start()
+    stack.start()
+    assert migrations == ["airflow db migrate"]
+    database.unlink()
+    stack.start()
+    assert migrations == ["airflow db migrate"] * 2

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,6 +28,7 @@ from tallystick.local.parts import LocalStack
 from tallystick.local.stack import down, up
 
 INTERRUPTED = 130
+STATE_DIR = ".tally"
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -33,7 +36,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tallystick.local.demo", description=__doc__)
     parser.add_argument("--once", action="store_true", help="stop the stack at the end")
     parser.add_argument(
-        "--state", type=Path, default=Path(".tally"), help="the stack's state folder"
+        "--state", type=Path, default=Path(STATE_DIR), help="the stack's state folder"
     )
     arguments = parser.parse_args(words)
     story = Story()
@@ -73,7 +76,7 @@ def _run(ground: Ground, story: Story, *, once: bool) -> bool:
         ground.give_up()
     if once:
         story.show(
-            f"\nThe stack is stopped. `tally local up` shows the lake of {ground.state_dir} again."
+            f"\nThe stack is stopped. `{tally_words(ground.state_dir)} local up` starts it again over the same state."
         )
     return passed
 
@@ -100,8 +103,9 @@ def _stack(ground: Ground, story: Story, *, once: bool) -> Iterator[StackInfo]:
     Else a supervisor owns it and it stays up, unless we are interrupted.
     """
     if not once:
+        running = up(ground.state_dir, project_dir=ground.project, report=story.say)
         try:
-            yield up(ground.state_dir, project_dir=ground.project, report=story.say)
+            yield running
         except KeyboardInterrupt:
             down(ground.state_dir)
             raise
@@ -173,16 +177,29 @@ def _lake_address(variables: dict[str, str]) -> LakeAddress:
     )
 
 
+def tally_words(state_dir: Path) -> str:
+    """How a shell in this folder calls `tally` about this stack: it need not be on PATH, nor the state be in .tally."""
+    beside = Path(sys.executable).with_name("tally")
+    if beside.is_relative_to(Path.cwd()):
+        beside = beside.relative_to(Path.cwd())
+    words = "tally" if shutil.which("tally") else shlex.quote(str(beside))
+    if state_dir == (Path.cwd() / STATE_DIR).resolve():
+        return words
+    return f"TALLYSTICK_STATE_DIR={shlex.quote(str(state_dir))} {words}"
+
+
 def _tell_where(info: StackInfo, ground: Ground, story: Story) -> None:
+    tally = tally_words(ground.state_dir)
     story.heading("the stack stays up")
     story.show(
         f"Airflow   {info.airflow_url}   user {info.airflow_user}, password {info.airflow_password}\n"
         f"S3        {info.variables['AWS_ENDPOINT_URL_S3']}   lake root {LAKE}\n"
         f"DAG, job  {ground.project} (a copy: change it and press Clear)\n\n"
-        "Try:   tally status\n"
-        "       tally verify\n"
-        '       tally sql "select origin, count(*) from flights group by 1"\n'
-        "Stop:  tally local down"
+        f"Try:   {tally} status\n"
+        f"       {tally} verify\n"
+        f'       {tally} sql "select origin, count(*) from flights group by 1"\n'
+        f'Shell: eval "$({tally} local env)"   (then airflow, aws and boto3 work on this stack)\n'
+        f"Stop:  {tally} local down"
     )
 
 

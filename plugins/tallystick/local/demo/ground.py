@@ -13,23 +13,28 @@ from tallystick.local.demo.flights import break_some, in_batches, read_flights
 from tallystick.local.demo.produce import create_topic, produce
 from tallystick.local.demo.sight import LAKE
 from tallystick.local.demo.story import Story
-from tallystick.local.info import read_stack, supervisor_pid
+from tallystick.local.info import is_state_dir, is_state_name, read_stack, supervisor_pid
 from tallystick.local.stack import down
 
 TOPIC = "flights"
-_MARK = "demo"
+_MARK = "tallystick-demo.mark"
+_MARK_TEXT = (
+    "tallystick-demo/1: the demo may remove what a stack and the demo put into this folder\n"
+)
+_OWN = "demo"
+_PROJECT = "project"
 _ASIDE = "before-demo"
 _KAFKA_S = 900.0  # the first start downloads it
 _POLL_S = 0.1
 
 
 class Ground:
-    """Where everything of the demo lies: `state_dir` is the stack's, with `demo/` and `project/` in it."""
+    """Where everything of the demo lies: `state_dir` is the stack's, with a mark, `demo/` and `project/` in it."""
 
     def __init__(self, state_dir: Path, story: Story) -> None:
         self.state_dir = state_dir.resolve()
-        self.project = self.state_dir / "project"
-        self.sent = self.state_dir / _MARK / "sent.parquet"
+        self.project = self.state_dir / _PROJECT
+        self.sent = self.state_dir / _OWN / "sent.parquet"
         self.job = self.project / "spark_jobs" / "flights.py"
         self.dag = self.project / "dags" / "flights.py"
         self._story = story
@@ -38,10 +43,16 @@ class Ground:
     def clear(self) -> None:
         """Stop an earlier demo and begin anew: its topic, lake and Airflow are removed.
 
-        A state that no demo made is moved aside inside the folder, not removed; a stack of it that runs is an error.
-        Safe to repeat: the end is an empty folder with our mark.
+        A stack's state that no demo made is moved aside inside the folder, not removed. Only names that a stack or a
+        demo makes are touched. Raises SettingsError where a stack that no demo made runs there, and for a folder that
+        holds something and is no stack's. Safe to repeat: the end is a folder with our mark and nothing of a stack.
         """
-        ours = (self.state_dir / _MARK).is_dir()
+        ours = self._is_ours()
+        if not ours and self._holds_something() and not is_state_dir(self.state_dir):
+            raise SettingsError(
+                f"{self.state_dir} is not empty, and holds no state of a stack.",
+                next_step="give --state a folder that is empty or does not exist: the demo removes what it made there.",
+            )
         if supervisor_pid(self.state_dir) is not None:
             if not ours:
                 raise SettingsError(
@@ -51,7 +62,7 @@ class Ground:
             self._story.say("stopping the earlier demo's stack")
             down(self.state_dir)
         self.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        left = [p for p in self.state_dir.iterdir() if not p.name.startswith(_ASIDE)]
+        left = sorted(p for p in self.state_dir.iterdir() if _is_made(p.name))
         if left and ours:
             self._story.say("removing the state of the earlier demo")
             for path in left:
@@ -60,9 +71,22 @@ class Ground:
             aside = self.state_dir / f"{_ASIDE}-{int(time.time())}"
             self._story.say(f"moving a state that no demo made to {aside}")
             aside.mkdir(mode=0o700)
-            for path in left:
+            # Description and lock last: by them the folder is known for a stack's, should this be interrupted.
+            for path in sorted(left, key=lambda p: (p.is_file(), p.suffix != ".log")):
                 path.rename(aside / path.name)
-        (self.state_dir / _MARK).mkdir(mode=0o700)
+        (self.state_dir / _MARK).write_text(_MARK_TEXT)
+        (self.state_dir / _OWN).mkdir(mode=0o700)
+
+    def _is_ours(self) -> bool:
+        try:
+            return (self.state_dir / _MARK).read_text() == _MARK_TEXT
+        except (OSError, ValueError):
+            return False
+
+    def _holds_something(self) -> bool:
+        return self.state_dir.exists() and any(
+            not path.name.startswith(_ASIDE) for path in self.state_dir.iterdir()
+        )
 
     def copy_project(self) -> None:
         """Copy DAGs and jobs, so that the demo may change them. Safe to repeat: the copy is written over."""
@@ -108,6 +132,10 @@ class Ground:
             if part is not None and part.state == "running":
                 return part.address
         raise SettingsError("Kafka did not start.", next_step="read the lines above.")
+
+
+def _is_made(name: str) -> bool:
+    return name in (_OWN, _PROJECT) or is_state_name(name)
 
 
 def _remove(path: Path) -> None:

@@ -1,0 +1,122 @@
+"""`tally local` hands on what was asked, and tells no password."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tallystick.cli import stack
+from tallystick.local.airflow import AirflowStack
+from unit.cli.asking import ask, tally
+
+
+def test_local_without_its_parts_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tallystick.local.stack", None)
+    # An earlier import leaves the module on its package, where `from ... import` would find it.
+    monkeypatch.delattr("tallystick.local.stack", raising=False)
+    result = tally("local", "status")
+    assert result.exit_code == 77
+    assert "pip install 'tallystick[local]'" in " ".join(result.stderr.split())
+
+
+def test_local_status_and_down_where_nothing_ever_ran() -> None:
+    assert "No stack was ever started in" in tally("local", "status").stdout
+    assert "No stack runs in" in tally("local", "down").stdout
+    assert ask("local", "down")["stopped"] is False
+    assert ask("local", "status")["state"] == "never started"
+
+
+def test_local_up_hands_on_what_was_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    from tallystick.local.info import PartInfo, StackInfo
+
+    (tmp_path / "dags").mkdir()
+    part = PartInfo(
+        name="s3", state="running", address="http://127.0.0.1:9", port=9, pids=(1,), log_paths=()
+    )
+    info = StackInfo(
+        state_dir=tmp_path / ".tally",
+        state="running",
+        supervisor_pid=2,
+        parts={"s3": part},
+        variables={"AWS_SECRET_ACCESS_KEY": "hidden"},
+        airflow_url="http://127.0.0.1:8",
+        airflow_user="admin",
+        airflow_password="hidden",
+    )
+    asked: dict[str, Any] = {}
+
+    def up(state_dir: Any, **rest: Any) -> StackInfo:
+        asked.update(rest, state_dir=state_dir)
+        return info
+
+    monkeypatch.setattr(
+        stack, "stack_module", lambda: SimpleNamespace(up=up, status=lambda _: info)
+    )
+    state_dir = tmp_path / ".tally"
+    result = tally("local", "up", "--state-dir", str(state_dir))
+    assert (asked["state_dir"], asked["project_dir"], asked["foreground"]) == (
+        state_dir,
+        tmp_path,
+        False,
+    )
+    assert "s3    running  http://127.0.0.1:9" in result.stdout
+    for answer in (result, tally("local", "status", "--json")):
+        assert answer.exit_code == 0
+        assert "hidden" not in answer.stdout + answer.stderr
+
+
+def _stack(monkeypatch: pytest.MonkeyPatch, info: Any) -> None:
+    module = SimpleNamespace(status=lambda _: info)
+    monkeypatch.setattr(stack, "stack_module", lambda: module)
+
+
+def test_env_is_what_a_shell_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    variables = {
+        "AWS_ENDPOINT_URL_S3": "http://127.0.0.1:9",
+        "AIRFLOW_HOME": "/home/some body/.tally/airflow",
+        "TALLYSTICK_KAFKA_DEFAULT": '{"bootstrap_servers": "127.0.0.1:8"}',
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": "postgresql+psycopg2://a:@/b?host=/x'y",
+    }
+    _stack(monkeypatch, SimpleNamespace(running=True, environment=lambda: variables))
+    monkeypatch.setenv("PATH", os.defpath)  # the shell that asks is the shell that is told
+    assert ask("local", "env")["variables"] == variables
+    told = tally("local", "env").stdout
+    shell = subprocess.run(
+        ["sh", "-c", f"eval {shlex.quote(told)}; env -0; command -v airflow"],
+        env={"PATH": os.defpath, "AWS_PROFILE": "production", "AWS_SESSION_TOKEN": "x"},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split("\0")
+    found = dict(line.split("=", 1) for line in shell[:-1])
+    assert {name: found[name] for name in variables} == variables
+    assert not {"AWS_PROFILE", "AWS_SESSION_TOKEN"} & found.keys()
+    assert shell[-1].strip() == str(Path(sys.executable).with_name("airflow"))
+
+
+@pytest.mark.parametrize("info", [None, SimpleNamespace(running=False)])
+def test_env_without_a_running_stack_prints_nothing(
+    monkeypatch: pytest.MonkeyPatch, info: Any
+) -> None:
+    _stack(monkeypatch, info)
+    result = tally("local", "env")
+    assert (result.exit_code, result.stdout) == (77, "")
+    assert "start it with `tally local up`" in " ".join(result.stderr.split())
+
+
+def test_a_shell_gets_airflows_database_and_not_its_signing_keys(tmp_path: Path) -> None:
+    airflow = AirflowStack(tmp_path, dags_dir=tmp_path, plugins_dir=tmp_path, database="db://x")
+    told = airflow.shell_environment()
+    assert told["AIRFLOW_HOME"] == str(tmp_path)
+    assert told["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"] == "db://x"
+    kept = json.loads((tmp_path / "secrets.json").read_text())
+    assert not set(kept.values()) & set(told.values())
+    assert set(kept.values()) - {kept["admin_password"]} <= set(airflow.environment().values())

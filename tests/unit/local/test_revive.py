@@ -1,0 +1,127 @@
+"""A part that dies is started again; whatever its start raises, the other parts run on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tallystick.errors import RetryLater, SettingsError, StoreUnavailable, TallystickError
+from tallystick.local.info import read_stack, supervisor_lock
+from tallystick.local.parts import LocalStack
+from tallystick.local.postgres import Postgres
+from tallystick.local.process import free_port
+from tallystick.local.s3 import S3Server
+
+PARTS = ("kafka", "s3", "postgres", "airflow")
+
+
+class FakeServer:
+    """A server that is only said to run; its start raises what it is told to."""
+
+    def __init__(self) -> None:
+        self.alive = False
+        self.starts = 0
+        self.fault: TallystickError | None = None
+        self.process = None
+
+    def start(self) -> None:
+        self.starts += 1
+        if self.fault is not None:
+            raise self.fault
+        self.alive = True
+
+    def stop(self) -> None:
+        self.alive = False
+
+    def nothing(self, _: str) -> None:
+        """A bucket or a database that is there."""
+
+
+@pytest.fixture
+def servers() -> dict[str, FakeServer]:
+    return {name: FakeServer() for name in PARTS}
+
+
+@pytest.fixture
+def stack(
+    tmp_path: Path, servers: dict[str, FakeServer], monkeypatch: pytest.MonkeyPatch
+) -> LocalStack:
+    """A stack of fake servers that has been started."""
+    made = LocalStack(tmp_path / "state", project_dir=tmp_path)
+    monkeypatch.setattr(made, "_servers", dict(servers))
+    monkeypatch.setattr(made.s3, "create_bucket", servers["s3"].nothing)
+    monkeypatch.setattr(made.postgres, "create_database", servers["postgres"].nothing)
+    made.start(lambda _: None)
+    return made
+
+
+def states(stack: LocalStack) -> dict[str, str]:
+    with supervisor_lock(stack.state_dir):
+        info = read_stack(stack.state_dir)
+    assert info is not None
+    return {name: part.state for name, part in info.parts.items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("kafka", SettingsError("no java.", next_step="install it.")),
+        ("s3", StoreUnavailable("no answer.", next_step="try again.")),
+        ("postgres", RetryLater("no answer.", next_step="try again.")),
+        ("airflow", RetryLater("its database is away.", next_step="try again.")),
+    ],
+)
+def test_a_part_that_cannot_be_revived_is_given_up_and_the_others_run_on(
+    stack: LocalStack, servers: dict[str, FakeServer], name: str, error: TallystickError
+) -> None:
+    servers[name].alive = False
+    servers[name].fault = error
+    told: list[str] = []
+    for _ in range(5):
+        stack.revive(told.append)
+    assert servers[name].starts == 1 + 3
+    assert states(stack) == {part: "failed" if part == name else "running" for part in PARTS}
+    assert f"{name}: {error}" in told
+    assert told[-1] == f"{name}: given up after 3 restarts; the other parts run on"
+
+
+def _no_bucket(stack: LocalStack, fault: Callable[[str], None]) -> None:
+    stack.s3.create_bucket = fault  # type: ignore[method-assign]
+
+
+def _no_database(stack: LocalStack, fault: Callable[[str], None]) -> None:
+    stack.postgres.create_database = fault  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(("name", "break_it"), [("s3", _no_bucket), ("postgres", _no_database)])
+def test_a_part_whose_server_is_up_and_that_was_not_made_ready_is_tried_again(
+    stack: LocalStack,
+    servers: dict[str, FakeServer],
+    name: str,
+    break_it: Callable[[LocalStack, Callable[[str], None]], None],
+) -> None:
+    def fails_once(_: str) -> None:
+        break_it(stack, servers[name].nothing)
+        raise RetryLater("not yet.", next_step="try again.")
+
+    break_it(stack, fails_once)
+    servers[name].alive = False
+    told: list[str] = []
+    stack.revive(told.append)
+    assert states(stack)[name] == "starting"
+    stack.revive(told.append)
+    assert states(stack)[name] == "running"
+    assert f"{name}: not ready, starting it again" in told
+
+
+def test_a_server_that_answers_no_bucket_request_is_an_error_of_ours(tmp_path: Path) -> None:
+    server = S3Server(tmp_path, port=free_port())
+    with pytest.raises(StoreUnavailable, match=rf"{server.endpoint} did not create the bucket b"):
+        server.create_bucket("b")
+
+
+def test_a_database_server_that_is_away_is_an_error_of_ours(tmp_path: Path) -> None:
+    with pytest.raises(RetryLater, match="did not create the database airflow: connection to"):
+        Postgres(tmp_path).create_database("airflow")
