@@ -126,6 +126,7 @@ def test_a_repeated_request_is_told_all_of_its_interval_again() -> None:
         "held": entry(1, 2, grant=granted(1, 2, run="y")),
         "earlier clear": entry(2, 3, commit=committed(2, 3, run="mine")),
         "mine": entry(3, 4, grant=granted(3, 4, run="mine", clear=1), served=(MINE, AGAIN)),
+        "an older grant of mine": entry(4, 5, grant=granted(4, 5, run="mine")),
         "replaced by z": entry(
             5,
             6,

@@ -26,6 +26,11 @@ def test_an_instant_comes_back(instant: datetime) -> None:
 
 
 @given(instants, instants)
+def test_a_plans_key_tells_its_interval(start: datetime, end: datetime) -> None:
+    assert keys.plan_interval(keys.plan(start, end, "0" * 32)) == (start, end)
+
+
+@given(instants, instants)
 def test_spellings_sort_as_instants_do(a: datetime, b: datetime) -> None:
     assert (keys.instant(a) < keys.instant(b)) == (a < b)
 
