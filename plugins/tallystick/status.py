@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
+from tallystick.errors import InvalidRequest
 from tallystick.lake import Lake, View
 from tallystick.protocol.canonical import corrupt
 from tallystick.protocol.columns import TableColumn
@@ -329,19 +330,48 @@ class Cut:
     tables: tuple[TableStatus, ...]
 
 
-def read_tables(lake: Lake, *, count: bool = True) -> Cut:
-    """Say where the tables of the current root lie; `count` rows and files, from manifests. Raises Corrupt."""
+def read_tables(lake: Lake, *, count: bool = True, as_of: int | None = None) -> Cut:
+    """Say where the tables of a root lie; `count` rows and files, from manifests.
+
+    `as_of`: the tables as the root of that version had them, from the chain of commit records; the answer's version is
+    that of the commit which made them so. Raises Corrupt, InvalidRequest for a version that was not yet or had no rows.
+    """
 
     def question(view: View) -> Cut:
-        tables = sorted(view.root.tables.items())
+        version, tables = view.root.version, view.root.tables
+        if as_of is not None:
+            found = _record_at(lake, view, as_of)
+            version, tables = found.version, found.tables
         return Cut(
             uri=lake.store.uri,
             pipeline=view.root.pipeline,
-            version=view.root.version,
-            tables=tuple(_table_status(lake, name, table, count=count) for name, table in tables),
+            version=version,
+            tables=tuple(
+                _table_status(lake, name, table, count=count)
+                for name, table in sorted(tables.items())
+            ),
         )
 
     return lake.cut(question)
+
+
+def _record_at(lake: Lake, view: View, as_of: int) -> Record:
+    """The newest commit of the chain whose version is `as_of` or lower."""
+    if not 1 <= as_of <= view.root.version:
+        raise InvalidRequest(
+            f"{lake.store.uri} has no version {as_of}; it is at version {view.root.version}.",
+            next_step="`tally log` shows the versions that committed something.",
+        )
+    key = view.root.record
+    while key is not None:
+        record = _record(lake, key)
+        if record.version <= as_of:
+            return record
+        key = record.parent
+    raise InvalidRequest(
+        f"nothing was committed to {lake.store.uri} by version {as_of}.",
+        next_step="`tally log` shows the versions that committed something.",
+    )
 
 
 def _table_status(lake: Lake, name: str, table: RootTable, *, count: bool) -> TableStatus:

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from tallystick.lake import Lake
+    from tallystick.protocol.interval import Interval
     from tallystick.verify import Demands, Proof, Watch
 
 app = typer.Typer(
     name="tally",
     help="Say what a lake holds, what it lacks, and prove it. A lake is an s3:// URI; see `tally status --help`.",
     no_args_is_help=True,
-    add_completion=False,
     # A trace with local variables could hold secrets.
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -33,6 +33,11 @@ LakeUri = typer.Argument(
     help="Lake root, e.g. s3://lake/flights. Default: $TALLYSTICK_LAKE, else the running local stack's demo.",
 )
 AsJson = typer.Option(False, "--json", help="Answer as JSON.")
+AsOf = typer.Option(
+    None, "--as-of", metavar="VERSION", min=1, help="As the root of that version had them."
+)
+From = typer.Option(..., "--from", metavar="DATE", help="Beginning, inclusive; UTC without offset.")
+To = typer.Option(..., "--to", metavar="DATE", help="End, exclusive.")
 EveryRecord = typer.Option(
     [],
     "--every-record",
@@ -104,12 +109,12 @@ def log(
 
 @app.command()
 @told
-def tables(lake: str | None = LakeUri, as_json: bool = AsJson) -> None:
+def tables(lake: str | None = LakeUri, as_of: int | None = AsOf, as_json: bool = AsJson) -> None:
     """Show metadata locations, columns, rows and files."""
     from tallystick.cli import forms, text
     from tallystick.status import read_tables
 
-    answer = read_tables(_open(lake))
+    answer = read_tables(_open(lake), as_of=as_of)
     if as_json:
         out_json(forms.tables(answer))
     else:
@@ -124,12 +129,93 @@ def sql(
     ),
     lake: str | None = LakeUri,
     form: str = typer.Option("table", "--format", "-f", help="table, csv or json."),
+    as_of: int | None = AsOf,
     as_json: bool = typer.Option(False, "--json", help="The same as --format json."),
 ) -> None:
     """Ask one SELECT over a consistent cut of all tables."""
     from tallystick.cli.sql import answer
 
-    answer(_open(lake), question, form="json" if as_json else form)
+    answer(_open(lake), question, form="json" if as_json else form, as_of=as_of)
+
+
+@app.command()
+@told
+def plan(
+    lake: str | None = LakeUri,
+    start: str = From,
+    end: str = To,
+    replace: bool = typer.Option(False, "--replace", help="As a run with mode=replace."),
+    take_over: bool = typer.Option(False, "--take-over", help="As a run with take_over=true."),
+    as_json: bool = AsJson,
+) -> None:
+    """Say what a new run would do with an interval, and why. Nothing is granted."""
+    from tallystick.cli import forms, text
+    from tallystick.preview import preview
+
+    found = preview(_open(lake), _interval(start, end), replace=replace, take_over=take_over)
+    if as_json:
+        out_json(forms.preview(found))
+    else:
+        out(text.preview(found))
+
+
+@app.command()
+@told
+def release(
+    lake: str | None = LakeUri, start: str = From, end: str = To, as_json: bool = AsJson
+) -> None:
+    """Cancel the grant of an interval, whose run will never commit it. What is committed stays."""
+    from tallystick.cli import forms, text
+    from tallystick.release import release as cancel
+
+    found = cancel(_open(lake, writes=True), _interval(start, end))
+    if as_json:
+        out_json(forms.released(found))
+    else:
+        out(text.released(found))
+
+
+@app.command()
+@told
+def show(
+    what: str = typer.Argument(
+        metavar="OBJECT", help="A key, e.g. plans/.../....json, or its whole address; root.json."
+    ),
+    lake: str | None = LakeUri,
+    as_json: bool = AsJson,
+) -> None:
+    """Show a plan, report, commit record, ledger page or the root, checked against its format."""
+    import json
+
+    from tallystick.cli.show import read_object, split_address
+
+    named, key = split_address(what)
+    found = read_object(_open(named or lake), key)
+    if as_json:
+        out_json(found)
+    else:
+        out(json.dumps(found, indent=2, ensure_ascii=False))
+
+
+@app.command()
+@told
+def probe(lake: str | None = LakeUri, as_json: bool = AsJson) -> None:
+    """Ask a store, on scratch objects, all that the commit protocol needs of it."""
+    import uuid
+
+    from tallystick.cli import forms, text
+    from tallystick.store.probe import prove_conditional_writes
+
+    store = _open(lake).store
+    found = prove_conditional_writes(
+        store,
+        scratch=f".probe/{uuid.uuid4().hex}",
+        watch=None if as_json else lambda step: out(text.probe_step(step)),
+    )
+    if as_json:
+        out_json(forms.probe(found))
+    else:
+        out("\n" + text.probed(found))
 
 
 @app.command()
@@ -186,7 +272,17 @@ def _bars(progress: Progress) -> Watch:
     return watch
 
 
-def _open(lake: str | None) -> Lake:
+def _open(lake: str | None, *, writes: bool = False) -> Lake:
     from tallystick.cli.where import open_lake
 
-    return open_lake(lake)
+    return open_lake(lake, writes=writes)
+
+
+def _interval(start: str, end: str) -> Interval:
+    from tallystick.params import parse_params
+    from tallystick.protocol.interval import Interval
+
+    asked = parse_params({"from": start, "to": end})
+    assert asked.start is not None
+    assert asked.end is not None
+    return Interval(start=asked.start, end=asked.end)

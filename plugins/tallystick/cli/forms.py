@@ -11,11 +11,14 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
+from tallystick.preview import Preview
 from tallystick.protocol import keys
 from tallystick.protocol.interval import Interval, Request
 from tallystick.protocol.ledger import TOTALS, Totals
 from tallystick.protocol.record import CommittedInterval
+from tallystick.release import Released
 from tallystick.status import Cut, Hole, IntervalStatus, Log, Status
+from tallystick.store.probe import ProbeResult
 from tallystick.verify.proof import CHECKS, Proof
 
 Form = dict[str, Any]
@@ -132,6 +135,48 @@ def tables(answer: Cut) -> Form:
                 "columns": [c.to_json() for c in table.columns],
             }
             for table in answer.tables
+        ],
+    }
+
+
+def preview(answer: Preview) -> Form:
+    """The form of `tally plan`."""
+    return {
+        **_lake(answer.uri, answer.pipeline, answer.version),
+        **_interval(answer.interval),
+        "boundaries": answer.boundaries,
+        "parts": [
+            {
+                **_interval(part.interval),
+                "what": part.what,
+                "owner": None if part.owner is None else _request(part.owner),
+            }
+            for part in answer.parts
+        ],
+    }
+
+
+def released(answer: Released) -> Form:
+    """The form of `tally release`."""
+    return {
+        **_interval(answer.interval),
+        "version": answer.version,
+        "owner": _request(answer.request),
+        "plan": answer.plan,
+        "generation": answer.generation,
+        "committed": answer.committed,
+    }
+
+
+def probe(answer: ProbeResult) -> Form:
+    """The form of `tally probe`."""
+    return {
+        "lake": answer.uri,
+        "conditional_writes": True,
+        "scratch_left": answer.scratch if answer.scratch_left else None,
+        "steps": [
+            {"asked": step.asked, "expected": step.expected, "answered": step.answered}
+            for step in answer.steps
         ],
     }
 

@@ -31,8 +31,8 @@ _TYPES = {
 }
 
 
-def answer(lake: Lake, question: str, *, form: str) -> None:
-    """Answer a SELECT over all tables of one root and write the rows in a form of FORMATS.
+def answer(lake: Lake, question: str, *, form: str, as_of: int | None = None) -> None:
+    """Answer a SELECT over all tables of one root, that of version `as_of` if given, in a form of FORMATS.
 
     Raises InvalidRequest for a statement that does not only read or that DuckDB refuses; Corrupt, SettingsError or
     StoreUnavailable where rows cannot be read, as `duckdb_connection` does; and what the lake raises.
@@ -43,7 +43,7 @@ def answer(lake: Lake, question: str, *, form: str) -> None:
         raise InvalidRequest(
             f"format {form!r} is not known.", next_step=f"use {', '.join(FORMATS)}."
         )
-    connection = connect(lake, read_tables(lake, count=False))
+    connection = connect(lake, read_tables(lake, count=False, as_of=as_of))
     from tallystick.tables.sql import reading_only
 
     try:

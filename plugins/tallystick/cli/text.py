@@ -12,9 +12,12 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from tallystick.preview import Preview
 from tallystick.protocol.interval import Interval, Request
 from tallystick.protocol.ledger import TOTALS, Totals
+from tallystick.release import Released
 from tallystick.status import CommitLine, Cut, Hole, IntervalStatus, Log, Status, TableStatus
+from tallystick.store.probe import ProbeResult, ProbeStep
 from tallystick.verify.proof import CHECKS, Check, Finding, Proof
 
 WIDTH_MAX = 100
@@ -300,6 +303,62 @@ def _table(table: TableStatus) -> str:
             paragraph(columns, indent=INDENT),
         )
     )
+
+
+# ---------------------------------------------------------------- plan, release, probe
+
+_WHY = {
+    "plan": "would be planned: nothing is committed there",
+    "replace": "would be replaced; committed by {owner}",
+    "stays": "stays as {owner} committed it (--replace would replace it)",
+    "held": "is granted to {owner} and left out (--take-over would cancel that)",
+    "cancel": "the grant of {owner} would be cancelled",
+}
+
+
+def preview(answer: Preview) -> str:
+    """What a new run would do, part by part."""
+    lines = [
+        paragraph(f"{answer.pipeline} at {answer.uri}, version {answer.version}"),
+        f"a new run of {span(answer.interval)}:",
+    ]
+    for part in answer.parts:
+        why = _WHY[part.what].format(owner=part.owner)
+        lines.append(paragraph(f"{span(part.interval)}: {why}", indent=INDENT))
+    if answer.boundaries:
+        lines.append(f"{many(answer.boundaries, 'boundary')} would be looked up in Kafka and set.")
+    if not any(part.what in ("plan", "replace") for part in answer.parts):
+        lines.append("Nothing would be staged: no Spark would be started.")
+    return "\n".join(lines)
+
+
+def released(answer: Released) -> str:
+    """What was taken from whom, and what is there now."""
+    left = "its committed rows stay" if answer.committed else "it is a hole now"
+    return paragraph(
+        f"Released {span(answer.interval)}: the grant of {answer.request}, generation {answer.generation}, is cancelled "
+        f"by version {answer.version}; {left}. Plan {answer.plan} can never be committed."
+    )
+
+
+def probe_step(step: ProbeStep) -> str:
+    """One question to a store and its answer."""
+    good = step.answered == step.expected or step.answered in step.expected.split(" or ")
+    lines = [paragraph(f"{'ok  ' if good else 'FAIL'}  {step.asked}")]
+    if not good:
+        lines.append(paragraph(f"expected  {step.expected}", indent=INDENT * 3))
+        lines.append(paragraph(f"answered  {step.answered}", indent=INDENT * 3))
+    return "\n".join(lines)
+
+
+def probed(answer: ProbeResult) -> str:
+    """The verdict on a store that passed."""
+    left = (
+        f" Its scratch object {answer.scratch} could not be deleted: these credentials may not."
+        if answer.scratch_left
+        else ""
+    )
+    return paragraph(f"{answer.uri} honours conditional writes.{left}")
 
 
 # ---------------------------------------------------------------- verify

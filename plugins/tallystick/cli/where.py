@@ -18,7 +18,7 @@ LAKE_ENV = "TALLYSTICK_LAKE"
 DEMO_LAKE = "s3://lake/flights"
 
 
-def open_lake(uri: str | None) -> Lake:
+def open_lake(uri: str | None, *, writes: bool = False) -> Lake:
     """Open the lake that is meant. Raises SettingsError where none is named and no local stack runs.
 
     A lake in the bucket of the running local stack is read with the stack's own S3 settings, unless an endpoint is set.
@@ -39,8 +39,8 @@ def open_lake(uri: str | None) -> Lake:
             named = named or demo
             _use(stack)
     assert named is not None
-    # Nothing here writes, so there is nothing to prove about conditional writes.
-    return Lake(open_store(named), real_world(), proven=True)
+    # Where nothing is written there is nothing to prove about conditional writes.
+    return Lake(open_store(named), real_world(), proven=not writes)
 
 
 def _in_stacks_bucket(uri: str) -> bool:

@@ -6,6 +6,7 @@ and then at the object.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -37,16 +38,19 @@ class ProbeResult:
     scratch_left: bool
 
 
-def prove_conditional_writes(store: Store, *, scratch: str) -> ProbeResult:
+def prove_conditional_writes(
+    store: Store, *, scratch: str, watch: Callable[[ProbeStep], None] | None = None
+) -> ProbeResult:
     """Ask the store, on scratch keys, each question on which the commit protocol rests; return the findings.
 
     `scratch` is a fresh key such as `.probe/<random>`; `<scratch>-absent` is used as well. The probe deletes both
     afterwards, as they are no lake data; where it may not delete, it leaves `scratch` and says so in the result.
+    `watch` is told each step, also the one that is refused.
     Raises StoreRefused naming the step that went wrong, StoreUnavailable where an outcome stayed unknown,
     SettingsError where the store refuses the caller.
     Safe to repeat: with another `scratch`; no key of the lake is touched.
     """
-    probe = _Probe(store, scratch)
+    probe = _Probe(store, scratch, watch)
     left = True
     try:
         probe.run()
@@ -59,8 +63,11 @@ def prove_conditional_writes(store: Store, *, scratch: str) -> ProbeResult:
 
 
 class _Probe:
-    def __init__(self, store: Store, scratch: str) -> None:
+    def __init__(
+        self, store: Store, scratch: str, watch: Callable[[ProbeStep], None] | None
+    ) -> None:
         self._store = store
+        self._watch = watch
         self._scratch = scratch
         self.absent = f"{scratch}-absent"
         self.steps: list[ProbeStep] = []
@@ -141,7 +148,10 @@ class _Probe:
                 )
 
     def _note(self, asked: str, expected: str, answered: str, good: bool) -> None:
-        self.steps.append(ProbeStep(asked=asked, expected=expected, answered=answered))
+        step = ProbeStep(asked=asked, expected=expected, answered=answered)
+        self.steps.append(step)
+        if self._watch is not None:
+            self._watch(step)
         if not good:
             raise StoreRefused(
                 f"{self._store.uri} does not honour conditional writes: asked to {asked}, expected {expected!r}, "

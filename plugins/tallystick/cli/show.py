@@ -1,0 +1,60 @@
+"""`tally show`: one object of a lake, checked against its format, as people and programs read it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tallystick.errors import InvalidRequest
+from tallystick.lake import Lake
+from tallystick.protocol import keys
+from tallystick.protocol.ledger import parse_page
+from tallystick.protocol.plan import parse_plan
+from tallystick.protocol.record import parse_record
+from tallystick.protocol.report import parse_report
+from tallystick.protocol.root import parse_root
+
+_PARSERS: Mapping[str, Callable[..., Any]] = {
+    keys.PLANS_PREFIX: parse_plan,
+    keys.ATTEMPTS_PREFIX: parse_report,
+    keys.COMMITS_PREFIX: parse_record,
+    keys.LEDGER_PREFIX: parse_page,
+    keys.ROOT: parse_root,
+}
+
+
+def split_address(what: str) -> tuple[str | None, str]:
+    """Split what people paste into (lake, key): a whole address as logs and buttons have it, or a key alone."""
+    if "://" not in what:
+        return None, what
+    scheme, _, rest = what.partition("://")
+    for start in _PARSERS:
+        lake, found, tail = rest.rpartition(f"/{start}")
+        if found and lake:
+            return f"{scheme}://{lake}", start + tail
+    raise InvalidRequest(
+        f"{what!r} names no object that tallystick writes.",
+        next_step=f"give an address or a key that begins with one of {', '.join(_PARSERS)}.",
+    )
+
+
+def read_object(lake: Lake, key: str) -> Any:
+    """Return the object as JSON values, after its format was checked.
+
+    Raises InvalidRequest for a key that nothing has or that is none of ours, Corrupt, and what the store raises.
+    """
+    parse = next((p for start, p in _PARSERS.items() if key.startswith(start)), None)
+    if parse is None:
+        raise InvalidRequest(
+            f"{key!r} is no key of an object that can be shown.",
+            next_step=f"give one that begins with {', '.join(_PARSERS)}.",
+        )
+    found = lake.store.get(key)
+    if found is None:
+        raise InvalidRequest(
+            f"there is no {lake.where(key)}.",
+            next_step="check the key; `tally status --json` and `tally log --json` name plans, reports and records.",
+        )
+    parse(found.body, where=lake.where(key))
+    return json.loads(found.body)

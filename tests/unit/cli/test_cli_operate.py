@@ -1,0 +1,169 @@
+"""The commands of operators: plan, release, show, probe, and answers as of an older version."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from small_lake import SmallLake, days
+from tallystick.cli import app as cli
+from tallystick.protocol import keys
+from tallystick.store import ETag, Outcome
+from tallystick.store.memory import MemoryStore
+from unit.cli.asking import LAKE, ask, tally, too_wide
+
+DAY_6 = ("--from", "2013-01-06", "--to", "2013-01-07")
+
+
+def test_plan_says_what_a_run_would_do_and_why(lake: SmallLake) -> None:
+    told = tally("plan", LAKE, "--from", "2013-01-03", "--to", "2013-01-08").stdout
+    assert "2013-01-04 to 2013-01-05: would be planned: nothing is committed there" in told
+    assert "2013-01-03 to 2013-01-04: stays as small / scheduled" in told
+    assert "2013-01-06 to 2013-01-07: is granted to small / scheduled" in told
+    assert "1 boundary would be looked up in Kafka and set." in told
+    assert too_wide(told) == []
+    form = ask("plan", LAKE, "--from", "2013-01-04", "--to", "2013-01-05")
+    assert form["parts"] == [
+        {
+            "from": "2013-01-04T00:00:00.000Z",
+            "to": "2013-01-05T00:00:00.000Z",
+            "what": "plan",
+            "owner": None,
+        }
+    ]
+
+
+def test_plan_of_what_is_committed_starts_no_spark(lake: SmallLake) -> None:
+    told = tally("plan", LAKE, "--from", "2013-01-01", "--to", "2013-01-04").stdout
+    assert "Nothing would be staged: no Spark would be started." in told
+
+
+def test_release_frees_an_interval_and_a_repeat_says_that_nothing_is_granted(
+    lake: SmallLake,
+) -> None:
+    result = tally("release", LAKE, *DAY_6)
+    assert result.exit_code == 0
+    assert "Released 2013-01-06 to 2013-01-07: the grant of small / scheduled" in result.stdout
+    assert "it is a hole now" in result.stdout
+    assert too_wide(result.stdout) == []
+    again = tally("release", LAKE, *DAY_6)
+    assert again.exit_code == 77
+    assert "is not granted to anybody" in " ".join(again.stderr.split())
+    assert ask("status", LAKE)["grants"] == []
+
+
+def test_release_as_json(lake: SmallLake) -> None:
+    form = ask("release", LAKE, *DAY_6)
+    assert (form["version"], form["generation"], form["committed"]) == (12, 1, False)
+    assert form["owner"]["dag"] == "small"
+
+
+def test_a_date_that_is_none_is_refused(lake: SmallLake) -> None:
+    result = tally("release", LAKE, "--from", "yesterday", "--to", "2013-01-07")
+    assert result.exit_code == 77
+    assert "from='yesterday' is no date" in result.stderr
+
+
+@pytest.mark.parametrize("prefix", ["plans/", "attempts/", "commits/", "ledger/", "root.json"])
+@pytest.mark.parametrize("whole", [False, True], ids=["key", "address"])
+def test_show_shows_each_kind_of_object(lake: SmallLake, prefix: str, whole: bool) -> None:
+    key = lake.keys(prefix)[0]
+    words = [f"{LAKE}/{key}"] if whole else [key, LAKE]
+    found = lake.store.get(key)
+    assert found is not None
+    assert ask("show", *words) == json.loads(found.body)
+    told = tally("show", *words)
+    assert json.loads(told.stdout) == json.loads(found.body)
+    assert len(told.stdout.splitlines()) > 5
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("tables/events/x", LAKE), "is no key of an object that can be shown"),
+        (("s3://bucket/elsewhere/x.json",), "names no object that tallystick writes"),
+        (("plans/none.json", LAKE), "there is no memory://cli-lake/plans/none.json"),
+    ],
+)
+def test_show_of_nothing_says_so(lake: SmallLake, words: tuple[str, ...], said: str) -> None:
+    result = tally("show", *words)
+    assert result.exit_code == 77
+    assert said in " ".join(result.stderr.split())
+
+
+def test_show_of_a_damaged_object_is_refused(lake: SmallLake) -> None:
+    key = lake.keys("plans/")[0]
+    lake.change(key, lambda plan: plan.update(surprise=1))
+    result = tally("show", key, LAKE)
+    assert result.exit_code == 77
+    assert "unknown field 'surprise'" in " ".join(result.stderr.split())
+
+
+def test_probe_tells_each_question(lake: SmallLake) -> None:
+    result = tally("probe", LAKE)
+    assert result.exit_code == 0
+    assert "ok    create an object that is not there (If-None-Match: *)" in result.stdout
+    assert "FAIL" not in result.stdout
+    assert f"{LAKE} honours conditional writes." in result.stdout
+    assert lake.keys(".probe/") == []
+    form = ask("probe", LAKE)
+    assert form["conditional_writes"] is True
+    assert len(form["steps"]) > 8
+
+
+class Overwriting(MemoryStore):
+    """Answers 200 and overwrites, as stores do that never heard of conditions."""
+
+    def replace(self, key: str, body: bytes, *, expected: ETag) -> Outcome:
+        del expected
+        self.delete([key])
+        return self.create(key, body)
+
+
+def test_probe_of_a_store_that_cannot_says_at_which_question(
+    lake: SmallLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.lake.store = Overwriting("cannot")
+    monkeypatch.setattr(cli, "_open", lambda _: lake.lake)
+    result = tally("probe")
+    assert result.exit_code == 77
+    assert "ok    replace it by its ETag (If-Match)" in result.stdout
+    assert "FAIL  replace it by the ETag it had before (stale If-Match)" in result.stdout
+    assert "answered  applied" in result.stdout
+    assert "does not honour conditional writes" in " ".join(result.stderr.split())
+
+
+# ---------------------------------------------------------------- as of a version
+
+
+def test_tables_as_of_a_version_are_those_of_its_commit(lake: SmallLake) -> None:
+    log = ask("log", LAKE)["commits"]
+    now = {t["name"]: t["rows"] for t in ask("tables", LAKE)["tables"]}
+    seen: list[int] = []
+    for commit in reversed(log):
+        found = ask("tables", LAKE, "--as-of", str(commit["version"]))
+        assert found["version"] == commit["version"]
+        seen.append({t["name"]: t["rows"] for t in found["tables"]}["events"])
+    assert seen == sorted(seen) != [now["events"]] * len(seen)
+    assert seen[-1] == now["events"]
+    # A plan's swap commits nothing: the tables are those of the commit before.
+    first = log[-1]["version"]
+    assert ask("tables", LAKE, "--as-of", str(first + 1))["version"] == first
+
+
+@pytest.mark.parametrize(
+    ("version", "said"), [("1", "nothing was committed"), ("99", "has no version 99")]
+)
+def test_a_version_without_tables_is_refused(lake: SmallLake, version: str, said: str) -> None:
+    result = tally("tables", LAKE, "--as-of", version)
+    assert result.exit_code == 77
+    assert said in " ".join(result.stderr.split())
+
+
+def test_a_grant_of_a_replacement_is_released_too(lake: SmallLake) -> None:
+    lake.job = b"version 3"
+    lake.plan(days(2, 3), clear=2)
+    told = tally("release", LAKE, "--from", "2013-01-02", "--to", "2013-01-03").stdout
+    assert "its committed rows stay" in " ".join(told.split())
+    assert keys.ROOT in lake.keys("root")
