@@ -59,6 +59,14 @@ demo: setup ## run the main job on the embedded stack with real data; ONCE=1 end
 bench-read: setup ## CPU seconds per million records: our reader beside confluent-kafka
 	$(RUN)/python tests/bench/bench_read.py
 
+.PHONY: bench-memory
+bench-memory: setup ## memory of one read, by the size of its range
+	$(RUN)/python tests/bench/bench_memory.py
+
+.PHONY: golden
+golden: setup ## a table of what three clients write in five codecs, compared with confluent-kafka's consumer
+	$(RUN)/python tests/bench/golden_table.py
+
 .PHONY: format
 format: setup ## rewrite the code in the house's format
 	$(RUN)/ruff check --fix .

@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import OFFSET_END, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
+from kafka_cluster import KafkaCluster
 from tallystick.kafka.client import KafkaClient
 from tallystick.kafka.settings import KafkaSettings
 from tallystick.local.kafka import KafkaBroker
@@ -31,28 +32,35 @@ class TestBroker:
 
     __test__ = False
 
-    kafka: KafkaBroker
+    kafka: KafkaBroker | KafkaCluster
     admin: AdminClient
 
     @property
     def bootstrap(self) -> str:
-        """host:port"""
+        """host:port, or several with commas between"""
         return self.kafka.bootstrap
 
     @property
     def settings(self) -> KafkaSettings:
         """Settings for our own client, impatient as tests are."""
         return KafkaSettings(
-            bootstrap_servers=(self.bootstrap,),
+            bootstrap_servers=tuple(self.bootstrap.split(",")),
             bootstrap_timeout_ms=5_000,
             request_timeout_ms=5_000,
         )
 
-    def topic(self, partitions: int = 1, *, name: str | None = None, **config: object) -> str:
+    def topic(
+        self,
+        partitions: int = 1,
+        *,
+        name: str | None = None,
+        replicas: int = 1,
+        **config: object,
+    ) -> str:
         """Create a topic (configuration words with _ for .) and return its name once its leaders answer."""
         name = name or f"t{next(_numbers)}"
         words = {key.replace("_", "."): str(value) for key, value in config.items()}
-        done(self.admin.create_topics([NewTopic(name, partitions, 1, config=words)]))
+        done(self.admin.create_topics([NewTopic(name, partitions, replicas, config=words)]))
         self.wait_for_leaders(name, partitions)
         return name
 

@@ -11,7 +11,10 @@ import cramjam
 import google_crc32c
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+# A codec's number in a batch's attributes; snappy is written with or without a framing.
+CODECS = {"none": 0, "gzip": 1, "snappy": 2, "snappy in frames": 2, "lz4": 3, "zstd": 4}
+SNAPPY_HEAD = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
+FRAME_BYTES = 200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,11 +83,19 @@ def control(*, abort: bool, base: int, producer_id: int) -> bytes:
     return batch(marker, base=base, producer_id=producer_id, transactional=True, flags=0x20)
 
 
+def framed(plain: bytes) -> bytes:
+    """Snappy in the framing of Java's library, in blocks far smaller than its own 32 KiB."""
+    blocks = (plain[at : at + FRAME_BYTES] for at in range(0, len(plain), FRAME_BYTES))
+    packed = (bytes(cramjam.snappy.compress_raw(block)) for block in blocks)
+    return SNAPPY_HEAD + b"".join(struct.pack(">i", len(block)) + block for block in packed)
+
+
 def _packed(plain: bytes, codec: str) -> bytes:
     compress: Any = {
         "none": lambda raw: raw,
         "gzip": cramjam.gzip.compress,
-        "snappy": cramjam.snappy.compress,
+        "snappy": cramjam.snappy.compress_raw,
+        "snappy in frames": framed,
         "lz4": cramjam.lz4.compress,
         "zstd": cramjam.zstd.compress,
     }[codec]

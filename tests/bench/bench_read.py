@@ -40,12 +40,14 @@ COLUMNS = ["offset", "timestamp", "key", "value"]
 Read = Callable[[int, int], Iterator[pa.RecordBatch]]
 
 
-def produce(bootstrap: str, records: int) -> None:
+def produce(
+    bootstrap: str, records: int, *, partitions: int = PARTITIONS, codec: str = "lz4"
+) -> None:
     """Fill the topic; one value in 200 is broken JSON, as in life."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(30)
+    admin.create_topics([NewTopic(TOPIC, partitions, 1)])[TOPIC].result(30)
     words = {
-        "compression.type": "lz4",
+        "compression.type": codec,
         "linger.ms": 50,
         "batch.size": 1_000_000,
         "enable.idempotence": True,
@@ -60,7 +62,7 @@ def produce(bootstrap: str, records: int) -> None:
         value = json.dumps(event) if i % 200 else '{"broken": '
         while True:
             try:
-                producer.produce(TOPIC, value, key=str(event["user_id"]), partition=i % PARTITIONS)
+                producer.produce(TOPIC, value, key=str(event["user_id"]), partition=i % partitions)
                 break
             except BufferError:
                 producer.poll(0.1)

@@ -16,6 +16,7 @@ import cramjam
 import google_crc32c
 
 from tallystick.errors import LogDamaged
+from tallystick.kafka import snappy
 
 HEADER_BYTES: Final = 61
 # Smallest record of format v2: length, attributes, two deltas, two null lengths, no headers.
@@ -182,15 +183,18 @@ def _codec(batch: Batch) -> Callable[[memoryview, bytearray], int] | None:
     match batch.codec:
         case 0:
             return None
+        case 1:
+            return cramjam.gzip.decompress_into  # type: ignore[no-any-return, unused-ignore]
+        case 2:
+            return snappy.decompress_into
         case 3:
             return cramjam.lz4.decompress_into  # type: ignore[no-any-return, unused-ignore]
         case 4:
             return cramjam.zstd.decompress_into  # type: ignore[no-any-return, unused-ignore]
-    name = _CODEC_NAMES.get(batch.codec, f"number {batch.codec}")
+    known = ", ".join(_CODEC_NAMES.values())
     raise LogDamaged(
-        f"{batch.place} is compressed with {name}, which this reader does not read yet.",
-        next_step="copy the topic with compression.type=lz4, zstd or none, keeping timestamps, and replay the copy. For "
-        "what is still to come, set the producers' or the topic's compression.type to one of them; the old records stay.",
+        f"{batch.place} is compressed with codec number {batch.codec}; this reader knows {known}.",
+        next_step="update tallystick, or check the partition with kafka-dump-log.sh --deep-iteration.",
     )
 
 

@@ -140,14 +140,21 @@ class KafkaClient:
             session_epoch=-1,  # KIP-227: a full fetch without a session
             topics=[requested],
             forgotten_topics_data=[],
-            rack_id="",
+            rack_id=order.rack,
             min_version=_FETCH_VERSION_MIN,
         )
         try:
-            sent = self._connection.send(request, order.layout.leaders[order.partition].node_id)
+            sent = self._connection.send(request, self._reachable(order))
         except Retriable as error:
             sent = error  # said by `result`, where the caller looks for it
         return PendingFetch(self, sent, order)
+
+    def _reachable(self, order: FetchOrder) -> int:
+        if order.replica is None:
+            return order.layout.leaders[order.partition].node_id
+        if not self._connection.knows_broker(order.replica):
+            self._connection.refresh()  # it leads nothing of what we asked about, or joined after we did
+        return order.replica
 
     def pause(self, attempt: int) -> None:
         """Wait before another attempt, longer the more there were, while connections are kept going."""
@@ -290,6 +297,7 @@ class KafkaClient:
                 AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset)
                 for one in part.aborted_transactions or ()
             ),
+            preferred=None if part.preferred_read_replica < 0 else part.preferred_read_replica,
         )
 
     def _asking(self, what: str, layout: TopicLayout, ask: Callable[[TopicLayout], T]) -> T:

@@ -125,6 +125,8 @@ class _Reading:
         self.tally = Tally(span, place=self._place, compacted=reader.compacted)
         self._scratch = Scratch()
         self._columns: Columns | None = None
+        self._rack = reader.settings.client_rack or ""
+        self._replica: int | None = None
         # Where reading stands, with the epoch of the record before: what must still be in the log.
         self._reached = Position(offset=span.start, leader_epoch=leader_epoch)
         self._layout = self._identified()
@@ -225,6 +227,8 @@ class _Reading:
                 bytes_max=self._reader.fetch_bytes_max,
                 wait_ms=_WAIT_MS,
                 committed=True,
+                rack=self._rack,
+                replica=self._replica,
             )
         )
 
@@ -235,12 +239,22 @@ class _Reading:
         attempt = 0
         again: PendingFetch | None = pending
         while True:
+            again = again or self._ask(offset)
+            near = again.order.replica is not None
             try:
-                again = again or self._ask(offset)
                 fetched = again.result()
+                if near and self._cannot_serve(fetched, offset):
+                    raise Retriable("a replica lags")
+                if not near and fetched.preferred is not None:
+                    self._replica, again = fetched.preferred, None
+                    continue
                 self._judge(fetched, offset)
                 return fetched
             except Retriable as error:
+                if near:
+                    # A follower may lag, be gone, or hold a bad copy: what counts is what the leader says.
+                    self._replica, self._rack, again = None, "", None
+                    continue
                 if time.monotonic() >= deadline:
                     raise self._client.unavailable(
                         f"{self._place} from offset {offset}", error
@@ -249,6 +263,13 @@ class _Reading:
             attempt += 1
             again = None
             self._follow_leader()
+
+    def _cannot_serve(self, fetched: Fetched, offset: int) -> bool:
+        return (
+            fetched.error_code != 0
+            or fetched.log_start > offset
+            or fetched.last_stable < self._span.end
+        )
 
     def _judge(self, fetched: Fetched, offset: int) -> None:
         if fetched.error_code in _OTHER_TOPIC:

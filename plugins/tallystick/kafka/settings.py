@@ -25,7 +25,8 @@ _SASL_ONLY = ("sasl_mechanism", "sasl_plain_username", "sasl_plain_password")
 class KafkaSettings:
     """Where a cluster is and who we are to it; raises SettingsError where the parts do not fit together.
 
-    `repr` leaves out what is secret: the password of SASL, of the private key, and a proxy's address, which may hold one.
+    `client_rack` names where this process runs, so that brokers may send it to a replica nearby (KIP-392). `repr` leaves
+    out what is secret: the password of SASL, of the private key, and a proxy's address, which may hold one.
     """
 
     bootstrap_servers: tuple[str, ...]
@@ -42,6 +43,7 @@ class KafkaSettings:
     proxy_url: str | None = field(default=None, repr=False)
     client_id: str = "tallystick"
     client_dns_lookup: str = "use_all_dns_ips"
+    client_rack: str | None = None
     request_timeout_ms: int = 30_000
     bootstrap_timeout_ms: int = 30_000
 
@@ -153,6 +155,9 @@ class KafkaSettings:
     def client_options(self) -> dict[str, Any]:
         """The same as keyword arguments of kafka-python's clients; holds secrets."""
         options = {one.name: getattr(self, one.name) for one in fields(self)}
+        del options[
+            "client_rack"
+        ]  # the library's consumer takes it; our fetches carry it themselves
         return options | {"bootstrap_servers": list(self.bootstrap_servers)}
 
 

@@ -32,7 +32,8 @@ class TopicLayout:
 class FetchOrder:
     """What to ask of a partition's leader: bytes of the log from `offset` on.
 
-    `committed` reads up to the last stable offset and lists aborted transactions; else up to the high watermark.
+    `committed` reads up to the last stable offset and lists aborted transactions; else up to the high watermark. `rack`
+    lets the leader name a replica that is nearer; `replica` is the one it named, to be asked instead of the leader.
     """
 
     layout: TopicLayout
@@ -41,6 +42,8 @@ class FetchOrder:
     bytes_max: int
     wait_ms: int
     committed: bool
+    rack: str = ""
+    replica: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +56,10 @@ class AbortedTransaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
-    """A leader's answer: record batches as they lie in the log, or the protocol's error code."""
+    """A broker's answer: record batches as they lie in the log, or the protocol's error code.
+
+    `preferred` is the replica that the leader would have us ask instead (KIP-392); such an answer holds no records.
+    """
 
     error_code: int
     records: bytes
@@ -61,6 +67,7 @@ class Fetched:
     high_watermark: int
     last_stable: int
     aborted: tuple[AbortedTransaction, ...]
+    preferred: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

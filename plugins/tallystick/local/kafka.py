@@ -44,7 +44,7 @@ def default_jar_folder() -> Path:
     return (
         Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         / "tallystick"
-        / f"kafka-{KAFKA_VERSION}"
+        / f"kafka-{KAFKA_VERSION}-with-tools"
     )
 
 
@@ -90,7 +90,16 @@ def _sweep_interrupted(folder: Path) -> None:
 
 
 def _retrieve(scratch: Path, log_path: Path) -> None:
-    modules = [("org.apache.kafka", f"kafka_{_SCALA}", KAFKA_VERSION), _LOGGING]
+    kafka = "org.apache.kafka"
+    modules = [
+        (kafka, f"kafka_{_SCALA}", KAFKA_VERSION),
+        (
+            kafka,
+            "kafka-tools",
+            KAFKA_VERSION,
+        ),  # the console programs, to look into a log and to fill it
+        _LOGGING,
+    ]
     wanted = "".join(
         f'<dependency org="{org}" name="{name}" rev="{version}" conf="*->default"/>'
         for org, name, version in modules

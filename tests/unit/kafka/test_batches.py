@@ -6,11 +6,12 @@ import struct
 
 import pytest
 
-from kafka_batches import Sent, batch, control, resealed
+from kafka_batches import CODECS, Sent, batch, control, resealed
 from tallystick.errors import LogDamaged
 from tallystick.kafka.batches import Scratch, each_record, is_abort_marker, walk
 
 PLACE = "topic 't' partition 3"
+PACKED = [codec for codec in CODECS if codec != "none"]
 
 
 def whole(*parts: bytes) -> list[tuple[int, int]]:
@@ -37,7 +38,7 @@ def test_header_tells_epoch_flags_and_producer() -> None:
     assert one.dense
 
 
-@pytest.mark.parametrize("codec", ["none", "lz4", "zstd"])
+@pytest.mark.parametrize("codec", CODECS)
 def test_records_come_back_from_each_codec(codec: str) -> None:
     records = [Sent(key=b"k%d" % i, value=b"v" * i, timestamp=1_000 + i) for i in range(50)]
     (one,) = walk(batch(*records, base=100, codec=codec), place=PLACE)
@@ -45,21 +46,11 @@ def test_records_come_back_from_each_codec(codec: str) -> None:
     assert found == [(100 + i, 1_000 + i, b"k%d" % i) for i in range(50)]
 
 
-@pytest.mark.parametrize(
-    ("codec", "name"), [("gzip", "gzip"), ("snappy", "snappy")], ids=["gzip", "snappy"]
-)
-def test_other_codecs_are_refused_by_name(codec: str, name: str) -> None:
-    (one,) = walk(batch(Sent(), codec=codec, base=12), place=PLACE)
-    with pytest.raises(
-        LogDamaged, match=rf"offset 12 is compressed with {name}.*Next: copy the topic"
-    ) as caught:
-        Scratch().records(one)
-    assert "expire" not in caught.value.next_step  # no advice that loses a record
-
-
 def test_an_unknown_codec_is_refused_by_number() -> None:
     (one,) = walk(batch(Sent(), flags=6), place=PLACE)
-    with pytest.raises(LogDamaged, match="compressed with number 6"):
+    with pytest.raises(
+        LogDamaged, match="compressed with codec number 6; this reader knows none, g"
+    ):
         Scratch().records(one)
 
 
@@ -112,21 +103,21 @@ def test_more_records_than_bytes_is_damage_before_memory_is_taken() -> None:
         Scratch().records(one)
 
 
-@pytest.mark.parametrize("codec", ["lz4", "zstd"])
+@pytest.mark.parametrize("codec", PACKED)
 def test_a_bomb_is_refused_at_the_cap(codec: str) -> None:
     (one,) = walk(batch(body=bytes(4 << 20), codec=codec), place=PLACE)
-    assert len(one.body) < 64 << 10
+    assert len(one.body) < 512 << 10
     with pytest.raises(LogDamaged, match="broken, or hold more than 1048576 bytes"):
         Scratch(bytes_max=1 << 20).records(one)
     assert len(Scratch(bytes_max=4 << 20).records(one)) == 4 << 20
 
 
-@pytest.mark.parametrize("codec", ["lz4", "zstd"])
+@pytest.mark.parametrize("codec", PACKED)
 def test_broken_compressed_bytes_are_damage(codec: str) -> None:
     raw = bytearray(batch(*[Sent(value=bytes(range(200)))] * 9, codec=codec))
     raw[61:75] = bytes(14)
     (one,) = walk(resealed(raw), place=PLACE)
-    with pytest.raises(LogDamaged, match=f"bytes of {codec} are broken"):
+    with pytest.raises(LogDamaged, match=f"bytes of {codec.split(maxsplit=1)[0]} are broken"):
         Scratch(bytes_max=1 << 20).records(one)
 
 

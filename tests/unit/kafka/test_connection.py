@@ -5,21 +5,15 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
 from pathlib import Path
 from queue import Queue
 from threading import Thread
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import NameOID
 from kafka.protocol.metadata import MetadataRequest
 
+from certificates import self_signed
 from tallystick.errors import KafkaUnavailable, SettingsError
 from tallystick.kafka.connection import Connection, Retriable
 from tallystick.kafka.settings import KafkaSettings
@@ -75,22 +69,7 @@ def test_a_request_whose_connection_never_comes_ends(
 
 @pytest.fixture
 def certificate(tmp_path: Path) -> Path:
-    """A key and its certificate for 127.0.0.1, signed by itself, in one PEM file."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
-    now = datetime.now(UTC)
-    loopback = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
-    made = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(loopback, critical=False)
-        .sign(key, SHA256())
-    )
-    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    path = tmp_path / "both.pem"
-    path.write_bytes(secret + made.public_bytes(Encoding.PEM))
-    return path
+    return self_signed(tmp_path / "both.pem")
 
 
 @pytest.fixture

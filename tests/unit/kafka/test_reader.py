@@ -12,7 +12,13 @@ from kafka import errors as kerrors
 from kafka_batches import Sent, batch, control
 from tallystick.engine.kafka_pieces import KafkaReading
 from tallystick.engine.pieces import Piece
-from tallystick.errors import KafkaUnavailable, LogDamaged, OutsideRetention, SettingsError
+from tallystick.errors import (
+    KafkaUnavailable,
+    LogDamaged,
+    NotYet,
+    OutsideRetention,
+    SettingsError,
+)
 from tallystick.kafka import reader as reading
 from tallystick.kafka.client import KafkaClient
 from tallystick.kafka.connection import Retriable
@@ -58,6 +64,7 @@ class Script(KafkaClient):
         super().__init__(KafkaSettings(bootstrap_servers=("nowhere:1",), request_timeout_ms=300))
         self.answers = list(answers)
         self.asked: list[int] = []
+        self.orders: list[FetchOrder] = []
         self._epochs = list(epochs)
         self._ends = ends or {}
 
@@ -81,6 +88,7 @@ class Script(KafkaClient):
 
     def fetch(self, order: FetchOrder) -> Any:
         self.asked.append(order.offset)
+        self.orders.append(order)
         told = self.answers.pop(0) if self.answers else AssertionError("nothing left to tell")
         return _Told(told, order)
 
@@ -110,10 +118,11 @@ def run(
         compacted: bool = False,
         epoch: int = -1,
         planned_end: Position | None = None,
+        rack: str | None = None,
     ) -> Any:
         monkeypatch.setattr(reading, "KafkaClient", lambda _settings: script)
         ours = RangeReader(
-            KafkaSettings(bootstrap_servers=("nowhere:1",)),
+            KafkaSettings(bootstrap_servers=("nowhere:1",), client_rack=rack),
             topic="t",
             topic_id=TOPIC_ID,
             cluster_id="c",
@@ -358,3 +367,50 @@ def test_sizes_out_of_bounds_are_refused() -> None:
     for bad in ({"fetch_bytes_max": 0}, {"batch_rows": 0}, {"batch_bytes": 2**31}):
         with pytest.raises(ValueError, match="sizes out of bounds"):
             RangeReader(KafkaSettings(bootstrap_servers=("a:1",)), **words, **bad)
+
+
+# ---------------------------------------------------------------- a replica that is nearer (KIP-392)
+
+NEARER = answer(preferred=7)
+
+
+def asked_of(script: Script) -> list[tuple[int | None, str]]:
+    return [(order.replica, order.rack) for order in script.orders]
+
+
+def test_the_replica_that_the_leader_names_is_asked_from_then_on(run: Any) -> None:
+    script = Script(NEARER, answer(numbered(0, 3)), answer(numbered(3, 5)))
+    assert run(script, 0, 5, rack="here") == (values((0, 5)), (5, 0, 0, 0))
+    assert asked_of(script) == [(None, "here"), (7, "here"), (7, "here")]
+    assert script.asked == [0, 0, 3]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        answer(numbered(3, 5), last_stable=4),
+        answer(error=kerrors.OffsetOutOfRangeError),
+        answer(error=kerrors.NotLeaderForPartitionError),
+        answer(error=kerrors.CorruptRecordError),
+        answer(log_start=4),
+        Retriable("it hung up"),
+    ],
+    ids=["lags", "out of range", "is none", "corrupt", "expired", "hangs up"],
+)
+def test_what_a_replica_cannot_give_the_leader_does(run: Any, bad: Answer) -> None:
+    script = Script(NEARER, answer(numbered(0, 3)), bad, answer(numbered(3, 5)))
+    assert run(script, 0, 5, rack="here") == (values((0, 5)), (5, 0, 0, 0))
+    # Without a rack: else the leader would name the same replica again.
+    assert asked_of(script) == [(None, "here"), (7, "here"), (7, "here"), (None, "")]
+
+
+def test_what_the_leader_says_after_a_replica_counts(run: Any) -> None:
+    bad = answer(numbered(0, 5), last_stable=4)
+    with pytest.raises(NotYet, match="the last stable offset is 4"):
+        run(Script(NEARER, bad, bad), 0, 5, rack="here")
+
+
+def test_without_a_rack_nobody_is_asked_but_the_leader(run: Any) -> None:
+    script = Script(answer(numbered(0, 5)))
+    run(script, 0, 5)
+    assert asked_of(script) == [(None, "")]

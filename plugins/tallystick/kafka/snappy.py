@@ -1,0 +1,68 @@
+"""Snappy as Kafka's clients write it: a bare block, or blocks one after another in the framing of Java's snappy library.
+
+The framing (xerial's SnappyOutputStream, which Kafka's Java client and most others use) is a head of 16 bytes (a magic,
+a version, the oldest version that can read it), then blocks, each behind its length in 4 bytes, most significant first.
+A block's own first bytes tell how long it becomes. Where streams were put one behind another, the next head stands where
+a length would, and is passed over as Java's SnappyInputStream does.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+import cramjam
+
+_MAGIC: Final = b"\x82SNAPPY\x00"
+_HEAD_BYTES: Final = 16
+_READS_SINCE: Final = 1  # the framing's only version so far
+_LENGTH = struct.Struct(">i")
+
+
+def decompress_into(packed: memoryview, room: bytearray) -> int:
+    """Decompress into `room` and return how many bytes that are.
+
+    Raises cramjam.DecompressionError where the bytes are broken, or `room` is too small.
+    """
+    if bytes(packed[: len(_MAGIC)]) != _MAGIC:
+        return _block(packed, memoryview(room))
+    at = size = 0
+    left = memoryview(room)
+    while at < len(packed):
+        if bytes(packed[at : at + len(_MAGIC)]) == _MAGIC:
+            at = _behind_head(packed, at)
+            continue
+        length, at = _length_at(packed, at)
+        size += _block(packed[at : at + length], left[size:])
+        at += length
+    return size
+
+
+def _behind_head(packed: memoryview, at: int) -> int:
+    if at + _HEAD_BYTES > len(packed):
+        raise cramjam.DecompressionError("snappy: the framing's head is cut off")
+    (since,) = _LENGTH.unpack_from(packed, at + 12)
+    if since > _READS_SINCE:
+        raise cramjam.DecompressionError(f"snappy: the framing is of version {since}")
+    return at + _HEAD_BYTES
+
+
+def _length_at(packed: memoryview, at: int) -> tuple[int, int]:
+    if at + _LENGTH.size > len(packed):
+        raise cramjam.DecompressionError("snappy: a block's length is cut off")
+    (length,) = _LENGTH.unpack_from(packed, at)
+    at += _LENGTH.size
+    if not 0 <= length <= len(packed) - at:
+        raise cramjam.DecompressionError(
+            f"snappy: a block of {length} bytes, {len(packed) - at} are left"
+        )
+    return length, at
+
+
+def _block(packed: memoryview, room: memoryview) -> int:
+    # Asked first: the length that the block claims must never be trusted with memory.
+    if (claimed := cramjam.snappy.decompress_raw_len(packed)) > len(room):
+        raise cramjam.DecompressionError(
+            f"snappy: a block becomes {claimed} bytes, {len(room)} are left"
+        )
+    return int(cramjam.snappy.decompress_raw_into(packed, room))

@@ -1,0 +1,161 @@
+"""Several brokers: planning asks all leaders, reading follows one that moves, and takes a replica that is nearer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from brokers import TestBroker, send
+from kafka_cluster import NODES, KafkaCluster
+from tallystick.kafka.client import KafkaClient, PendingFetch
+from tallystick.kafka.planning import LogPlanner
+from tallystick.kafka.reader import RangeReader
+from tallystick.kafka.settings import KafkaSettings
+from tallystick.kafka.wire import FetchOrder
+from tallystick.local.process import wait_until
+from tallystick.protocol.offsets import OffsetRange, Position
+
+MOVED_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestBroker]:
+    with KafkaCluster(tmp_path_factory.mktemp("cluster")) as running:
+        yield TestBroker(running, AdminClient({"bootstrap.servers": running.bootstrap}))
+
+
+@pytest.fixture
+def orders(monkeypatch: pytest.MonkeyPatch) -> list[FetchOrder]:
+    """What is asked of whom, in order."""
+    sent: list[FetchOrder] = []
+    fetch = KafkaClient.fetch
+
+    def noted(client: KafkaClient, order: FetchOrder) -> PendingFetch:
+        sent.append(order)
+        return fetch(client, order)
+
+    monkeypatch.setattr(KafkaClient, "fetch", noted)
+    return sent
+
+
+def settings(cluster: TestBroker, **words: Any) -> KafkaSettings:
+    return KafkaSettings(
+        bootstrap_servers=tuple(cluster.bootstrap.split(",")),
+        bootstrap_timeout_ms=20_000,
+        request_timeout_ms=20_000,
+        **words,
+    )
+
+
+def nodes(cluster: TestBroker) -> KafkaCluster:
+    assert isinstance(cluster.kafka, KafkaCluster)
+    return cluster.kafka
+
+
+def reader(cluster: TestBroker, topic: str, **how: Any) -> RangeReader:
+    asked = settings(cluster, **({"client_rack": rack} if (rack := how.pop("rack", None)) else {}))
+    with KafkaClient(asked) as client:
+        topic_id, cluster_id = client.layout(topic).topic_id, client.cluster_id()
+    return RangeReader(
+        asked,
+        topic=topic,
+        topic_id=topic_id,
+        cluster_id=cluster_id,
+        compacted=False,
+        fetch_bytes_max=how.pop("fetch_bytes_max", 4 << 10),
+    )
+
+
+def leader_of(cluster: TestBroker, topic: str) -> int:
+    with KafkaClient(settings(cluster)) as client:
+        return client.layout(topic).leaders[0].node_id
+
+
+def in_sync(cluster: TestBroker, topic: str) -> bool:
+    found = cluster.admin.list_topics(topic, timeout=5).topics[topic].partitions.values()
+    return all(len(one.isrs) == NODES for one in found)
+
+
+def filled(cluster: TestBroker, records: int) -> str:
+    """A topic on all three brokers whose replicas are all in step."""
+    topic = cluster.topic(replicas=NODES, min_insync_replicas=2)
+    producer = cluster.producer(batch_num_messages=20)
+    send(producer, topic, *(b"%d" % n * 50 for n in range(records)), timestamp=1_000)
+    wait_until(lambda: in_sync(cluster, topic), deadline_s=MOVED_S, what="three replicas in step")
+    return topic
+
+
+def test_planning_asks_every_leader(cluster: TestBroker) -> None:
+    topic = cluster.topic(6)
+    for partition in range(6):
+        send(cluster.producer(), topic, *(b"x",) * partition, partition=partition, timestamp=1_000)
+    with LogPlanner(settings(cluster)) as planner:
+        seen = planner.describe([topic])[topic]
+        found = planner.boundary(topic, 2_000, [0] * 6)
+    with KafkaClient(settings(cluster)) as client:
+        assert len({one.node_id for one in client.layout(topic).leaders}) > 1
+    assert [p.high_watermark for p in seen.partitions] == [0, 1, 2, 3, 4, 5]
+    assert [one.offset for one in found] == [0, 1, 2, 3, 4, 5]
+
+
+def test_reading_goes_on_at_the_new_leader(cluster: TestBroker) -> None:
+    topic = filled(cluster, 400)
+    ours = reader(cluster, topic)
+    batches = ours.read(
+        0, OffsetRange(start=0, end=400), planned_end=Position(offset=400, leader_epoch=0)
+    )
+    found = next(batches)["offset"].to_pylist()
+    old = leader_of(cluster, topic)
+    nodes(cluster).nodes[old].process.kill()
+    try:
+        for batch in batches:
+            found += batch["offset"].to_pylist()
+        assert found == list(range(400))
+        assert ours.account.records == 400
+        assert leader_of(cluster, topic) != old
+    finally:
+        nodes(cluster).nodes[old].start()
+    wait_until(lambda: in_sync(cluster, topic), deadline_s=MOVED_S, what="the old leader back")
+
+
+@pytest.mark.parametrize("rack", [1, 2, 3])
+def test_the_replica_of_ones_own_rack_is_read(
+    cluster: TestBroker, orders: list[FetchOrder], rack: int
+) -> None:
+    topic = filled(cluster, 400)
+    ours = reader(cluster, topic, rack=f"rack-{rack}")
+    read = ours.read(0, OffsetRange(start=0, end=400))
+    assert [o for batch in read for o in batch["offset"].to_pylist()] == list(range(400))
+    assert ours.account.records == 400
+    asked = {order.replica for order in orders[1:]}
+    assert asked == ({None} if leader_of(cluster, topic) == rack else {rack})
+
+
+def test_a_replica_that_dies_is_left_for_the_leader(
+    cluster: TestBroker, orders: list[FetchOrder]
+) -> None:
+    topic = filled(cluster, 400)
+    leader = leader_of(cluster, topic)
+    near = next(node for node in nodes(cluster).nodes if node != leader)
+    batches = reader(cluster, topic, rack=f"rack-{near}").read(0, OffsetRange(start=0, end=400))
+    found = next(batches)["offset"].to_pylist()
+    assert orders[-1].replica == near
+    nodes(cluster).nodes[near].process.kill()
+    try:
+        found += [o for batch in batches for o in batch["offset"].to_pylist()]
+    finally:
+        nodes(cluster).nodes[near].start()
+    assert found == list(range(400))
+    assert orders[-1].replica is None
+
+
+def test_a_rack_where_nobody_is_reads_from_the_leader(
+    cluster: TestBroker, orders: list[FetchOrder]
+) -> None:
+    topic = filled(cluster, 100)
+    read = reader(cluster, topic, rack="elsewhere").read(0, OffsetRange(start=0, end=100))
+    assert sum(batch.num_rows for batch in read) == 100
+    assert {order.replica for order in orders} == {None}
