@@ -9,6 +9,7 @@ from typing import Any
 
 import cramjam
 import google_crc32c
+import lz4.frame
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 # A codec's number in a batch's attributes; snappy is written with or without a framing.
@@ -96,7 +97,8 @@ def _packed(plain: bytes, codec: str) -> bytes:
         "gzip": cramjam.gzip.compress,
         "snappy": cramjam.snappy.compress_raw,
         "snappy in frames": framed,
-        "lz4": cramjam.lz4.compress,
+        # Blocks that do not lean on each other: brokers refuse others.
+        "lz4": lambda raw: lz4.frame.compress(raw, block_linked=False),
         "zstd": cramjam.zstd.compress,
     }[codec]
     return bytes(compress(plain))
