@@ -17,7 +17,7 @@ from confluent_kafka.admin import (
 
 from brokers import TestBroker, done, send
 from certificates import self_signed
-from tallystick.errors import KafkaUnavailable, SettingsError
+from tallystick.errors import SettingsError
 from tallystick.kafka.client import KafkaClient
 from tallystick.kafka.planning import LogPlanner
 from tallystick.kafka.reader import RangeReader
@@ -152,7 +152,9 @@ def test_a_plain_client_at_the_door_of_tls_is_told_what_to_check(secured: Secure
     settings = KafkaSettings(
         bootstrap_servers=(secured.tls,), bootstrap_timeout_ms=1_000, request_timeout_ms=1_000
     )
-    with pytest.raises(KafkaUnavailable, match=secured.tls):
+    with pytest.raises(
+        SettingsError, match=rf"{secured.tls} does not speak Kafka in plain text.*security_protocol"
+    ):
         KafkaClient(settings).__enter__()
 
 

@@ -71,6 +71,9 @@ class _TlsTransport(KafkaSSLTransport):  # type: ignore[misc, unused-ignore]
             except ssl.SSLWantWriteError:
                 await self._net.wait_write(self._sock, timeout_at=self._timeout_at)
 
+    def _sock_recv(self) -> tuple[bytes, Exception | None]:
+        return _receive(self._sock)
+
 
 class _Manager(KafkaConnectionManager):  # type: ignore[misc, unused-ignore]
     """The library's manager with transports of our own.
@@ -131,7 +134,7 @@ def _receive(sock: socket.socket) -> tuple[bytes, Exception | None]:
     while True:
         try:
             part = sock.recv(_RECEIVE_BYTES)
-        except (BlockingIOError, InterruptedError):
+        except (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             break
         except OSError as failed:
             error = kerrors.KafkaConnectionError(failed)
@@ -334,6 +337,12 @@ class Connection:
                 next_step="use brokers of version 3.1 or newer (topic ids).",
             )
         if isinstance(error, kerrors.InvalidReceiveError):
+            # Before anybody has introduced itself as Kafka, a length beyond all bounds is the beginning of other words.
+            if self._manager is None or not self._manager.cluster.cluster_id:
+                return SettingsError(
+                    f"what answers at {endpoint} does not speak Kafka in plain text ({why}).",
+                    next_step="check bootstrap_servers and security_protocol of the connection: is this port TLS?",
+                )
             return LogDamaged(
                 f"Kafka at {endpoint} sent an answer that is larger than {RESPONSE_BYTES_MAX} bytes, or is no Kafka.",
                 next_step="check bootstrap_servers and security_protocol; batches beyond that size cannot be read.",

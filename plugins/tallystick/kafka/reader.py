@@ -243,9 +243,11 @@ class _Reading:
             near = again.order.replica is not None
             try:
                 fetched = again.result()
-                if near and self._cannot_serve(fetched, offset):
+                if near:
+                    if self._served(fetched, offset):
+                        return fetched
                     raise Retriable("a replica lags")
-                if not near and fetched.preferred is not None:
+                if fetched.preferred is not None:
                     self._replica, again = fetched.preferred, None
                     continue
                 self._judge(fetched, offset)
@@ -264,12 +266,11 @@ class _Reading:
             again = None
             self._follow_leader()
 
-    def _cannot_serve(self, fetched: Fetched, offset: int) -> bool:
-        return (
-            fetched.error_code != 0
-            or fetched.log_start > offset
-            or fetched.last_stable < self._span.end
-        )
+    def _served(self, fetched: Fetched, offset: int) -> bool:
+        """Whether a replica gave what is there: it may know of fewer stable offsets than the leader, never of others."""
+        if fetched.error_code or fetched.log_start > offset:
+            return False
+        return bool(fetched.records) or fetched.last_stable >= self._span.end
 
     def _judge(self, fetched: Fetched, offset: int) -> None:
         if fetched.error_code in _OTHER_TOPIC:

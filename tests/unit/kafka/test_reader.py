@@ -388,7 +388,7 @@ def test_the_replica_that_the_leader_names_is_asked_from_then_on(run: Any) -> No
 @pytest.mark.parametrize(
     "bad",
     [
-        answer(numbered(3, 5), last_stable=4),
+        answer(last_stable=3),
         answer(error=kerrors.OffsetOutOfRangeError),
         answer(error=kerrors.NotLeaderForPartitionError),
         answer(error=kerrors.CorruptRecordError),
@@ -405,9 +405,17 @@ def test_what_a_replica_cannot_give_the_leader_does(run: Any, bad: Answer) -> No
 
 
 def test_what_the_leader_says_after_a_replica_counts(run: Any) -> None:
-    bad = answer(numbered(0, 5), last_stable=4)
+    bad = answer(last_stable=4)
     with pytest.raises(NotYet, match="the last stable offset is 4"):
         run(Script(NEARER, bad, bad), 0, 5, rack="here")
+
+
+def test_a_replica_that_knows_of_less_serves_what_it_knows(run: Any) -> None:
+    """Followers learn of the high watermark later than the leader; what lies below theirs is settled all the same."""
+    behind = answer(numbered(0, 3), last_stable=3)
+    script = Script(NEARER, behind, answer(numbered(3, 5)))
+    assert run(script, 0, 5, rack="here") == (values((0, 5)), (5, 0, 0, 0))
+    assert asked_of(script) == [(None, "here"), (7, "here"), (7, "here")]
 
 
 def test_without_a_rack_nobody_is_asked_but_the_leader(run: Any) -> None:
