@@ -9,6 +9,7 @@ import boto3
 import pytest
 
 from tallystick.testing.servers import aws_environment, ministack, moto
+from tallystick.testing.versitygw import go, versitygw
 
 BUCKET = "contract"
 _numbers = itertools.count()
@@ -25,6 +26,15 @@ def session() -> boto3.session.Session:
 @pytest.fixture(scope="session")
 def ministack_url(session: boto3.session.Session) -> Iterator[str]:
     with ministack() as url:
+        session.client("s3", endpoint_url=url).create_bucket(Bucket=BUCKET)
+        yield url
+
+
+@pytest.fixture(scope="session")
+def versitygw_url(session: boto3.session.Session) -> Iterator[str]:
+    if go() is None:
+        pytest.skip("versitygw is built by Go, and this machine has none")
+    with versitygw() as url:
         session.client("s3", endpoint_url=url).create_bucket(Bucket=BUCKET)
         yield url
 
@@ -48,6 +58,12 @@ def use_server(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
         monkeypatch.setenv(name, value)
     for name in ("AWS_PROFILE", "AWS_ENDPOINT_URL", "AWS_SESSION_TOKEN", "AWS_REGION"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def on_versitygw(versitygw_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    use_server(monkeypatch, versitygw_url)
+    return versitygw_url
 
 
 @pytest.fixture

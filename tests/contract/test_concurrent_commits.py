@@ -1,4 +1,4 @@
-"""200 commits of 20 plans at once on a real S3 server: each plan is committed once, and the ledger tiles."""
+"""200 commits of 20 plans at once on real S3 servers: each plan is committed once, and the ledger tiles."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ from tallystick.world import real_world
 PLANS, COMMITS, WRITERS, PARTITIONS = 20, 200, 16, 2
 
 
-@pytest.mark.usefixtures("on_ministack")
-def test_200_concurrent_commits_of_20_plans_commit_each_once(lake_uri: str) -> None:
+@pytest.mark.parametrize("server", ["on_ministack", "on_versitygw"])
+def test_200_concurrent_commits_of_20_plans_commit_each_once(
+    lake_uri: str, server: str, request: pytest.FixtureRequest
+) -> None:
+    request.getfixturevalue(server)
     log = FakeLog()
     log.create(TOPIC, partitions=PARTITIONS)
     for number in range(1, PLANS + 1):

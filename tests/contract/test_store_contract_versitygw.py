@@ -1,0 +1,57 @@
+"""S3Store on versitygw keeps the whole store contract, also between processes."""
+
+from __future__ import annotations
+
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+import boto3
+import pytest
+
+from tallystick.store import Applied, Unknown
+from tallystick.store.probe import prove_conditional_writes
+from tallystick.store.s3 import S3Settings, S3Store
+from tallystick.testing.races import increment_in_process, read_counter, start_counter
+from tallystick.testing.store_contract import StoreContract, StoreRaceContract
+
+PROCESSES = 4
+INCREMENTS = 100
+
+
+class TestS3StoreOnVersitygw(StoreContract, StoreRaceContract):
+    @pytest.fixture
+    def store(self, lake_uri: str, versitygw_url: str, session: boto3.session.Session) -> S3Store:
+        return S3Store(
+            lake_uri,
+            settings=S3Settings(endpoint_url=versitygw_url, connections_max=32),
+            session=session,
+        )
+
+    def test_an_object_beside_a_folder_of_its_name(self, store: S3Store) -> None:
+        """A folder cannot be a file. It answers 409, which proves nothing to us; nothing changes."""
+        first = store.create("a", b"x")
+        assert isinstance(first, Applied)
+        outcome = store.create("a/1", b"y")
+        assert isinstance(outcome, Unknown)
+        assert "409" in outcome.because
+        found = store.get("a")
+        assert found is not None
+        assert (found.body, found.etag) == (b"x", first.etag)
+
+    def test_it_passes_the_probe(self, store: S3Store) -> None:
+        assert prove_conditional_writes(store, scratch=".probe/1").scratch_left is False
+
+    @pytest.mark.usefixtures("on_versitygw")
+    def test_no_increment_of_any_process_is_lost(self, store: S3Store) -> None:
+        start_counter(store, "counter")
+        # Spawned, not forked: a forked child would share our sockets.
+        with ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn")) as pool:
+            futures = [
+                pool.submit(
+                    increment_in_process, store.uri, "counter", f"process {number}", INCREMENTS
+                )
+                for number in range(PROCESSES)
+            ]
+            done = [future.result() for future in futures]
+        assert read_counter(store, "counter") == {tally.writer: INCREMENTS for tally in done}
+        assert sum(tally.lost for tally in done) > 0, "the processes never met: this was no race"
