@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 
 from tallystick.errors import InvalidPipeline
@@ -14,7 +15,7 @@ _memory_lock = threading.Lock()
 
 
 def open_store(uri: str) -> Store:
-    """Open `s3://bucket/prefix` with boto3's own settings, or `memory://name`, which this process shares by name.
+    """Open `s3://bucket/prefix` with boto3's own settings and TALLYSTICK_S3_*, or `memory://name`, shared by name.
 
     No request is made. Raises InvalidPipeline for a URI that is not allowed, SettingsError for settings that boto3
     cannot use.
@@ -25,9 +26,9 @@ def open_store(uri: str) -> Store:
             return _memory_stores.setdefault(name, MemoryStore(name))
     if uri.startswith("s3://"):
         # boto3 costs a quarter of a second to import: only those who talk to S3 pay it.
-        from tallystick.store.s3 import S3Store
+        from tallystick.store.s3 import S3Settings, S3Store
 
-        return S3Store(uri)
+        return S3Store(uri, settings=S3Settings.from_environ(os.environ))
     raise InvalidPipeline(
         f"lake root {uri!r} is not allowed: it begins with neither s3:// nor memory://.",
         next_step="write `warehouse` as s3://bucket/prefix; for another S3 server set AWS_ENDPOINT_URL_S3 as well.",

@@ -7,7 +7,8 @@ region is set; tests hold it to both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC
 from itertools import islice
@@ -32,6 +33,12 @@ PUT_BYTES_MAX = 5 * 1024**3
 """Largest body of one PutObject (S3 User Guide, "Amazon S3 multipart upload limits")."""
 _DELETE_KEYS_MAX = 1000  # S3 API Reference, DeleteObjects
 _GET_TRIES = 3
+ENCRYPTIONS = ("AES256", "aws:kms", "aws:kms:dsse")
+_ENV_PREFIX = "TALLYSTICK_S3_"
+_OWNER, _ENCRYPTION, _KMS_KEY, _CHECKSUMS = (
+    f"{_ENV_PREFIX}{name}" for name in ("BUCKET_OWNER", "ENCRYPTION", "KMS_KEY_ID", "CHECKSUMS")
+)
+_ACCOUNT = re.compile(r"[0-9]{12}")
 
 # What a boto3 call can fail with. OSError is not here: a local file that cannot be read is the caller's.
 _FAILURES = (ClientError, BotoCoreError, ResponseParserError)
@@ -42,6 +49,8 @@ class S3Settings:
     """How to talk to S3, as far as boto3's own chain does not say it.
 
     `endpoint_url` None: boto3's chain. `bucket_owner`: an AWS account id, sent as ExpectedBucketOwner each time.
+    `encryption` is sent as ServerSideEncryption with each object written, `kms_key` with it; None: the bucket's default.
+    `checksums`: whether boto3 adds and checks checksums of its own wherever S3 knows them.
     """
 
     endpoint_url: str | None = None
@@ -50,6 +59,37 @@ class S3Settings:
     read_attempts_max: int = 4
     connections_max: int = 10
     bucket_owner: str | None = None
+    encryption: str | None = None
+    kms_key: str | None = None
+    checksums: bool = False
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str]) -> S3Settings:
+        """Read what TALLYSTICK_S3_* say; raises SettingsError naming the variable and what it may hold."""
+        known = {name for name in environ if name.startswith(_ENV_PREFIX) and environ[name]}
+        if unknown := sorted(known - {_OWNER, _ENCRYPTION, _KMS_KEY, _CHECKSUMS}):
+            raise _unfit(unknown[0], "is not a setting", "remove it, or correct its name.")
+        words = {name: environ[name].strip() for name in known}
+        owner, encryption = words.get(_OWNER), words.get(_ENCRYPTION)
+        if owner is not None and not _ACCOUNT.fullmatch(owner):
+            raise _unfit(_OWNER, "is no AWS account id", "use its 12 digits.")
+        if encryption is not None and encryption not in ENCRYPTIONS:
+            raise _unfit(_ENCRYPTION, f"is {encryption!r}", f"use {', '.join(ENCRYPTIONS)}.")
+        if _KMS_KEY in words and not (encryption or "").startswith("aws:kms"):
+            raise _unfit(_KMS_KEY, f"is set without {_ENCRYPTION}=aws:kms", "set both.")
+        checksums = words.get(_CHECKSUMS, "off")
+        if checksums not in ("on", "off"):
+            raise _unfit(_CHECKSUMS, f"is {checksums!r}", "use on or off.")
+        return cls(
+            bucket_owner=owner,
+            encryption=encryption,
+            kms_key=words.get(_KMS_KEY),
+            checksums=checksums == "on",
+        )
+
+
+def _unfit(name: str, why: str, next_step: str) -> SettingsError:
+    return SettingsError(f"the environment variable {name} {why}.", next_step=next_step)
 
 
 class S3Store:
@@ -76,6 +116,11 @@ class S3Store:
         self._common: dict[str, Any] = {"Bucket": self._address.bucket}
         if self._settings.bucket_owner is not None:
             self._common["ExpectedBucketOwner"] = self._settings.bucket_owner
+        self._written: dict[str, Any] = {}
+        if self._settings.encryption is not None:
+            self._written["ServerSideEncryption"] = self._settings.encryption
+        if self._settings.kms_key is not None:
+            self._written["SSEKMSKeyId"] = self._settings.kms_key
 
     def __repr__(self) -> str:
         return f"S3Store({self.uri} at {self._endpoint_url})"
@@ -179,7 +224,7 @@ class S3Store:
         try:
             # Annotated as Any: the stubs cannot know which of the two conditions is in the dictionary.
             put: Callable[..., Any] = self._writer.put_object
-            answer = put(**self._common, Key=full_key, Body=body, **condition)
+            answer = put(**self._common, **self._written, Key=full_key, Body=body, **condition)
         except _FAILURES as error:
             judged = judge(error)
             match judged.verdict:
@@ -214,6 +259,8 @@ def _client_factory(
     except BotoCoreError as error:
         raise _unusable_settings(error) from error
 
+    checksums: Any = "when_supported" if settings.checksums else "when_required"
+
     def make(attempts_max: int) -> S3Client:
         config = Config(
             retries={"mode": "standard", "total_max_attempts": attempts_max},
@@ -225,8 +272,8 @@ def _client_factory(
             # boto3 >= 1.36 would add CRC trailers by itself, which other servers refuse or even store inside the object
             # (boto3#4392, #4435). Nothing is lost: where no checksum is sent, botocore signs the body's SHA-256, so a
             # body damaged on its way is refused all the same.
-            request_checksum_calculation="when_required",
-            response_checksum_validation="when_required",
+            request_checksum_calculation=checksums,
+            response_checksum_validation=checksums,
         )
         try:
             client: S3Client = own.client("s3", endpoint_url=settings.endpoint_url, config=config)
