@@ -35,8 +35,17 @@ check: setup ## lint, types, layers, lock file
 	$(UV) lock --check
 
 .PHONY: test
-test: setup check test-protocol ## all checks and tests, on real servers (11 minutes on 2 cores)
+test: setup check wheel test-protocol ## all checks and tests, on real servers (15 minutes on 2 cores)
 	$(RUN)/python -m pytest tests --ignore=tests/unit/protocol -n $(WORKERS) --dist loadfile
+
+.PHONY: wheel
+wheel: setup ## build the wheel, install it into an empty environment, and call tally there
+	rm -rf build/wheel
+	$(UV) build --quiet --wheel --out-dir build/wheel .
+	$(UV) venv --quiet build/wheel/env
+	$(UV) pip install --quiet --python build/wheel/env/bin/python build/wheel/*.whl
+	build/wheel/env/bin/tally --help > build/wheel/help.txt
+	build/wheel/env/bin/tally --version
 
 .PHONY: test-protocol
 test-protocol: setup ## the protocol alone: branch coverage of 100 % or failure

@@ -9,7 +9,7 @@ from __future__ import annotations
 import runpy
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ from tallystick.stage import to_stage
 from tallystick.store.open import open_store
 from tallystick.tables.staging import IcebergTables
 from tallystick.testing.servers import aws_environment, ministack
+from tallystick.testing.versitygw import go, versitygw
 from tallystick.world import real_world
 
 PROJECT = Path(__file__).parents[2]
@@ -149,6 +150,20 @@ class SmallDemo:
 
 @pytest.fixture
 def small_demo(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> SmallDemo:
+    return _small_demo(servers, monkeypatch)
+
+
+@pytest.fixture
+def small_demo_on_versitygw(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[SmallDemo]:
+    if go() is None:
+        pytest.skip("versitygw is built by Go, and this machine has none")
+    with versitygw() as url:
+        yield _small_demo(replace(servers, endpoint=url), monkeypatch)
+
+
+def _small_demo(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> SmallDemo:
     for name, value in aws_environment(servers.endpoint).items():
         monkeypatch.setenv(name, value)
     boto3.client("s3", endpoint_url=servers.endpoint).create_bucket(Bucket=BUCKET)

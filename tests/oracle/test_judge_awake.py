@@ -34,6 +34,14 @@ def run_all(demo: Any) -> None:
         demo.run(day)
 
 
+def test_the_real_code_passes_on_a_second_server_too(small_demo_on_versitygw: Any) -> None:
+    """The demo's pipeline from Kafka to the judge, on versitygw."""
+    run_all(small_demo_on_versitygw)
+    verdict = small_demo_on_versitygw.judge()
+    assert bad(verdict) == {}
+    assert verdict.passed
+
+
 def test_the_real_code_passes(small_demo: Any) -> None:
     results = [small_demo.run(day) for day in (2, 0, 1)]
 
