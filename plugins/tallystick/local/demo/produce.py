@@ -52,8 +52,8 @@ def create_topic(bootstrap: str, topic: str) -> None:
         raise _unavailable(bootstrap, str(error)) from error
 
 
-def produce(bootstrap: str, topic: str, batches: Sequence[Batch], *, sent: Path) -> int:
-    """Send the batches in order and write one line per record to the Parquet file `sent`; return their number.
+def produce(bootstrap: str, topic: str, batches: Sequence[Batch], *, sent: Path | None) -> int:
+    """Send the batches in order, write one line per record to the Parquet file `sent` if any; return their number.
 
     Offsets are those of the delivery reports. Raises KafkaUnavailable where one record was not acknowledged. Not safe
     to repeat: a second call sends everything again, so the demo begins with a new topic each time.
@@ -76,7 +76,8 @@ def produce(bootstrap: str, topic: str, batches: Sequence[Batch], *, sent: Path)
             raise _unavailable(bootstrap, str(error)) from error
         if log.problem is not None:
             raise _unavailable(bootstrap, log.problem)
-    pq.write_table(log.table(), sent)
+    if sent is not None:
+        pq.write_table(log.table(), sent)
     return len(log.lines)
 
 

@@ -1,0 +1,32 @@
+"""What `make setup` and the image prepare: an image brings its own broker, so it fetches none."""
+
+from __future__ import annotations
+
+import pytest
+
+from tallystick.errors import SettingsError
+from tallystick.local import prepare
+
+
+@pytest.mark.parametrize(
+    ("words", "done"), [([], ["broker", "decoders"]), (["--decoders"], ["decoders"])]
+)
+def test_decoders_alone_where_that_is_asked(
+    words: list[str], done: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[str] = []
+    monkeypatch.setattr(prepare, "_fetch_broker", lambda: found.append("broker"))
+    monkeypatch.setattr(prepare, "_compile_decoders", lambda: found.append("decoders"))
+    assert prepare.main(words) == 0
+    assert found == done
+
+
+def test_a_broker_that_cannot_be_fetched_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        raise SettingsError("no java in PATH.", next_step="install Java 17 or newer.")
+
+    monkeypatch.setattr(prepare, "_fetch_broker", fail)
+    assert prepare.main([]) == 1
+    assert capsys.readouterr().err == "no java in PATH. Next: install Java 17 or newer.\n"
