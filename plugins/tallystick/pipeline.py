@@ -139,7 +139,9 @@ class Table:
     """One output table.
 
     Record-level by default: each row comes from one record and carries its lineage columns, which are added here.
-    With `combine` it aggregates: one row per `keys` and interval, each other column combined by sum, min or max.
+    With `keys` it aggregates: one row per `keys` and interval, and none says which records it comes from. With `combine`
+    each other column is combined by sum, min or max, which an Arrow job needs, as its rows are partial; a DataFrame job
+    returns one row per key, whatever it computes.
     `partition_by`: column names or year(c), month(c), day(c), hour(c) (Iceberg spec, Partition Transforms).
     """
 
@@ -166,7 +168,7 @@ class Table:
     @property
     def aggregates(self) -> bool:
         """True where rows are combined over records, so that none has a lineage."""
-        return bool(self.combine)
+        return bool(self.keys)
 
     @property
     def written(self) -> tuple[Column, ...]:
@@ -175,19 +177,19 @@ class Table:
 
     def _check_combine(self) -> None:
         names = {c.name for c in self.columns}
-        if not self.combine:
-            if self.keys:
-                raise _refuse(
-                    f"table {self.name} has keys but no combine.",
-                    "add combine={...} or remove keys.",
-                )
-            return
-        wanted = set(self.keys) | set(self.combine)
+        if strange := sorted(set(self.keys) - names):
+            raise _refuse(
+                f"table {self.name}: keys name {strange[0]!r}, which is no column.",
+                f"use some of {sorted(names)}.",
+            )
         if len(set(self.keys)) != len(self.keys):
             raise _refuse(
                 f"table {self.name}: keys {list(self.keys)} name a column twice.",
                 "name each key once.",
             )
+        if not self.combine:
+            return
+        wanted = set(self.keys) | set(self.combine)
         if wanted != names or set(self.keys) & set(self.combine) or not self.keys:
             raise _refuse(
                 f"table {self.name}: keys {sorted(self.keys)} and combine {sorted(self.combine)} are not the columns "

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -18,11 +18,14 @@ from tallystick.errors import (
     KafkaUnavailable,
     LogDamaged,
     OutcomeUnknown,
+    StoreUnavailable,
     Superseded,
     TallystickError,
 )
+from tallystick.pipeline import Column, Pipeline, Table
 from tallystick.spark.arguments import parse_arguments
-from tallystick.spark.entry import run_job
+from tallystick.spark.entry import run_job, stage_arrow
+from tallystick.spark.frames import transformed
 from tallystick.spark.outcome import (
     StagedPlan,
     error_from,
@@ -33,7 +36,7 @@ from tallystick.spark.outcome import (
     write_error,
     write_results,
 )
-from tallystick.spark.stage import _explained, results_of
+from tallystick.spark.stage import explained, results_of
 
 KEY = f"plans/20130101T000000000Z-20130102T000000000Z/{'a' * 32}.json"
 PLAN = f"s3://lake/flights/{KEY}@{'0' * 64}"
@@ -121,9 +124,25 @@ def test_too_many_partial_rows_are_our_error_whoever_counted_them(
         results_of(rows)
     spark: Any = None
     told = "Total size of serialized results of 9 tasks is bigger than spark.driver.maxResultSize"
-    found = _explained(spark, RuntimeError(told))
+    found = explained(spark, RuntimeError(told))
     assert isinstance(found, InvalidPipeline)
     assert "records_per_task" in found.next_step
+
+
+def test_an_error_of_ours_is_found_in_what_spark_wraps_around_it() -> None:
+    spark: Any = None
+    told = (
+        "[PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):\n"
+        '  File "source.py", line 1, in read\n'
+        "tallystick.errors.StoreUnavailable: S3 at h:1 did not answer.\nTried twice. Next: retry.\n"
+        "\n\tat org.apache.spark.Task.run(Task.scala)\n"
+    )
+    found = explained(spark, RuntimeError(told))
+    assert type(found) is StoreUnavailable
+    assert found.happened == "S3 at h:1 did not answer.\nTried twice."
+    assert found.next_step == "retry."
+    other = RuntimeError("tallystick.errors says nothing")
+    assert explained(spark, other) is other
 
 
 def test_an_error_keeps_its_class_on_its_way_through_json() -> None:
@@ -161,9 +180,34 @@ def test_the_result_file_is_whole_or_not_there(tmp_path: Path) -> None:
 
 def test_a_job_with_bad_arguments_says_so_in_its_result_file(tmp_path: Path) -> None:
     path = tmp_path / "result.json"
-    code = run_job(lambda r: r, ["--plan"], environ={"TALLYSTICK_RESULT_FILE": str(path)}, job=path)
+    environ = {"TALLYSTICK_RESULT_FILE": str(path)}
+    code = run_job(lambda r: r, ["--plan"], environ=environ, job=path, staging=stage_arrow)
     assert code == 77
     assert json.loads(path.read_text())["error"]["kind"] == "invalid_request"
+
+
+def test_a_transform_gets_the_frames_and_what_it_asks_for() -> None:
+    spark: Any = None
+    one, two, context = cast("Any", "one"), cast("Any", "two"), cast("Any", "context")
+    pipeline = Pipeline(
+        name="p",
+        topics=["a"],
+        warehouse="memory://p",
+        job="job.py",
+        tables=[Table("t", columns=[Column("n", "int")])],
+    )
+    seen: list[Any] = []
+
+    def asking(records: Any, given: Any) -> int:
+        seen.extend([records, given])
+        return 5
+
+    for transform in (seen.append, asking):
+        for frames in ({"a": one}, {"a": one, "b": two}):
+            with pytest.raises(InvalidPipeline, match=r"job job\.py: the transform returned"):
+                transformed(spark, transform, frames, context, pipeline)
+    both = {"a": one, "b": two}
+    assert seen == ["one", both, "one", "context", both, "context"]
 
 
 def test_a_job_file_can_be_imported_without_spark() -> None:

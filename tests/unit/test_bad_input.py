@@ -377,7 +377,11 @@ def test_a_new_topic_begins_at_its_origin(small: SmallLake) -> None:
             ),
             "'x_day', which is a column",
         ),
-        (lambda: Table("t", columns=[Column("a", "int")], keys=["a"]), "keys but no combine"),
+        (
+            lambda: Table("t", columns=[Column("a", "int")], keys=["b"]),
+            "keys name 'b', which is no",
+        ),
+        (lambda: Table("t", columns=[Column("a", "int")], keys=["a", "a"]), "name a column twice"),
         (lambda: Table("t", columns=[Column("a", "int")], combine={"a": "sum"}), "each once"),
         (
             lambda: Table(

@@ -10,7 +10,7 @@ from tallystick import __version__
 from tallystick.engine.combine import combined, from_ipc
 from tallystick.engine.parquet import TableWriter
 from tallystick.engine.pieces import Piece
-from tallystick.engine.task import TaskResult, Work
+from tallystick.engine.task import Attempt, TaskResult
 from tallystick.errors import ReportRejected
 from tallystick.protocol import keys
 from tallystick.protocol.invariants import account_problem
@@ -22,22 +22,26 @@ DRIVER = "driver"
 
 
 def assemble(
-    work: Work,
+    work: Attempt,
     pieces: Sequence[Piece],
     results: Iterable[TaskResult],
     *,
+    outputs: Sequence[FileReport] | None = None,
     scratch: Path | None = None,
 ) -> Report:
     """Join exactly one result per piece into the report of this attempt, which is not written yet.
 
-    Aggregating tables are combined to one row per key here and uploaded under the attempt's prefix. Safe to repeat:
-    uploads go under fresh keys. Raises ReportRejected naming the piece or range where results are missing, doubled or do
-    not add up.
+    Aggregating tables are combined to one row per key here and uploaded under the attempt's prefix, unless the job made
+    its tables by itself: then `outputs` are their files. Safe to repeat: uploads go under fresh keys. Raises
+    ReportRejected naming the piece or range where results are missing, doubled or do not add up.
     """
     by_piece = _one_per_piece(pieces, results)
     files = [file for result in by_piece.values() for file in result.files]
-    with TemporaryDirectory(prefix="tallystick-", dir=scratch) as folder:
-        files.extend(_combined_files(work, list(by_piece.values()), Path(folder)))
+    if outputs is not None:
+        files.extend(outputs)
+    else:
+        with TemporaryDirectory(prefix="tallystick-", dir=scratch) as folder:
+            files.extend(_combined_files(work, list(by_piece.values()), Path(folder)))
     accounts = _accounts(work.plan, by_piece)
     if (problem := account_problem(work.plan, accounts)) is not None:
         raise _rejected(problem)
@@ -72,7 +76,7 @@ def _one_per_piece(
     return {p: found[p] for p in pieces}
 
 
-def _combined_files(work: Work, results: Sequence[TaskResult], folder: Path) -> list[FileReport]:
+def _combined_files(work: Attempt, results: Sequence[TaskResult], folder: Path) -> list[FileReport]:
     files: list[FileReport] = []
     for table in work.pipeline.tables:
         if not table.aggregates:

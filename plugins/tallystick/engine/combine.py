@@ -56,11 +56,17 @@ def combined(table: Table, partials: Iterable[pa.Table]) -> pa.Table:
 
 def _prepared(values: pa.ChunkedArray, how: str | None) -> pa.ChunkedArray:
     """A column as it is grouped (`how` None: a key) or combined."""
-    floating = pa.types.is_floating(values.type)
-    if how is None and floating:
-        # Equal numbers are one key, but are grouped by their bytes: adding +0.0 makes one zero of two (IEEE 754, 6.3).
-        return pc.add(values, pa.scalar(0.0, values.type))
-    return _widened(values) if how == "sum" and not floating else values
+    if how is None:
+        return key_values(values)
+    return _widened(values) if how == "sum" and not pa.types.is_floating(values.type) else values
+
+
+def key_values(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A key's column as it is grouped: equal numbers are one key, but are grouped by their bytes."""
+    if not pa.types.is_floating(values.type):
+        return values
+    # Adding +0.0 makes one zero of two (IEEE 754, 6.3).
+    return pc.add(values, pa.scalar(0.0, values.type))
 
 
 def _widened(values: pa.ChunkedArray) -> pa.ChunkedArray:

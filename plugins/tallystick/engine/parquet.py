@@ -66,11 +66,12 @@ class TableWriter:
         folder: Path,
         limits: WriteLimits | None = None,
     ) -> None:
-        """`source`: the topic and partition that all rows come from, None for rows without lineage."""
+        """`source`: the topic and partition that all rows come from; None: the rows say it, where they have lineage."""
         self._table = table
         self._schema = arrow_schema(table.columns)
         self._partition_by = tuple(partition_by)
         self._source = source
+        self._lineage_in_rows = source is None and "_offset" in self._schema.names
         self._upload = upload
         self._folder = folder
         self._limits = limits or WriteLimits()
@@ -126,8 +127,10 @@ class TableWriter:
         opened.rows += rows.num_rows
         if self._source is not None:
             found = pc.min_max(rows.column("_offset")).as_py()
-            first, last = opened.lineage.get(self._source, (found["min"], found["max"]))
-            opened.lineage[self._source] = (min(first, found["min"]), max(last, found["max"]))
+            _widen(opened.lineage, self._source, found["min"], found["max"])
+        elif self._lineage_in_rows:
+            for place, low, high in spans_of(rows):
+                _widen(opened.lineage, place, low, high)
         if (
             opened.waiting_rows >= self._limits.group_rows
             or opened.waiting_bytes >= self._limits.group_bytes
@@ -139,7 +142,7 @@ class TableWriter:
         opened.waiting, opened.waiting_rows, opened.waiting_bytes = [], 0, 0
         if opened.writer is None:
             opened.sink = pa.OSFile(str(opened.path), "wb")
-            opened.writer = _writer(opened.sink, rows)
+            opened.writer = parquet_writer(opened.sink, rows)
         opened.writer.write_table(rows, row_group_size=self._limits.group_rows)
         if opened.sink is not None and opened.sink.tell() >= self._limits.file_bytes:
             self._send(opened.partition)
@@ -174,6 +177,23 @@ class TableWriter:
         del self._open[partition]
 
 
+def spans_of(rows: pa.Table) -> list[tuple[tuple[str, int], int, int]]:
+    """Return each topic-partition of rows with lineage, with the smallest and largest offset there."""
+    grouped = rows.group_by(["_topic", "_partition"], use_threads=False)
+    spans = grouped.aggregate([("_offset", "min"), ("_offset", "max")])
+    return [
+        ((row["_topic"], row["_partition"]), row["_offset_min"], row["_offset_max"])
+        for row in spans.to_pylist()
+    ]
+
+
+def _widen(
+    lineage: dict[tuple[str, int], tuple[int, int]], place: tuple[str, int], low: int, high: int
+) -> None:
+    first, last = lineage.get(place, (low, high))
+    lineage[place] = (min(first, low), max(last, high))
+
+
 def _finish(opened: _Open) -> None:
     if opened.writer is not None:
         opened.writer.close()
@@ -183,7 +203,8 @@ def _finish(opened: _Open) -> None:
         opened.sink = None
 
 
-def _writer(sink: pa.NativeFile, sample: pa.Table) -> pq.ParquetWriter:
+def parquet_writer(sink: pa.NativeFile, sample: pa.Table) -> pq.ParquetWriter:
+    """Open a zstd Parquet file for rows like `sample`, whose values decide on the encodings."""
     repeating = _repeating(sample)
     # Offsets and timestamps ascend: as differences they take a tenth of the bytes.
     ascending = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,13 +51,12 @@ class Reading(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
-    """What all tasks of one attempt at one plan share."""
+class Attempt:
+    """One attempt at one plan, as everyone who writes for it knows it."""
 
     plan: Plan
     pipeline: Pipeline
     attempt: str
-    transform: JobTransform
     store: Store
     world: World
     limits: WriteLimits = field(default_factory=WriteLimits)
@@ -72,12 +71,22 @@ class Work:
             )
         return found
 
-    def upload(self, task: str) -> Upload:
-        """The way to the store for one task's files."""
-        prefix = AttemptPrefix(
+    def prefix(self, task: str) -> AttemptPrefix:
+        """Where one task puts its files."""
+        return AttemptPrefix(
             store=self.store, world=self.world, plan=self.plan.key, attempt=self.attempt, task=task
         )
-        return prefix.upload
+
+    def upload(self, task: str) -> Upload:
+        """The way to the store for one task's files."""
+        return self.prefix(task).upload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work(Attempt):
+    """What all tasks of an Arrow job's attempt share."""
+
+    transform: JobTransform
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,22 +130,45 @@ def run_piece(
     """
     with TemporaryDirectory(prefix="tallystick-", dir=scratch) as folder, ExitStack() as stack:
         writers = _Outputs(work, piece, Path(folder), stack)
-        decoder = JsonDecoder(work.pipeline.decode_of(piece.topic))
-        records = dead = 0
-        for batch in coalesce(reading.batches()):
-            decoded = without_odd_times(batch, decoder.decode(batch.column("value")))
-            if len(decoded.dead):
-                writers.write(DEAD_LETTERS, dead_letters_of(piece, batch, decoded))
-            if len(decoded.kept):
-                for name, rows in work.transform(piece, records_of(piece, batch, decoded)).items():
-                    writers.write(name, rows)
-            records, dead = records + len(decoded.kept), dead + len(decoded.dead)
-        return TaskResult(
-            piece=piece,
-            account=_account(piece, reading.account, records, dead),
-            files=writers.close(),
-            partials=writers.partials(),
+
+        def transformed(records: pa.Table) -> None:
+            for name, rows in work.transform(piece, records).items():
+                writers.write(name, rows)
+
+        account = read_piece(
+            work.pipeline,
+            piece,
+            reading,
+            records=transformed,
+            dead=lambda rows: writers.write(DEAD_LETTERS, rows),
         )
+        return TaskResult(
+            piece=piece, account=account, files=writers.close(), partials=writers.partials()
+        )
+
+
+def read_piece(
+    pipeline: Pipeline,
+    piece: Piece,
+    reading: Reading,
+    *,
+    records: Callable[[pa.Table], None],
+    dead: Callable[[pa.Table], None],
+) -> RangeAccount:
+    """Read and decode one piece, hand its records and dead letters on batch by batch, and return its account.
+
+    Raises ReportRejected where the reader's account and the rows that were handed on do not agree.
+    """
+    decoder = JsonDecoder(pipeline.decode_of(piece.topic))
+    good = bad = 0
+    for batch in coalesce(reading.batches()):
+        decoded = without_odd_times(batch, decoder.decode(batch.column("value")))
+        if len(decoded.dead):
+            dead(dead_letters_of(piece, batch, decoded))
+        if len(decoded.kept):
+            records(records_of(piece, batch, decoded))
+        good, bad = good + len(decoded.kept), bad + len(decoded.dead)
+    return _account(piece, reading.account, good, bad)
 
 
 class _Outputs:

@@ -32,15 +32,18 @@ class JobTransform:
     """The user's function, checked: what comes out fits the declared tables exactly."""
 
     def __init__(self, function: Transform, pipeline: Pipeline) -> None:
+        """Raises InvalidPipeline for a table that nothing here could bring to one row per key."""
+        for table in pipeline.tables:
+            if table.aggregates and not table.combine:
+                raise InvalidPipeline(
+                    f"table {table.name} has keys but no combine, and {pipeline.job} is an Arrow job: its rows are "
+                    "partial.",
+                    next_step="add combine={...} or remove keys; or make it a DataFrame job (run_dataframe), which "
+                    "returns one row per key by itself.",
+                )
         self._function = function
         self._job = pipeline.job
         self._tables = {t.name: t for t in pipeline.tables}
-        self._schemas = {
-            t.name: pa.schema(
-                [pa.field(c.name, arrow_type(c.type), nullable=not c.required) for c in t.written]
-            )
-            for t in pipeline.tables
-        }
 
     def __call__(self, piece: Piece, records: pa.Table) -> dict[str, pa.Table]:
         """Return one table per declared output, its columns in the declared order and types.
@@ -60,50 +63,74 @@ class JobTransform:
                 f"{where}: the transform raised {type(error).__name__}: {error}.",
                 next_step="the task's log has the traceback. Mend the job, deploy it and clear `plan`.",
             ) from error
-        outputs = self._named(outcome, where)
-        return {name: self._fitted(name, outputs[name], records, where) for name in self._tables}
-
-    def _named(self, outcome: Any, where: str) -> Mapping[str, Any]:
         if isinstance(outcome, pa.Table | pa.RecordBatch) and len(self._tables) == 1:
             outcome = {next(iter(self._tables)): outcome}
-        if not isinstance(outcome, Mapping):
-            raise _misfit(
-                f"{where}: the transform returned {type(outcome).__name__}, not a dict of tables by name"
-            )
-        missing, extra = (
-            sorted(self._tables.keys() - outcome.keys()),
-            sorted(outcome.keys() - self._tables.keys()),
+        outputs = named_outputs(
+            outcome, self._tables, (pa.Table, pa.RecordBatch), "an Arrow table", where
         )
-        if missing or extra:
-            raise _misfit(
-                f"{where}: the transform returned the tables {sorted(outcome)}, declared are {sorted(self._tables)}"
-            )
-        for name, table in outcome.items():
-            if not isinstance(table, pa.Table | pa.RecordBatch):
-                raise _misfit(
-                    f"{where}: output {name!r} is a {type(table).__name__}, not an Arrow table"
-                )
-        return outcome
+        return {name: self._fitted(name, outputs[name], records, where) for name in self._tables}
 
     def _fitted(
         self, name: str, found: pa.Table | pa.RecordBatch, records: pa.Table, where: str
     ) -> pa.Table:
-        table, schema = self._tables[name], self._schemas[name]
+        table = self._tables[name]
         rows = pa.Table.from_batches([found]) if isinstance(found, pa.RecordBatch) else found
         where = f"{where}: table {name!r}"
-        _check_names(rows.column_names, schema, table, where)
-        columns = []
-        for field in schema:
-            values = _as_declared(rows.column(field.name), field, where)
-            if not field.nullable and values.null_count:
-                raise _misfit(
-                    f"{where}, column {field.name!r}: {values.null_count} nulls, and it is required"
-                )
-            columns.append(values)
-        fitted = pa.Table.from_arrays(columns, schema=schema)
+        result = fitted(table, rows, where)
         if not table.aggregates:
-            _check_lineage(fitted, records, where)
-        return fitted
+            _check_lineage(result, records, where)
+        return result
+
+
+def named_outputs(
+    outcome: Any, declared: Mapping[str, Table], kinds: tuple[type, ...], kind: str, where: str
+) -> Mapping[str, Any]:
+    """Return what a transform returned, if it is one output of one of `kinds` per declared table.
+
+    Raises InvalidPipeline.
+    """
+    if not isinstance(outcome, Mapping):
+        raise _misfit(
+            f"{where}: the transform returned {type(outcome).__name__}, not a dict of tables by name"
+        )
+    if outcome.keys() != declared.keys():
+        raise _misfit(
+            f"{where}: the transform returned the tables {sorted(outcome)}, declared are {sorted(declared)}"
+        )
+    for name, table in outcome.items():
+        if not isinstance(table, kinds):
+            raise _misfit(f"{where}: output {name!r} is a {type(table).__name__}, not {kind}")
+    return outcome
+
+
+def written_schema(table: Table) -> pa.Schema:
+    """Return the columns that a job returns for a table, as an Arrow schema."""
+    return pa.schema(
+        [pa.field(c.name, arrow_type(c.type), nullable=not c.required) for c in table.written]
+    )
+
+
+def check_shape(table: Table, found: pa.Schema, where: str) -> None:
+    """Refuse an output by its columns' names and types alone, before it has a row; raises InvalidPipeline."""
+    schema = written_schema(table)
+    _check_names(found.names, schema, table, where)
+    for field in schema:
+        _check_type(found.field(field.name).type, field, where)
+
+
+def fitted(table: Table, rows: pa.Table, where: str) -> pa.Table:
+    """Return rows with the table's columns in their declared order and types; raises InvalidPipeline naming both."""
+    schema = written_schema(table)
+    _check_names(rows.column_names, schema, table, where)
+    columns = []
+    for field in schema:
+        values = _as_declared(rows.column(field.name), field, where)
+        if not field.nullable and values.null_count:
+            raise _misfit(
+                f"{where}, column {field.name!r}: {values.null_count} nulls, and it is required"
+            )
+        columns.append(values)
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _check_names(found: list[str], schema: pa.Schema, table: Table, where: str) -> None:
@@ -121,16 +148,20 @@ def _check_names(found: list[str], schema: pa.Schema, table: Table, where: str) 
 
 
 def _as_declared(values: pa.ChunkedArray, field: pa.Field, where: str) -> pa.ChunkedArray:
+    _check_type(values.type, field, where)
     if values.type == field.type:
         return values
-    if not _lossless(values.type, field.type):
-        raise _misfit(f"{where}, column {field.name!r} is {values.type}, declared is {field.type}")
     try:
         return values.cast(field.type)
     except (
         pa.ArrowInvalid
     ) as error:  # Wider by its type, yet a value beyond: seconds that microseconds cannot hold.
         raise _misfit(f"{where}, column {field.name!r}: {error}") from error
+
+
+def _check_type(found: pa.DataType, field: pa.Field, where: str) -> None:
+    if found != field.type and not _lossless(found, field.type):
+        raise _misfit(f"{where}, column {field.name!r} is {found}, declared is {field.type}")
 
 
 def _lossless(found: pa.DataType, wanted: pa.DataType) -> bool:

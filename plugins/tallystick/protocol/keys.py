@@ -7,6 +7,8 @@
     attempts/<interval>/<attempt>-<uuid>.json
     tables/<table>/metadata/...
     tables/<table>/data/<interval>/<plan uuid>/<attempt>/<task>-<uuid>.parquet
+    scratch/<interval>/<plan uuid>/<attempt>/<task>-<uuid>.parquet
+    scratch/<interval>/<plan uuid>/<attempt>/<uuid>.json
 
 Keys are relative to the lake root. Uuids are 32 hexadecimal digits.
 """
@@ -24,6 +26,7 @@ COMMITS_PREFIX = "commits/"
 PLANS_PREFIX = "plans/"
 ATTEMPTS_PREFIX = "attempts/"
 TABLES_PREFIX = "tables/"
+SCRATCH_PREFIX = "scratch/"
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -44,6 +47,10 @@ _METADATA = re.compile(
 _DATA = re.compile(
     rf"tables/([a-z0-9][a-z0-9_-]{{0,62}})/data/({_INTERVAL_PART})/([0-9a-f]{{32}})"
     r"/([0-9a-zA-Z][0-9a-zA-Z_-]{0,63})/[0-9a-z][0-9a-z_-]{0,63}-[0-9a-f]{32}\.parquet"
+)
+_SCRATCH = re.compile(
+    rf"scratch/({_INTERVAL_PART})/([0-9a-f]{{32}})/([0-9a-zA-Z][0-9a-zA-Z_-]{{0,63}})"
+    r"/(?:[0-9a-z][0-9a-z_-]{0,63}-[0-9a-f]{32}\.parquet|[0-9a-f]{32}\.json)"
 )
 
 
@@ -144,6 +151,22 @@ def data_file(table: str, plan_key: str, attempt: str, task: str, uuid: str) -> 
     return key
 
 
+def scratch_prefix(plan_key: str, attempt: str) -> str:
+    """Where one attempt at one plan keeps what only itself reads again. No root, report or record ever names it."""
+    interval, uuid = plan_parts(plan_key)
+    return f"{SCRATCH_PREFIX}{interval}/{uuid}/{check_attempt(attempt)}/"
+
+
+def scratch_file(plan_key: str, attempt: str, task: str, uuid: str) -> str:
+    """Key of one Parquet file of an attempt's scratch; the uuid is fresh for every upload."""
+    return check_scratch(f"{scratch_prefix(plan_key, attempt)}{task}-{_uuid(uuid)}.parquet")
+
+
+def scratch_list(plan_key: str, attempt: str, uuid: str) -> str:
+    """Key of the list of an attempt's scratch files that count."""
+    return check_scratch(f"{scratch_prefix(plan_key, attempt)}{_uuid(uuid)}.json")
+
+
 def plan_parts(key: str) -> tuple[str, str]:
     """Return (interval part, uuid) of a plan's key; raises ValueError."""
     found = _PLAN.fullmatch(key)
@@ -217,6 +240,13 @@ def data_file_parts(key: str) -> tuple[str, str, str, str]:
     if not found:
         raise ValueError(f"{key!r} is no data file's key")
     return found[1], found[2], found[3], found[4]
+
+
+def check_scratch(key: str) -> str:
+    """Return the key of an object in an attempt's scratch; raises ValueError."""
+    if not _SCRATCH.fullmatch(key):
+        raise ValueError(f"{key!r} is no object of an attempt's scratch")
+    return key
 
 
 def check_attempt(attempt: str) -> str:

@@ -2,10 +2,17 @@
 
 from tallystick.spark import run
 
-def transform(records): ...
+def transform(records): ...             # per batch, Arrow in, Arrow out: one pass, the fast path
 
 if __name__ == "__main__":
     run(transform)
+
+from tallystick.spark import run_dataframe
+
+def transform(records, context): ...    # per interval, Spark DataFrames: joins, windows, anything that shuffles
+
+if __name__ == "__main__":
+    run_dataframe(transform)
 """
 
 from __future__ import annotations
@@ -26,4 +33,17 @@ def run(transform: Callable[..., Any]) -> None:
     main(transform)
 
 
-__all__ = ["run"]
+def run_dataframe(transform: Callable[..., Any]) -> None:
+    """Stage the plans that spark-submit's arguments name with a transform of DataFrames, and end this process.
+
+    `transform(records)` or `transform(records, context)` returns one DataFrame per declared table, by name. `records` is
+    the interval's decoded records with their lineage; where the pipeline reads several topics, a dict of such frames by
+    topic. `context` is `tallystick.spark.context.Context`. Exit codes and repeats are as with `run`.
+    """
+    from tallystick.spark.entry import main
+    from tallystick.spark.frames import stage_frames
+
+    main(transform, staging=stage_frames)
+
+
+__all__ = ["run", "run_dataframe"]

@@ -11,15 +11,14 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tallystick import __version__
 from tallystick.connections import kafka_settings
 from tallystick.engine.attempt import assemble
 from tallystick.engine.pieces import cut
-from tallystick.engine.task import TaskResult
-from tallystick.engine.transform import Transform
 from tallystick.errors import Corrupt, InvalidPipeline, JobChanged, Superseded, TallystickError
 from tallystick.lake import Lake
 from tallystick.pipeline import DEAD_LETTERS
@@ -33,16 +32,18 @@ from tallystick.spark.outcome import (
     write_error,
     write_results,
 )
-from tallystick.spark.session import start_session, stop_session
-from tallystick.spark.stage import Order, pipeline_of, stage_pieces
+from tallystick.spark.session import stage_session, stop_session
+from tallystick.spark.stage import Order, Target, pipeline_of, stage_pieces
 from tallystick.stage import still_granted
 from tallystick.store.open import open_store
 from tallystick.world import real_world
 
 log = logging.getLogger("tallystick.spark")
+Staging = Callable[[Lake, Order, Callable[..., Any]], Report]
+"""Stages what an order asks for with the user's transform, and returns the report, which is not written yet."""
 
 
-def main(transform: Transform) -> None:
+def main(transform: Callable[..., Any], *, staging: Staging | None = None) -> None:
     """Run a job with this process's arguments and environment, and exit; see `tallystick.spark.run`."""
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(name)s %(message)s"
@@ -50,11 +51,18 @@ def main(transform: Transform) -> None:
     # Their own stories are longer than ours.
     for name in ("py4j", "kafka", "botocore", "boto3", "urllib3", "numba"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    sys.exit(run_job(transform, sys.argv[1:], environ=os.environ, job=_running_file()))
+    job = _running_file()
+    staging = staging or stage_arrow
+    sys.exit(run_job(transform, sys.argv[1:], environ=os.environ, job=job, staging=staging))
 
 
 def run_job(
-    transform: Transform, argv: Sequence[str], *, environ: Mapping[str, str], job: Path
+    transform: Callable[..., Any],
+    argv: Sequence[str],
+    *,
+    environ: Mapping[str, str],
+    job: Path,
+    staging: Staging,
 ) -> int:
     """Stage the plans of `argv` and return the exit code; `job` is the file whose source counts for the fingerprint.
 
@@ -63,7 +71,7 @@ def run_job(
     result_file = environ.get(RESULT_FILE_ENV)
     try:
         arguments = parse_arguments(argv)
-        staged = _stage_all(transform, arguments, job.read_bytes(), environ)
+        staged = _stage_all(transform, arguments, job.read_bytes(), environ, staging)
         write_results(result_file, staged)
     except TallystickError as error:
         log.error("not staged: %s", error)
@@ -79,7 +87,11 @@ def run_job(
 
 
 def _stage_all(
-    transform: Transform, arguments: Arguments, job_source: bytes, environ: Mapping[str, str]
+    transform: Callable[..., Any],
+    arguments: Arguments,
+    job_source: bytes,
+    environ: Mapping[str, str],
+    staging: Staging,
 ) -> list[StagedPlan]:
     lake = Lake(open_store(arguments.plans[0].root), real_world(), proven=True)
     log.info(
@@ -95,7 +107,12 @@ def _stage_all(
         if plan is None:
             staged.append(StagedPlan(plan=ref.key, report=None))
         else:
-            report = _stage(lake, plan, arguments.attempt, transform, environ)
+            started = time.monotonic()
+            order = _order(lake, plan, arguments.attempt, environ)
+            report = staging(lake, order, transform)
+            # Last of all: a report is there only when everything that it names is (C5).
+            lake.put_new(report.key, report.encode())
+            _tell(report, time.monotonic() - started)
             staged.append(StagedPlan(plan=plan.key, report=report.key))
     return staged
 
@@ -132,10 +149,7 @@ def _checked(lake: Lake, ref: PlanRef, job_source: bytes) -> Plan | None:
     return plan
 
 
-def _stage(
-    lake: Lake, plan: Plan, attempt: str, transform: Transform, environ: Mapping[str, str]
-) -> Report:
-    started = time.monotonic()
+def _order(lake: Lake, plan: Plan, attempt: str, environ: Mapping[str, str]) -> Order:
     pipeline = pipeline_of(plan)
     pieces = cut(plan, records_per_task=pipeline.records_per_task)
     log.info("interval %s, plan %s, generation %d", plan.interval, plan.key, plan.generation)
@@ -143,29 +157,28 @@ def _stage(
         offsets = sum(r.readable.length for r in topic.ranges)
         log.info("topic %s: %d offsets in %d partition(s)", topic.name, offsets, len(topic.ranges))
     settings = kafka_settings(pipeline.kafka, environ=environ)
-    order = Order(
-        root=lake.store.uri,
-        plan=plan,
-        attempt=attempt,
-        transform=transform,
+    return Order(
+        target=Target(root=lake.store.uri, plan=plan, attempt=attempt),
         pieces=pieces,
         kafka=json.loads(settings.as_env_json()),
     )
-    results = _results(order) if pieces else []
-    report = assemble(order.work(lake.store), pieces, results)
-    # Last of all: a report is there only when everything that it names is (C5).
-    lake.put_new(report.key, report.encode())
-    _tell(report, time.monotonic() - started)
-    return report
 
 
-def _results(order: Order) -> list[TaskResult]:
-    session = start_session(f"tallystick {order.plan.pipeline} {order.plan.interval}")
-    context = session.sparkContext
+def stage_arrow(lake: Lake, order: Order, transform: Callable[..., Any]) -> Report:
+    """Stage an Arrow job: one stage that reads, transforms and writes; raises what its tasks answer with."""
+    work = order.work(
+        lake.store, transform
+    )  # refuses a pipeline of another kind before anything is read
+    if not order.pieces:
+        return assemble(work, (), ())
+    session = stage_session(order.target.plan)
     log.info(
-        "spark %s at %s: %d task(s), one stage", session.version, context.master, len(order.pieces)
+        "spark %s at %s: %d task(s), one stage",
+        session.version,
+        session.sparkContext.master,
+        len(order.pieces),
     )
-    return stage_pieces(session, order)
+    return assemble(work, order.pieces, stage_pieces(session, order, transform))
 
 
 def _tell(report: Report, elapsed_s: float) -> None:

@@ -10,8 +10,9 @@ import pyspark
 from pyspark.sql import SparkSession
 
 from tallystick.errors import SettingsError
+from tallystick.protocol.plan import Plan
 
-# Ours always: one action, no shuffle, results are small rows. What an operator may tune comes from spark-submit.
+# Ours always. What an operator may tune comes from spark-submit.
 _ALWAYS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.speculation": "false",
@@ -25,6 +26,11 @@ _DEFAULTS = {
     "spark.ui.enabled": "false",
 }
 _LOCAL = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+
+
+def stage_session(plan: Plan) -> SparkSession:
+    """Start the session in which a plan is staged; raises what `start_session` raises."""
+    return start_session(f"tallystick {plan.pipeline} {plan.interval}")
 
 
 def start_session(name: str) -> SparkSession:

@@ -1,4 +1,4 @@
-"""The one Spark stage: a task per piece, no shuffle, one action; what comes back is one small row per piece.
+"""The one Spark stage over the pieces: a task each, no shuffle, one action; what comes back is one small row per piece.
 
 A task that Spark runs twice (a retry, speculation, a lost executor) leaves files that no report names: only the rows of
 the action become the report, and Spark returns exactly one result per partition.
@@ -9,21 +9,23 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 
+from tallystick import errors as kinds
 from tallystick.connections import kafka_settings
 from tallystick.engine.combine import require_room, too_much_for_driver
 from tallystick.engine.kafka_pieces import KafkaReading
 from tallystick.engine.pieces import Piece
-from tallystick.engine.task import TaskResult, Work, parse_result, run_piece
+from tallystick.engine.task import Attempt, TaskResult, Work, parse_result, run_piece
 from tallystick.engine.transform import JobTransform, Transform
-from tallystick.errors import RetryLater, SettingsError, TallystickError
+from tallystick.errors import RetryLater, SettingsError, TallystickError, error_of_kind
 from tallystick.pipeline import Pipeline, pipeline_from_spec
 from tallystick.protocol.plan import Plan
 from tallystick.spark.outcome import error_from, error_json, most_decisive
@@ -33,6 +35,9 @@ from tallystick.store.open import open_store
 from tallystick.world import real_world
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
+# A task's own errors come back as rows; those of a data source only as a line of Spark's text.
+_OURS = re.compile(r"tallystick\.errors\.([A-Z]\w+): (.*?) Next: ([^\n]*)", re.DOTALL)
 _RESULT = "piece int, result string, tables array<string>, partials array<binary>, error string"
 _ARROW = pa.schema(
     [
@@ -46,29 +51,53 @@ _ARROW = pa.schema(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """What every task of a stage gets in its closure: all that it needs, secrets too, so it is never written anywhere."""
+class Target:
+    """Which attempt at which plan of which lake a task writes for; it gets this in its closure."""
 
     root: str
     plan: Plan
     attempt: str
-    transform: Transform
+
+    def attempt_at(self, store: Store) -> Attempt:
+        """The target as the engine takes it."""
+        return Attempt(
+            plan=self.plan,
+            pipeline=pipeline_of(self.plan),
+            attempt=self.attempt,
+            store=store,
+            world=real_world(),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What a task that reads gets in its closure: all that it needs, secrets too, so it is never written anywhere."""
+
+    target: Target
     pieces: tuple[Piece, ...]
     kafka: Mapping[str, Any]
 
     def __repr__(self) -> str:
-        return f"Order({self.plan.key}, {self.attempt}, {len(self.pieces)} pieces)"
+        return f"Order({self.target.plan.key}, {self.target.attempt}, {len(self.pieces)} pieces)"
 
-    def work(self, store: Store) -> Work:
-        """The order as the engine takes it."""
-        pipeline = pipeline_of(self.plan)
+    def reading(self, piece: Piece) -> KafkaReading:
+        """The reader of one piece."""
+        plan = self.target.plan
+        # An executor's own environment or mounted secret comes first; else what the driver resolved.
+        settings = kafka_settings(plan.spec["kafka"], environ=os.environ, otherwise=self.kafka)
+        topic = next(t for t in plan.topics if t.name == piece.topic)
+        return KafkaReading(settings, topic, piece)
+
+    def work(self, store: Store, transform: Transform) -> Work:
+        """The order as the engine takes it for an Arrow job; raises InvalidPipeline for tables it could not write."""
+        attempt = self.target.attempt_at(store)
         return Work(
-            plan=self.plan,
-            pipeline=pipeline,
-            attempt=self.attempt,
-            transform=JobTransform(self.transform, pipeline),
+            plan=attempt.plan,
+            pipeline=attempt.pipeline,
+            attempt=attempt.attempt,
+            transform=JobTransform(transform, attempt.pipeline),
             store=store,
-            world=real_world(),
+            world=attempt.world,
         )
 
 
@@ -77,22 +106,24 @@ def pipeline_of(plan: Plan) -> Pipeline:
     return pipeline_from_spec(plan.spec, where=f"{plan.key} spec")
 
 
-def stage_pieces(session: SparkSession, order: Order) -> list[TaskResult]:
+def stage_pieces(session: SparkSession, order: Order, transform: Transform) -> list[TaskResult]:
     """Run one task per piece and return their results; raises the most decisive error that a task answered with.
 
     Safe to repeat: tasks write under the attempt's prefix only, each upload under a key of its own.
     """
     count = len(order.pieces)
-    frame = session.range(0, count, 1, count).mapInArrow(
-        _task_of(order, failures_max(session)), _RESULT
+    task = _task_of(order, transform, failures_max(session))
+    return results_of(
+        collected(session, session.range(0, count, 1, count).mapInArrow(task, _RESULT))
     )
+
+
+def collected(session: SparkSession, frame: DataFrame) -> list[Row]:
+    """Run the one action of a stage; raises an error of ours where Spark's text names one or has a known cure."""
     try:
-        rows = frame.collect()
-    except (
-        Exception
-    ) as error:  # py4j and Spark raise classes of many kinds; `_explained` sorts them
-        raise _explained(session, error) from error
-    return results_of(rows)
+        return list(frame.collect())
+    except Exception as error:  # py4j and Spark raise classes of many kinds; `explained` sorts them
+        raise explained(session, error) from error
 
 
 def results_of(rows: Sequence[Mapping[str, Any] | Row]) -> list[TaskResult]:
@@ -100,13 +131,7 @@ def results_of(rows: Sequence[Mapping[str, Any] | Row]) -> list[TaskResult]:
 
     Raises the most decisive of their errors, and InvalidPipeline where their partial rows are too many for the driver.
     """
-    errors = [error_from(json.loads(row["error"])) for row in rows if row["error"] is not None]
-    if errors:
-        decisive = most_decisive(errors)
-        for error in errors:
-            if error is not decisive:
-                log.error("another piece failed too: %s", error)
-        raise decisive
+    raise_decisive(rows)
     require_room(sum(map(len, row["partials"])) for row in rows)
     return [
         parse_result(
@@ -118,54 +143,66 @@ def results_of(rows: Sequence[Mapping[str, Any] | Row]) -> list[TaskResult]:
     ]
 
 
-def _task_of(
-    order: Order, tries_max: int
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for index in batch.column(0).to_pylist():
-                yield _answer(order, order.pieces[index], tries_max)
+def raise_decisive(rows: Sequence[Mapping[str, Any] | Row]) -> None:
+    """Raise the most decisive of the errors that tasks answered with, if there is one."""
+    errors = [error_from(json.loads(row["error"])) for row in rows if row["error"] is not None]
+    if not errors:
+        return
+    decisive = most_decisive(errors)
+    for error in errors:
+        if error is not decisive:
+            log.error("another task failed too: %s", error)
+    raise decisive
 
-    return task
 
-
-def _answer(order: Order, piece: Piece, tries_max: int) -> pa.RecordBatch:
-    """Run one piece. An error that no retry mends comes back as a row: Spark's wrapping would lose its kind."""
-    row: dict[str, Any] = {
-        "piece": piece.index,
-        "result": None,
-        "tables": [],
-        "partials": [],
-        "error": None,
-    }
+def caught(run: Callable[[], T], tries_max: int) -> tuple[T | None, str | None]:
+    """Run a task's work and return its result, or an error that no retry mends: Spark's wrapping would lose its kind."""
     try:
-        result = _run(order, piece)
-        row["result"] = result.to_json()
-        row["tables"], row["partials"] = list(result.partials), list(result.partials.values())
+        return run(), None
     except TallystickError as error:
         context = TaskContext.get()
         last = context is None or context.attemptNumber() + 1 >= tries_max
         if isinstance(error, RetryLater) and not last:
             raise
-        row["error"] = json.dumps(error_json(error))
+        return None, json.dumps(error_json(error))
+
+
+def _task_of(
+    order: Order, transform: Transform, tries_max: int
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for index in batch.column(0).to_pylist():
+                yield _answer(order, transform, order.pieces[index], tries_max)
+
+    return task
+
+
+def _answer(order: Order, transform: Transform, piece: Piece, tries_max: int) -> pa.RecordBatch:
+    def run() -> TaskResult:
+        work = order.work(open_store(order.target.root), transform)
+        return run_piece(work, piece, order.reading(piece))
+
+    result, error = caught(run, tries_max)
+    partials = {} if result is None else result.partials
+    row = {
+        "piece": piece.index,
+        "result": None if result is None else result.to_json(),
+        "tables": list(partials),
+        "partials": list(partials.values()),
+        "error": error,
+    }
     return pa.RecordBatch.from_pylist([row], schema=_ARROW)
 
 
-def _run(order: Order, piece: Piece) -> TaskResult:
-    # An executor's own environment or mounted secret comes first; else what the driver resolved.
-    name = order.plan.spec["kafka"]
-    settings = kafka_settings(name, environ=os.environ, otherwise=order.kafka)
-    topic = next(t for t in order.plan.topics if t.name == piece.topic)
-    return run_piece(
-        order.work(open_store(order.root)), piece, KafkaReading(settings, topic, piece)
-    )
-
-
-def _explained(session: SparkSession, error: Exception) -> Exception:
+def explained(session: SparkSession, error: Exception) -> Exception:
     """Turn the failures that have one known cure into an error that names it; others stay what they are."""
     text = str(error)
     if "spark.driver.maxResultSize" in text:
         return too_much_for_driver("the tasks' results are larger than spark.driver.maxResultSize")
+    if (ours := _OURS.search(text)) is not None:
+        kind = getattr(kinds, ours[1], TallystickError)
+        return error_of_kind(kind.kind, ours[2], next_step=ours[3])
     if "ModuleNotFoundError" not in text:
         return error
     line = next(

@@ -159,6 +159,16 @@ def test_dags_folder_is_whole() -> None:
     assert dag.task_dict["plan"].job_root == str(PROJECT)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_the_example_of_a_dataframe_job_waits_to_be_switched_on() -> None:
+    from airflow.dag_processing.dagbag import DagBag
+
+    bag = DagBag(dag_folder=str(PROJECT / "dags"), bundle_path=PROJECT / "dags", bundle_name="test")
+    dag = bag.dags["ontime"]
+    assert dag.is_paused_upon_creation
+    assert (PROJECT / dag.task_dict["stage"].pipeline.job).exists()
+
+
 def test_demo_catches_up_the_fourth_to_the_sixth_of_january() -> None:
     stored = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(demo()))
     days: list[int] = []

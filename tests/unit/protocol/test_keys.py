@@ -85,6 +85,16 @@ def test_a_data_files_key_names_its_plan_and_attempt() -> None:
     assert keys.check_data_file(FILE_KEY, "flights") == FILE_KEY
 
 
+def test_an_attempts_scratch_lies_apart_from_every_table() -> None:
+    prefix = keys.scratch_prefix(plan_key(0, 1), "attempt-1")
+    file = keys.scratch_file(plan_key(0, 1), "attempt-1", "00003", uuid(1))
+    listed = keys.scratch_list(plan_key(0, 1), "attempt-1", uuid(1))
+    assert prefix == f"scratch/{'/'.join(keys.plan_parts(plan_key(0, 1)))}/attempt-1/"
+    assert file == f"{prefix}00003-{uuid(1)}.parquet"
+    assert listed == f"{prefix}{uuid(1)}.json"
+    assert keys.check_scratch(file) == file
+
+
 def test_keys_are_relative_and_hold_no_odd_part() -> None:
     assert keys.metadata_prefix("flights") == "tables/flights/metadata/"
     assert keys.check_metadata("tables/flights/metadata/00001-a.metadata.json", "flights")
@@ -112,6 +122,9 @@ def test_keys_are_relative_and_hold_no_odd_part() -> None:
         (lambda k: keys.check_metadata(k, "flights"), "tables/flights/metadata/a..b"),
         (lambda k: keys.check_data_file(k, "other"), FILE_KEY),
         (lambda k: keys.check_data_file(k, "flights"), "root.json"),
+        (keys.check_scratch, FILE_KEY),
+        (lambda t: keys.scratch_file(plan_key(0, 1), "a", t, uuid(1)), "T/.."),
+        (lambda a: keys.scratch_prefix(plan_key(0, 1), a), "../a"),
         (lambda k: keys.record(-1, k), uuid(1)),
         (lambda k: keys.record(10**12, k), uuid(1)),
         (lambda t: keys.data_file("flights", plan_key(0, 1), "a", t, uuid(1)), "T/.."),

@@ -18,6 +18,7 @@ PREFIXES = (
     keys.COMMITS_PREFIX,
     keys.PLANS_PREFIX,
     keys.ATTEMPTS_PREFIX,
+    keys.SCRATCH_PREFIX,
     keys.TABLES_PREFIX,
 )
 OBJECTS = (keys.ROOT, *(f"{prefix}x" for prefix in PREFIXES))

@@ -1,0 +1,266 @@
+"""Decoded records on their way to a DataFrame job: landed once in the attempt's scratch, and read from there.
+
+A DataFrame may be evaluated many times: once per output, again for a lost executor, again whenever the job counts or
+samples. Kafka must not be: dead letters and the account of every offset come from one reading, and a compacted topic
+may hold fewer records at the second look. So one stage reads the pieces, exactly as an Arrow job's does, and writes what
+it decoded as Parquet under `scratch/`. Its files never change, and `Landed` lists those of successful tasks only, with
+their ETags: however often they are read, by whomever, the rows are the same.
+
+Nothing else ever names the scratch: a committed interval needs nothing of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tallystick.engine.parquet import TableWriter, parquet_writer
+from tallystick.engine.pieces import Piece
+from tallystick.engine.records import KEY
+from tallystick.engine.task import Attempt, Reading, TaskResult, parse_result, read_piece
+from tallystick.errors import Corrupt
+from tallystick.pipeline import DEAD_LETTERS, LINEAGE, Json, Pipeline
+from tallystick.protocol import keys
+from tallystick.protocol.canonical import built, decode, encode, fields
+from tallystick.store import Store
+from tallystick.tables.schema import arrow_type
+
+FORMAT = "tallystick.landed/1"
+# A reader holds one file whole.
+FILE_BYTES = 64 << 20
+BATCH_ROWS = 16_384
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LandedFile:
+    """One Parquet file of decoded records of one topic."""
+
+    topic: str
+    key: str
+    etag: str
+    rows: int
+
+    def __post_init__(self) -> None:
+        keys.check_topic(self.topic)
+        keys.check_scratch(self.key)
+        if self.rows <= 0 or not self.etag:
+            raise ValueError(f"{self.key}: a file has rows and an ETag")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {"topic": self.topic, "key": self.key, "etag": self.etag, "rows": self.rows}
+
+
+def parse_landed_file(value: Any, where: str) -> LandedFile:
+    """Read the JSON form; raises Corrupt."""
+    f = fields(value, where)
+    topic, key, etag = (f.take(name, str) for name in ("topic", "key", "etag"))
+    rows = f.take("rows", int)
+    f.done()
+    return built(where, lambda: LandedFile(topic=topic, key=key, etag=etag, rows=rows))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LandedPiece:
+    """What one task landed: its account and dead letters, which the report takes, and its scratch files."""
+
+    result: TaskResult
+    files: tuple[LandedFile, ...]
+
+    def to_json(self) -> str:
+        """Return the JSON form."""
+        files = [f.to_json() for f in self.files]
+        return encode({"result": self.result.to_json(), "files": files}).decode()
+
+
+def parse_landed_piece(text: str, *, where: str) -> LandedPiece:
+    """Read what `LandedPiece.to_json` wrote; raises Corrupt."""
+    f = fields(json.loads(text), where)
+    result = parse_result(f.take("result", str), {}, where=f"{where}.result")
+    files = f.take_list("files", parse_landed_file)
+    f.done()
+    return LandedPiece(result=result, files=files)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Landed:
+    """All decoded records of one attempt at one plan: the files that count, and the declaration that gives columns."""
+
+    key: str
+    plan: str
+    plan_sha256: str
+    attempt: str
+    spec: dict[str, Any]
+    files: tuple[LandedFile, ...]
+
+    def __post_init__(self) -> None:
+        keys.check_scratch(self.key)
+        if len({f.key for f in self.files}) != len(self.files):
+            raise ValueError("a file is listed twice")
+
+    def encode(self) -> bytes:
+        """Return the canonical bytes."""
+        return encode(
+            {
+                "format": FORMAT,
+                "key": self.key,
+                "plan": self.plan,
+                "plan_sha256": self.plan_sha256,
+                "attempt": self.attempt,
+                "spec": self.spec,
+                "files": [f.to_json() for f in self.files],
+            }
+        )
+
+    def of_topic(self, topic: str) -> tuple[LandedFile, ...]:
+        """The files of one topic, in the order of their pieces."""
+        return tuple(f for f in self.files if f.topic == topic)
+
+
+def landed_of(work: Attempt, pieces: Sequence[LandedPiece]) -> Landed:
+    """Return the list of what an attempt's successful tasks landed, which is not written yet."""
+    ordered = sorted(pieces, key=lambda p: p.result.piece.index)
+    return Landed(
+        key=keys.scratch_list(work.plan.key, work.attempt, work.world.uuid()),
+        plan=work.plan.key,
+        plan_sha256=work.plan.sha256,
+        attempt=work.attempt,
+        spec=dict(work.plan.spec),
+        files=tuple(file for piece in ordered for file in piece.files),
+    )
+
+
+def read_landed(store: Store, key: str, *, sha256: str) -> Landed:
+    """Read the list of an attempt's landed files; raises Corrupt where it is not the one of that digest."""
+    where = f"{store.uri}/{key}"
+    stored = store.get(key)
+    if stored is None or hashlib.sha256(stored.body).hexdigest() != sha256:
+        what = "is not there" if stored is None else f"has not the digest {sha256}"
+        raise _damaged(f"{where} {what}")
+    f = decode(stored.body, where=where, format_name=FORMAT)
+    names = ("key", "plan", "plan_sha256", "attempt")
+    texts = {name: f.take(name, str) for name in names}
+    spec, files = f.take("spec", dict), f.take_list("files", parse_landed_file)
+    f.done()
+    return built(where, lambda: Landed(spec=spec, files=files, **texts))
+
+
+def records_schema(how: Json) -> pa.Schema:
+    """Columns of a topic's decoded records: the declared ones, their lineage, and the record's key."""
+    columns = (*how.columns, *LINEAGE)
+    declared = [pa.field(c.name, arrow_type(c.type), nullable=not c.required) for c in columns]
+    return pa.schema([*declared, pa.field(KEY, pa.binary())])
+
+
+def land_piece(
+    work: Attempt, piece: Piece, reading: Reading, *, scratch: Path | None = None
+) -> LandedPiece:
+    """Read one piece once: its records into the attempt's scratch, its dead letters under the table's prefix.
+
+    Safe to repeat, also at the same moment: every upload has a key of its own, and only the result that the driver takes
+    makes files count (C4). Local files are removed whatever happens.
+    """
+    with TemporaryDirectory(prefix="tallystick-", dir=scratch) as folder, ExitStack() as stack:
+        dead = stack.enter_context(
+            TableWriter(
+                work.planned(DEAD_LETTERS),
+                partition_by=(),
+                source=(piece.topic, piece.partition),
+                upload=work.upload(piece.task),
+                folder=Path(folder),
+                limits=work.limits,
+            )
+        )
+        schema = records_schema(work.pipeline.decode_of(piece.topic))
+        records = stack.enter_context(_Scratch(work, piece, schema, Path(folder)))
+        account = read_piece(work.pipeline, piece, reading, records=records.write, dead=dead.write)
+        files = records.close()
+        result = TaskResult(piece=piece, account=account, files=dead.close(), partials={})
+        return LandedPiece(result=result, files=files)
+
+
+@dataclass(slots=True)
+class _Scratch:
+    """Streams one piece's records into files of the attempt's scratch."""
+
+    work: Attempt
+    piece: Piece
+    schema: pa.Schema
+    folder: Path
+    files: list[LandedFile] = field(default_factory=list)
+    rows: int = 0
+    sink: pa.NativeFile | None = None
+    writer: pq.ParquetWriter | None = None
+
+    def __enter__(self) -> _Scratch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.sink is not None:
+            self.sink.close()
+
+    def write(self, records: pa.Table) -> None:
+        """Take a batch of records."""
+        rows = pa.Table.from_arrays(
+            [records.column(f.name) for f in self.schema], schema=self.schema
+        )
+        if self.writer is None or self.sink is None:
+            self.sink = pa.OSFile(str(self._path), "wb")
+            self.writer = parquet_writer(self.sink, rows)
+        self.writer.write_table(rows)
+        self.rows += rows.num_rows
+        if self.sink.tell() >= FILE_BYTES:
+            self._send()
+
+    def close(self) -> tuple[LandedFile, ...]:
+        """Upload what is left and return all files. Safe to repeat: uploads go under fresh keys."""
+        if self.rows:
+            self._send()
+        return tuple(self.files)
+
+    @property
+    def _path(self) -> Path:
+        return self.folder / "records.parquet"
+
+    def _send(self) -> None:
+        assert self.writer is not None
+        assert self.sink is not None
+        self.writer.close()
+        self.sink.close()
+        key, etag = self.work.prefix(self.piece.task).upload_scratch(self._path)
+        self.files.append(LandedFile(topic=self.piece.topic, key=key, etag=etag, rows=self.rows))
+        self._path.unlink()
+        self.writer, self.sink, self.rows = None, None, 0
+
+
+def read_records(store: Store, file: LandedFile, pipeline: Pipeline) -> Iterator[pa.RecordBatch]:
+    """Yield one landed file's records as they were decoded; raises Corrupt where it is not the file that was landed."""
+    where = f"{store.uri}/{file.key}"
+    stored = store.get(file.key)
+    if stored is None or stored.etag != file.etag:
+        what = "is not there" if stored is None else f"has the ETag {stored.etag}, not {file.etag}"
+        raise _damaged(f"{where} {what}")
+    schema = records_schema(pipeline.decode_of(file.topic))
+    rows = 0
+    for batch in pq.ParquetFile(pa.BufferReader(stored.body)).iter_batches(BATCH_ROWS):
+        rows += batch.num_rows
+        yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+    if rows != file.rows:
+        raise _damaged(f"{where} holds {rows} records, landed were {file.rows}")
+
+
+def _damaged(happened: str) -> Corrupt:
+    return Corrupt(
+        f"{happened}.",
+        next_step="something else wrote or deleted in scratch/ (a lifecycle rule?): clear the stage task, which lands "
+        "the records again.",
+    )

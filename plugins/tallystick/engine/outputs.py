@@ -1,0 +1,92 @@
+"""Writes one part of one output of a DataFrame job, and holds it to what the pipeline declares.
+
+A record-level table keeps `_topic`, `_partition`, `_offset` and `_timestamp` of the record that each row comes from: the
+transform must not drop or change them, and an offset that the plan could not read is refused. A table with keys has one
+row per key: its rows come sorted by them, so that two rows of one key meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pyarrow as pa
+
+from tallystick.engine.combine import key_values
+from tallystick.engine.parquet import TableWriter, spans_of
+from tallystick.engine.records import coalesce
+from tallystick.engine.task import Attempt
+from tallystick.engine.transform import fitted
+from tallystick.errors import InvalidPipeline
+from tallystick.pipeline import Table
+from tallystick.protocol.plan import Plan
+from tallystick.protocol.report import FileReport
+
+
+def write_output(
+    work: Attempt,
+    name: str,
+    task: str,
+    batches: Iterable[pa.RecordBatch],
+    *,
+    scratch: Path | None = None,
+) -> tuple[FileReport, ...]:
+    """Write rows of the table `name` under the attempt's prefix and return what was uploaded.
+
+    Of a table with keys `batches` hold every row of each key that they hold, sorted by the keys. Safe to repeat, also at
+    the same moment: every upload has a key of its own, and only files that the driver takes into the report count (C4).
+    Raises InvalidPipeline where rows do not fit the declaration.
+    """
+    table = work.pipeline.table(name)
+    assert table is not None  # named_outputs says so
+    where = f"job {work.pipeline.job}, table {name!r}"
+    last: pa.Table | None = None
+    with (
+        TemporaryDirectory(prefix="tallystick-", dir=scratch) as folder,
+        TableWriter(
+            work.planned(name),
+            partition_by=table.partition_by,
+            source=None,
+            upload=work.upload(task),
+            folder=Path(folder),
+            limits=work.limits,
+        ) as writer,
+    ):
+        for batch in coalesce(batches):
+            rows = fitted(table, pa.Table.from_batches([batch]), where)
+            if table.aggregates:
+                last = _check_keys(table, last, rows, where)
+            else:
+                _check_lineage(work.plan, rows, where)
+            writer.write(rows)
+        return writer.close()
+
+
+def _check_keys(table: Table, last: pa.Table | None, rows: pa.Table, where: str) -> pa.Table:
+    """Refuse a key with two rows; `last` is the key before these rows. Returns the key of their last row."""
+    found = pa.table({name: key_values(rows.column(name)) for name in table.keys})
+    seen = found if last is None else pa.concat_tables([last, found])
+    counted = seen.group_by(list(table.keys), use_threads=False).aggregate([([], "count_all")])
+    for row in counted.to_pylist() if counted.num_rows != seen.num_rows else ():
+        if (times := row.pop("count_all")) > 1:
+            raise _misfit(f"{where} has {times} rows of the key {row}, keys are {list(table.keys)}")
+    return found.slice(found.num_rows - 1)
+
+
+def _check_lineage(plan: Plan, rows: pa.Table, where: str) -> None:
+    readable = {(t.name, p): r.readable for t in plan.topics for p, r in enumerate(t.ranges)}
+    for (topic, partition), first, last in spans_of(rows):
+        span = readable.get((topic, partition))
+        if span is None or not span.start <= first <= last < span.end:
+            raise _misfit(
+                f"{where} has rows of {topic}[{partition}] at offsets {first} to {last}, planned were "
+                f"{span or 'none there'}"
+            )
+
+
+def _misfit(happened: str) -> InvalidPipeline:
+    return InvalidPipeline(
+        f"{happened}.",
+        next_step="mend the transform or the pipeline's declaration, deploy both and clear `plan`.",
+    )

@@ -1,0 +1,51 @@
+"""What a DataFrame transform may ask for beside its records, the same for every attempt at one plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
+
+from tallystick.protocol.plan import Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """The session and the plan's clock: `[start, end)` is the interval, `planned_at` when its plan was made.
+
+    Every attempt at a plan sees the same `planned_at`; a replay is another plan. What must be equal after a replay too
+    is computed from `start`, `end` and the records' own `_timestamp`.
+    """
+
+    spark: SparkSession
+    start: datetime
+    end: datetime
+    planned_at: datetime
+    topic_ids: Mapping[str, str]
+
+    def stable_id(self, *parts: Column | str) -> Column:
+        """An id of 64 hexadecimal digits for a row with lineage, the same at every attempt and every replay.
+
+        It is the SHA-256 of the record's topic incarnation, partition and offset; `parts` are columns that tell several
+        rows of one record apart, such as a position. Null where a row has no lineage.
+        """
+        ids = F.create_map(*[F.lit(text) for pair in self.topic_ids.items() for text in pair])
+        record = (ids[F.col("_topic")], F.col("_partition"), F.col("_offset"))
+        rest = F.to_json(F.struct(*parts)) if parts else F.lit("")
+        slash = F.lit("/")
+        # concat is null where one of them is: concat_ws would give all rows without lineage one id.
+        return F.sha2(F.concat(record[0], slash, record[1], slash, record[2], slash, rest), 256)
+
+
+def context_of(session: SparkSession, plan: Plan) -> Context:
+    """The context of one plan's transform."""
+    return Context(
+        spark=session,
+        start=plan.interval.start,
+        end=plan.interval.end,
+        planned_at=plan.planned_at,
+        topic_ids={t.name: t.topic_id for t in plan.topics},
+    )

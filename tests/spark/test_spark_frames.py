@@ -1,0 +1,279 @@
+"""DataFrame jobs under a real spark-submit: joined, shuffled, written once, accounted exactly."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from collections import Counter
+from dataclasses import replace
+from datetime import date, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tallystick.airflow
+from tallystick.commit import check_report, commit
+from tallystick.pipeline import Column, Pipeline, Table
+from tallystick.protocol import keys
+from tallystick.tables.staging import IcebergTables
+from tallystick.verify.run import verify
+
+PROJECT = Path(__file__).parents[2]
+JOB = """
+from pyspark.sql import functions as F
+from tallystick.spark import run_dataframe
+
+def transform(records, context):
+    airlines = context.spark.createDataFrame([("UA", "United")], "carrier string, name string")
+    joined = records.join(F.broadcast(airlines), "carrier", "left")
+    wide = (
+        records.repartition(5, "tailnum")
+        .join(airlines, "carrier", "left")
+        .withColumn("id", context.stable_id())
+        .withColumn("part_id", context.stable_id("origin", F.lit(7)))
+        .withColumn("of_day", F.lit(context.start))
+    )
+    per_origin = (
+        joined.groupBy("origin", "name")
+        .agg(F.count("*").alias("flights"), F.avg("dep_delay").alias("delay"))
+    )
+    return {"flights": wide, "origins": per_origin}
+
+if __name__ == "__main__":
+    run_dataframe(transform)
+"""
+KILLED_AFTER_UPLOAD = """
+import os
+from tallystick.spark import frames
+
+def killed_once(run, name_of):
+    def killing(*args):
+        done = run(*args)
+        try:
+            os.close(os.open(os.environ["KILLED_ONCE"] + name_of(*args), os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return done
+        os._exit(17)  # its files are uploaded by then (C4)
+    return killing
+
+if __name__ == "__main__":
+    # Functions of the job file travel to the tasks by value.
+    frames._land = killed_once(frames._land, lambda order, piece: piece.task)
+    frames._write = killed_once(frames._write, lambda target, name, batches: name)
+"""
+GONE = """
+import os
+from tallystick.spark import run_dataframe
+from tallystick.store.open import open_store
+
+def transform(records):
+    assert records.count() == records.count() == 600
+    store = open_store(os.environ["TEST_LAKE"])
+    store.delete([f.key for f in store.list("scratch/") if f.key.endswith(".parquet")])
+    return records.count()
+
+if __name__ == "__main__":
+    run_dataframe(transform)
+"""
+
+
+@pytest.fixture
+def ontime_lake(spark_lake: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A lake of the project's own example."""
+    # The DAG file's pipeline without its DAG: Airflow is not needed here.
+    monkeypatch.setitem(vars(tallystick.airflow), "replay_dag", lambda *_, **__: None)
+    monkeypatch.setenv("TALLYSTICK_ONTIME_WAREHOUSE", spark_lake.uri)
+    pipeline = runpy.run_path(str(PROJECT / "dags" / "ontime.py"))["pipeline"]
+    spark_lake.pipeline = lambda: pipeline
+    spark_lake.job.write_bytes((PROJECT / "spark_jobs" / "ontime.py").read_bytes())
+    return spark_lake
+
+
+@pytest.fixture
+def frames_lake(spark_lake: Any) -> Any:
+    """A lake whose pipeline writes every flight with its airline's name, and figures per origin."""
+    arrow: Pipeline = spark_lake.pipeline()
+    [flights] = [t for t in arrow.tables if t.name == "flights"]
+    named = [
+        *flights.columns,
+        Column("name", "string", required=False),
+        Column("id", "string"),
+        Column("part_id", "string"),
+        Column("of_day", "timestamptz"),
+    ]
+    origins = [
+        Column("origin", "string"),
+        Column("name", "string", required=False),
+        Column("flights", "long"),
+        Column("delay", "double", required=False),
+    ]
+    pipeline = replace(
+        arrow,
+        topics=[replace(arrow.inputs[0])],
+        tables=[
+            Table("flights", columns=named, partition_by=["day(departure)"]),
+            Table("origins", columns=origins, keys=["origin", "name"]),
+        ],
+    )
+    spark_lake.pipeline = lambda: pipeline
+    spark_lake.job.write_text(JOB)
+    return spark_lake
+
+
+def assert_exact(lake: Any, plan: Any, report: Any, day: int) -> None:
+    """The flights are the day's records, each once; the figures are those of a count by hand; the account adds up."""
+    produced = lake.servers.produced
+    edges = ([0, 0], produced.middle, produced.ends)
+    wanted = {
+        (p, o): row
+        for (p, o), row in produced.rows.items()
+        if edges[day][p] <= o < edges[day + 1][p]
+    }
+    rows = lake.rows([f for f in report.files if f.table == "flights"]).to_pylist()
+    found = {(r["_partition"], r["_offset"]): r for r in rows}
+    assert len(found) == len(rows), "a record has two rows"
+    assert found.keys() == wanted.keys()
+    for place, row in wanted.items():
+        departure = datetime.fromisoformat(row["departure"])
+        record = f"{plan.topics[0].topic_id}/{place[0]}/{place[1]}/"
+        part = json.dumps({"origin": row["origin"], "col2": 7}, separators=(",", ":"))
+        expected = row | {
+            "departure": departure,
+            "name": "United",
+            "id": sha256(record.encode()).hexdigest(),
+            "part_id": sha256(f"{record}{part}".encode()).hexdigest(),
+            "of_day": plan.interval.start,
+        }
+        assert {name: found[place][name] for name in expected} == expected
+        assert found[place]["_timestamp"] == departure
+        assert found[place]["_topic"] == "flights"
+    counted = lake.rows([f for f in report.files if f.table == "origins"]).to_pylist()
+    assert {r["origin"]: r["flights"] for r in counted} == Counter(
+        row["origin"] for row in wanted.values()
+    )
+    assert len(counted) == 3, "a key has two rows"
+    assert all(r["delay"] == -2.0 and r["name"] == "United" for r in counted)
+    totals = {
+        name: sum(getattr(a, name) for a in report.accounts)
+        for name in ("records", "dead", "aborted", "control")
+    }
+    assert totals == {"records": 600, "dead": 10, "aborted": 10, "control": 2}
+
+
+def test_a_dataframe_job_joins_and_shuffles_and_is_staged_exactly(frames_lake: Any) -> None:
+    plans = [frames_lake.plan(0), frames_lake.plan(1)]
+    ended = frames_lake.submit(plans)
+    for day, plan in enumerate(plans):
+        report = frames_lake.report(ended, day)
+        check_report(frames_lake.lake, plan, report)
+        assert_exact(frames_lake, plan, report, day)
+        assert {f.key for f in report.files if f.table == "flights"} == frames_lake.uploaded(
+            plan, "flights"
+        )
+        # Two outputs and one landing: each piece was read from Kafka once.
+        attempt = keys.scratch_prefix(plan.key, report.attempt)
+        listed = [found.key for found in frames_lake.lake.store.list(attempt)]
+        assert sum(key.endswith(".parquet") for key in listed) == 4
+        assert sum(key.endswith(".json") for key in listed) == 1
+        assert all(f.lineage for f in report.files if f.table != "origins")
+        assert not any(f.lineage for f in report.files if f.table == "origins")
+    # Kafka's settings reach the tasks in their closures alone.
+    assert frames_lake.servers.bootstrap not in ended.output
+
+
+def test_tasks_killed_after_their_uploads_leave_files_that_nothing_names(
+    frames_lake: Any,
+) -> None:
+    job = JOB.replace('repartition(5, "tailnum")', "repartition(5)")
+    head, main = job.split("if __name__")
+    frames_lake.job.write_text(f"{head}{KILLED_AFTER_UPLOAD}\nif __name__{main}")
+    plan = frames_lake.plan(0)
+    killed = frames_lake.folder / "killed-"
+    ended = frames_lake.submit([plan], master="local[2,3]", KILLED_ONCE=str(killed))
+    report = frames_lake.report(ended)
+    check_report(frames_lake.lake, plan, report)
+    assert_exact(frames_lake, plan, report, 0)
+    for table in ("dead_letters", "flights", "origins"):
+        orphans = frames_lake.uploaded(plan, table) - {f.key for f in report.files}
+        assert orphans, "the killed task uploaded nothing: the test killed it too early"
+    listed = frames_lake.lake.store.list(keys.scratch_prefix(plan.key, report.attempt))
+    assert sum(found.key.endswith(".parquet") for found in listed) == 8, "4 pieces, each twice"
+    # Exact here, as its input never changes; the job is told all the same.
+    assert "table flights: Repartition 5, true deals rows out by turns" in ended.output
+    assert "table origins: " not in ended.output.replace("table origins: 3 rows", "")
+
+
+@pytest.mark.parametrize(
+    ("origins", "message"),
+    [
+        (
+            'records.groupBy("origin").agg(F.count("*").alias("flights"))',
+            "job job.py: table 'origins' lacks column 'name', declared as string",
+        ),
+        (
+            'per_origin.withColumn("flights", F.col("flights").cast("string"))',
+            "job job.py: table 'origins', column 'flights' is string, declared is int64",
+        ),
+        (
+            # Partial rows, as an Arrow job would give: only their tasks can see it.
+            "per_origin.union(per_origin.coalesce(1))",
+            "job job.py, table 'origins' has 2 rows of the key {'origin': 'EWR', 'name': 'United'}",
+        ),
+        (
+            'records.select("nowhere")',
+            "job job.py: the transform raised AnalysisException: [UNRESOLVED_COLUMN",
+        ),
+    ],
+)
+def test_an_output_that_does_not_fit_is_refused(
+    frames_lake: Any, origins: str, message: str
+) -> None:
+    frames_lake.job.write_text(JOB.replace('"origins": per_origin', f'"origins": {origins}'))
+    plan = frames_lake.plan(0)
+    ended = frames_lake.submit([plan])
+    assert ended.code == 77, ended.output
+    assert ended.result["error"]["kind"] == "invalid_pipeline"
+    assert ended.result["error"]["happened"].startswith(message)
+    assert "clear `plan`" in ended.result["error"]["next_step"]
+    if "table 'origins' has 2 rows" not in message:
+        # Seen before anything is evaluated: no file was written in vain.
+        assert not frames_lake.uploaded(plan, "flights")
+
+
+def test_the_example_gives_the_share_of_flights_on_time_per_airline_and_day(
+    ontime_lake: Any,
+) -> None:
+    plan = ontime_lake.plan(1)
+    ended = ontime_lake.submit([plan])
+    report = ontime_lake.report(ended)
+    tables = IcebergTables(ontime_lake.lake.store, new_uuid=ontime_lake.lake.world.uuid)
+    done = commit(ontime_lake.lake, tables, plan_key=plan.key, report_key=report.key)
+    assert (done.totals.records, done.totals.dead) == (600, 10)
+    rows = ontime_lake.rows([f for f in report.files if f.table == "ontime_daily"]).to_pylist()
+    # By hand: 600 flights of a day, of which every 40th was cancelled, all of one airline.
+    assert rows == [
+        {
+            "carrier": "UA",
+            "day": date(2013, 1, 2),
+            "airline": "United Air Lines Inc.",
+            "flights": 600,
+            "on_time": 585,
+            "share": 0.975,
+        }
+    ]
+    proof = verify(ontime_lake.lake, deep=True)
+    assert proof.proven, proof
+
+
+def test_a_landed_file_that_goes_away_is_an_error_that_says_so(frames_lake: Any) -> None:
+    frames_lake.job.write_text(GONE)
+    plan = frames_lake.plan(0)
+    ended = frames_lake.submit([plan], TEST_LAKE=frames_lake.uri)
+    assert ended.code == 77, ended.output
+    error = ended.result["error"]
+    assert error["kind"] == "corrupt"
+    assert error["happened"].startswith(f"{frames_lake.uri}/scratch/")
+    assert error["happened"].endswith(".parquet is not there.")
+    assert "clear the stage task" in error["next_step"]

@@ -1,0 +1,82 @@
+"""The data source over landed records, in one process: which topic, which columns, which partitions, which rows."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+
+from tallystick.engine.landing import land_piece, landed_of
+from tallystick.engine.pieces import cut
+from tallystick.engine.task import Attempt, Work
+from tallystick.errors import Corrupt, InvalidRequest
+from tallystick.pipeline import Column, Json, Topic
+from tallystick.spark.source import LandedRef, LandedSource, parse_landed_ref
+from tallystick.store.open import open_store
+
+MakeWork = Callable[..., Work]
+
+
+@pytest.fixture
+def ref(make_work: MakeWork, kit: SimpleNamespace) -> LandedRef:
+    """A list of landed files of the topic `clicks`; the topic `views` has no records."""
+    store = open_store(f"memory://source-{uuid.uuid4().hex}")
+    topics = [
+        Topic("clicks", decode=Json([Column("n", "long"), Column("at", "timestamp")])),
+        Topic("views", decode=Json([Column("page", "string", required=False)])),
+    ]
+    pipeline = kit.small_pipeline(topics=topics)
+    plan = kit.plan_of(pipeline, ("clicks", [kit.planned(0, 4)]), ("views", [kit.planned(0, 0)]))
+    work = Attempt(
+        plan=plan,
+        pipeline=pipeline,
+        attempt="try-1",
+        store=store,
+        world=make_work().world,
+    )
+    landed = []
+    for piece in cut(plan, records_per_task=2):
+        offsets = range(piece.span.start, piece.span.end)
+        values = [b'{"n": %d, "at": "2013-01-01T00:00:00"}' % n for n in offsets]
+        reading = kit.FakeReading([kit.raw_batch(piece.span.start, values)])
+        landed.append(land_piece(work, piece, reading))
+    found = landed_of(work, landed)
+    store.create(found.key, found.encode())
+    digest = hashlib.sha256(found.encode()).hexdigest()
+    return LandedRef(root=store.uri, key=found.key, sha256=digest)
+
+
+def test_each_landed_file_is_a_partition_of_its_topic(ref: LandedRef) -> None:
+    assert parse_landed_ref(str(ref)) == ref
+    source = LandedSource({"path": str(ref), "topic": "clicks"})
+    schema = source.schema()
+    lineage = ["_topic", "_partition", "_offset", "_timestamp", "_key"]
+    assert schema.fieldNames() == ["n", "at", *lineage]
+    assert [f.dataType.simpleString() for f in schema][:2] == ["bigint", "timestamp_ntz"]
+    assert [f.nullable for f in schema] == [False] * 6 + [True]
+    reader = source.reader(schema)
+    batches = [[*reader.read(part)] for part in reader.partitions()]
+    rows = [pa.Table.from_batches(found).to_pylist() for found in batches]
+    assert [[r["n"] for r in part] for part in rows] == [[0, 1], [2, 3]]
+
+
+def test_a_topic_without_records_has_columns_and_no_rows(ref: LandedRef) -> None:
+    source = LandedSource({"path": str(ref), "topic": "views"})
+    assert source.schema().fieldNames()[:2] == ["page", "_topic"]
+    assert source.reader(source.schema()).partitions() == []
+
+
+def test_another_topic_path_or_digest_is_refused(ref: LandedRef) -> None:
+    for options in ({}, {"topic": "orders"}):
+        with pytest.raises(InvalidRequest, match=r"reads \['clicks', 'views'\]"):
+            LandedSource({"path": str(ref), **options}).schema()
+    changed = str(ref)[:-64] + "0" * 64
+    with pytest.raises(Corrupt, match="has not the digest"):
+        LandedSource({"path": changed, "topic": "clicks"}).schema()
+    for path in ("", "s3://b/x", str(ref).replace("try-1", ".."), str(ref)[:-1]):
+        with pytest.raises(InvalidRequest, match="names no landed records"):
+            LandedSource({"path": path, "topic": "clicks"}).schema()

@@ -1,0 +1,142 @@
+"""One part of one output of a DataFrame job, and what is refused there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tallystick.engine.outputs import write_output
+from tallystick.engine.task import Work
+from tallystick.engine.transform import JobTransform
+from tallystick.errors import InvalidPipeline
+from tallystick.pipeline import Column, Table
+from tallystick.protocol.report import Lineage
+
+MakeWork = Callable[..., Work]
+AT = datetime(2013, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def work(make_work: MakeWork, kit: SimpleNamespace) -> Work:
+    """Two partitions of one topic; a record-level table, and one with a key and no combine."""
+    shares = [
+        Column("kind", "string", required=False),
+        Column("at", "double"),
+        Column("share", "double"),
+    ]
+    tables = [
+        Table("events", columns=[Column("n", "long")]),
+        Table("shares", columns=shares, keys=["kind", "at"]),
+    ]
+    declared = kit.small_pipeline(tables=[tables[0]])
+    made: Work = make_work(kit.planned(0, 10), kit.planned(5, 10, 7), pipeline=declared)
+    pipeline = kit.small_pipeline(tables=tables)
+    ranges = ("events", (kit.planned(0, 10), kit.planned(5, 10, 7)))
+    return Work(
+        plan=kit.plan_of(pipeline, ranges),
+        pipeline=pipeline,
+        attempt=made.attempt,
+        transform=made.transform,
+        store=made.store,
+        world=made.world,
+    )
+
+
+def events(*places: tuple[int, int], topic: str = "events") -> pa.RecordBatch:
+    count = len(places)
+    return pa.record_batch(
+        {
+            "n": pa.array(range(count), pa.int64()),
+            "_topic": pa.array([topic] * count),
+            "_partition": pa.array([p for p, _ in places], pa.int32()),
+            "_offset": pa.array([o for _, o in places], pa.int64()),
+            "_timestamp": pa.array([AT] * count, pa.timestamp("us", tz="UTC")),
+        }
+    )
+
+
+def shares(*rows: tuple[str | None, float]) -> pa.RecordBatch:
+    return pa.record_batch(
+        {
+            "kind": pa.array([k for k, _ in rows], pa.string()),
+            "at": pa.array([a for _, a in rows], pa.float64()),
+            "share": pa.array([0.5] * len(rows), pa.float64()),
+        }
+    )
+
+
+def test_a_file_tells_the_lineage_of_rows_from_several_partitions(
+    work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tallystick.engine.outputs.coalesce", iter)
+    batches = [events((1, 9), (0, 3)), events((0, 8), (1, 7), (0, 0)), events((0, 4))]
+    [file] = write_output(work, "events", "00004", batches)
+    assert file.rows == 6
+    assert file.key.split("/")[-1].startswith("00004-")
+    assert file.lineage == (
+        Lineage(topic="events", partition=0, first=0, last=8),
+        Lineage(topic="events", partition=1, first=7, last=9),
+    )
+
+
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        (
+            events((0, 3), (0, 10)),
+            r"rows of events\[0\] at offsets 3 to 10, planned were \[0, 10\)",
+        ),
+        # Lost before the plan was made: it could not be read.
+        (events((1, 6)), r"rows of events\[1\] at offsets 6 to 6, planned were \[7, 10\)"),
+        (events((2, 0)), r"rows of events\[2\] at offsets 0 to 0, planned were none there"),
+        (events((0, 1), topic="other"), r"rows of other\[0\] at offsets 1 to 1, planned were none"),
+        (events((0, 1)).drop_columns(["_offset"]), "lacks column '_offset'"),
+    ],
+)
+def test_rows_of_records_that_were_not_planned_are_refused(
+    work: Work, batch: pa.RecordBatch, message: str
+) -> None:
+    with pytest.raises(InvalidPipeline, match=message) as caught:
+        write_output(work, "events", "00000", [batch])
+    assert caught.value.happened.startswith("job jobs/small.py, table 'events'")
+    assert not list(work.store.list("tables/"))
+
+
+def test_a_table_with_keys_has_one_row_per_key_and_no_lineage(
+    work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tallystick.engine.outputs.coalesce", iter)
+    batches = [shares((None, 0.0), (None, 1.0)), shares(("a", 0.0)), shares(("a", math.nan))]
+    [file] = write_output(work, "shares", "00000", batches)
+    assert (file.rows, file.lineage) == (4, ())
+
+
+@pytest.mark.parametrize(
+    ("batches", "key"),
+    [
+        ([shares(("a", 1.0), ("a", 1.0), ("b", 1.0))], "{'kind': 'a', 'at': 1.0}"),
+        ([shares(("a", 1.0), ("b", 2.0)), shares(("b", 2.0))], "{'kind': 'b', 'at': 2.0}"),
+        ([shares((None, 1.0)), shares((None, 1.0))], "{'kind': None, 'at': 1.0}"),
+        ([shares(("a", -0.0)), shares(("a", 0.0))], "{'kind': 'a', 'at': 0.0}"),
+    ],
+)
+def test_two_rows_of_one_key_are_refused(
+    work: Work, batches: list[pa.RecordBatch], key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tallystick.engine.outputs.coalesce", iter)
+    with pytest.raises(InvalidPipeline) as caught:
+        write_output(work, "shares", "00000", batches)
+    assert f"has 2 rows of the key {key}, keys are ['kind', 'at']" in caught.value.happened
+
+
+def test_an_arrow_job_needs_a_combine_with_its_keys(work: Work) -> None:
+    untouched: Any = None
+    with pytest.raises(InvalidPipeline, match="shares has keys but no combine") as caught:
+        JobTransform(untouched, work.pipeline)
+    assert "run_dataframe" in caught.value.next_step
