@@ -21,9 +21,11 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from canaries import SURROUNDINGS, everything, s3_client, sightings, words_of
 from tallystick.lake import Lake
 from tallystick.local.airflow_api import AirflowApi
 from tallystick.local.parts import LocalStack
+from tallystick.local.process import free_port
 from tallystick.protocol.ledger import Entry
 from tallystick.protocol.root import Root
 from tallystick.store.open import open_store
@@ -43,7 +45,7 @@ WAREHOUSE = "s3://lake/doors"
 PARTITIONS = 2
 PER_DAY = 20  # and partition, one of them broken
 DEADLINE_S = 240.0
-CANARY = "canary-of-another-pipeline"
+KAFKA_PASSWORD, S3_SECRET = "canary-of-kafka", "canary-of-s3"
 
 DAG_FILE = """\
 from datetime import UTC, datetime, timedelta
@@ -71,6 +73,10 @@ dag = replay_dag(
     retries=2,
     retry_delay=timedelta(seconds=1),
     spark_binary=str(Path(__file__).parents[1] / "spark-submit"),
+    spark_conf={
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": str(Path(__file__).parents[1] / "events"),
+    },
 )
 """
 
@@ -83,7 +89,9 @@ import pyarrow.compute as pc
 from tallystick.spark import run
 
 FACTOR = 1
-assert not [name for name, value in os.environ.items() if "canary" in value]
+own = {"TALLYSTICK_KAFKA_DEFAULT", "AWS_SECRET_ACCESS_KEY"}
+assert not [name for name, value in os.environ.items() if "canary" in value and name not in own]
+assert own == {name for name, value in os.environ.items() if "canary" in value}
 
 
 def transform(records: pa.Table) -> dict[str, pa.Table]:
@@ -110,6 +118,7 @@ class Doors:
     stack: LocalStack
     project: Path
     api: AirflowApi
+    base: Path
     marks: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -165,6 +174,24 @@ class Doors:
         return str(self.api.trigger(DAG, conf=conf)["dag_run_id"])
 
 
+def login_with_a_password(stack: LocalStack) -> None:
+    """Let Airflow's side come to Kafka as a user, with canaries around it, before the stack starts."""
+    port = free_port()
+    stack.kafka._users, stack.kafka._users_port = {"me": KAFKA_PASSWORD}, port
+    login = {
+        "bootstrap_servers": f"127.0.0.1:{port}",
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "PLAIN",
+        "sasl_plain_username": "me",
+        "sasl_plain_password": KAFKA_PASSWORD,
+    }
+    stack.airflow._env = {
+        **stack.airflow._env,
+        **SURROUNDINGS,
+        "TALLYSTICK_KAFKA_DEFAULT": json.dumps(login),
+    }
+
+
 def value(number: int, index: int) -> bytes:
     if index == 7:
         return b'{"n": '
@@ -195,7 +222,7 @@ def doors() -> Iterator[Doors]:
     base = Path(tempfile.mkdtemp(prefix="tally-doors-"))
     base.chmod(0o711)
     project = base / "project"
-    for folder in ("dags", "spark_jobs"):
+    for folder in ("dags", "spark_jobs", "events"):
         (project / folder).mkdir(parents=True)
     (project / "plugins").symlink_to(REPO / "plugins")
     (project / "dags" / "doors.py").write_text(DAG_FILE)
@@ -207,10 +234,11 @@ def doors() -> Iterator[Doors]:
     state = base / "state"
     state.mkdir(mode=0o711)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TALLYSTICK_KAFKA_OTHER", json.dumps({"sasl_plain_password": CANARY}))
+        patch.setattr("tallystick.local.s3.SECRET_KEY", S3_SECRET)
         stack = LocalStack(state, project_dir=project)
         for name, setting in stack.environment().items():
             patch.setenv(name, setting)
+        login_with_a_password(stack)
         try:
             stack.start(print)
             topic = NewTopic("doors", PARTITIONS, 1, config={"retention.ms": "-1"})
@@ -219,7 +247,7 @@ def doors() -> Iterator[Doors]:
             produce(stack.kafka.bootstrap, [1, 2, 3, 4, 5, 8])
             api = stack.airflow.api()
             api.wait_for_dag(DAG, deadline_s=DEADLINE_S)
-            yield Doors(stack=stack, project=project, api=api)
+            yield Doors(stack=stack, project=project, api=api, base=base)
         finally:
             stack.stop(print)
             shutil.rmtree(base, ignore_errors=True)
@@ -267,8 +295,8 @@ def test_log_tells_the_story_without_secrets(scheduled: Doors) -> None:
     assert "38 records, 2 dead letters" in story
     staged = scheduled.log(scheduled.run_id(4, "scheduled"), "stage")
     assert "table events: 38 rows" in staged
-    # The job itself looks through its environment, and fails where it finds the canary.
-    assert CANARY not in " ".join(scheduled.submits[0]) + staged + story
+    # The job itself looks through its environment, and fails where it finds a canary that is not its own.
+    assert "canary" not in " ".join(scheduled.submits[0]) + staged + story
 
 
 def test_asset_event_lists_what_is_covered(scheduled: Doors) -> None:
@@ -429,3 +457,38 @@ def test_every_offset_is_accounted_for_once(triggered: tuple[Doors, dict[str, st
     assert sum(t.offsets for t in committed) == 6 * PARTITIONS * PER_DAY + in_transaction + marker
     assert sum(t.dead for t in committed) == 6 * PARTITIONS
     assert sum(t.control for t in committed) == marker
+
+
+def test_no_secret_is_found_anywhere(triggered: tuple[Doors, dict[str, str]]) -> None:
+    """After every door: twelve canaries, and none outside the files that keep them."""
+    doors, _ = triggered
+    stack = doors.stack
+    kept = json.loads((stack.airflow.state_dir / "secrets.json").read_text())
+    canaries = {
+        "Kafka's password": KAFKA_PASSWORD,
+        "the S3 key": S3_SECRET,
+        **{f"Airflow's {name}": value for name, value in kept.items()},
+        **words_of(SURROUNDINGS),
+    }
+    assert len(canaries) == 12
+    places = list(
+        everything(
+            doors.base,
+            database=stack.airflow.database,
+            s3=s3_client(stack.s3.endpoint, stack.environment()),
+            submits=doors.submits,
+        )
+    )
+    names = [place for place, _ in places]
+    # The search is awake: it goes where secrets would be.
+    for wanted in (
+        "argv of process",
+        "/events/",
+        "table xcom",
+        "table rendered",
+        "s3://lake/doors/plans/",
+    ):
+        assert any(wanted in name for name in names), wanted
+    assert any("attempt=" in name and name.endswith(".log") for name in names)
+    assert sightings({"the topic": "doors"}, iter(places))
+    assert sightings(canaries, iter(places)) == []

@@ -380,7 +380,8 @@ class KafkaBroker:
         return path
 
     def _users_listener(self, listeners: str, advertised: str) -> dict[str, str]:
-        self._users_port = free_port()
+        if self._users_port is None or not port_is_free(self._users_port):
+            self._users_port = free_port()
         users = " ".join(f'user_{name}="{password}"' for name, password in self._users.items())
         login = "org.apache.kafka.common.security.plain.PlainLoginModule"
         address = f"USERS://{self.users_bootstrap}"
