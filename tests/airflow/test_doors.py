@@ -485,7 +485,7 @@ def test_no_secret_is_found_anywhere(triggered: tuple[Doors, dict[str, str]]) ->
         "argv of process",
         "/events/",
         "table xcom",
-        "table rendered",
+        "table serialized_dag",
         "s3://lake/doors/plans/",
     ):
         assert any(wanted in name for name in names), wanted
