@@ -70,7 +70,7 @@ def commit(lake: Lake, tables: TableWriter, *, plan_key: str, report_key: str) -
         gone = plan_key if plan is None else report_key
         return _without_objects(lake, plan_key, gone)
     checked: list[bool] = []
-    refused: list[ReportRejected] = []
+    refused: list[tuple[ReportRejected, Committed | None]] = []
 
     def step(
         view: View,
@@ -85,15 +85,17 @@ def commit(lake: Lake, tables: TableWriter, *, plan_key: str, report_key: str) -
             assert isinstance(found, CommitResult)
             return Settled(value=found)
         if not isinstance(decision, decide.Publish):
-            if refused:
-                return Settled(value=refused[0])  # C9: it was this call that withdrew the grant
+            for why, stands in refused:
+                # C9: it was this call that withdrew the grant, unless someone else has changed the interval since.
+                if entry is not None and (entry.granted, entry.committed) == (None, stands):
+                    return Settled(value=why)
             raise _refusal(lake, plan, decision)
         if not checked:
             # Only now: a plan that is committed or superseded needs no look at files that gc may have taken.
             check_report(lake, plan, report)
             checked.append(True)
         if (fewer := _holds_fewer(plan, report, decision.before.committed)) is not None:
-            refused[:] = [fewer]
+            refused[:] = [(fewer, decision.before.committed)]
             return _withdraw(view, decision.before, fewer)
         return _publish(lake, tables, view, decision.before, plan, report)
 

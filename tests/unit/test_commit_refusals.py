@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from tallystick.lake import Lake
 from tallystick.protocol import keys
 from tallystick.protocol.ledger import Entry
 from tallystick.stage import still_granted, to_stage
-from tallystick.store import Store
+from tallystick.store import ETag, Outcome, Store
 from tallystick.testing.faults import Call, Fault, FaultyStore
 
 DAY_2 = days(2, 3)
@@ -82,6 +83,27 @@ def test_the_refusal_is_told_although_the_reply_of_its_swap_was_lost() -> None:
         commit_over(small, faulty, plan, report)
     assert [fired.fault for fired in faulty.fired] == [Fault.LOSE_REPLY]
     assert entry_of(small).granted is None
+
+
+def test_a_refusal_whose_swap_loses_to_a_take_over_does_not_claim_the_withdrawal() -> None:
+    small = compacted_lake()
+    plan, report = staged_again(small)
+
+    class TakesOver:
+        left = 1
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(small.store, name)
+
+        def replace(self, key: str, body: bytes, *, expected: ETag) -> Outcome:
+            if self.left:
+                self.left = 0
+                small.plan(DAY_2, run="other", mode="replace", take_over=True)
+            return small.store.replace(key, body, expected=expected)
+
+    store: Any = TakesOver()
+    with pytest.raises(Superseded, match="is now held by small / other"):
+        commit_over(small, store, plan, report)
 
 
 def test_a_replacement_that_holds_as_many_is_published() -> None:

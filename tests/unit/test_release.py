@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from tallystick.protocol import keys
 from tallystick.protocol.interval import Interval
 from tallystick.protocol.ledger import Entry
 from tallystick.release import release
+from tallystick.store import ETag, Outcome
 from tallystick.testing.faults import APPLICABLE, Fault, FaultyStore, Killed, script
 
 DAY_6 = days(6, 7)
@@ -92,6 +94,33 @@ def test_a_release_that_meets_a_fault_at_any_call_is_done_once(fault: Fault) -> 
         assert entry_of(small, 6) is None, (fault, index)
         assert small.lake.require().root.version == version + 1, (fault, index)
         assert before <= set(small.keys(""))
+
+
+def test_a_run_that_commits_first_is_not_told_as_released() -> None:
+    """The release's swap loses to the commit of the very plan, and must not say that it can never be committed."""
+    small = good_lake()
+    (piece,) = small.plan(DAY_6).pieces
+    report = stage(small.lake, small.log, piece.plan)
+
+    class CommitsFirst:
+        left = 1
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(small.store, name)
+
+        def replace(self, key: str, body: bytes, *, expected: ETag) -> Outcome:
+            if self.left:
+                self.left = 0
+                commit(small.lake, small.tables, plan_key=piece.plan, report_key=report)
+            return small.store.replace(key, body, expected=expected)
+
+    store: Any = CommitsFirst()
+    with pytest.raises(InvalidRequest, match="is not granted to anybody"):
+        release(Lake(store, small.world, proven=True), DAY_6)
+    entry = entry_of(small, 6)
+    assert entry is not None
+    assert entry.committed is not None
+    assert entry.committed.plan == piece.plan
 
 
 def test_a_preview_tells_every_part_and_writes_nothing() -> None:
