@@ -6,11 +6,12 @@ from brokers import broker  # noqa: F401  (in a conftest.py)
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from confluent_kafka import OFFSET_END, Producer, TopicPartition
@@ -23,6 +24,8 @@ from tallystick.local.kafka import KafkaBroker
 from tallystick.local.process import wait_until
 
 _DONE_S = 30.0
+Read = TypeVar("Read")
+Judged = TypeVar("Judged")
 _numbers = itertools.count()
 
 
@@ -140,6 +143,23 @@ def send(
     if flush:
         assert producer.flush(_DONE_S) == 0, "the broker did not take every record in time"
         assert not problems, problems
+
+
+def beside_the_cleaner(
+    read: Callable[[], Read], judge: Callable[[], Judged]
+) -> tuple[Read, Judged]:
+    """What both see of one state of a compacted log, however long the cleaner goes on.
+
+    Compaction only takes away: when two readings agree, nothing changed between them, where the judge looked.
+    """
+    deadline = time.monotonic() + _DONE_S
+    found = read()
+    while time.monotonic() < deadline:
+        judged = judge()
+        before, found = found, read()
+        if before == found:
+            return found, judged
+    raise AssertionError(f"the cleaner went on for {_DONE_S:g} s")
 
 
 def done(futures: Mapping[Any, Future[Any]]) -> None:

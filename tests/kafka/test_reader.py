@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from brokers import TestBroker, send
+from brokers import TestBroker, beside_the_cleaner, send
 from kafka import KafkaConsumer, TopicPartition
 from tallystick.errors import (
     IdentityChanged,
@@ -295,21 +295,20 @@ def test_compacted_offsets_are_absent_and_the_rest_is_there(broker: TestBroker) 
     producer = broker.producer()
     send(producer, topic, *(b"%d" % i for i in range(200)), key=b"same")
     everything = [b"%d" % i for i in range(200)]
-    ours = reader(broker, topic, compacted=True)
-    last: list[Row] = []
 
     def compacted() -> bool:
         # The cleaner leaves the active segment alone: each new record rolls it.
         send(producer, topic, b"roll", key=b"other")
-        last[:] = rows(ours.read(0, OffsetRange(start=0, end=200)))
-        return len(last) < 200
+        return len(read(broker, topic, 0, 200, compacted=True)[0]) < 200
 
     wait_until(compacted, deadline_s=60, what="the cleaner removing records", poll_s=0.3)
-    account = ours.account
-    assert account.records == len(last)
-    assert account.absent == 200 - len(last)
-    assert last == consumed(broker, topic, 0, 200)
-    assert {row[3] for row in last} <= set(everything)
+    (found, account), judged = beside_the_cleaner(
+        lambda: read(broker, topic, 0, 200, compacted=True),
+        lambda: consumed(broker, topic, 0, 200),
+    )
+    assert found == judged
+    assert (account.records, account.absent) == (len(found), 200 - len(found))
+    assert {row[3] for row in found} <= set(everything)
     with pytest.raises(
         LogDamaged, match=r"holds nothing at \d+ of the offsets .* the topic is not compacted"
     ):
