@@ -33,6 +33,7 @@ check: setup ## lint, types, layers, lock file
 	$(RUN)/mypy
 	$(RUN)/lint-imports
 	$(UV) lock --check
+	! git grep -nE '^(<{7}|>{7}) '  # what a merge left behind
 
 .PHONY: test
 test: setup check wheel test-protocol ## all checks and tests, on real servers (15 minutes on 2 cores)
