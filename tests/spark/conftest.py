@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,6 +26,7 @@ import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from flights_jobs import FRAMES_JOB, frames_pipeline
 
 from tallystick.kafka.client import KafkaClient
 from tallystick.kafka.settings import KafkaSettings
@@ -283,6 +286,32 @@ class Ended:
     result: Any
 
 
+@dataclass(frozen=True)
+class Driver:
+    """A spark-submit that runs, with all that it starts in a process group of its own."""
+
+    process: subprocess.Popen[bytes]
+    argv: list[str]
+    output: Path
+    result_file: Path
+
+    def ended(self) -> Ended:
+        """Wait for its end."""
+        try:
+            code = self.process.wait(240)
+        finally:
+            self.kill()
+        result = json.loads(self.result_file.read_text()) if self.result_file.exists() else None
+        text = self.output.read_text(errors="replace")
+        return Ended(code=code, output=text, argv=self.argv, result=result)
+
+    def kill(self) -> None:
+        """Kill the whole group by kill -9. Safe to repeat: the dead are left alone."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(30)
+
+
 @dataclass
 class SparkLake:
     """A lake of its own, a job file of its own, and spark-submit over them."""
@@ -336,15 +365,20 @@ class SparkLake:
         assert found is not None
         return found
 
-    def submit(self, plans: Sequence[Plan], *, master: str = "local[2]", **environ: str) -> Ended:
-        """Run the job file by spark-submit with a scrubbed environment, as the operator does."""
+    def start(
+        self,
+        plans: Sequence[Plan],
+        *,
+        master: str = "local[2]",
+        conf: Mapping[str, str] | None = None,
+        **environ: str,
+    ) -> Driver:
+        """Start the job file by spark-submit with a scrubbed environment, as the operator does."""
         result_file = self.folder / f"result-{uuid.uuid4().hex}.json"
-        argv = [
-            str(Path(sys.executable).parent / "spark-submit"),
-            "--master",
-            master,
-            str(self.job),
-        ]
+        argv = [str(Path(sys.executable).parent / "spark-submit"), "--master", master]
+        for name, value in (conf or {}).items():
+            argv += ["--conf", f"{name}={value}"]
+        argv.append(str(self.job))
         for one in plans:
             argv += ["--plan", f"{self.uri}/{one.key}@{one.sha256}"]
         argv += ["--attempt", f"try-{uuid.uuid4().hex[:8]}"]
@@ -362,13 +396,21 @@ class SparkLake:
                 **environ,
             }
         )
-        done = subprocess.run(
-            argv, env=env, cwd=self.folder, capture_output=True, text=True, timeout=240, check=False
-        )
-        result = json.loads(result_file.read_text()) if result_file.exists() else None
-        return Ended(
-            code=done.returncode, output=done.stdout + done.stderr, argv=argv, result=result
-        )
+        output = self.folder / f"{result_file.stem}.log"
+        with output.open("wb") as log:
+            process = subprocess.Popen(
+                argv,
+                env=env,
+                cwd=self.folder,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        return Driver(process=process, argv=argv, output=output, result_file=result_file)
+
+    def submit(self, plans: Sequence[Plan], **how: Any) -> Ended:
+        """`start` it and wait for its end."""
+        return self.start(plans, **how).ended()
 
     def report(self, ended: Ended, index: int = 0) -> Report:
         """The report that the job's result names."""
@@ -408,3 +450,12 @@ def spark_lake(servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     bucket = f"b-{uuid.uuid4().hex[:12]}"
     boto3.client("s3", endpoint_url=servers.endpoint).create_bucket(Bucket=bucket)
     return SparkLake(servers=servers, folder=tmp_path, uri=f"s3://{bucket}/lake")
+
+
+@pytest.fixture
+def frames_lake(spark_lake: SparkLake) -> SparkLake:
+    """A lake whose job is a DataFrame job that joins, shuffles and writes two tables."""
+    pipeline = frames_pipeline(spark_lake.pipeline())
+    spark_lake.pipeline = lambda: pipeline  # type: ignore[method-assign]
+    spark_lake.job.write_text(FRAMES_JOB)
+    return spark_lake

@@ -2,48 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import runpy
-from collections import Counter
-from dataclasses import replace
-from datetime import date, datetime
-from hashlib import sha256
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
+from flights_jobs import FRAMES_JOB, assert_frames_exact
 
 import tallystick.airflow
 from tallystick.commit import check_report, commit
-from tallystick.pipeline import Column, Pipeline, Table
 from tallystick.protocol import keys
 from tallystick.tables.staging import IcebergTables
 from tallystick.verify.run import verify
 
 PROJECT = Path(__file__).parents[2]
-JOB = """
-from pyspark.sql import functions as F
-from tallystick.spark import run_dataframe
-
-def transform(records, context):
-    airlines = context.spark.createDataFrame([("UA", "United")], "carrier string, name string")
-    joined = records.join(F.broadcast(airlines), "carrier", "left")
-    wide = (
-        records.repartition(5, "tailnum")
-        .join(airlines, "carrier", "left")
-        .withColumn("id", context.stable_id())
-        .withColumn("part_id", context.stable_id("origin", F.lit(7)))
-        .withColumn("of_day", F.lit(context.start))
-    )
-    per_origin = (
-        joined.groupBy("origin", "name")
-        .agg(F.count("*").alias("flights"), F.avg("dep_delay").alias("delay"))
-    )
-    return {"flights": wide, "origins": per_origin}
-
-if __name__ == "__main__":
-    run_dataframe(transform)
-"""
 KILLED_AFTER_UPLOAD = """
 import os
 from tallystick.spark import frames
@@ -91,84 +64,13 @@ def ontime_lake(spark_lake: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     return spark_lake
 
 
-@pytest.fixture
-def frames_lake(spark_lake: Any) -> Any:
-    """A lake whose pipeline writes every flight with its airline's name, and figures per origin."""
-    arrow: Pipeline = spark_lake.pipeline()
-    [flights] = [t for t in arrow.tables if t.name == "flights"]
-    named = [
-        *flights.columns,
-        Column("name", "string", required=False),
-        Column("id", "string"),
-        Column("part_id", "string"),
-        Column("of_day", "timestamptz"),
-    ]
-    origins = [
-        Column("origin", "string"),
-        Column("name", "string", required=False),
-        Column("flights", "long"),
-        Column("delay", "double", required=False),
-    ]
-    pipeline = replace(
-        arrow,
-        topics=[replace(arrow.inputs[0])],
-        tables=[
-            Table("flights", columns=named, partition_by=["day(departure)"]),
-            Table("origins", columns=origins, keys=["origin", "name"]),
-        ],
-    )
-    spark_lake.pipeline = lambda: pipeline
-    spark_lake.job.write_text(JOB)
-    return spark_lake
-
-
-def assert_exact(lake: Any, plan: Any, report: Any, day: int) -> None:
-    """The flights are the day's records, each once; the figures are those of a count by hand; the account adds up."""
-    produced = lake.servers.produced
-    edges = ([0, 0], produced.middle, produced.ends)
-    wanted = {
-        (p, o): row
-        for (p, o), row in produced.rows.items()
-        if edges[day][p] <= o < edges[day + 1][p]
-    }
-    rows = lake.rows([f for f in report.files if f.table == "flights"]).to_pylist()
-    found = {(r["_partition"], r["_offset"]): r for r in rows}
-    assert len(found) == len(rows), "a record has two rows"
-    assert found.keys() == wanted.keys()
-    for place, row in wanted.items():
-        departure = datetime.fromisoformat(row["departure"])
-        record = f"{plan.topics[0].topic_id}/{place[0]}/{place[1]}/"
-        part = json.dumps({"origin": row["origin"], "col2": 7}, separators=(",", ":"))
-        expected = row | {
-            "departure": departure,
-            "name": "United",
-            "id": sha256(record.encode()).hexdigest(),
-            "part_id": sha256(f"{record}{part}".encode()).hexdigest(),
-            "of_day": plan.interval.start,
-        }
-        assert {name: found[place][name] for name in expected} == expected
-        assert found[place]["_timestamp"] == departure
-        assert found[place]["_topic"] == "flights"
-    counted = lake.rows([f for f in report.files if f.table == "origins"]).to_pylist()
-    assert {r["origin"]: r["flights"] for r in counted} == Counter(
-        row["origin"] for row in wanted.values()
-    )
-    assert len(counted) == 3, "a key has two rows"
-    assert all(r["delay"] == -2.0 and r["name"] == "United" for r in counted)
-    totals = {
-        name: sum(getattr(a, name) for a in report.accounts)
-        for name in ("records", "dead", "aborted", "control")
-    }
-    assert totals == {"records": 600, "dead": 10, "aborted": 10, "control": 2}
-
-
 def test_a_dataframe_job_joins_and_shuffles_and_is_staged_exactly(frames_lake: Any) -> None:
     plans = [frames_lake.plan(0), frames_lake.plan(1)]
     ended = frames_lake.submit(plans)
     for day, plan in enumerate(plans):
         report = frames_lake.report(ended, day)
         check_report(frames_lake.lake, plan, report)
-        assert_exact(frames_lake, plan, report, day)
+        assert_frames_exact(frames_lake, plan, report, day)
         assert {f.key for f in report.files if f.table == "flights"} == frames_lake.uploaded(
             plan, "flights"
         )
@@ -186,7 +88,7 @@ def test_a_dataframe_job_joins_and_shuffles_and_is_staged_exactly(frames_lake: A
 def test_tasks_killed_after_their_uploads_leave_files_that_nothing_names(
     frames_lake: Any,
 ) -> None:
-    job = JOB.replace('repartition(5, "tailnum")', "repartition(5)")
+    job = FRAMES_JOB.replace('repartition(5, "tailnum")', "repartition(5)")
     head, main = job.split("if __name__")
     frames_lake.job.write_text(f"{head}{KILLED_AFTER_UPLOAD}\nif __name__{main}")
     plan = frames_lake.plan(0)
@@ -194,7 +96,7 @@ def test_tasks_killed_after_their_uploads_leave_files_that_nothing_names(
     ended = frames_lake.submit([plan], master="local[2,3]", KILLED_ONCE=str(killed))
     report = frames_lake.report(ended)
     check_report(frames_lake.lake, plan, report)
-    assert_exact(frames_lake, plan, report, 0)
+    assert_frames_exact(frames_lake, plan, report, 0)
     for table in ("dead_letters", "flights", "origins"):
         orphans = frames_lake.uploaded(plan, table) - {f.key for f in report.files}
         assert orphans, "the killed task uploaded nothing: the test killed it too early"
@@ -230,7 +132,7 @@ def test_tasks_killed_after_their_uploads_leave_files_that_nothing_names(
 def test_an_output_that_does_not_fit_is_refused(
     frames_lake: Any, origins: str, message: str
 ) -> None:
-    frames_lake.job.write_text(JOB.replace('"origins": per_origin', f'"origins": {origins}'))
+    frames_lake.job.write_text(FRAMES_JOB.replace('"origins": per_origin', f'"origins": {origins}'))
     plan = frames_lake.plan(0)
     ended = frames_lake.submit([plan])
     assert ended.code == 77, ended.output

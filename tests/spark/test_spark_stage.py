@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
-from collections import Counter
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pyspark
+from flights_jobs import assert_arrow_exact, by_place
 
 from tallystick.commit import check_report
 
@@ -29,44 +28,6 @@ def transform(records):
 """
 
 
-def by_place(table: Any) -> dict[tuple[int, int], dict[str, Any]]:
-    rows = table.to_pylist()
-    found = {(r["_partition"], r["_offset"]): r for r in rows}
-    assert len(found) == len(rows), "a record has two rows"
-    return found
-
-
-def assert_exact(spark_lake: Any, report: Any, day: int) -> None:
-    """The report's files hold exactly the day's records: each once, with its values."""
-    produced = spark_lake.servers.produced
-    edges = ([0, 0], produced.middle, produced.ends)
-
-    def inside(place: tuple[int, int]) -> bool:
-        return edges[day][place[0]] <= place[1] < edges[day + 1][place[0]]
-
-    wanted = {place: row for place, row in produced.rows.items() if inside(place)}
-    found = by_place(spark_lake.rows([f for f in report.files if f.table == "flights"]))
-    assert found.keys() == wanted.keys()
-    for place, row in wanted.items():
-        departure = datetime.fromisoformat(row["departure"])
-        assert {name: found[place][name] for name in row} == row | {"departure": departure}
-        assert found[place]["_timestamp"] == departure
-    hours = Counter(
-        (datetime.fromisoformat(r["departure"]).replace(minute=0), r["origin"])
-        for r in wanted.values()
-    )
-    counted = spark_lake.rows(
-        [f for f in report.files if f.table == "departures_hourly"]
-    ).to_pylist()
-    assert {(r["hour"], r["origin"]): r["departures"] for r in counted} == hours
-    assert len(counted) == len(hours), "a key has two rows"
-    totals = {
-        name: sum(getattr(a, name) for a in report.accounts)
-        for name in ("records", "dead", "aborted", "control")
-    }
-    assert totals == {"records": 600, "dead": 10, "aborted": 10, "control": 2}
-
-
 def test_two_plans_in_one_job_are_staged_exactly(spark_lake: Any) -> None:
     plans = [spark_lake.plan(0), spark_lake.plan(1)]
     ended = spark_lake.submit(plans)
@@ -75,7 +36,7 @@ def test_two_plans_in_one_job_are_staged_exactly(spark_lake: Any) -> None:
         report = spark_lake.report(ended, day)
         assert ended.result[day]["plan"] == report.plan == plan.key
         check_report(spark_lake.lake, plan, report)
-        assert_exact(spark_lake, report, day)
+        assert_arrow_exact(spark_lake, report, day)
         assert {f.key for f in report.files if f.table == "flights"} == spark_lake.uploaded(
             plan, "flights"
         )
@@ -118,7 +79,7 @@ def test_a_task_killed_after_its_upload_leaves_files_that_no_report_names(spark_
     report = spark_lake.report(ended)
     assert (spark_lake.folder / "killed").exists()
     check_report_apart_from_orphans(spark_lake, plan, report)
-    assert_exact(spark_lake, report, 0)
+    assert_arrow_exact(spark_lake, report, 0)
 
 
 def check_report_apart_from_orphans(spark_lake: Any, plan: Any, report: Any) -> None:

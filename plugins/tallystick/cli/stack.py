@@ -74,6 +74,11 @@ def up(
     foreground: bool = typer.Option(
         False, "--foreground", help="Stay, and stop the stack with Ctrl-C."
     ),
+    spark_cluster: bool = typer.Option(
+        False,
+        "--spark-cluster",
+        help="Start a Spark master and two workers too; jobs then run there, not in local mode.",
+    ),
     as_json: bool = AsJson,
 ) -> None:
     """Start the stack and wait until every part answers. An earlier state is used again."""
@@ -82,6 +87,7 @@ def up(
     info = stack.up(
         folder,
         project_dir=project_dir(folder.resolve().parent),
+        parts=stack.ALL_PARTS if spark_cluster else stack.PARTS,
         foreground=foreground,
         report=_progress,
     )

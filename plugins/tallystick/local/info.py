@@ -20,6 +20,8 @@ from tallystick.local.airflow_api import AirflowApi
 from tallystick.local.private_file import write_private
 
 PARTS = ("kafka", "s3", "postgres", "airflow")
+"""What a stack has unless it is asked for other parts; without `spark`, drivers run local executors."""
+ALL_PARTS = ("kafka", "s3", "postgres", "spark", "airflow")
 LAKE_BUCKET = "lake"
 _FORMAT = "tallystick-stack/1"
 _FILE = "stack.json"
@@ -116,7 +118,7 @@ def is_state_dir(folder: Path) -> bool:
 
 def is_state_name(name: str) -> bool:
     """Whether a stack makes something of that name in its state folder."""
-    made = {*PARTS, _FILE, f"{_FILE}.new", _LOCK, SUPERVISOR_LOG}
+    made = {*ALL_PARTS, _FILE, f"{_FILE}.new", _LOCK, SUPERVISOR_LOG}
     return name in made or (name.startswith("supervisor.") and name.endswith(".log"))
 
 
@@ -162,11 +164,11 @@ def supervisor_pid(state_dir: Path) -> int | None:
 
 def wanted_parts(parts: Collection[str]) -> tuple[str, ...]:
     """Return the parts in the order in which they start; Airflow brings its database along."""
-    unknown = set(parts) - set(PARTS)
+    unknown = set(parts) - set(ALL_PARTS)
     if unknown or not parts:
         raise InvalidRequest(
             f"{', '.join(sorted(unknown)) or 'nothing'} is no part of the stack.",
-            next_step=f"name some of {', '.join(PARTS)}.",
+            next_step=f"name some of {', '.join(ALL_PARTS)}.",
         )
     needed = set(parts) | ({"postgres"} if "airflow" in parts else set())
-    return tuple(name for name in PARTS if name in needed)
+    return tuple(name for name in ALL_PARTS if name in needed)

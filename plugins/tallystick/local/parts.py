@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tallystick.errors import TallystickError
-from tallystick.local.airflow import USER, AirflowStack
+from tallystick.local.airflow import LOCAL_MASTER, USER, AirflowStack
 from tallystick.local.info import (
     LAKE_BUCKET,
     PARTS,
@@ -27,6 +27,7 @@ from tallystick.local.postgres import Postgres
 from tallystick.local.process import ChildProcess, free_port, port_is_free
 from tallystick.local.progress import Report
 from tallystick.local.s3 import S3Server
+from tallystick.local.spark import SparkCluster
 
 
 class Part(Protocol):
@@ -58,6 +59,12 @@ class LocalStack:
         self.kafka = KafkaBroker(self.state_dir / "kafka", port=self._ports["kafka"])
         self.s3 = S3Server(self.state_dir / "s3", port=self._ports["s3"])
         self.postgres = Postgres(self.state_dir / "postgres")
+        self.spark = SparkCluster(
+            self.state_dir / "spark",
+            # Executors upload by themselves; Kafka's settings come to them with each task.
+            env=_handed_on("TALLYSTICK_S3_") | self.s3.environment(),
+            port=self._ports["spark"],
+        )
         self.airflow = AirflowStack(
             self.state_dir / "airflow",
             dags_dir=self._project_dir / "dags",
@@ -65,11 +72,13 @@ class LocalStack:
             database=self.postgres.uri("airflow"),
             env=_handed_on() | self.environment(),
             port=self._ports["airflow"],
+            spark_master=self.spark.url if "spark" in self._wanted else LOCAL_MASTER,
         )
         servers: dict[str, Part] = {
             "kafka": self.kafka,
             "s3": self.s3,
             "postgres": self.postgres,
+            "spark": self.spark,
             "airflow": self.airflow,
         }
         self._servers = {name: servers[name] for name in self._wanted}
@@ -82,6 +91,8 @@ class LocalStack:
         if "kafka" in self._wanted:
             servers = {"bootstrap_servers": f"127.0.0.1:{self._ports['kafka']}"}
             variables["TALLYSTICK_KAFKA_DEFAULT"] = json.dumps(servers)
+        if "spark" in self._wanted:
+            variables |= self.spark.environment()
         return variables
 
     def start(self, report: Report) -> None:
@@ -164,7 +175,7 @@ class LocalStack:
         """The ports of the last time where they are free: bookmarks and open shells go on working."""
         before = read_stack(self.state_dir)
         ports: dict[str, int] = {}
-        for name in ("kafka", "s3", "airflow"):
+        for name in ("kafka", "s3", "spark", "airflow"):
             old = before.parts[name].port if before is not None and name in before.parts else None
             ports[name] = old if old is not None and port_is_free(old) else free_port()
         return ports
@@ -174,6 +185,7 @@ class LocalStack:
             "kafka": f"127.0.0.1:{self._ports['kafka']}",
             "s3": self.s3.endpoint,
             "postgres": str(self.postgres.socket_dir),
+            "spark": self.spark.url,
             "airflow": self.airflow.url,
         }[name]
 
@@ -192,11 +204,13 @@ class LocalStack:
     def _processes(self, name: str) -> list[ChildProcess]:
         if name == "airflow":
             return list(self.airflow.processes.values())
+        if name == "spark":
+            return self.spark.processes
         if name == "kafka":
             return [self.kafka.process] if self.kafka.alive else []
         server = self.s3 if name == "s3" else self.postgres
         return [server.process] if server.process is not None else []
 
 
-def _handed_on() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name.startswith("TALLYSTICK_")}
+def _handed_on(prefix: str = "TALLYSTICK_") -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.startswith(prefix)}

@@ -18,6 +18,7 @@ from typing import TextIO
 
 from tallystick.errors import SettingsError
 from tallystick.local.info import (
+    ALL_PARTS,
     PARTS,
     SUPERVISOR_LOG,
     PartInfo,
@@ -28,7 +29,7 @@ from tallystick.local.info import (
 )
 from tallystick.local.progress import Report, say
 
-__all__ = ["PARTS", "PartInfo", "StackInfo", "down", "read_stack", "status", "up"]
+__all__ = ["ALL_PARTS", "PARTS", "PartInfo", "StackInfo", "down", "read_stack", "status", "up"]
 
 _DOWN_S = 120.0
 _POLL_S = 0.1

@@ -1,4 +1,4 @@
-"""A Spark session whose settings make retries and speculation harmless and open no port beyond this machine."""
+"""A Spark session for a job: its settings keep secrets out of files and open no port that nobody asked for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from tallystick.protocol.plan import Plan
 # Ours always. What an operator may tune comes from spark-submit.
 _ALWAYS = {
     "spark.sql.session.timeZone": "UTC",
-    "spark.speculation": "false",
     "spark.ui.showConsoleProgress": "false",
     # The task's closure holds Kafka's settings: it must not become a broadcast, which is a file on every machine.
     "spark.broadcast.UDFCompressionThreshold": str(1 << 30),

@@ -100,6 +100,8 @@ def test_spark_page_is_off_whatever_is_asked(master: str) -> None:
         "spark.dynamicAllocation.enabled",
         "spark.kubernetes.container.image",
         "spark.task.maxFailures",
+        "spark.speculation",
+        "spark.speculation.quantile",
         "spark.authenticate",
     ],
 )

@@ -35,6 +35,7 @@ def test_local_status_and_down_where_nothing_ever_ran() -> None:
 
 
 def test_local_up_hands_on_what_was_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    from tallystick.local import stack as local_stack
     from tallystick.local.info import PartInfo, StackInfo
 
     (tmp_path / "dags").mkdir()
@@ -57,16 +58,21 @@ def test_local_up_hands_on_what_was_asked(monkeypatch: pytest.MonkeyPatch, tmp_p
         asked.update(rest, state_dir=state_dir)
         return info
 
-    monkeypatch.setattr(
-        stack, "stack_module", lambda: SimpleNamespace(up=up, status=lambda _: info)
+    module = SimpleNamespace(
+        up=up, status=lambda _: info, PARTS=local_stack.PARTS, ALL_PARTS=local_stack.ALL_PARTS
     )
+    monkeypatch.setattr(stack, "stack_module", lambda: module)
     state_dir = tmp_path / ".tally"
+    tally("local", "up", "--spark-cluster", "--state-dir", str(state_dir))
+    assert asked["parts"] == ("kafka", "s3", "postgres", "spark", "airflow")
     result = tally("local", "up", "--state-dir", str(state_dir))
-    assert (asked["state_dir"], asked["project_dir"], asked["foreground"]) == (
-        state_dir,
-        tmp_path,
-        False,
-    )
+    assert asked == {
+        "state_dir": state_dir,
+        "project_dir": tmp_path,
+        "parts": ("kafka", "s3", "postgres", "airflow"),
+        "foreground": False,
+        "report": stack._progress,
+    }
     assert "s3    running  http://127.0.0.1:9" in result.stdout
     for answer in (result, tally("local", "status", "--json")):
         assert answer.exit_code == 0

@@ -118,6 +118,7 @@ def test_a_second_supervisor_is_refused_with_the_first_ones_id_until_that_one_is
         ({"airflow"}, ("postgres", "airflow")),
         ({"s3", "kafka"}, ("kafka", "s3")),
         ({"airflow", "s3", "kafka", "postgres"}, ("kafka", "s3", "postgres", "airflow")),
+        ({"airflow", "spark"}, ("postgres", "spark", "airflow")),
     ],
 )
 def test_parts_start_in_one_order_and_airflow_brings_its_database(
@@ -129,6 +130,6 @@ def test_parts_start_in_one_order_and_airflow_brings_its_database(
 @pytest.mark.parametrize("asked", [{"redis"}, set()])
 def test_unknown_parts_are_named_with_the_known_ones(asked: set[str]) -> None:
     with pytest.raises(
-        InvalidRequest, match=r"is no part of the stack.*kafka, s3, postgres, airflow"
+        InvalidRequest, match=r"is no part of the stack.*kafka, s3, postgres, spark, airflow"
     ):
         wanted_parts(asked)
