@@ -62,8 +62,8 @@ explore: setup ## the random explorer, longer: make explore SCHEDULES=200000 SEE
 	$(RUN)/python tests/stateful/explore.py --schedules $(or $(SCHEDULES),200000) --seed $(or $(SEED),1)
 
 .PHONY: demo
-demo: setup ## run the main job on the embedded stack with real data; ONCE=1 ends by itself with PASS or FAIL
-	$(RUN)/python -m tallystick.local.demo $(if $(ONCE),--once)
+demo: setup ## the main job on the embedded stack, real data; ONCE=1 ends by itself; EXAMPLE=ontime, SPARK=cluster
+	$(RUN)/python -m tallystick.local.demo $(if $(ONCE),--once) $(if $(EXAMPLE),--example $(EXAMPLE)) $(if $(SPARK),--spark $(SPARK))
 
 # Of coreutils and awk alone: who runs the stack in Docker needs no Python here. An existing .env is left as it is.
 .env:

@@ -7,7 +7,7 @@ Airflow to run 1 to 6 January.
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from tallystick import Column, Json, Pipeline, Table, Topic
 from tallystick.airflow import replay_dag
@@ -51,6 +51,7 @@ dag = replay_dag(
     start_date=datetime(2013, 1, 1, tzinfo=UTC),
     end_date=datetime(2013, 1, 6, tzinfo=UTC),  # the last interval begins here
     max_active_runs=2,
+    retry_delay=timedelta(seconds=float(os.environ.get("TALLYSTICK_DEMO_RETRY_DELAY_S", "10"))),
     is_paused_upon_creation=True,
     tags=["tallystick", "demo"],
 )

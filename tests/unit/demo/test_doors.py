@@ -9,6 +9,7 @@ import pytest
 
 from tallystick.errors import SettingsError
 from tallystick.local.demo.doors import DoorJammed, Doors, _latest_first, _most_at_once
+from tallystick.local.demo.example import FLIGHTS
 from tallystick.local.demo.ground import Ground
 from tallystick.local.demo.story import Story
 
@@ -52,7 +53,7 @@ def test_a_door_that_jams_is_among_the_deeds_and_ends_the_scenario(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     story = Story()
-    doors = Doors(JammedApi(), None, Ground(tmp_path, story), story)  # type: ignore[arg-type]
+    doors = Doors(FLIGHTS, JammedApi(), None, Ground(tmp_path, story, FLIGHTS), story)  # type: ignore[arg-type]
     with pytest.raises(SettingsError):
         doors.pull_all()
     (deed,) = doors.deeds
@@ -62,7 +63,7 @@ def test_a_door_that_jams_is_among_the_deeds_and_ends_the_scenario(
 
 def test_a_failed_run_jams_the_door(tmp_path: Path) -> None:
     story = Story()
-    doors = Doors(JammedApi(), None, Ground(tmp_path, story), story)  # type: ignore[arg-type]
+    doors = Doors(FLIGHTS, JammedApi(), None, Ground(tmp_path, story, FLIGHTS), story)  # type: ignore[arg-type]
     with pytest.raises(DoorJammed, match="failed: one"):
         doors._expect_green(
             [{"dag_run_id": "one", "state": "failed"}, {"dag_run_id": "two", "state": "success"}]

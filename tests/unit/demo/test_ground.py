@@ -8,6 +8,7 @@ import pytest
 
 from tallystick.errors import SettingsError
 from tallystick.local.demo import ground as ground_module
+from tallystick.local.demo.example import FLIGHTS
 from tallystick.local.demo.ground import Ground
 from tallystick.local.demo.story import Story
 from tallystick.local.info import supervisor_lock
@@ -15,7 +16,7 @@ from tallystick.local.info import supervisor_lock
 
 @pytest.fixture
 def ground(tmp_path: Path) -> Ground:
-    return Ground(tmp_path / ".tally", Story())
+    return Ground(tmp_path / ".tally", Story(), FLIGHTS)
 
 
 def test_an_earlier_demo_is_removed(ground: Ground) -> None:

@@ -1,4 +1,7 @@
-"""`make demo`: python -m tallystick.local.demo [--once] [--state DIR]. The last line is PASS or FAIL."""
+"""`make demo`: python -m tallystick.local.demo [--once] [--example NAME] [--spark cluster] [--state DIR].
+
+The last line is PASS or FAIL.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +16,19 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
 from tallystick.errors import TallystickError
-from tallystick.local.demo.doors import DoorJammed, Doors
+from tallystick.local.demo.doors import DoorJammed, Doors, day
+from tallystick.local.demo.example import EXAMPLES, FLIGHTS, Example
 from tallystick.local.demo.flights import csv_archive
 from tallystick.local.demo.ground import TOPIC, Ground, set_environment
 from tallystick.local.demo.judge import LakeAddress, judge
-from tallystick.local.demo.sight import LAKE, Watcher
+from tallystick.local.demo.sight import Watcher
 from tallystick.local.demo.story import Deed, Story, deeds_table
-from tallystick.local.info import StackInfo, read_stack, supervisor_lock
+from tallystick.local.info import ALL_PARTS, PARTS, StackInfo, read_stack, supervisor_lock
 from tallystick.local.parts import LocalStack
 from tallystick.local.stack import down, up
 
@@ -38,13 +43,24 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--state", type=Path, default=Path(STATE_DIR), help="the stack's state folder"
     )
+    parser.add_argument(
+        "--example", choices=EXAMPLES, default=FLIGHTS.name, help="the pipeline that is played"
+    )
+    parser.add_argument(
+        "--spark",
+        choices=("local", "cluster"),
+        default="local",
+        help="where tasks run: within their driver, or on a standalone cluster",
+    )
     arguments = parser.parse_args(words)
+    parts = ALL_PARTS if arguments.spark == "cluster" else PARTS
+    play = _Play(example=EXAMPLES[arguments.example], parts=parts, once=arguments.once)
     story = Story()
     # `kill` and a closed terminal end the demo as Ctrl-C does.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     try:
-        passed = _run(Ground(arguments.state, story), story, once=arguments.once)
+        passed = _run(Ground(arguments.state, story, play.example), story, play)
     except KeyboardInterrupt:
         story.say("interrupted: the stack is stopped")
         return INTERRUPTED
@@ -60,21 +76,30 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _run(ground: Ground, story: Story, *, once: bool) -> bool:
-    story.heading("the stack: Kafka, S3, PostgreSQL, Airflow; and a year of flights")
-    set_environment()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Play:
+    """What is played, on which parts; `once`: the stack is stopped at the end."""
+
+    example: Example
+    parts: Sequence[str]
+    once: bool
+
+
+def _run(ground: Ground, story: Story, play: _Play) -> bool:
+    story.heading(f"the stack ({', '.join(play.parts)}) and a year of flights")
+    set_environment(play.example)
     ground.clear()
     ground.copy_project()
     filled = _beside(ground.fill_topic)
     try:
-        with _stack(ground, story, once=once) as info:
+        with _stack(ground, story, play) as info:
             filled.result()
-            passed = _pull_and_judge(info, ground, story)
-            if not once:
-                _tell_where(info, ground, story)
+            passed = _pull_and_judge(info, ground, story, play.example)
+            if not play.once:
+                _tell_where(info, ground, story, play.example)
     finally:
         ground.give_up()
-    if once:
+    if play.once:
         story.show(
             f"\nThe stack is stopped. `{tally_words(ground.state_dir)} local up` starts it again over the same state."
         )
@@ -97,13 +122,15 @@ def _beside(work: Callable[[], None]) -> Future[None]:
 
 
 @contextmanager
-def _stack(ground: Ground, story: Story, *, once: bool) -> Iterator[StackInfo]:
+def _stack(ground: Ground, story: Story, play: _Play) -> Iterator[StackInfo]:
     """The running stack. With `once` this process owns it, so that nothing outlives it, however it ends.
 
     Else a supervisor owns it and it stays up, unless we are interrupted.
     """
-    if not once:
-        running = up(ground.state_dir, project_dir=ground.project, report=story.say)
+    if not play.once:
+        running = up(
+            ground.state_dir, project_dir=ground.project, parts=play.parts, report=story.say
+        )
         try:
             yield running
         except KeyboardInterrupt:
@@ -111,7 +138,7 @@ def _stack(ground: Ground, story: Story, *, once: bool) -> Iterator[StackInfo]:
             raise
         return
     with supervisor_lock(ground.state_dir):
-        stack = LocalStack(ground.state_dir, project_dir=ground.project)
+        stack = LocalStack(ground.state_dir, project_dir=ground.project, parts=play.parts)
         try:
             stack.start(story.say)
             info = read_stack(ground.state_dir)
@@ -121,9 +148,9 @@ def _stack(ground: Ground, story: Story, *, once: bool) -> Iterator[StackInfo]:
             stack.stop(story.say)
 
 
-def _pull_and_judge(info: StackInfo, ground: Ground, story: Story) -> bool:
+def _pull_and_judge(info: StackInfo, ground: Ground, story: Story, example: Example) -> bool:
     variables = info.environment()
-    doors = Doors(info.airflow(), Watcher(variables), ground, story)
+    doors = Doors(example, info.airflow(), Watcher(example, variables), ground, story)
     story.heading("the doors")
     jammed = False
     try:
@@ -132,13 +159,19 @@ def _pull_and_judge(info: StackInfo, ground: Ground, story: Story) -> bool:
         story.show(f"\nA door did not do what it must: {error}")
         jammed = True
     story.heading("the ledger, as `tally status` and `tally verify` tell it")
-    _tally(story, variables, "status")
-    proven = _tally(story, variables, "verify", "--deep", "--every-record", "flights") == 0
+    _tally(story, variables, "status", example.lake)
+    demands = [word for table in example.every_record for word in ("--every-record", table)]
+    proven = _tally(story, variables, "verify", "--deep", *demands, example.lake) == 0
     story.heading("what each door did")
     _show_deeds(story, doors.deeds)
     story.heading("the judge: tables and ledger against the CSV, by PyIceberg and DuckDB")
     verdict = judge(
-        _lake_address(variables), topic=TOPIC, sent=ground.sent, csv_archive=csv_archive()
+        _lake_address(variables, example),
+        pipeline=example.name,
+        topic=TOPIC,
+        sent=ground.sent,
+        csv_archive=csv_archive(),
+        until=None if example.rest_of_year else day(example.scheduled[-1] + 1),
     )
     for line in verdict.lines():
         story.show(line)
@@ -148,7 +181,7 @@ def _pull_and_judge(info: StackInfo, ground: Ground, story: Story) -> bool:
 def _tally(story: Story, variables: dict[str, str], *words: str) -> int:
     """Run `tally` as a user does, against the demo's lake."""
     ended = subprocess.run(
-        [sys.executable, "-c", "from tallystick.cli import main; main()", *words, LAKE],
+        [sys.executable, "-c", "from tallystick.cli import main; main()", *words],
         env={**os.environ, **variables, "COLUMNS": "100"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -165,8 +198,8 @@ def _show_deeds(story: Story, deeds: Sequence[Deed]) -> None:
         story.show(line)
 
 
-def _lake_address(variables: dict[str, str]) -> LakeAddress:
-    bucket, _, prefix = LAKE.removeprefix("s3://").partition("/")
+def _lake_address(variables: dict[str, str], example: Example) -> LakeAddress:
+    bucket, _, prefix = example.lake.removeprefix("s3://").partition("/")
     return LakeAddress(
         endpoint_url=variables["AWS_ENDPOINT_URL_S3"],
         bucket=bucket,
@@ -188,16 +221,18 @@ def tally_words(state_dir: Path) -> str:
     return f"TALLYSTICK_STATE_DIR={shlex.quote(str(state_dir))} {words}"
 
 
-def _tell_where(info: StackInfo, ground: Ground, story: Story) -> None:
+def _tell_where(info: StackInfo, ground: Ground, story: Story, example: Example) -> None:
     tally = tally_words(ground.state_dir)
+    # `tally` knows the main job's lake by itself.
+    lake = "" if example is FLIGHTS else f" {example.lake}"
     story.heading("the stack stays up")
     story.show(
         f"Airflow   {info.airflow_url}   user {info.airflow_user}, password {info.airflow_password}\n"
-        f"S3        {info.variables['AWS_ENDPOINT_URL_S3']}   lake root {LAKE}\n"
+        f"S3        {info.variables['AWS_ENDPOINT_URL_S3']}   lake root {example.lake}\n"
         f"DAG, job  {ground.project} (a copy: change it and press Clear)\n\n"
-        f"Try:   {tally} status\n"
-        f"       {tally} verify\n"
-        f'       {tally} sql "select origin, count(*) from flights group by 1"\n'
+        f"Try:   {tally} status{lake}\n"
+        f"       {tally} verify{lake}\n"
+        f'       {tally} sql "{example.question}"{lake}\n'
         f'Shell: eval "$({tally} local env)"   (then airflow, aws and boto3 work on this stack)\n'
         f"Stop:  {tally} local down"
     )

@@ -13,13 +13,13 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from tallystick.local.airflow_api import AirflowApi, Json
+from tallystick.local.demo.example import Example
 from tallystick.local.demo.gate import Gate, Kill, Trap
 from tallystick.local.demo.ground import Ground
 from tallystick.local.demo.sight import Sight, Watcher
 from tallystick.local.demo.story import Deed, Story
 
 T = TypeVar("T")
-DAG = "flights"
 PLAN, STAGE, COMMIT = "plan", "stage", "commit"
 TASKS = (PLAN, STAGE, COMMIT)
 RUN_S = 900.0
@@ -44,10 +44,14 @@ def day(number: int) -> datetime:
 
 
 class Doors:
-    """The scenario, door by door; `deeds` is what happened so far."""
+    """The scenario of an example, door by door; `deeds` is what happened so far."""
 
-    def __init__(self, api: AirflowApi, watcher: Watcher, ground: Ground, story: Story) -> None:
+    def __init__(
+        self, example: Example, api: AirflowApi, watcher: Watcher, ground: Ground, story: Story
+    ) -> None:
         self.deeds: list[Deed] = []
+        self._example = example
+        self._dag = example.name
         self._api = api
         self._watcher = watcher
         self._ground = ground
@@ -55,45 +59,50 @@ class Doors:
 
     def pull_all(self) -> None:
         """Pull every door in order; raises DoorJammed at the first that does not do what it must."""
-        for scene in (
-            self.schedule,
-            self.backfill,
-            self.clear_each_task,
-            self.changed_job,
-            self.trigger_and_kill_commit,
-            self.replace_and_kill_driver,
-        ):
-            scene()
+        self.schedule()
+        if self._example.backfilled:
+            self.backfill()
+        self.clear_each_task()
+        self.changed_job()
+        if self._example.rest_of_year:
+            self.trigger_and_kill_commit()
+        self.replace_and_kill_driver()
 
     # ------------------------------------------------------------ the doors
 
     def schedule(self) -> None:
-        """4 to 6 January, by catch-up."""
-        with self._door(
-            "schedule", "the DAG is switched on: catch-up of 4, 5 and 6 January"
-        ) as tell:
-            self._api.wait_for_dag(DAG, deadline_s=RUN_S)
-            self._api.set_paused(DAG, paused=False)
-            runs = self._runs_of("scheduled", 3)
+        """Every interval that is due, by catch-up."""
+        days = self._example.scheduled
+        done = f"the DAG is switched on: catch-up of {days[0]} to {days[-1]} January"
+        with self._door("schedule", done) as tell:
+            self._api.wait_for_dag(self._dag, deadline_s=RUN_S)
+            self._api.set_paused(self._dag, paused=False)
+            runs = self._runs_of("scheduled", len(days))
             self._expect_green(runs)
-            sight = self._expect_days(4, 5, 6)
-            tell(f"3 intervals committed, {sight.flights:,} flights, {sight.dead} dead letters")
+            sight = self._expect_days(*days)
+            tell(
+                f"{len(days)} intervals committed, {sight.flights:,} flights, {sight.dead} dead letters"
+            )
 
     def backfill(self) -> None:
-        """1 to 3 January, backwards, two at a time."""
-        done = "backfill of 1 to 3 January, running backwards, two at a time"
+        """The days before the schedule's, backwards, two at a time."""
+        days = self._example.backfilled
+        first, last = days[0], days[-1]
+        done = f"backfill of {first} to {last} January, running backwards, two at a time"
         with self._door("backfill", done) as tell:
             created = self._api.create_backfill(
-                DAG, day(1), day(3), backwards=True, max_active_runs=2
+                self._dag, day(first), day(last), backwards=True, max_active_runs=2
             )
-            runs = self._runs_of("backfill", 3)
+            runs = self._runs_of("backfill", len(days))
             self._expect_green(runs)
             self._api.wait_for_backfill(int(created["id"]), deadline_s=RUN_S)
-            sight = self._expect_days(1, 2, 3, 4, 5, 6)
-            self._must(_latest_first(runs), "it did not begin with 3 January")
+            sight = self._expect_days(*days, *self._example.scheduled)
+            self._must(_latest_first(runs), f"it did not begin with {last} January")
             together = _most_at_once(runs)
             self._must(together <= 2, f"{together} runs at once")
-            tell(f"3 more intervals, 3 January first, {sight.flights:,} flights, each once")
+            tell(
+                f"{len(days)} more intervals, {last} January first, {sight.flights:,} flights, each once"
+            )
 
     def clear_each_task(self) -> None:
         """Commit, stage and plan of 5 January, one after another: nothing is to be done."""
@@ -145,7 +154,7 @@ class Doors:
         with self._gate() as gate:
             done = "Trigger without dates: the rest of the year, one interval"
             with self._door("trigger", done) as tell:
-                run_id = str(self._api.trigger(DAG)["dag_run_id"])
+                run_id = str(self._api.trigger(self._dag)["dag_run_id"])
                 self._wait_task(run_id, PLAN, "success")
                 # From here on the only swap of the root is the commit's.
                 gate.set(Trap(path=ROOT, when="after"))
@@ -189,7 +198,7 @@ class Doors:
                     "from": "2013-01-02T00:00:00Z",
                     "to": "2013-01-03T00:00:00Z",
                 }
-                run_id = str(self._api.trigger(DAG, conf=conf)["dag_run_id"])
+                run_id = str(self._api.trigger(self._dag, conf=conf)["dag_run_id"])
                 kill = self._wait_kill(gate)
                 killed = self._watcher.look()
                 left = len(killed.data_files(part) - before.data_files(part))
@@ -267,7 +276,7 @@ class Doors:
         """Wait until that many runs of a kind have ended."""
 
         def ended() -> list[Json] | None:
-            runs = [r for r in self._api.runs(DAG) if r["run_type"] == kind]
+            runs = [r for r in self._api.runs(self._dag) if r["run_type"] == kind]
             over = [r for r in runs if r["state"] in ("success", "failed")]
             return runs if len(over) == len(runs) == count else None
 
@@ -278,7 +287,7 @@ class Doors:
         self._must(not red, f"failed: {', '.join(red)}")
 
     def _run_id_of(self, start: datetime) -> str:
-        for run in self._api.runs(DAG):
+        for run in self._api.runs(self._dag):
             at = run["data_interval_start"]
             if at is not None and datetime.fromisoformat(at) == start:
                 return str(run["dag_run_id"])
@@ -287,17 +296,17 @@ class Doors:
     def _clear(self, run_id: str, task: str) -> None:
         again = TASKS[TASKS.index(task) :]
         tries = {one: self._tries(run_id, one) for one in again}
-        self._api.clear_tasks(DAG, run_id, [task], downstream=True)
+        self._api.clear_tasks(self._dag, run_id, [task], downstream=True)
         self._green(run_id)
         for one in again:
             self._must(self._tries(run_id, one) > tries[one], f"{one} did not run again")
 
     def _green(self, run_id: str) -> None:
-        run = self._api.wait_for_run(DAG, run_id, deadline_s=RUN_S)
+        run = self._api.wait_for_run(self._dag, run_id, deadline_s=RUN_S)
         self._must(run["state"] == "success", f"run {run_id} is {run['state']}")
 
     def _wait_task(self, run_id: str, task: str, state: str) -> None:
-        found = self._api.wait_for_task(DAG, run_id, task, deadline_s=RUN_S)
+        found = self._api.wait_for_task(self._dag, run_id, task, deadline_s=RUN_S)
         self._must(found["state"] == state, f"{task} is {found['state']}")
 
     def _wait_kill(self, gate: Gate) -> Kill:
@@ -305,10 +314,10 @@ class Doors:
         return kills[0]
 
     def _tries(self, run_id: str, task: str) -> int:
-        return int(self._api.task(DAG, run_id, task)["try_number"])
+        return int(self._api.task(self._dag, run_id, task)["try_number"])
 
     def _log(self, run_id: str, task: str) -> str:
-        return self._api.log(DAG, run_id, task, self._tries(run_id, task))
+        return self._api.log(self._dag, run_id, task, self._tries(run_id, task))
 
     def _poll(self, ask: Callable[[], T | None], deadline_s: float, what: str) -> T:
         deadline = time.monotonic() + deadline_s

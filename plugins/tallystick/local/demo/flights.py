@@ -37,7 +37,10 @@ BREAKS: tuple[Kind, ...] = ("cut", "type", "utf8")
 
 
 class Flight(NamedTuple):
-    """One record to send. `row` is its line in the CSV, 1 being the first after the header; `at_ms` its CreateTime."""
+    """One record to send. `row` is its line in the CSV, 1 being the first after the header; `at_ms` its CreateTime.
+
+    `wrong` is the field whose value is of a wrong type, where `kind` is type.
+    """
 
     row: int
     key: bytes | None
@@ -45,6 +48,7 @@ class Flight(NamedTuple):
     at_ms: int
     partition: int
     kind: Kind = "ok"
+    wrong: str | None = None
 
 
 class Batch(NamedTuple):
@@ -112,17 +116,18 @@ def break_some(flights: Sequence[Flight], *, share: float = BROKEN_SHARE) -> lis
     for number, index in enumerate(chosen):
         kind = BREAKS[number % len(BREAKS)]
         flight = flights[index]
-        broken[index] = flight._replace(kind=kind, value=_broken(flight.value, kind, number))
+        broken[index] = _broken(flight, kind, number)
     return broken
 
 
-def _broken(value: bytes, kind: Kind, number: int) -> bytes:
+def _broken(flight: Flight, kind: Kind, number: int) -> Flight:
+    value = flight.value
     if kind == "cut":
-        return value[: len(value) * 2 // 3]
-    document = json.loads(value)
+        return flight._replace(kind=kind, value=value[: len(value) * 2 // 3])
     if kind == "utf8":
         # Latin-1 in a text: the commonest way to lose UTF-8.
-        return value.replace(b'"dest":"', b'"dest":"\xe9')
+        return flight._replace(kind=kind, value=value.replace(b'"dest":"', b'"dest":"\xe9'))
+    document = json.loads(value)
     wrong: Sequence[tuple[str, Any]] = (
         ("distance", str(document["distance"])),
         ("month", document["month"] + 0.5),
@@ -132,7 +137,8 @@ def _broken(value: bytes, kind: Kind, number: int) -> bytes:
         ("departure", "soon"),
     )
     name, instead = wrong[number // len(BREAKS) % len(wrong)]
-    return json.dumps({**document, name: instead}, separators=(",", ":")).encode()
+    value = json.dumps({**document, name: instead}, separators=(",", ":")).encode()
+    return flight._replace(kind=kind, value=value, wrong=name)
 
 
 def in_batches(flights: Sequence[Flight], *, day: date = TRANSACTIONS_DAY) -> list[Batch]:

@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 
 from tallystick.errors import SettingsError
+from tallystick.local.demo.example import Example
 from tallystick.local.demo.flights import break_some, in_batches, read_flights
 from tallystick.local.demo.produce import create_topic, produce
-from tallystick.local.demo.sight import LAKE
 from tallystick.local.demo.story import Story
 from tallystick.local.info import is_state_dir, is_state_name, read_stack, supervisor_pid
 from tallystick.local.stack import down
@@ -31,12 +31,12 @@ _POLL_S = 0.1
 class Ground:
     """Where everything of the demo lies: `state_dir` is the stack's, with a mark, `demo/` and `project/` in it."""
 
-    def __init__(self, state_dir: Path, story: Story) -> None:
+    def __init__(self, state_dir: Path, story: Story, example: Example) -> None:
         self.state_dir = state_dir.resolve()
         self.project = self.state_dir / _PROJECT
         self.sent = self.state_dir / _OWN / "sent.parquet"
-        self.job = self.project / "spark_jobs" / "flights.py"
-        self.dag = self.project / "dags" / "flights.py"
+        self.job = self.project / "spark_jobs" / f"{example.name}.py"
+        self.dag = self.project / "dags" / f"{example.name}.py"
         self._story = story
         self._give_up = threading.Event()
 
@@ -91,10 +91,10 @@ class Ground:
     def copy_project(self) -> None:
         """Copy DAGs and jobs, so that the demo may change them. Safe to repeat: the copy is written over."""
         source = Path(__file__).resolve().parents[4]
-        for name in ("dags", "spark_jobs"):
-            if not (source / name / "flights.py").is_file():
+        for name, file in (("dags", self.dag.name), ("spark_jobs", self.job.name)):
+            if not (source / name / file).is_file():
                 raise SettingsError(
-                    f"{source / name} does not hold the demo's flights.py.",
+                    f"{source / name} does not hold the demo's {file}.",
                     next_step="run the demo from a clone of the repository (`make demo`).",
                 )
             shutil.copytree(
@@ -145,10 +145,10 @@ def _remove(path: Path) -> None:
         path.unlink()
 
 
-def set_environment() -> None:
-    """Tell the demo's DAG, by variables that the stack hands on, where its lake is and to retry soon.
+def set_environment(example: Example) -> None:
+    """Tell the example's DAG, by variables that the stack hands on, where its lake is and to retry soon.
 
     Safe to repeat: the same values.
     """
-    os.environ["TALLYSTICK_DEMO_WAREHOUSE"] = LAKE
+    os.environ[example.warehouse_env] = example.lake
     os.environ["TALLYSTICK_DEMO_RETRY_DELAY_S"] = "2"

@@ -29,6 +29,8 @@ SENT_SCHEMA = pa.schema(
         ("offset", pa.int64()),
         # ok, cut, type, utf8, or aborted: a copy of a flight, in a transaction that was aborted.
         ("kind", pa.string()),
+        # The field that is wrong, where the kind is type.
+        ("wrong", pa.string()),
         # committed or aborted where it was sent in a transaction, else null.
         ("transaction", pa.string()),
         ("key", pa.binary()),
@@ -133,6 +135,7 @@ class _SendLog:
             [flight.partition for flight in flights],
             self.offsets,
             [kind for _, kind, _ in self.lines],
+            [flight.wrong for flight in flights],
             [transaction for _, _, transaction in self.lines],
             [flight.key for flight in flights],
             [flight.row for flight in flights],

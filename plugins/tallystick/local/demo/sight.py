@@ -9,33 +9,24 @@ from datetime import datetime
 
 from tallystick.errors import SettingsError
 from tallystick.lake import Lake, View
-from tallystick.pipeline import DEAD_LETTERS
+from tallystick.local.demo.example import DEAD, Example
 from tallystick.protocol import keys
 from tallystick.protocol.ledger import Entry
 from tallystick.store.open import open_store
 from tallystick.tables.sql import duckdb_connection
 from tallystick.world import real_world
 
-LAKE = "s3://lake/flights"
-FLIGHTS, HOURLY = "flights", "departures_hourly"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sight:
-    """One root and its tables. `flights` are rows, `places` different (partition, offset) among them."""
+    """One root and its tables: how many flights they tell of, whether each once, and how many dead letters there are."""
 
     version: int
     entries: tuple[Entry, ...]
     objects: frozenset[str]
     flights: int = 0
-    places: int = 0
+    once: bool = True
     dead: int = 0
-    departures: int = 0
-
-    @property
-    def once(self) -> bool:
-        """Whether each record stands there once, and the aggregate counts each once."""
-        return self.flights == self.places == self.departures
 
     @property
     def committed(self) -> tuple[Entry, ...]:
@@ -48,9 +39,9 @@ class Sight:
         return tuple(e for e in self.entries if e.granted is not None)
 
     @property
-    def rows(self) -> tuple[int, int, int, int]:
-        """All counts, to be compared with another sight's."""
-        return self.flights, self.places, self.dead, self.departures
+    def rows(self) -> tuple[int, bool, int]:
+        """All that was counted, to be compared with another sight's."""
+        return self.flights, self.once, self.dead
 
     def entry(self, start: datetime) -> Entry:
         """The entry that begins at an instant."""
@@ -76,11 +67,12 @@ def _interval_part(key: str) -> str | None:
 class Watcher:
     """Looks at the demo's lake, directly at the S3 server."""
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
+    def __init__(self, example: Example, environ: Mapping[str, str]) -> None:
+        self._example = example
         # Our own clients, and whoever this process starts, see the stack's server.
         os.environ.update({n: v for n, v in environ.items() if n.startswith("AWS_")})
         self._environ = dict(environ)
-        self._lake = Lake(open_store(LAKE), real_world(), proven=True)
+        self._lake = Lake(open_store(example.lake), real_world(), proven=True)
 
     @property
     def endpoint(self) -> str:
@@ -98,7 +90,9 @@ class Watcher:
     def _see(self, view: View) -> Sight:
         objects = self.objects()
         if keys.ROOT not in objects:
-            raise SettingsError(f"{LAKE} has no root.", next_step="look into the plan task's log.")
+            raise SettingsError(
+                f"{self._example.lake} has no root.", next_step="look into the plan task's log."
+            )
         entries = view.whole_ledger().entries
         tables = {
             name: self._lake.where(table.metadata)
@@ -108,17 +102,13 @@ class Watcher:
         if not tables:
             return Sight(version=view.root.version, entries=entries, objects=objects)
         with duckdb_connection(tables, environ=self._environ) as db:
-            counted = db.execute(
-                "SELECT count(*), count(DISTINCT (_partition, _offset)), "
-                f"(SELECT count(*) FROM {DEAD_LETTERS}), "
-                f"(SELECT coalesce(sum(departures), 0)::BIGINT FROM {HOURLY}) FROM {FLIGHTS}"
-            ).fetchall()[0]
+            flights, once = db.execute(self._example.glance).fetchall()[0]
+            dead = db.execute(DEAD).fetchall()[0][0]
         return Sight(
             version=view.root.version,
             entries=entries,
             objects=objects,
-            flights=counted[0],
-            places=counted[1],
-            dead=counted[2],
-            departures=counted[3],
+            flights=flights,
+            once=once,
+            dead=dead,
         )

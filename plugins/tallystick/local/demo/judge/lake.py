@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,8 +15,8 @@ import duckdb
 from pyiceberg.manifest import clear_manifest_cache
 from pyiceberg.table import StaticTable
 
-FLIGHTS, DEAD, HOURLY = "flights", "dead_letters", "departures_hourly"
-TABLES = (FLIGHTS, DEAD, HOURLY)
+FLIGHTS, DEAD, HOURLY, ONTIME = "flights", "dead_letters", "departures_hourly", "ontime_daily"
+TABLES = {"flights": (FLIGHTS, DEAD, HOURLY), "ontime": (ONTIME, DEAD)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +52,9 @@ class Objects:
         )
 
 
-def load_tables(db: duckdb.DuckDBPyConnection, lake: LakeAddress, root: Any) -> None:
+def load_tables(
+    db: duckdb.DuckDBPyConnection, lake: LakeAddress, root: Any, tables: Sequence[str]
+) -> None:
     """Make each table twice: `t` as PyIceberg reads it, `t_scanned` as DuckDB does, both of this one root."""
     for extension in ("httpfs", "avro", "iceberg"):
         db.execute(f"LOAD '{_extension(extension)}'")
@@ -73,7 +76,7 @@ def load_tables(db: duckdb.DuckDBPyConnection, lake: LakeAddress, root: Any) -> 
         "s3.secret-access-key": lake.secret_access_key,
         "s3.region": lake.region,
     }
-    for name in TABLES:
+    for name in tables:
         uri = f"s3://{lake.bucket}/{lake.prefix}/{root['tables'][name]['metadata']}"
         loaded = StaticTable.from_metadata(uri, properties).scan().to_arrow()
         db.register("loaded", loaded)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -16,9 +17,17 @@ from tallystick.local.demo.judge.asking import Finding, first, one
 
 
 def load(
-    db: duckdb.DuckDBPyConnection, csv_archive: Path, sent: Path, until: datetime | None
+    db: duckdb.DuckDBPyConnection,
+    csv_archive: Path,
+    sent: Path,
+    *,
+    until: datetime | None,
+    declared: Sequence[str] | None,
 ) -> None:
-    """Make `csv` (one line per flight, `row` from 1, `departure` in UTC) and `sent`."""
+    """Make `csv` (one line per flight, `row` from 1, `departure` in UTC) and `sent`, each as far as `until`.
+
+    A record whose wrong field is none of the `declared` ones is sound (None: every field is declared).
+    """
     with zipfile.ZipFile(csv_archive) as archive:
         body = archive.read("flights.csv")
     texts = {name: pa.string() for name in ("carrier", "tailnum", "origin", "dest")}
@@ -42,6 +51,13 @@ def load(
     if until is not None:
         db.execute("DELETE FROM csv WHERE departure >= ?", [until])
     db.execute('CREATE TABLE sent AS SELECT * RENAME ("offset" AS place) FROM log')
+    if until is not None:
+        db.execute("DELETE FROM sent WHERE at_ms >= epoch_ms(?::TIMESTAMPTZ)", [until])
+    if declared is not None:
+        db.execute(
+            "UPDATE sent SET kind = 'ok' WHERE kind = 'type' AND NOT list_contains(?, wrong)",
+            [list(declared)],
+        )
     db.execute("CREATE VIEW good AS SELECT * FROM sent JOIN csv USING (row) WHERE sent.kind = 'ok'")
 
 
