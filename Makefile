@@ -36,7 +36,7 @@ check: setup ## lint, types, layers, lock file
 	! git grep -nE '^(<{7}|>{7}) '  # what a merge left behind
 
 .PHONY: test
-test: setup check wheel test-protocol ## all checks and tests, on real servers (15 minutes on 2 cores)
+test: setup check wheel test-protocol ## all checks and tests, on real servers (20 minutes on 2 cores)
 	$(RUN)/python -m pytest tests --ignore=tests/unit/protocol -n $(WORKERS) --dist loadfile
 
 .PHONY: wheel

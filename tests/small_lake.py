@@ -103,6 +103,7 @@ class SmallLake:
     world: World = field(default_factory=counting_world)
     job: bytes = b"version 1"
     dag: str = "small"
+    declared: Callable[[str], Pipeline] = pipeline
 
     def __post_init__(self) -> None:
         self.lake = Lake(self.store, self.world, proven=True)
@@ -118,7 +119,7 @@ class SmallLake:
             self.lake,
             self.log,
             Asked(
-                pipeline=pipeline(self.store.uri),
+                pipeline=self.declared(self.store.uri),
                 job_source=self.job,
                 request=Request(
                     dag=self.dag, run=run or f"scheduled__{interval.start.isoformat()}", clear=clear
@@ -157,7 +158,14 @@ class SmallLake:
         store = MemoryStore(self.store.uri.removeprefix("memory://"))
         store._objects = dict(self.store._objects)
         store._writes = self.store._writes
-        return SmallLake(store=store, log=self.log, world=self.world, job=self.job, dag=self.dag)
+        return SmallLake(
+            store=store,
+            log=self.log,
+            world=self.world,
+            job=self.job,
+            dag=self.dag,
+            declared=self.declared,
+        )
 
     # ------------------------------------------------------------ damage
 

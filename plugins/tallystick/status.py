@@ -321,7 +321,7 @@ class TableStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cut:
+class LakeTables:
     """All tables as one root has them."""
 
     uri: str
@@ -330,19 +330,19 @@ class Cut:
     tables: tuple[TableStatus, ...]
 
 
-def read_tables(lake: Lake, *, count: bool = True, as_of: int | None = None) -> Cut:
+def read_tables(lake: Lake, *, count: bool = True, as_of: int | None = None) -> LakeTables:
     """Say where the tables of a root lie; `count` rows and files, from manifests.
 
     `as_of`: the tables as the root of that version had them, from the chain of commit records; the answer's version is
     that of the commit which made them so. Raises Corrupt, InvalidRequest for a version that was not yet or had no rows.
     """
 
-    def question(view: View) -> Cut:
+    def question(view: View) -> LakeTables:
         version, tables = view.root.version, view.root.tables
         if as_of is not None:
             found = _record_at(lake, view, as_of)
             version, tables = found.version, found.tables
-        return Cut(
+        return LakeTables(
             uri=lake.store.uri,
             pipeline=view.root.pipeline,
             version=version,

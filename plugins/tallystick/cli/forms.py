@@ -17,7 +17,7 @@ from tallystick.protocol.interval import Interval, Request
 from tallystick.protocol.ledger import TOTALS, Totals
 from tallystick.protocol.record import CommittedInterval
 from tallystick.release import Released
-from tallystick.status import Cut, Hole, IntervalStatus, Log, Status
+from tallystick.status import Hole, IntervalStatus, LakeTables, Log, Status
 from tallystick.store.probe import ProbeResult
 from tallystick.verify.proof import CHECKS, Proof
 
@@ -120,7 +120,7 @@ def _committed(one: CommittedInterval) -> Form:
     }
 
 
-def tables(answer: Cut) -> Form:
+def tables(answer: LakeTables) -> Form:
     """The form of `tally tables`."""
     return {
         **_lake(answer.uri, answer.pipeline, answer.version),

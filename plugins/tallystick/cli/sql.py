@@ -13,7 +13,7 @@ from tallystick.cli import forms, text
 from tallystick.cli.report import out
 from tallystick.errors import InvalidRequest, TallystickError
 from tallystick.lake import Lake
-from tallystick.status import Cut, TableStatus, read_tables
+from tallystick.status import LakeTables, TableStatus, read_tables
 
 if TYPE_CHECKING:
     import duckdb
@@ -56,7 +56,7 @@ def answer(lake: Lake, question: str, *, form: str, as_of: int | None = None) ->
         connection.close()
 
 
-def connect(lake: Lake, cut: Cut) -> duckdb.DuckDBPyConnection:
+def connect(lake: Lake, cut: LakeTables) -> duckdb.DuckDBPyConnection:
     """Open DuckDB with one view per table of the cut; a table without rows yet is a view without rows."""
     from tallystick.tables.sql import duckdb_connection
 

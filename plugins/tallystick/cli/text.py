@@ -16,7 +16,7 @@ from tallystick.preview import Preview
 from tallystick.protocol.interval import Interval, Request
 from tallystick.protocol.ledger import TOTALS, Totals
 from tallystick.release import Released
-from tallystick.status import CommitLine, Cut, Hole, IntervalStatus, Log, Status, TableStatus
+from tallystick.status import CommitLine, Hole, IntervalStatus, LakeTables, Log, Status, TableStatus
 from tallystick.store.probe import ProbeResult, ProbeStep
 from tallystick.verify.proof import CHECKS, Check, Finding, Proof
 
@@ -283,7 +283,7 @@ def _commit(line: CommitLine) -> str:
     return "\n".join(lines)
 
 
-def tables(answer: Cut) -> str:
+def tables(answer: LakeTables) -> str:
     """Tables with what any Iceberg reader needs."""
     parts = [paragraph(f"{answer.pipeline} at {answer.uri}, version {answer.version}")]
     parts += [_table(table) for table in answer.tables]

@@ -12,8 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-import small_lake
-from small_lake import TOPIC, SmallLake, days
+from small_lake import TOPIC, SmallLake, days, pipeline
 from tallystick.errors import InvalidRequest
 from tallystick.pipeline import Column, Pipeline, Table
 from tallystick.protocol.report import FileReport
@@ -152,20 +151,17 @@ def test_a_demand_that_nothing_here_could_judge_is_refused(
         prove(small, deep=True, demands=demands)
 
 
-def test_a_table_that_came_later_lacks_the_records_of_the_intervals_before(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_table_that_came_later_lacks_the_records_of_the_intervals_before() -> None:
     small = SmallLake()
     small.run(days(1, 2))
     small.run(days(2, 3))
-    before = small_lake.pipeline
 
     def with_another_table(warehouse: str) -> Pipeline:
-        known = before(warehouse)
+        known = pipeline(warehouse)
         late = Table("late", columns=[Column("n", "long")])
         return dataclasses.replace(known, tables=[*known.tables, late])
 
-    monkeypatch.setattr(small_lake, "pipeline", with_another_table)
+    small.declared = with_another_table
     small.run(days(3, 4))
     without = prove(small, deep=True)
     assert without.proven
