@@ -11,7 +11,7 @@ from tallystick.spark import run
 def transform(records: pa.Table) -> dict[str, pa.Table]:
     """Return one row per flight, and a count per hour and airport for this batch.
 
-    `records` has the decoded columns of the topic and each record's lineage (`_topic`, `_partition`, `_offset`,
+    `records` has the decoded columns of the topic and each record's lineage (`_topic`, `_kafka_partition`, `_offset`,
     `_timestamp`). The counts are partial: the pipeline says that they are summed to one row per hour and airport.
     """
     hours = pc.floor_temporal(records["departure"], unit="hour")

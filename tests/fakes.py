@@ -263,7 +263,7 @@ def _sort_in(
 ) -> None:
     lineage = {
         "_topic": topic,
-        "_partition": partition,
+        "_kafka_partition": partition,
         "_offset": offset,
         "_timestamp": datetime.fromtimestamp(record.at_ms / 1000, UTC),
     }

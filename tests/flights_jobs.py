@@ -38,7 +38,7 @@ if __name__ == "__main__":
 
 def by_place(table: Any) -> dict[tuple[int, int], dict[str, Any]]:
     rows = table.to_pylist()
-    found = {(r["_partition"], r["_offset"]): r for r in rows}
+    found = {(r["_kafka_partition"], r["_offset"]): r for r in rows}
     assert len(found) == len(rows), "a record has two rows"
     return found
 
@@ -110,7 +110,7 @@ def assert_frames_exact(lake: Any, plan: Any, report: Any, day: int) -> None:
         if edges[day][p] <= o < edges[day + 1][p]
     }
     rows = lake.rows([f for f in report.files if f.table == "flights"]).to_pylist()
-    found = {(r["_partition"], r["_offset"]): r for r in rows}
+    found = {(r["_kafka_partition"], r["_offset"]): r for r in rows}
     assert len(found) == len(rows), "a record has two rows"
     assert found.keys() == wanted.keys()
     for place, row in wanted.items():

@@ -124,7 +124,7 @@ class FlightsLake:
         offset = log.append("flights", partition, at, **value)
         lineage = {
             "_topic": "flights",
-            "_partition": partition,
+            "_kafka_partition": partition,
             "_offset": offset,
             "_timestamp": at,
         }

@@ -83,7 +83,7 @@ class Column:
 
 LINEAGE = (
     Column("_topic", "string"),
-    Column("_partition", "int"),
+    Column("_kafka_partition", "int"),
     Column("_offset", "long"),
     Column("_timestamp", "timestamptz"),
 )

@@ -59,7 +59,7 @@ def test_a_good_lake_on_s3_is_proven_deeply(lake: SmallLake) -> None:
 
 
 def test_sql_sees_committed_rows_and_only_those(lake: SmallLake) -> None:
-    found = rows(lake, "select count(*), count(distinct (_partition, _offset)) from events")
+    found = rows(lake, "select count(*), count(distinct (_kafka_partition, _offset)) from events")
     assert found["rows"] == [[15, 15]]
     assert rows(lake, "select count(*) from dead_letters")["rows"] == [[6]]
 
@@ -71,10 +71,10 @@ def test_sql_reads_all_tables_of_one_root(lake: SmallLake) -> None:
 
 
 def test_sql_writes_csv_that_reads_back(lake: SmallLake) -> None:
-    question = "select _partition, count(*) as records from events group by 1 order by 1"
+    question = "select _kafka_partition, count(*) as records from events group by 1 order by 1"
     result = tally("sql", question, lake.store.uri, "--format", "csv")
     assert list(csv.reader(io.StringIO(result.stdout))) == [
-        ["_partition", "records"],
+        ["_kafka_partition", "records"],
         ["0", "6"],
         ["1", "9"],
     ]
@@ -83,7 +83,7 @@ def test_sql_writes_csv_that_reads_back(lake: SmallLake) -> None:
 def test_sql_shows_a_table(lake: SmallLake) -> None:
     result = tally(
         "sql",
-        "select _partition as p, count(*) as n from events group by 1 order by 1",
+        "select _kafka_partition as p, count(*) as n from events group by 1 order by 1",
         lake.store.uri,
     )
     assert result.stdout.splitlines() == ["p  n", "0  6", "1  9"]

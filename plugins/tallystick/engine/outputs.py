@@ -1,8 +1,8 @@
 """Writes one part of one output of a DataFrame job, and holds it to what the pipeline declares.
 
-A record-level table keeps `_topic`, `_partition`, `_offset` and `_timestamp` of the record that each row comes from: the
-transform must not drop or change them, and an offset that the plan could not read is refused. A table with keys has one
-row per key: its rows come sorted by them, so that two rows of one key meet.
+A record-level table keeps `_topic`, `_kafka_partition`, `_offset` and `_timestamp` of the record that each row comes
+from: the transform must not drop or change them, and an offset that the plan could not read is refused. A table with
+keys has one row per key: its rows come sorted by them, so that two rows of one key meet.
 """
 
 from __future__ import annotations

@@ -179,10 +179,10 @@ class TableWriter:
 
 def spans_of(rows: pa.Table) -> list[tuple[tuple[str, int], int, int]]:
     """Return each topic-partition of rows with lineage, with the smallest and largest offset there."""
-    grouped = rows.group_by(["_topic", "_partition"], use_threads=False)
+    grouped = rows.group_by(["_topic", "_kafka_partition"], use_threads=False)
     spans = grouped.aggregate([("_offset", "min"), ("_offset", "max")])
     return [
-        ((row["_topic"], row["_partition"]), row["_offset_min"], row["_offset_max"])
+        ((row["_topic"], row["_kafka_partition"]), row["_offset_min"], row["_offset_max"])
         for row in spans.to_pylist()
     ]
 

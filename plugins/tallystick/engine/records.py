@@ -54,7 +54,7 @@ def lineage(piece: Piece, batch: pa.RecordBatch, positions: pa.Array | None) -> 
     rows = len(offsets)
     return {
         "_topic": pa.repeat(pa.scalar(piece.topic, pa.string()), rows),
-        "_partition": pa.array(np.full(rows, piece.partition, np.int32)),
+        "_kafka_partition": pa.array(np.full(rows, piece.partition, np.int32)),
         "_offset": offsets,
         "_timestamp": _within_calendar(timestamps),
     }

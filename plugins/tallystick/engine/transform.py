@@ -2,9 +2,9 @@
 
     transform(records: pa.Table) -> pa.Table | dict[str, pa.Table]
 
-`records` has the decoded columns, `_topic`, `_partition`, `_offset`, `_timestamp` and `_key`. A single table is enough
-where one is declared. Nothing is guessed: a missing table or column, another type, a null where none may be, a row that
-carries another record's lineage are errors that name both sides.
+`records` has the decoded columns, `_topic`, `_kafka_partition`, `_offset`, `_timestamp` and `_key`. A single table is
+enough where one is declared. Nothing is guessed: a missing table or column, another type, a null where none may be, a
+row that carries another record's lineage are errors that name both sides.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ def _lossless(found: pa.DataType, wanted: pa.DataType) -> bool:
 
 def _check_lineage(rows: pa.Table, records: pa.Table, where: str) -> None:
     """Refuse a row whose lineage is not that of a record of this very batch."""
-    for name in ("_topic", "_partition"):
+    for name in ("_topic", "_kafka_partition"):
         if rows.num_rows and pc.unique(rows.column(name)).to_pylist() != [
             records.column(name)[0].as_py()
         ]:

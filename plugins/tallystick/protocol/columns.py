@@ -25,6 +25,11 @@ PRIMITIVES = frozenset(
 )
 _DECIMAL = re.compile(r"decimal\((\d{1,2}),(\d{1,2})\)")
 _COLUMN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+# Iceberg's MetadataColumns (spec, Reserved Field IDs). Spark's reader fails on a table that has one of its own.
+_RESERVED = (
+    *("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id"),
+    *("_last_updated_sequence_number", "_change_type", "_change_ordinal", "_commit_snapshot_id"),
+)
 
 
 def check_type(name: str) -> str:
@@ -46,6 +51,10 @@ def check_column_name(name: str) -> str:
     if not _COLUMN_NAME.fullmatch(name):
         raise ValueError(
             f"column name {name!r} is not 1 to 128 of A-Z, a-z, 0-9 and _, beginning with no digit"
+        )
+    if name.lower() in _RESERVED:
+        raise ValueError(
+            f"column name {name!r} is one that Iceberg reserves: {', '.join(_RESERVED)}"
         )
     return name
 

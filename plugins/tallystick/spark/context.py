@@ -33,7 +33,7 @@ class Context:
         rows of one record apart, such as a position. Null where a row has no lineage.
         """
         ids = F.create_map(*[F.lit(text) for pair in self.topic_ids.items() for text in pair])
-        record = (ids[F.col("_topic")], F.col("_partition"), F.col("_offset"))
+        record = (ids[F.col("_topic")], F.col("_kafka_partition"), F.col("_offset"))
         rest = F.to_json(F.struct(*parts)) if parts else F.lit("")
         slash = F.lit("/")
         # concat is null where one of them is: concat_ws would give all rows without lineage one id.

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     Offsets = NDArray[np.int64]
 
 Place = tuple[str, int]
-COLUMNS = ["_topic", "_partition", "_offset"]
+COLUMNS = ["_topic", "_kafka_partition", "_offset"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -259,8 +259,8 @@ def _by_place(rows: Any) -> dict[Place, Offsets]:
     found: dict[Place, Offsets] = {}
     for topic in pc.unique(rows.column("_topic")).to_pylist():
         of_topic = rows.filter(pc.equal(rows.column("_topic"), topic))
-        for partition in pc.unique(of_topic.column("_partition")).to_pylist():
-            mine = of_topic.filter(pc.equal(of_topic.column("_partition"), partition))
+        for partition in pc.unique(of_topic.column("_kafka_partition")).to_pylist():
+            mine = of_topic.filter(pc.equal(of_topic.column("_kafka_partition"), partition))
             found[topic, partition] = mine.column("_offset").to_numpy()
     return found
 

@@ -54,7 +54,7 @@ def test_each_landed_file_is_a_partition_of_its_topic(ref: LandedRef) -> None:
     assert parse_landed_ref(str(ref)) == ref
     source = LandedSource({"path": str(ref), "topic": "clicks"})
     schema = source.schema()
-    lineage = ["_topic", "_partition", "_offset", "_timestamp", "_key"]
+    lineage = ["_topic", "_kafka_partition", "_offset", "_timestamp", "_key"]
     assert schema.fieldNames() == ["n", "at", *lineage]
     assert [f.dataType.simpleString() for f in schema][:2] == ["bigint", "timestamp_ntz"]
     assert [f.nullable for f in schema] == [False] * 6 + [True]

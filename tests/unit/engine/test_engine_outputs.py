@@ -54,7 +54,7 @@ def events(*places: tuple[int, int], topic: str = "events") -> pa.RecordBatch:
         {
             "n": pa.array(range(count), pa.int64()),
             "_topic": pa.array([topic] * count),
-            "_partition": pa.array([p for p, _ in places], pa.int32()),
+            "_kafka_partition": pa.array([p for p, _ in places], pa.int32()),
             "_offset": pa.array([o for _, o in places], pa.int64()),
             "_timestamp": pa.array([AT] * count, pa.timestamp("us", tz="UTC")),
         }

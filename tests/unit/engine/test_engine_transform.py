@@ -22,7 +22,7 @@ RECORDS = pa.table(
         "n": pa.array([1, 2, 3], pa.int64()),
         "kind": ["a", None, "b"],
         "_topic": ["events"] * 3,
-        "_partition": pa.array([3] * 3, pa.int32()),
+        "_kafka_partition": pa.array([3] * 3, pa.int32()),
         "_offset": pa.array([5, 7, 8], pa.int64()),
         "_timestamp": pa.array([10, 20, 30], pa.timestamp("us", tz="UTC")),
         "_key": pa.array([b"k", None, b"k"], pa.binary()),
@@ -52,7 +52,7 @@ def test_the_records_themselves_are_a_good_output(kit: SimpleNamespace) -> None:
         "n",
         "kind",
         "_topic",
-        "_partition",
+        "_kafka_partition",
         "_offset",
         "_timestamp",
     ]
@@ -152,8 +152,8 @@ REFUSED = [
         "column '_offset' holds 9, which is no record of this batch",
     ),
     (
-        with_events(replaced("_partition", pa.array(np.zeros(3, np.int32)))),
-        "column '_partition' does not hold the records' own value",
+        with_events(replaced("_kafka_partition", pa.array(np.zeros(3, np.int32)))),
+        "column '_kafka_partition' does not hold the records' own value",
     ),
     (
         with_events(replaced("_topic", pa.array(["events", "other", "events"]))),

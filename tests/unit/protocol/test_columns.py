@@ -96,6 +96,12 @@ def test_odd_column_names_are_refused(name: str) -> None:
         check_column_name(name)
 
 
+@pytest.mark.parametrize("name", ["_partition", "_file", "_POS", "_commit_snapshot_id"])
+def test_names_that_iceberg_reserves_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=rf"'{name}' is one that Iceberg reserves: _file, _pos"):
+        check_column_name(name)
+
+
 @pytest.mark.parametrize(
     ("number", "kind", "why"), [(0, "int", "no column id"), (1, "decimal(1, 0)", "one spelling")]
 )

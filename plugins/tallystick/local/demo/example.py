@@ -37,7 +37,7 @@ FLIGHTS = Example(
     scheduled=(4, 5, 6),
     backfilled=(1, 2, 3),
     rest_of_year=True,
-    glance="SELECT count(*), count(*) = count(DISTINCT (_partition, _offset)) "
+    glance="SELECT count(*), count(*) = count(DISTINCT (_kafka_partition, _offset)) "
     "AND count(*) = (SELECT coalesce(sum(departures), 0) FROM departures_hourly) FROM flights",
     question="select origin, count(*) from flights group by 1",
     every_record=("flights",),

@@ -16,8 +16,8 @@ def judge_lineage(
     """Each record of `truth` stands in the table exactly once, and nothing else does."""
     rows = one(db, f"SELECT count(*) FROM {table}")
     wanted = one(db, f"SELECT count(*) FROM {truth}")
-    place = "_partition, _offset"
-    on = "ON _partition = s.partition AND _offset = s.place"
+    place = "_kafka_partition, _offset"
+    on = "ON _kafka_partition = s.partition AND _offset = s.place"
     yield none_of(
         f"{table}: once",
         f"{rows:,} rows, each (topic, partition, offset) once",
@@ -46,7 +46,7 @@ def judge_lineage(
             db,
             "too many: partition, offset, sent as {}",
             f"FROM {table} ANTI JOIN {truth} s {on} LEFT JOIN sent "
-            "ON _partition = sent.partition AND _offset = sent.place",
+            "ON _kafka_partition = sent.partition AND _offset = sent.place",
             f"{place}, sent.kind",
         ),
     )
@@ -73,7 +73,7 @@ def judge_flights(db: duckdb.DuckDBPyConnection, topic: str) -> Iterator[Finding
     problem, values, nulls = None, 0, 0
     for column in wanted:
         differs = (
-            f"FROM {FLIGHTS} t JOIN good s ON t._partition = s.partition AND t._offset = s.place "
+            f"FROM {FLIGHTS} t JOIN good s ON t._kafka_partition = s.partition AND t._offset = s.place "
             f"WHERE t.{column} IS DISTINCT FROM s.{column}"
         )
         problem = problem or first(
@@ -95,7 +95,7 @@ def judge_dead_letters(db: duckdb.DuckDBPyConnection, topic: str) -> Iterator[Fi
     """Each broken flight once, byte for byte, with a reason."""
     db.execute("CREATE VIEW broken AS SELECT * FROM sent WHERE kind IN ('cut', 'type', 'utf8')")
     yield from judge_lineage(db, DEAD, "broken", topic)
-    on = "t JOIN broken s ON t._partition = s.partition AND t._offset = s.place"
+    on = "t JOIN broken s ON t._kafka_partition = s.partition AND t._offset = s.place"
     reasons = one(db, f"SELECT count(DISTINCT reason) FROM {DEAD}")
     yield none_of(
         "dead: =",
@@ -111,7 +111,7 @@ def judge_dead_letters(db: duckdb.DuckDBPyConnection, topic: str) -> Iterator[Fi
             db,
             "no reason: partition, offset {}",
             f"FROM {DEAD} WHERE coalesce(trim(reason), '') = ''",
-            "_partition, _offset",
+            "_kafka_partition, _offset",
         ),
     )
 
