@@ -25,6 +25,7 @@ RUN apt-get update \
     && apt-get install --yes --no-install-recommends openjdk-17-jre-headless \
     && rm -rf /var/lib/apt/lists/*
 USER airflow
+COPY --chown=airflow:0 entrypoint.sh /home/airflow/entrypoint.sh
 COPY --chown=airflow:0 --from=packages /home/airflow/tallystick /home/airflow/tallystick
 # PYSPARK_PYTHON: unset, Spark starts its Python workers with the first python3 of PATH. CONNECTION_CHECK_MAX_COUNT: the
 # image's entrypoint would wait for Airflow's database in every container, also where there is none (Spark's).
@@ -34,3 +35,5 @@ ENV VIRTUAL_ENV=/home/airflow/tallystick \
     CONNECTION_CHECK_MAX_COUNT=0
 # The folder of the login's file, for a volume to begin with this owner; compiled decoders lie beside their sources.
 RUN mkdir -p /opt/airflow/auth && python -m tallystick.local.prepare --decoders
+# Airflow's own, and one word more: what Kubernetes starts a Spark executor with.
+ENTRYPOINT ["/usr/bin/dumb-init", "--", "/home/airflow/entrypoint.sh"]

@@ -308,6 +308,8 @@ def image(files: Files) -> list[str]:
         f'PATH="{home}/bin:${{PATH}}"',
         f"--from=packages {home} {home}",
         "CONNECTION_CHECK_MAX_COUNT=0",
+        '["/usr/bin/dumb-init", "--", "/home/airflow/entrypoint.sh"]',
+        "entrypoint.sh /home/airflow/entrypoint.sh",
         "mkdir -p /opt/airflow/auth",
         "openjdk-17-jre-headless",
     ):

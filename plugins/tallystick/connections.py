@@ -100,15 +100,21 @@ def _read_secret(path: Path) -> str | None:
 
 
 def _check_private(path: Path, status: os.stat_result) -> None:
+    """Raise SettingsError where others may read or change the file, or another user may have written it.
+
+    The rule is that of PostgreSQL's client for key files: 0600 of our own, or 0640 of root's. The second is how
+    Kubernetes gives a secret to a process that is not root: root's file, mode 0440, group fsGroup.
+    """
     if not stat.S_ISREG(status.st_mode):
         raise SettingsError(
             f"secret file {path} is not a file.", next_step="check what was mounted there."
         )
     mode = stat.S_IMODE(status.st_mode)
-    if mode & 0o077:
+    of_root = status.st_uid == 0
+    if mode & (0o037 if of_root else 0o077):
         raise SettingsError(
             f"secret file {path} has mode {mode:04o}: others can read or change it.",
-            next_step=f"chmod 0600 {path} (or mount it with mode 0400).",
+            next_step=f"chmod {'0640' if of_root else '0600'} {path} (a Kubernetes secret: defaultMode 0400, fsGroup).",
         )
     if status.st_uid not in (os.geteuid(), 0):
         raise SettingsError(

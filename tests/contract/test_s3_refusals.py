@@ -15,14 +15,13 @@ import pytest
 from botocore.stub import Stubber
 
 from tallystick.errors import (
-    InvalidPipeline,
     SettingsError,
     StoreRefused,
     StoreUnavailable,
     TallystickError,
 )
 from tallystick.store import ETag, NotApplied, Unknown
-from tallystick.store.s3 import PUT_BYTES_MAX, S3Settings, S3Store
+from tallystick.store.s3 import S3Settings, S3Store
 from tallystick.testing.fault_proxy import FaultProxy, HttpFault
 from tallystick.testing.servers import free_port
 
@@ -218,16 +217,6 @@ def test_no_message_and_no_traceback_holds_a_secret(
     told += [str(raised.value), "".join(traceback.format_exception(raised.value))]
     assert len(told) > 20
     assert [text for text in told if "canary" in text.lower()] == []
-
-
-def test_a_file_too_large_for_one_put_is_refused_before_it_is_read(
-    session: boto3.session.Session, tmp_path: Path
-) -> None:
-    file = tmp_path / "huge.parquet"
-    with file.open("wb") as stream:
-        stream.truncate(PUT_BYTES_MAX + 1)  # sparse: takes no room
-    with pytest.raises(InvalidPipeline, match=r"huge.parquet has 5368709121 bytes.*smaller files"):
-        open_at("http://127.0.0.1:9", session).create("a", file)
 
 
 class TestWhatIsSent:

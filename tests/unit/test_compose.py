@@ -48,6 +48,7 @@ MUTANTS: tuple[tuple[Check, str, str, str], ...] = (
     (compose_files.paths, "compose", "  airflow-logs:\n", ""),
     (compose_files.paths, "dockerfile", "README.md LICENSE", "README.md LICENCE"),
     (compose_files.paths, "ignore", "!uv.lock\n", ""),
+    (compose_files.paths, "ignore", "!entrypoint.sh\n", ""),
     (compose_files.paths, "ignore", "*\n!", "!"),
     (compose_files.example, "example", "S3_PORT=7070\n", ""),
     (compose_files.example, "example", "S3_PORT=7070", "S3_PORT=7071"),
@@ -98,6 +99,7 @@ MUTANTS: tuple[tuple[Check, str, str, str], ...] = (
     (compose_code.image, "dockerfile", "uv sync --frozen", "uv sync"),
     (compose_code.image, "dockerfile", "--extra local", "--extra docker"),
     (compose_code.image, "dockerfile", "PYSPARK_PYTHON=/home/airflow/tallystick", "PYSPARK_PYTHON=/usr/python"),
+    (compose_code.image, "dockerfile", '"--", "/home/airflow/entrypoint.sh"]', '"--", "/entrypoint"]'),
     (compose_code.image, "dockerfile", "CONNECTION_CHECK_MAX_COUNT=0", "CONNECTION_CHECKS=0"),
     (compose_code.image, "dockerfile", "USER airflow", "USER root"),
 )  # fmt: skip

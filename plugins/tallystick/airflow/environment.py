@@ -25,6 +25,10 @@ _PREFIXES = ("PYSPARK_", "SPARK_", "AWS_", "TALLYSTICK_")
 
 _CONF_ALLOWED = re.compile(
     r"spark\.("
+    # Where executors reach a driver, through a firewall too.
+    r"driver\.(host|bindAddress|port)|(driver\.)?blockManager\.port|port\.maxRetries"
+    # The executors' Python and packages, where an archive brings them.
+    r"|archives|pyspark\.python|"
     r"(driver|executor)\.(memory|memoryOverhead|memoryOverheadFactor|cores|maxResultSize)"
     r"|executor\.(instances|pyspark\.memory)"
     r"|(cores\.max|default\.parallelism|local\.dir|log\.level|eventLog\.(enabled|dir)|task\.(cpus|maxFailures)|speculation)"
@@ -32,7 +36,8 @@ _CONF_ALLOWED = re.compile(
     r"|(dynamicAllocation|sql|memory|network|rpc|shuffle|excludeOnFailure|decommission|storage|speculation)\.[A-Za-z0-9.]+"
     r"|kubernetes\.(namespace|container\.image|container\.image\.pullPolicy|file\.upload\.path)"
     r"|kubernetes\.(driver|executor)\.(request|limit)\.cores"
-    r"|kubernetes\.authenticate\.(driver\.)?serviceAccountName"
+    r"|kubernetes\.driver\.pod\.name|kubernetes\.executor\.podTemplateFile"
+    r"|kubernetes\.authenticate\.((driver|executor)\.)?serviceAccountName"
     r"|kubernetes\.(driver|executor)\.(label|annotation)\.[A-Za-z0-9./_-]+"
     r"|yarn\.(queue|tags|maxAppAttempts|dist\.archives)"
     r"|(authenticate|io\.encryption\.enabled)"
@@ -46,6 +51,14 @@ _LOADS_CODE = re.compile(
     r"|.*(Listeners|Extensions|[Cc]lass|Classes|Impl)"
 )
 _SECRET = re.compile(r"secret|password|token|access\.?key|credential", re.IGNORECASE)
+# What a pod's environment takes out of a Kubernetes secret: the value names the secret and its key.
+_SECRET_REFERENCE = re.compile(r"spark\.kubernetes\.executor\.secretKeyRef\.[A-Za-z_][A-Za-z0-9_]*")
+_SECRET_NAME_AND_KEY = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?:[A-Za-z0-9._-]+")
+# Addresses, names and paths that boto3 and we read on executors, and no secret: it would stand in argv.
+_EXECUTOR_ENVIRONMENT = re.compile(
+    r"spark\.executorEnv\.(TALLYSTICK_(SECRETS_DIR|S3_[A-Z_]+)|NUMBA_CACHE_DIR"
+    r"|AWS_(ENDPOINT_URL(_S3)?|REGION|DEFAULT_REGION|PROFILE|CONFIG_FILE|SHARED_CREDENTIALS_FILE|CA_BUNDLE))"
+)
 
 
 def driver_environment(
@@ -72,22 +85,27 @@ def driver_environment(
     # The driver's lines reach the task's log when they are written, not when the driver ends.
     kept["PYTHONUNBUFFERED"] = "1"
     # The driver runs beside this task (client mode), so on its Python; the workers only where they do, too.
-    kept.setdefault("PYSPARK_DRIVER_PYTHON", kept.get("PYSPARK_PYTHON", sys.executable))
+    workers = kept.get("PYSPARK_PYTHON", sys.executable)
+    # ./environment/bin/python is in an archive, which is unpacked where executors run and not here.
+    unpacked = "/" in workers and not workers.startswith("/")
+    kept.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable if unpacked else workers)
     if is_local(master):
         kept.setdefault("PYSPARK_PYTHON", sys.executable)
         kept.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     return kept
 
 
-def driver_conf(asked: Mapping[str, str], *, master: str) -> dict[str, str]:
+def driver_conf(asked: Mapping[str, str], *, master: str, driver_python: str) -> dict[str, str]:
     """What spark-submit is told by --conf: what the DAG asks for, and what is ours whatever it asks.
 
     spark.ui.enabled=false: Spark's page listens on every interface, and nobody logs in to it.
+    spark.pyspark.driver.python: where only spark.pyspark.python is said, Spark would start the driver with it too.
     """
     ours = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}",
+        "spark.pyspark.driver.python": driver_python,
     }
     if is_local(master):
         ours |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
@@ -101,8 +119,8 @@ def check_conf(conf: Mapping[str, str]) -> dict[str, str]:
     that are known to name a class. This catches mistakes; it is no fence against who writes DAGs, who may run any code.
     """
     for key, value in conf.items():
-        allowed = _CONF_ALLOWED.fullmatch(key) and not _LOADS_CODE.fullmatch(key)
-        if not allowed or _SECRET.search(key):
+        reference = _SECRET_REFERENCE.fullmatch(key) is not None
+        if not reference and not _may_be_set(key):
             raise InvalidPipeline(
                 f"spark_conf has {key!r}, which is not on the allow-list.",
                 next_step="sizes, counts, timeouts, most of spark.sql.* and spark.dynamicAllocation.* may be set; "
@@ -113,7 +131,20 @@ def check_conf(conf: Mapping[str, str]) -> dict[str, str]:
                 f"spark_conf {key!r} is a {type(value).__name__}.",
                 next_step="write it as a string, as Spark does.",
             )
+        if reference and not _SECRET_NAME_AND_KEY.fullmatch(value):
+            # What stands there may be the secret itself, so it is not repeated.
+            raise InvalidPipeline(
+                f"spark_conf {key!r} is no reference to a Kubernetes secret.",
+                next_step="write the secret's name and the key in it as name:key; the value stays in the secret.",
+            )
     return dict(conf)
+
+
+def _may_be_set(key: str) -> bool:
+    if _EXECUTOR_ENVIRONMENT.fullmatch(key):
+        return True
+    allowed = _CONF_ALLOWED.fullmatch(key) and not _LOADS_CODE.fullmatch(key)
+    return bool(allowed) and not _SECRET.search(key)
 
 
 def is_local(master: str) -> bool:

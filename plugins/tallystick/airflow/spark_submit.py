@@ -47,10 +47,25 @@ class ScrubbedSparkSubmit(SparkSubmitHook):
     ) -> None:
         super().__init__(**kwargs)
         master = self._connection["master"]
-        self._conf = driver_conf(conf, master=master)
         self._environment = driver_environment(
             os.environ, kafka_name=kafka_name, kafka=kafka, result_file=result_file, master=master
         )
+        namespace = self._connection["namespace"]
+        named = {"spark.kubernetes.namespace": namespace} if namespace else {}
+        self._conf = driver_conf(
+            {**named, **conf},
+            master=master,
+            driver_python=self._environment["PYSPARK_DRIVER_PYTHON"],
+        )
+
+    @property
+    def _is_kubernetes(self) -> bool:
+        # Airflow's hook would want its Kubernetes provider, to watch a driver's pod. Our driver is this task's child.
+        return False
+
+    @_is_kubernetes.setter
+    def _is_kubernetes(self, _: bool) -> None:
+        """What the master's name says is not asked."""
 
     def _resolve_connection(self) -> dict[str, Any]:
         try:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import typer
 
 from tallystick.cli import stack
-from tallystick.cli.report import COUNTER_EXAMPLE, out, out_json, told
+from tallystick.cli.report import COUNTER_EXAMPLE, busy, on_terminal, out, out_json, told
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -82,7 +81,8 @@ def status(
     from tallystick.cli import forms, text
     from tallystick.status import read_status
 
-    answer = read_status(_open(lake))
+    with busy("reading the ledger"):
+        answer = read_status(_open(lake))
     if as_json:
         out_json(forms.status(answer))
     else:
@@ -100,7 +100,8 @@ def log(
     from tallystick.cli import forms, text
     from tallystick.status import read_log
 
-    answer = read_log(_open(lake), limit=limit)
+    with busy("reading the commits"):
+        answer = read_log(_open(lake), limit=limit)
     if as_json:
         out_json(forms.log(answer))
     else:
@@ -114,7 +115,8 @@ def tables(lake: str | None = LakeUri, as_of: int | None = AsOf, as_json: bool =
     from tallystick.cli import forms, text
     from tallystick.status import read_tables
 
-    answer = read_tables(_open(lake), as_of=as_of)
+    with busy("reading the tables' metadata"):
+        answer = read_tables(_open(lake), as_of=as_of)
     if as_json:
         out_json(forms.tables(answer))
     else:
@@ -152,7 +154,9 @@ def plan(
     from tallystick.cli import forms, text
     from tallystick.preview import preview
 
-    found = preview(_open(lake), _interval(start, end), replace=replace, take_over=take_over)
+    asked = _interval(start, end)
+    with busy("asking the ledger and Kafka"):
+        found = preview(_open(lake), asked, replace=replace, take_over=take_over)
     if as_json:
         out_json(forms.preview(found))
     else:
@@ -252,7 +256,7 @@ def _verify(lake: Lake, *, deep: bool, demands: Demands) -> Proof:
     """Verify, with a bar on a terminal."""
     from tallystick.verify import verify as prove
 
-    if not sys.stderr.isatty():
+    if not on_terminal():
         return prove(lake, deep=deep, demands=demands)
     from rich.console import Console
     from rich.progress import Progress

@@ -7,7 +7,8 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, ParamSpec
 
@@ -61,6 +62,23 @@ def note(text: str) -> None:
     """Say something beside the answer on standard error; with JSON that is for errors alone."""
     if not _AS_JSON.get():
         typer.echo(text, err=True)
+
+
+@contextmanager
+def busy(what: str) -> Iterator[None]:
+    """Show on a terminal that something goes on, until the answer is there; nothing with JSON or in a file."""
+    if not on_terminal():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(what):
+        yield
+
+
+def on_terminal() -> bool:
+    """Whether somebody watches standard error, where a bar may move: a terminal, and no JSON is asked for."""
+    return sys.stderr.isatty() and not _AS_JSON.get()
 
 
 def tell(error: TallystickError, *, as_json: bool) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tallystick.cli import forms, text
-from tallystick.cli.report import out
+from tallystick.cli.report import busy, out
 from tallystick.errors import InvalidRequest, TallystickError
 from tallystick.lake import Lake
 from tallystick.status import LakeTables, TableStatus, read_tables
@@ -43,11 +43,13 @@ def answer(lake: Lake, question: str, *, form: str, as_of: int | None = None) ->
         raise InvalidRequest(
             f"format {form!r} is not known.", next_step=f"use {', '.join(FORMATS)}."
         )
-    connection = connect(lake, read_tables(lake, count=False, as_of=as_of))
+    with busy("reading the tables' metadata"):
+        connection = connect(lake, read_tables(lake, count=False, as_of=as_of))
     from tallystick.tables.sql import reading_only
 
     try:
-        result = connection.execute(reading_only(connection, question))
+        with busy("asking"):
+            result = connection.execute(reading_only(connection, question))
         columns = [name for name, *_ in result.description or ()]
         _write(columns, _chunks(result), form)
     except duckdb.Error as error:

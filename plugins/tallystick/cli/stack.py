@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tallystick.cli.report import out, out_json, told
+from tallystick.cli.report import note, out, out_json, told
 from tallystick.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def up(
         project_dir=project_dir(folder.resolve().parent),
         parts=stack.ALL_PARTS if spark_cluster else stack.PARTS,
         foreground=foreground,
-        report=_progress,
+        report=note,
     )
     _tell(info, folder, as_json=as_json)
 
@@ -141,10 +141,6 @@ def shell_lines(variables: Mapping[str, str]) -> str:
     if shutil.which("airflow") != str(programs / "airflow"):
         lines.append(f'export PATH={shlex.quote(str(programs))}:"$PATH"')
     return "\n".join(lines)
-
-
-def _progress(line: str) -> None:
-    typer.echo(line, err=True)
 
 
 def _tell(info: StackInfo | None, folder: Path, *, as_json: bool) -> None:

@@ -31,6 +31,7 @@ T = TypeVar("T")
 _CONSUMER: Final = -1
 _TOPIC_RESOURCE: Final = 2
 _MISSING_S: Final = 2.0
+_THROTTLED_S_MAX: Final = 3_600.0
 # Topic ids came to Fetch with v13 (KIP-516, Kafka 3.1), to Metadata with v10.
 _FETCH_VERSION_MIN: Final = 13
 _METADATA_VERSION_MIN: Final = 10
@@ -54,7 +55,8 @@ class PendingFetch:
 class KafkaClient:
     """Questions to a cluster; opened by `with`. Failures come as TallystickError, naming endpoint and setting.
 
-    Calls other than `fetch` ask again by themselves, for at most `patience_s` (the settings' request timeout).
+    Calls other than `fetch` ask again by themselves, for at most `patience_s` (the settings' request timeout) on
+    `clock`. Brokers that throttle (KIP-219) are asked again when their time is over, by every call.
     """
 
     def __init__(self, settings: KafkaSettings) -> None:
@@ -73,6 +75,10 @@ class KafkaClient:
     def close(self) -> None:
         """Close all connections. Safe to repeat: what is closed stays closed."""
         self._connection.close()
+
+    def clock(self) -> float:
+        """Seconds on a clock that stands still while a broker makes us wait: to be throttled is no sign of trouble."""
+        return time.monotonic() - self._connection.throttled_s
 
     def cluster_id(self) -> str:
         """The cluster's id, as the first broker that answered knows it."""
@@ -116,7 +122,10 @@ class KafkaClient:
         )
 
     def fetch(self, order: FetchOrder) -> PendingFetch:
-        """Send a fetch without waiting for the answer. It is one attempt: repeating is the caller's business."""
+        """Send a fetch without waiting for the answer.
+
+        It is one attempt, but for throttling: repeating after a failure is the caller's business.
+        """
         requested = FetchRequest.FetchTopic(
             topic=order.layout.name,
             topic_id=topic_id_uuid(order.layout.topic_id),
@@ -271,10 +280,17 @@ class KafkaClient:
 
     def _finish(self, pending: PendingFetch) -> Fetched:
         order = pending.order
-        if isinstance(pending._sent, Retriable):
-            raise pending._sent
-        answer = self._connection.wait(pending._sent)
-        self._connection.check(answer.error_code, f"topic {order.layout.name!r}")
+        began = time.monotonic()
+        while True:
+            if isinstance(pending._sent, Retriable):
+                raise pending._sent
+            answer = self._connection.wait(pending._sent)
+            self._connection.check(answer.error_code, f"topic {order.layout.name!r}")
+            if not _withheld(answer):
+                break
+            if time.monotonic() - began >= _THROTTLED_S_MAX:
+                raise self._over_quota(order)
+            pending = self.fetch(order)
         try:
             (topic,) = answer.responses
             (part,) = topic.partitions
@@ -315,21 +331,30 @@ class KafkaClient:
         return self._retrying(f"{what} of topic {layout.name!r}", once)
 
     def _retrying(self, what: str, ask: Callable[[], T]) -> T:
-        deadline = time.monotonic() + self.patience_s
-        missing_deadline = time.monotonic() + min(_MISSING_S, self.patience_s)
+        deadline = self.clock() + self.patience_s
+        missing_deadline = self.clock() + min(_MISSING_S, self.patience_s)
         attempt = 0
         while True:
             try:
                 return ask()
             except _TopicMissing as missing:
                 # A topic made a moment ago is not known to every broker yet.
-                if time.monotonic() >= missing_deadline:
+                if self.clock() >= missing_deadline:
                     raise self._missing(missing.topic) from None
             except Retriable as error:
-                if time.monotonic() >= deadline:
+                if self.clock() >= deadline:
                     raise self.unavailable(what, error) from error
             self.pause(attempt)
             attempt += 1
+
+    def _over_quota(self, order: FetchOrder) -> KafkaUnavailable:
+        return KafkaUnavailable(
+            f"Kafka at {self.endpoint} has throttled topic {order.layout.name!r} partition {order.partition} from "
+            f"offset {order.offset} for {_THROTTLED_S_MAX:g} s, and sent nothing of it.",
+            next_step="raise this client's quota, consumer_byte_rate or request_percentage (kafka-configs.sh --describe "
+            "--entity-type clients, and users): over its window, 11 s by default, it must hold the largest batch of the "
+            "topic, for all tasks that read at the same time.",
+        )
 
     def _missing(self, topic: str) -> IdentityChanged:
         return IdentityChanged(
@@ -337,6 +362,18 @@ class KafkaClient:
             next_step="check the topic's name in the pipeline and the connection's bootstrap_servers. If it was "
             "deleted, its offsets are gone for good: a new incarnation is an explicit operator act.",
         )
+
+
+def _withheld(answer: Any) -> bool:
+    """Whether a broker keeps its bytes back to throttle us: such an answer says nothing of the log.
+
+    Kafka then leaves the partition out (KIP-219, SessionlessFetchContext.getThrottledResponse); an empty one is taken
+    for the same, or the end of a compacted log could be taken from it.
+    """
+    parts = [part for topic in answer.responses for part in topic.partitions]
+    return answer.throttle_time_ms > 0 and not any(
+        part.records or part.error_code or part.preferred_read_replica >= 0 for part in parts
+    )
 
 
 class _TopicMissing(Exception):

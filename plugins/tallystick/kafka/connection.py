@@ -3,8 +3,9 @@
 kafka-python (pinned to 3.0.x, with a contract test) gives connections, TLS, SASL and the protocol's schemas. Its
 connection manager and network loop are not public; what is used of them is used here and nowhere else:
 
-    NetworkSelector(...).run / .poll / .sleep / .close / .wait_read / .wait_write
+    NetworkSelector(...).run / .poll / .sleep / .close / .wait_read / .wait_write / .call_soon_with_future
     KafkaConnectionManager(net, ...).bootstrap / .send / .get_connection / .reset_backoff / .close / .cluster
+    KafkaConnectionManager.least_loaded_node, ._conns, KafkaConnection.paused, ._throttle_time (as its own consumer does)
     KafkaConnectionManager._build_transport (overridden), create_connection
     KafkaTCPTransport._sock_recv (overridden for speed), KafkaSSLTransport.handshake (overridden for its deadline)
 
@@ -17,6 +18,7 @@ from __future__ import annotations
 import logging
 import socket
 import ssl
+import time
 from collections.abc import Callable
 from typing import Any, Final, Self
 
@@ -153,11 +155,13 @@ class Retriable(Exception):
 class Connection:
     """Requests to a cluster's brokers; opened by `with`.
 
-    A failed request is Retriable where asking again may help, else a TallystickError naming endpoint and setting.
+    A failed request is Retriable where asking again may help, else a TallystickError naming endpoint and setting. No
+    request is sent to a broker before its throttle is over (KIP-219); the wait is no part of a request's timeout.
     """
 
     def __init__(self, settings: KafkaSettings) -> None:
         self.settings = settings
+        self.throttled_s = 0.0  # seconds that requests have waited so far because brokers wanted it
         self._net: Any = None
         self._manager: Any = None
 
@@ -210,16 +214,24 @@ class Connection:
 
     def refresh(self) -> None:
         """Learn the brokers' addresses anew."""
-        self._run(self._manager.cluster.refresh_metadata)
+
+        async def refreshed() -> None:
+            await self._throttle_over(None)
+            await self._manager.cluster.refresh_metadata()
+
+        self._run(refreshed)
 
     def call(self, request: Any, node_id: int | None = None) -> Any:
         """Send a request, to any broker without `node_id`, and wait for the answer."""
-        return self._run(self._manager.send, request, node_id)
+        return self._run(self._sent, request, node_id)
 
     def send(self, request: Any, node_id: int) -> Any:
         """Send a request without waiting; `wait` takes what this returns."""
         try:
-            future = self._manager.send(request, node_id=node_id)
+            if self._throttle_left_s(node_id) is None:
+                future = self._manager.send(request, node_id=node_id)
+            else:  # the library would refuse it; the caller may work on until `wait`
+                future = self._net.call_soon_with_future(self._sent, request, node_id)
         except (kerrors.KafkaError, OSError, ValueError, RuntimeError) as error:
             raise self.failure(error) from error
         # Two steps put the request on the wire: one registers for writing, one writes.
@@ -230,8 +242,9 @@ class Connection:
     def wait(self, future: Any) -> Any:
         """Wait for the answer to a request that was sent."""
         while not future.is_done:
-            # Bounded: the library fails a request when its timeout has passed, and those that still wait for their
-            # connection when its set-up ends, which has a deadline (also in TLS: `_TlsTransport`).
+            # Bounded: a throttle ends at the time that the broker named, the library fails a request when its timeout
+            # has passed, and those that still wait for their connection when its set-up ends, which has a deadline
+            # (also in TLS: `_TlsTransport`).
             self._net.poll(future=future)
         if future.exception is not None:
             raise self.failure(future.exception) from future.exception
@@ -262,6 +275,28 @@ class Connection:
         if retriable and not isinstance(error, kerrors.CorrelationIdError):
             return Retriable(self._brief(error))
         return self._translated(error, "an answer")
+
+    async def _sent(self, request: Any, node_id: int | None) -> Any:
+        await self._throttle_over(node_id)
+        return await self._manager.send(request, node_id)
+
+    async def _throttle_over(self, node_id: int | None) -> None:
+        began = time.monotonic()
+        while (left_s := self._throttle_left_s(node_id)) is not None:
+            await self._net.sleep(left_s)
+        self.throttled_s += time.monotonic() - began
+
+    def _throttle_left_s(self, node_id: int | None) -> float | None:
+        """Seconds for which a broker, every broker without `node_id`, wants no request; None where it takes one."""
+        if node_id is None and self._manager.least_loaded_node() is not None:
+            return None
+        # The library ends a throttle on its loop, a moment after its time: until then it refuses requests.
+        ends = [
+            one._throttle_time
+            for one in self._manager._conns.values()
+            if "throttle" in one.paused and node_id in (None, one.node_id)
+        ]
+        return max(0.0, min(ends) - time.monotonic()) if ends else None
 
     def _bootstrap(self) -> None:
         if self.settings.security_protocol != "PLAINTEXT":

@@ -5,7 +5,6 @@ The broker itself enforces identity on each fetch (topic id, leader epoch); a ra
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Final
 
@@ -235,7 +234,7 @@ class _Reading:
     def _answer(self, pending: PendingFetch) -> Fetched:
         """Wait for a usable answer, asking again within the client's patience; every other one raises."""
         offset = pending.order.offset
-        deadline = time.monotonic() + self._client.patience_s
+        deadline = self._client.clock() + self._client.patience_s
         attempt = 0
         again: PendingFetch | None = pending
         while True:
@@ -257,7 +256,7 @@ class _Reading:
                     # A follower may lag, be gone, or hold a bad copy: what counts is what the leader says.
                     self._replica, self._rack, again = None, "", None
                     continue
-                if time.monotonic() >= deadline:
+                if self._client.clock() >= deadline:
                     raise self._client.unavailable(
                         f"{self._place} from offset {offset}", error
                     ) from error

@@ -199,6 +199,11 @@ class KafkaBroker:
         return f"127.0.0.1:{self._users_port}"
 
     @property
+    def jars_missing(self) -> bool:
+        """Whether `start` will have to download Kafka first, which can take minutes."""
+        return not self._jar_dir.is_dir()
+
+    @property
     def log_path(self) -> Path:
         """What the broker writes about itself."""
         return self._state_dir / "broker.log"

@@ -105,6 +105,8 @@ class LocalStack:
             began = time.monotonic()
             self._state[name] = "starting"
             report(f"{name}: starting")
+            if name == "kafka" and self.kafka.jars_missing:
+                report("kafka: fetching its jars from Maven Central first, 43 MB, once per machine")
             self._start_part(name)
             report(f"{name}: up after {time.monotonic() - began:.1f} s at {self._address(name)}")
         self.describe("running")

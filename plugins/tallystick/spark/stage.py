@@ -29,6 +29,7 @@ from tallystick.errors import RetryLater, SettingsError, TallystickError, error_
 from tallystick.pipeline import Pipeline, pipeline_from_spec
 from tallystick.protocol.plan import Plan
 from tallystick.spark.outcome import error_from, error_json, most_decisive
+from tallystick.spark.progress import progress_told
 from tallystick.spark.session import failures_max
 from tallystick.store import Store
 from tallystick.store.open import open_store
@@ -121,7 +122,8 @@ def stage_pieces(session: SparkSession, order: Order, transform: Transform) -> l
 def collected(session: SparkSession, frame: DataFrame) -> list[Row]:
     """Run the one action of a stage; raises an error of ours where Spark's text names one or has a known cure."""
     try:
-        return list(frame.collect())
+        with progress_told(session):
+            return list(frame.collect())
     except Exception as error:  # py4j and Spark raise classes of many kinds; `explained` sorts them
         raise explained(session, error) from error
 

@@ -81,6 +81,8 @@ class Store(Protocol):
     def create(self, key: str, body: bytes | Path) -> Outcome:
         """Write an object where none is (If-None-Match: *), in one request and one attempt; a path is streamed.
 
+        The file of a large path may go in parts, which become the object in one request and one attempt.
+
         Safe to repeat: with the same bytes under a key that nobody else writes, `exists` after `Unknown` means that
         an earlier try landed.
         """

@@ -21,16 +21,15 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 
-from tallystick.errors import InvalidPipeline, SettingsError
+from tallystick.errors import SettingsError
 from tallystick.store import Applied, ETag, Listed, NotApplied, Outcome, Stored, Unknown
 from tallystick.store.address import check_list_prefix, parse_s3_uri
 from tallystick.store.answers import ENDPOINT_SETTING, Answer, Verdict, explain, judge, judge_status
+from tallystick.store.multipart import create_in_parts
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-PUT_BYTES_MAX = 5 * 1024**3
-"""Largest body of one PutObject (S3 User Guide, "Amazon S3 multipart upload limits")."""
 _DELETE_KEYS_MAX = 1000  # S3 API Reference, DeleteObjects
 _GET_TRIES = 3
 ENCRYPTIONS = ("AES256", "aws:kms", "aws:kms:dsse")
@@ -50,7 +49,9 @@ class S3Settings:
 
     `endpoint_url` None: boto3's chain. `bucket_owner`: an AWS account id, sent as ExpectedBucketOwner each time.
     `encryption` is sent as ServerSideEncryption with each object written, `kms_key` with it; None: the bucket's default.
-    `checksums`: whether boto3 adds and checks checksums of its own wherever S3 knows them.
+    `checksums`: whether boto3 adds and checks checksums of its own wherever S3 knows them. A file larger than
+    `one_put_bytes_max` goes in parts of `part_bytes` (S3 takes none below 5 MiB but the last, and advises parts from
+    100 MB on).
     """
 
     endpoint_url: str | None = None
@@ -58,6 +59,8 @@ class S3Settings:
     read_timeout_s: float = 20.0
     read_attempts_max: int = 4
     connections_max: int = 10
+    one_put_bytes_max: int = 100 << 20
+    part_bytes: int = 32 << 20
     bucket_owner: str | None = None
     encryption: str | None = None
     kms_key: str | None = None
@@ -158,16 +161,13 @@ class S3Store:
     def create(self, key: str, body: bytes | Path) -> Outcome:
         """As the port says. Safe to repeat: where an earlier try landed, S3 answers 412 and this answers `exists`."""
         full_key = self._address.full_key(key)
-        if isinstance(body, Path):
-            size_bytes = body.stat().st_size
-            if size_bytes > PUT_BYTES_MAX:
-                raise InvalidPipeline(
-                    f"{body.name} has {size_bytes} bytes, and one PutObject takes {PUT_BYTES_MAX}.",
-                    next_step="let the job write smaller files.",
-                )
-            with body.open("rb") as stream:
-                return self._put(full_key, stream, NotApplied(because="exists"), IfNoneMatch="*")
-        return self._put(full_key, body, NotApplied(because="exists"), IfNoneMatch="*")
+        exists = NotApplied(because="exists")
+        if not isinstance(body, Path):
+            return self._put(full_key, body, exists, IfNoneMatch="*")
+        if body.stat().st_size > self._settings.one_put_bytes_max:
+            return self._write(full_key, lambda: self._in_parts(full_key, body), exists)
+        with body.open("rb") as stream:
+            return self._put(full_key, stream, exists, IfNoneMatch="*")
 
     def replace(self, key: str, body: bytes, *, expected: ETag) -> Outcome:
         """As the port says. Safe to repeat with the same bytes: where an earlier try landed, the ETag has moved."""
@@ -221,17 +221,43 @@ class S3Store:
         self, full_key: str, body: bytes | IO[bytes], refused: NotApplied, **condition: str
     ) -> Outcome:
         """One PutObject, one attempt. `refused` is what a 412 means for this condition."""
+        # Annotated as Any: the stubs cannot know which of the two conditions is in the dictionary.
+        put: Callable[..., Any] = self._writer.put_object
+        return self._write(
+            full_key,
+            lambda: put(**self._common, **self._written, Key=full_key, Body=body, **condition),
+            refused,
+            missing=NotApplied(because="missing") if "IfMatch" in condition else None,
+        )
+
+    def _in_parts(self, full_key: str, path: Path) -> Mapping[str, Any]:
+        return create_in_parts(
+            path,
+            once=self._writer,
+            patient=self._reader,
+            place={**self._common, "Key": full_key},
+            written=self._written,
+            part_bytes=self._settings.part_bytes,
+            checksums=self._settings.checksums,
+        )
+
+    def _write(
+        self,
+        full_key: str,
+        send: Callable[[], Mapping[str, Any]],
+        refused: NotApplied,
+        missing: NotApplied | None = None,
+    ) -> Outcome:
+        """What the answer to a conditional write proves; `missing` is what "no such object" means for it."""
         try:
-            # Annotated as Any: the stubs cannot know which of the two conditions is in the dictionary.
-            put: Callable[..., Any] = self._writer.put_object
-            answer = put(**self._common, **self._written, Key=full_key, Body=body, **condition)
+            answer = send()
         except _FAILURES as error:
             judged = judge(error)
             match judged.verdict:
                 case Verdict.PRECONDITION:
                     return refused
-                case Verdict.NO_OBJECT if "IfMatch" in condition:
-                    return NotApplied(because="missing")
+                case Verdict.NO_OBJECT if missing is not None:
+                    return missing
                 case Verdict.UNKNOWN | Verdict.NO_OBJECT:
                     return Unknown(because=judged.text)
                 case _:

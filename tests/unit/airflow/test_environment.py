@@ -69,8 +69,8 @@ def test_connection_of_the_environment_is_replaced_by_the_resolved_one() -> None
 def test_local_master_uses_this_python_and_the_loopback_interface() -> None:
     seen = environment({})
     assert (seen["PYSPARK_PYTHON"], seen["SPARK_LOCAL_IP"]) == (sys.executable, "127.0.0.1")
-    conf = driver_conf({}, master="local[2]")
-    assert conf["spark.driver.bindAddress"] == "127.0.0.1"
+    conf = driver_conf({"spark.driver.host": "10.0.0.7"}, master="local[2]", driver_python="p")
+    assert conf["spark.driver.bindAddress"] == conf["spark.driver.host"] == "127.0.0.1"
 
 
 def test_cluster_master_leaves_the_workers_python_to_the_cluster() -> None:
@@ -78,16 +78,40 @@ def test_cluster_master_leaves_the_workers_python_to_the_cluster() -> None:
     assert "PYSPARK_PYTHON" not in seen
     assert "SPARK_LOCAL_IP" not in seen
     assert seen["PYSPARK_DRIVER_PYTHON"] == sys.executable
-    assert "spark.driver.bindAddress" not in driver_conf({}, master="spark://master:7077")
+    conf = driver_conf({}, master="spark://master:7077", driver_python="p")
+    assert "spark.driver.bindAddress" not in conf
 
 
 def test_configured_python_stands() -> None:
     assert environment({"PYSPARK_PYTHON": "/opt/python"})["PYSPARK_PYTHON"] == "/opt/python"
 
 
+@pytest.mark.parametrize(
+    ("workers", "drivers"),
+    [
+        ("/opt/python", "/opt/python"),
+        ("python3.11", "python3.11"),
+        ("./environment/bin/python", sys.executable),
+        ("environment/bin/python", sys.executable),
+    ],
+)
+def test_a_python_out_of_an_archive_is_the_executors_alone(workers: str, drivers: str) -> None:
+    seen = environment({"PYSPARK_PYTHON": workers}, master="yarn")
+    assert (seen["PYSPARK_PYTHON"], seen["PYSPARK_DRIVER_PYTHON"]) == (workers, drivers)
+
+
+def test_executors_python_of_a_dag_does_not_become_the_drivers() -> None:
+    """Spark starts the driver with spark.pyspark.python too, unless spark.pyspark.driver.python says otherwise."""
+    asked = {"spark.pyspark.python": "./environment/bin/python"}
+    conf = driver_conf(asked, master="yarn", driver_python="/opt/python")
+    assert conf["spark.pyspark.python"] == "./environment/bin/python"
+    assert conf["spark.pyspark.driver.python"] == "/opt/python"
+
+
 @pytest.mark.parametrize("master", ["local[2]", "spark://master:7077"])
 def test_spark_page_is_off_whatever_is_asked(master: str) -> None:
-    assert driver_conf({"spark.ui.enabled": "true"}, master=master)["spark.ui.enabled"] == "false"
+    conf = driver_conf({"spark.ui.enabled": "true"}, master=master, driver_python="p")
+    assert conf["spark.ui.enabled"] == "false"
 
 
 @pytest.mark.parametrize(
@@ -103,6 +127,19 @@ def test_spark_page_is_off_whatever_is_asked(master: str) -> None:
         "spark.speculation",
         "spark.speculation.quantile",
         "spark.authenticate",
+        "spark.archives",
+        "spark.pyspark.python",
+        "spark.driver.host",
+        "spark.driver.port",
+        "spark.driver.blockManager.port",
+        "spark.blockManager.port",
+        "spark.kubernetes.driver.pod.name",
+        "spark.kubernetes.executor.podTemplateFile",
+        "spark.kubernetes.authenticate.executor.serviceAccountName",
+        "spark.executorEnv.TALLYSTICK_SECRETS_DIR",
+        "spark.executorEnv.TALLYSTICK_S3_KMS_KEY_ID",
+        "spark.executorEnv.AWS_ENDPOINT_URL_S3",
+        "spark.executorEnv.AWS_SHARED_CREDENTIALS_FILE",
     ],
 )
 def test_sizes_and_counts_may_be_set(key: str) -> None:
@@ -140,6 +177,17 @@ def test_sizes_and_counts_may_be_set(key: str) -> None:
         "spark.submit.deployMode",
         "spark.master",
         "spark.executorEnv.AWS_SECRET_ACCESS_KEY",
+        "spark.executorEnv.AWS_ACCESS_KEY_ID",
+        "spark.executorEnv.AWS_SESSION_TOKEN",
+        "spark.executorEnv.TALLYSTICK_KAFKA_DEFAULT",
+        "spark.executorEnv.PYTHONPATH",
+        "spark.executorEnv.LD_PRELOAD",
+        "spark.pyspark.driver.python",
+        "spark.kubernetes.authenticate.oauthToken",
+        "spark.kubernetes.executor.secretKeyRef.",
+        # Spark mounts it with mode 0644, which a secrets folder may not have: a pod template can do better.
+        "spark.kubernetes.executor.secrets.kafka",
+        "spark.kubernetes.driver.secretKeyRef.AWS_ACCESS_KEY_ID",
         "spark.kubernetes.driver.podTemplateFile",
         "executor.memory",
         "spark.executor.memory\n--jars=x",
@@ -153,3 +201,18 @@ def test_what_loads_code_or_holds_secrets_may_not_be_set(key: str) -> None:
 def test_value_that_is_no_text_is_refused() -> None:
     with pytest.raises(InvalidPipeline, match="is a int"):
         check_conf({"spark.executor.cores": 2})  # type: ignore[dict-item]
+
+
+def test_a_reference_to_a_kubernetes_secret_may_be_set() -> None:
+    asked = {"spark.kubernetes.executor.secretKeyRef.AWS_SECRET_ACCESS_KEY": "s3:secret-access-key"}
+    assert check_conf(asked) == asked
+
+
+@pytest.mark.parametrize(
+    "value", ["canary/w+J=", "canary", "Canary:key", "canary:", ":canary", "ca nary:key"]
+)
+def test_what_is_no_reference_is_refused_and_not_shown(value: str) -> None:
+    asked = {"spark.kubernetes.executor.secretKeyRef.AWS_SECRET_ACCESS_KEY": value}
+    with pytest.raises(InvalidPipeline, match="no reference to a Kubernetes secret") as refused:
+        check_conf(asked)
+    assert value not in str(refused.value)

@@ -37,11 +37,11 @@ def connection(monkeypatch: pytest.MonkeyPatch, **words: Any) -> None:
 
 def hook(tmp_path: Path, **given: Any) -> ScrubbedSparkSubmit:
     return ScrubbedSparkSubmit(
-        conf={"spark.executor.memory": "1g"},
         kafka_name="default",
         kafka=KAFKA,
         result_file=tmp_path / "result.json",
         **{
+            "conf": {"spark.executor.memory": "1g"},
             "conn_id": "spark_default",
             "application_args": ["--attempt", "a"],
             "name": "tallystick-small",
@@ -74,7 +74,17 @@ def running(pid: int) -> bool:
     return state not in "ZX"
 
 
-@pytest.mark.parametrize("master", ["local", "local[2]", "local[*,3]", "spark://host:7077", "yarn"])
+@pytest.mark.parametrize(
+    "master",
+    [
+        "local",
+        "local[2]",
+        "local[*,3]",
+        "spark://host:7077",
+        "k8s://https://kubernetes.default.svc",
+        "yarn",
+    ],
+)
 def test_known_masters_are_taken(
     master: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -161,6 +171,26 @@ def test_argv_and_log_hold_no_secret(
     assert "spark.ui.enabled=false" in argv
     assert "canary-password" in environ["TALLYSTICK_KAFKA_DEFAULT"]
     assert "AIRFLOW__API_AUTH__JWT_SECRET" not in environ
+
+
+@pytest.mark.parametrize(
+    ("asked", "namespace"),
+    [({}, "of-the-connection"), ({"spark.kubernetes.namespace": "of-the-dag"}, "of-the-dag")],
+)
+def test_on_kubernetes_the_program_runs_without_airflows_kubernetes_provider(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, asked: dict[str, str], namespace: str
+) -> None:
+    """Airflow's hook wants it to watch a driver's pod: here the driver is the program, and its exit code counts."""
+    extra = {"deploy-mode": "client", "namespace": "of-the-connection"}
+    connection(monkeypatch, host="k8s://https://kubernetes.default.svc", extra=extra)
+    body = "import json, sys\nwith open(sys.argv[0] + '.seen', 'w') as seen:\n    json.dump(sys.argv, seen)\n"
+    hook(tmp_path, conf=asked, spark_binary=program(tmp_path, body)).submit("job.py")
+    argv = json.loads((tmp_path / "spark-submit.seen").read_text())
+    assert argv[1:3] == ["--master", "k8s://https://kubernetes.default.svc"]
+    said = [word for word in argv if word.startswith("spark.kubernetes.namespace=")]
+    assert said == [f"spark.kubernetes.namespace={namespace}"]
+    with pytest.raises(AirflowException, match="Error code is: 3"):
+        hook(tmp_path, spark_binary=program(tmp_path, "raise SystemExit(3)\n")).submit("job.py")
 
 
 def test_failure_shows_the_last_lines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

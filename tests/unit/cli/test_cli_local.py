@@ -7,6 +7,7 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from tallystick.cli import stack
+from tallystick.cli.report import note
 from tallystick.local.airflow import AirflowStack
 from unit.cli.asking import ask, tally
 
@@ -71,12 +73,26 @@ def test_local_up_hands_on_what_was_asked(monkeypatch: pytest.MonkeyPatch, tmp_p
         "project_dir": tmp_path,
         "parts": ("kafka", "s3", "postgres", "airflow"),
         "foreground": False,
-        "report": stack._progress,
+        "report": note,
     }
     assert "s3    running  http://127.0.0.1:9" in result.stdout
     for answer in (result, tally("local", "status", "--json")):
         assert answer.exit_code == 0
         assert "hidden" not in answer.stdout + answer.stderr
+
+
+@pytest.mark.parametrize(("options", "told"), [([], "kafka: starting\n"), (["--json"], "")])
+def test_up_tells_its_steps_to_people_only(
+    monkeypatch: pytest.MonkeyPatch, options: list[str], told: str
+) -> None:
+    def up(_: Any, *, report: Callable[[str], None], **__: Any) -> None:
+        report("kafka: starting")
+
+    monkeypatch.setattr(
+        stack, "stack_module", lambda: SimpleNamespace(up=up, PARTS=(), ALL_PARTS=())
+    )
+    result = tally("local", "up", *options)
+    assert (result.exit_code, result.stderr) == (0, told)
 
 
 def _stack(monkeypatch: pytest.MonkeyPatch, info: Any) -> None:

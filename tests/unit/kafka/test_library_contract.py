@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import inspect
 import socket
+import time
+from types import SimpleNamespace
 
+from kafka.net.connection import KafkaConnection
 from kafka.net.inet import create_connection
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
+from kafka.protocol.broker_version_data import BrokerVersionData
+from kafka.protocol.metadata import MetadataRequest
 
 import kafka
 from tallystick.kafka.connection import _receive
+from tallystick.local.process import wait_until
 
 
 def parameters(function: object) -> list[str]:
@@ -44,6 +50,28 @@ def test_the_private_calls_have_the_shapes_that_are_used() -> None:
     assert parameters(KafkaSSLTransport.handshake) == ["self"]
     for wait in (NetworkSelector.wait_read, NetworkSelector.wait_write):
         assert parameters(wait) == ["self", "fileobj", "timeout_at"]
+    assert parameters(NetworkSelector.call_soon_with_future) == ["self", "coro", "args"]
+    assert parameters(KafkaConnectionManager.least_loaded_node) == ["self"]
+
+
+def test_a_throttled_connection_refuses_requests_until_its_time_is_over_and_says_until_when() -> (
+    None
+):
+    net = NetworkSelector()
+    manager = KafkaConnectionManager(net, bootstrap_servers="nowhere:1")
+    assert manager._conns == {}
+    connection = KafkaConnection(net, node_id=1)
+    connection.initializing, connection.connected = False, True
+    connection.broker_version_data = BrokerVersionData((4, 1))
+    before = time.monotonic()
+    connection._maybe_throttle(SimpleNamespace(throttle_time_ms=50))
+    assert before + 0.05 <= connection._throttle_time <= time.monotonic() + 0.05
+    assert connection.paused == {"throttle"}
+    assert connection.send_request(MetadataRequest(topics=None)).exception.retriable
+    wait_until(
+        lambda: (net.poll(timeout_ms=10), not connection.paused)[1], deadline_s=10, what="its end"
+    )
+    net.close()
 
 
 def test_our_receive_loses_no_bytes_that_came_before_the_end() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -51,13 +52,56 @@ def test_an_unknown_connection_says_where_it_was_looked_for(tmp_path: Path) -> N
         kafka_settings("my-main", environ={"TALLYSTICK_SECRETS_DIR": str(tmp_path)})
 
 
-@pytest.mark.parametrize("mode", [0o644, 0o640, 0o602, 0o660])
-def test_a_secret_file_that_others_can_touch_is_refused(tmp_path: Path, mode: int) -> None:
+@pytest.mark.parametrize(
+    ("owner", "mode", "taken"),
+    [
+        ("ours", 0o600, True),
+        ("ours", 0o400, True),
+        ("ours", 0o440, False),
+        ("ours", 0o640, False),
+        ("ours", 0o644, False),
+        ("ours", 0o602, False),
+        ("root", 0o400, True),
+        (
+            "root",
+            0o440,
+            True,
+        ),  # a Kubernetes secret, mounted for a process that is not root (fsGroup)
+        ("root", 0o640, True),
+        ("root", 0o444, False),  # a Kubernetes secret without defaultMode has 0644
+        ("root", 0o644, False),
+        ("root", 0o660, False),
+        ("root", 0o450, False),
+        ("another", 0o600, False),
+    ],
+)
+def test_a_secret_file_is_taken_when_it_is_ours_or_roots_and_others_cannot_touch_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: str, mode: int, taken: bool
+) -> None:
     path = tmp_path / "main.json"
     path.write_text(json.dumps(SASL))
     path.chmod(mode)
-    with pytest.raises(SettingsError, match=rf"has mode {mode:04o}.*Next: chmod 0600") as refused:
-        kafka_settings("main", environ={"TALLYSTICK_SECRETS_DIR": str(tmp_path)})
+    # Who runs the tests is either root or not, and may not give files away.
+    uid = {"root": 0, "ours": 1000, "another": 1001}[owner]
+    real = os.fstat
+
+    def owned(descriptor: int) -> os.stat_result:
+        found = real(descriptor)
+        return os.stat_result((*found[:4], uid, *found[5:10]))
+
+    monkeypatch.setattr("tallystick.connections.os.fstat", owned)
+    monkeypatch.setattr("tallystick.connections.os.geteuid", lambda: 1000)
+    environ = {"TALLYSTICK_SECRETS_DIR": str(tmp_path)}
+    if taken:
+        assert kafka_settings("main", environ=environ).sasl_plain_password == PASSWORD
+        return
+    says = (
+        "belongs to user 1001, we are 1000"
+        if owner == "another"
+        else f"has mode {mode:04o}.*Next: chmod 06"
+    )
+    with pytest.raises(SettingsError, match=says) as refused:
+        kafka_settings("main", environ=environ)
     assert PASSWORD not in str(refused.value)
 
 

@@ -64,6 +64,17 @@ def states(stack: LocalStack) -> dict[str, str]:
     return {name: part.state for name, part in info.parts.items()}
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_a_download_of_kafka_is_told_before_it_begins(
+    stack: LocalStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool
+) -> None:
+    monkeypatch.setattr(stack.kafka, "_jar_dir", tmp_path if there else tmp_path / "none yet")
+    told: list[str] = []
+    stack.start(told.append)
+    at = told.index("kafka: starting") + 1
+    assert told[at].startswith("kafka: up" if there else "kafka: fetching its jars"), told
+
+
 @pytest.mark.parametrize(
     ("name", "error"),
     [

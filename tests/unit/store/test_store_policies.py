@@ -24,10 +24,15 @@ PREFIXES = (
 OBJECTS = (keys.ROOT, *(f"{prefix}x" for prefix in PREFIXES))
 
 
+def documents() -> list[Any]:
+    """What the page shows as JSON, in its order."""
+    return [*map(json.loads, re.findall(r"```json\n(.*?)```", PAGE.read_text(), re.DOTALL))]
+
+
 def policies() -> dict[str, Any]:
     """The three policies in the order of the page."""
-    found = re.findall(r"```json\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    return dict(zip(("writer", "reader", "gc"), map(json.loads, found), strict=True))
+    found = [one for one in documents() if "Statement" in one]
+    return dict(zip(("writer", "reader", "gc"), found, strict=True))
 
 
 def allows(policy: Any, action: str, key: str) -> bool:
@@ -55,6 +60,19 @@ def test_only_writers_write_and_the_probe_is_theirs() -> None:
         may = [allows(policy, "s3:PutObject", key) for key in (*OBJECTS, ".probe/x")]
         assert set(may) == {who != "reader"}, who
         assert allows(policy, "s3:DeleteObject", ".probe/x") == (who != "reader"), who
+
+
+def test_a_writer_of_data_files_may_abort_its_uploads_and_a_rule_drops_the_others() -> None:
+    may = {
+        who: allows(policy, "s3:AbortMultipartUpload", f"{keys.TABLES_PREFIX}x")
+        for who, policy in policies().items()
+    }
+    assert may == {"writer": True, "reader": False, "gc": False}
+    (rules,) = (one["Rules"] for one in documents() if "Rules" in one)
+    (rule,) = rules
+    assert rule.pop("AbortIncompleteMultipartUpload") == {"DaysAfterInitiation": 1}
+    assert rule.pop("Filter") == {"Prefix": "PREFIX/"}
+    assert rule.keys() == {"ID", "Status"}, "a rule that does more could delete a lake's objects"
 
 
 def test_a_writer_deletes_nothing_of_a_lake_and_gc_never_the_root_or_a_record() -> None:

@@ -1,0 +1,192 @@
+"""Brokers with quotas: a throttled client waits as long as it is told, is not given up, and reads every record once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from kafka.net.connection import KafkaConnection
+from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest
+
+from brokers import TestBroker, send
+from tallystick.errors import KafkaUnavailable
+from tallystick.kafka import client as asking
+from tallystick.kafka.client import KafkaClient
+from tallystick.kafka.planning import LogPlanner
+from tallystick.kafka.reader import RangeReader
+from tallystick.kafka.settings import KafkaSettings
+from tallystick.kafka.wire import FetchOrder
+from tallystick.local.kafka import KafkaBroker
+from tallystick.local.process import wait_until
+from tallystick.protocol.offsets import OffsetRange, Position
+
+RECORDS = 1_000
+VALUES = [b"%04d" % n * 50 for n in range(RECORDS)]  # 200 bytes each, 20 of them in a batch
+WINDOW_S = 3
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestBroker]:
+    """A broker whose quotas look back over 3 s, not 11: it throttles for about 2 s at a time."""
+    windows = {"quota.window.num": str(WINDOW_S), "quota.window.size.seconds": "1"}
+    with KafkaBroker(tmp_path_factory.mktemp("kafka"), settings=windows) as running:
+        yield TestBroker(running, AdminClient({"bootstrap.servers": running.bootstrap}))
+
+
+@pytest.fixture(scope="module")
+def topic(broker: TestBroker) -> str:
+    name = broker.topic()
+    send(broker.producer(batch_num_messages=20), name, *VALUES, timestamp=1_000)
+    return name
+
+
+class Wire:
+    """What went over each connection: when which request was sent, and until when a broker wanted quiet."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[KafkaConnection, float, str]] = []
+        self.quiet: list[tuple[KafkaConnection, float, float]] = []
+
+    @property
+    def longest_s(self) -> float:
+        return max(end - begin for _, begin, end in self.quiet)
+
+    def broken(self) -> list[tuple[float, str]]:
+        """Requests that went out while their broker wanted none."""
+        return [
+            (sent - begin, what)
+            for connection, begin, end in self.quiet
+            for other, sent, what in self.sent
+            if other is connection and begin < sent < end
+        ]
+
+
+@pytest.fixture
+def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
+    seen = Wire()
+    send_request, throttle = KafkaConnection._send_request, KafkaConnection._maybe_throttle
+
+    def sent(connection: KafkaConnection, request: Any, **how: Any) -> Any:
+        seen.sent.append((connection, time.monotonic(), type(request).__name__))
+        return send_request(connection, request, **how)
+
+    def throttled(connection: KafkaConnection, answer: Any) -> None:
+        if wait_ms := getattr(answer, "throttle_time_ms", 0):
+            now = time.monotonic()
+            seen.quiet.append((connection, now, now + wait_ms / 1000))
+        throttle(connection, answer)
+
+    monkeypatch.setattr(KafkaConnection, "_send_request", sent)
+    monkeypatch.setattr(KafkaConnection, "_maybe_throttle", throttled)
+    return seen
+
+
+def limited(
+    broker: TestBroker, client_id: str, key: str, value: float, **words: Any
+) -> KafkaSettings:
+    """Settings of a client that the broker holds to a quota."""
+    kind = AlterClientQuotasRequest.EntryData
+    entry = kind(
+        entity=[kind.EntityData(entity_type="client-id", entity_name=client_id)],
+        ops=[kind.OpData(key=key, value=value, remove=False)],
+    )
+    with KafkaClient(broker.settings) as client:
+        request = AlterClientQuotasRequest(entries=[entry], validate_only=False)
+        (done,) = client._connection.call(request).entries
+    assert done.error_code == 0, done.error_message
+    return replace(broker.settings, client_id=client_id, **words)
+
+
+def reader(broker: TestBroker, settings: KafkaSettings, topic: str) -> RangeReader:
+    with KafkaClient(broker.settings) as client:
+        topic_id, cluster_id = client.layout(topic).topic_id, client.cluster_id()
+    return RangeReader(
+        settings, topic=topic, topic_id=topic_id, cluster_id=cluster_id, compacted=False
+    )
+
+
+@pytest.mark.parametrize("timeout_ms", [500, 30_000], ids=["shorter", "longer"])
+def test_a_throttled_range_is_read_whole_whether_throttles_are_longer_or_shorter_than_timeouts(
+    broker: TestBroker, topic: str, wire: Wire, timeout_ms: int
+) -> None:
+    rate = 20_000.0
+    settings = limited(
+        broker, f"bytes-{timeout_ms}", "consumer_byte_rate", rate, request_timeout_ms=timeout_ms
+    )
+    ours = reader(broker, settings, topic)
+    span = OffsetRange(start=0, end=RECORDS)
+    end = Position(offset=RECORDS, leader_epoch=0)
+    batches = list(ours.read(0, span, leader_epoch=-1, planned_end=end))
+    assert [one for batch in batches for one in batch["offset"].to_pylist()] == list(range(RECORDS))
+    assert [one for batch in batches for one in batch["value"].to_pylist()] == VALUES
+    account = ours.account
+    assert (account.records, account.aborted, account.control, account.absent) == (RECORDS, 0, 0, 0)
+    assert wire.longest_s > 0.5, "this was no test: the broker hardly throttled"
+    assert not wire.broken()
+    _, first, _ = wire.quiet[0]
+    after = {what for _, sent, what in wire.sent if sent > first}
+    assert after <= {"FetchRequest", "OffsetForLeaderEpochRequest"}, (
+        "a throttle is no reason to look for leaders"
+    )
+
+
+def test_planning_and_reading_go_on_when_requests_themselves_are_throttled(
+    broker: TestBroker, topic: str, wire: Wire
+) -> None:
+    # A hundredth of one thread: 30 ms in 3 s, after which any answer may say to wait for up to 1 s.
+    settings = limited(broker, "asks", "request_percentage", 1.0)
+    with LogPlanner(settings) as planner:
+        wait_until(
+            lambda: (planner.describe([topic]), wire.quiet)[1],
+            deadline_s=60,
+            what="a throttled answer",
+        )
+        found = planner.boundary(topic, 1_000, [0])
+        found_none = planner.boundary(topic, 2_000, [0])
+    assert ([one.offset for one in found], [one.offset for one in found_none]) == ([0], [RECORDS])
+    ours = reader(broker, settings, topic)
+    rows = sum(batch.num_rows for batch in ours.read(0, OffsetRange(start=0, end=40)))
+    assert (rows, ours.account.records) == (40, 40)
+    asked = {what for _, _, what in wire.sent}
+    assert {"MetadataRequest", "ListOffsetsRequest", "FetchRequest"} <= asked
+    assert not wire.broken()
+
+
+def test_the_time_that_a_broker_makes_us_wait_is_no_time_of_ours(
+    broker: TestBroker, topic: str, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asking, "_THROTTLED_S_MAX", 1.0)
+    settings = limited(broker, "waits", "consumer_byte_rate", 1_000.0)
+    with KafkaClient(settings) as client:
+        begun = time.monotonic() - client.clock()
+        order = FetchOrder(
+            layout=client.layout(topic),
+            partition=0,
+            offset=0,
+            bytes_max=1 << 20,
+            wait_ms=1,
+            committed=True,
+        )
+        with pytest.raises(KafkaUnavailable, match="throttled"):
+            client.fetch(order).result()
+        waited_s = time.monotonic() - client.clock() - begun
+    ended = [end - begin for _, begin, end in wire.quiet[:-1]]  # the last one was not waited for
+    assert waited_s >= sum(ended) - 0.1 > 0.5
+
+
+def test_a_quota_that_no_batch_fits_into_is_said_in_the_end(
+    broker: TestBroker, topic: str, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asking, "_THROTTLED_S_MAX", 1.0)
+    settings = limited(broker, "tiny", "consumer_byte_rate", 1_000.0, request_timeout_ms=500)
+    ours = reader(broker, settings, topic)
+    with pytest.raises(
+        KafkaUnavailable, match=r"has throttled topic .* from offset 0 for 1 s.*nothing of it"
+    ) as failed:
+        list(ours.read(0, OffsetRange(start=0, end=RECORDS)))
+    assert "consumer_byte_rate" in failed.value.next_step
+    assert not wire.broken()

@@ -1,0 +1,78 @@
+"""A long stage tells how far it is while it runs; the words are those of Spark's own status."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tallystick.local.process import wait_until
+from tallystick.spark.progress import told
+
+JOB = """
+import logging, sys
+from pathlib import Path
+from pyspark.sql import SparkSession
+from tallystick.local.process import wait_until
+from tallystick.spark import progress, stage
+
+progress.EVERY_S = 0.2
+gate = Path(sys.argv[1])
+
+def task(batches):
+    for batch in batches:
+        if batch.column(0)[0].as_py() >= 3:
+            wait_until(gate.exists, deadline_s=120, what="the gate")
+        yield batch
+
+logging.basicConfig(level=logging.INFO, format="%(message)s")
+logging.getLogger("py4j").setLevel(logging.WARNING)
+session = (SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    .config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1").getOrCreate())
+rows = stage.collected(session, session.range(0, 5, 1, 5).mapInArrow(task, "id bigint"))
+print("rows", len(rows))
+session.stop()
+"""
+
+
+def test_a_stage_that_takes_long_tells_how_many_tasks_are_done(tmp_path: Path) -> None:
+    job, gate, said = tmp_path / "job.py", tmp_path / "gate", tmp_path / "said"
+    job.write_text(JOB)
+    with said.open("wb") as stream:
+        running = subprocess.Popen(
+            [sys.executable, str(job), str(gate)],
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+        )
+    try:
+        wait_until(
+            lambda: (
+                "stage 0: 3 of 5 task(s) done (60%), about" in said.read_text()
+                or running.poll() is not None
+            ),
+            deadline_s=120,
+            what="three of five tasks told",
+        )
+        assert ", 2 running, 0 failed" in said.read_text(), said.read_text()
+        gate.touch()
+        assert running.wait(60) == 0
+    finally:
+        running.kill()
+        running.wait()
+    assert "rows 5" in said.read_text()
+
+
+@pytest.mark.parametrize(
+    ("done", "words"),
+    [
+        (0, "0 of 16 task(s) done (0%)"),
+        (4, "4 of 16 task(s) done (25%), about 60 s left"),
+        (16, "16 of 16 task(s) done (100%), about 0 s left"),
+    ],
+)
+def test_what_is_left_is_guessed_from_the_pace_so_far(done: int, words: str) -> None:
+    assert told(done, 16, 20.0) == words

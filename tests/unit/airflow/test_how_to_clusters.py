@@ -1,0 +1,279 @@
+"""The pages on clusters name nothing that is not there: settings, variables, secrets, accounts, paths, commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import runpy
+import shlex
+import stat
+import subprocess
+import tomllib
+import zipfile
+from datetime import UTC, datetime
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import compose_code
+from compose_files import ROOT, Files
+from tallystick.airflow import replay_dag
+from tallystick.airflow.environment import check_conf, driver_environment
+from tallystick.airflow.spark_submit import ScrubbedSparkSubmit
+from tallystick.connections import _check_private
+from tallystick.kafka.settings import KafkaSettings
+
+PAGES = ("run-on-a-spark-cluster", "run-on-kubernetes", "run-on-yarn")
+KAFKA = KafkaSettings(bootstrap_servers=("broker:9092",))
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def page(name: str) -> str:
+    return (ROOT / "docs" / "how-to" / f"{name}.md").read_text(encoding="utf-8")
+
+
+def blocks(name: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page(name), re.DOTALL)
+
+
+def commands(name: str) -> list[list[str]]:
+    lines = re.findall(r"^    (\S.*)$", re.sub(r"```.*?```", "", page(name), flags=re.DOTALL), re.M)
+    return [shlex.split(line) for line in lines]
+
+
+@pytest.fixture(scope="module")
+def clicks(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The pipeline of the README, to which the pages' DAGs belong."""
+    [text] = re.findall(r"```python\n# dags/clicks\.py\n(.*?)```", README, re.DOTALL)
+    file = tmp_path_factory.mktemp("project") / "clicks.py"
+    file.write_text(text, encoding="utf-8")
+    return runpy.run_path(str(file))["pipeline"]
+
+
+def settings_of(name: str, pipeline: Any = None) -> dict[str, str]:
+    """What the page's DAG asks of Spark; with a pipeline, the DAG is built too."""
+    [text] = blocks(name, "python")
+    built: list[Any] = []
+
+    def build(*words: Any, **named: Any) -> None:
+        built.append(replay_dag(*words, job_root=ROOT, **named) if pipeline else None)
+
+    found = {"pipeline": pipeline, "replay_dag": build, "datetime": datetime, "UTC": UTC}
+    exec(compile(text, name, "exec"), found)
+    assert len(built) == 1
+    asked: dict[str, str] = found["EXECUTORS"]
+    return asked
+
+
+@cache
+def words_of_spark() -> bytes:
+    """Every text in the classes of Spark's own JARs that read settings and environments."""
+    spec = find_spec("pyspark")
+    assert spec is not None
+    assert spec.origin is not None
+    found = []
+    for kind in ("core", "kubernetes", "yarn", "network-common", "common-utils"):
+        for jar in (Path(spec.origin).parent / "jars").glob(f"spark-{kind}_*.jar"):
+            with zipfile.ZipFile(jar) as archive:
+                wanted = re.compile(
+                    r"/(config|k8s|yarn|network|internal|submit)/|SparkConf|Security|Launcher"
+                )
+                found += [archive.read(n) for n in archive.namelist() if wanted.search(n)]
+    return b"\n".join(found)
+
+
+def known_to_spark(word: str) -> bool:
+    # The one word that Spark puts together when it starts: its parts are there.
+    last = ".serviceAccountName"
+    parts = [word.removesuffix(last), last] if word.endswith(last) else [word]
+    return all(part.encode() in words_of_spark() for part in parts)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_dag_of_a_page_is_taken(name: str, clicks: Any) -> None:
+    asked = settings_of(name, clicks)
+    assert check_conf(asked) == asked
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_spark_knows_each_setting_of_a_page(name: str) -> None:
+    told = {*settings_of(name), *re.findall(r"`(spark\.[A-Za-z0-9.]+)", page(name))}
+    for block in blocks(name, "properties"):
+        told |= set(re.findall(r"^(spark\.\S+) ", block, re.MULTILINE))
+    # Spark's words end where a name of ours begins: spark.executorEnv.<variable>.
+    words = {re.sub(r"(executorEnv\.|secretKeyRef\.).+", r"\1", key) for key in told}
+    assert [word for word in sorted(words) if not known_to_spark(word)] == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_connection_of_a_page_is_taken(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    [said] = re.findall(
+        r"^(?:    AIRFLOW_CONN_SPARK_DEFAULT=|  value: )'(\{.*\})'$", page(name), re.MULTILINE
+    )
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", said)
+    hook = ScrubbedSparkSubmit(
+        conf={},
+        kafka_name="default",
+        kafka=KAFKA,
+        result_file=tmp_path / "r",
+        conn_id="spark_default",
+    )
+    assert hook._connection["master"] == json.loads(said)["host"]
+    assert hook._connection["deploy_mode"] == "client"
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_each_variable_of_a_page_is_read_by_someone(name: str) -> None:
+    told = set(re.findall(r"\b(?:TALLYSTICK|SPARK|PYSPARK)_[A-Z0-9_]+", page(name)))
+    code = "\n".join(p.read_text() for p in (ROOT / "plugins").rglob("*.py"))
+    known = {*compose_code._spark_variables(), "SPARK_CONF_DIR"}
+    # Ours alone: the page gives it to the pod, and its setting takes it from there.
+    known |= set(re.findall(r"\$\{env:(\w+)\}", page(name)))
+    unknown = {v for v in told - known if v not in code}
+    assert unknown == set()
+
+
+def test_what_a_page_gives_the_drivers_pod_reaches_the_driver() -> None:
+    [text] = [b for b in blocks("run-on-kubernetes", "yaml") if b.startswith("# environment of")]
+    given = {one["name"]: "x" for one in yaml.safe_load(text)}
+    connection = given.pop("AIRFLOW_CONN_SPARK_DEFAULT")
+    assert connection
+    seen = driver_environment(
+        given, kafka_name="default", kafka=KAFKA, result_file=Path("r"), master="k8s://https://host"
+    )
+    assert given.items() <= seen.items()
+    referred = re.findall(r"\$\{env:(\w+)\}", " ".join(settings_of("run-on-kubernetes").values()))
+    assert referred
+    assert set(referred) <= given.keys()
+
+
+def test_secrets_and_accounts_of_the_kubernetes_page_fit_together() -> None:
+    accounts, template = (
+        list(yaml.safe_load_all(text))
+        for text in blocks("run-on-kubernetes", "yaml")
+        if "apiVersion" in text
+    )
+    asked = settings_of("run-on-kubernetes")
+    named = {(one["kind"], one["metadata"]["name"]) for one in accounts}
+    assert (
+        "ServiceAccount",
+        asked["spark.kubernetes.authenticate.executor.serviceAccountName"],
+    ) in named
+    [binding] = [one for one in accounts if one["kind"] == "RoleBinding"]
+    assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) in named
+    assert {one["metadata"]["namespace"] for one in accounts} == {"airflow"}
+    made: dict[str, set[str]] = {}
+    for words in commands("run-on-kubernetes"):
+        if words[0] == "kubectl":
+            assert words[1:6] == ["--namespace", "airflow", "create", "secret", "generic"]
+            made[words[6]] = {w.split("=")[1] for w in words[7:]}
+    for key, value in asked.items():
+        if ".secretKeyRef." in key:
+            secret, _, entry = value.partition(":")
+            assert entry in made[secret], key
+    [pod] = template
+    [volume] = pod["spec"]["volumes"]
+    assert made[volume["secret"]["secretName"]] == {"default.json"}
+    [container] = pod["spec"]["containers"]
+    assert container["volumeMounts"][0]["name"] == volume["name"]
+    assert container["volumeMounts"][0]["mountPath"] == container["env"][0]["value"]
+
+
+def test_a_secret_that_is_mounted_as_the_page_says_is_taken() -> None:
+    """The kubelet adds 0440 for a pod with fsGroup, and leaves the file to root (its SetVolumeOwnership)."""
+    [pod] = [yaml.safe_load(b) for b in blocks("run-on-kubernetes", "yaml") if "kind: Pod" in b]
+    assert pod["spec"]["securityContext"]["fsGroup"]
+    mode = stat.S_IFREG | pod["spec"]["volumes"][0]["secret"]["defaultMode"] | 0o440
+    _check_private(Path("default.json"), os.stat_result((mode, 0, 0, 1, 0, 50000, 9, 0, 0, 0)))
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_each_command_of_a_page_is_one(name: str) -> None:
+    files = Files.read()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for words in commands(name):
+        text = " ".join(words)
+        if words[0].endswith("/python"):
+            assert compose_code._wrong(["python", *words[1:]], files) is None, text
+        if words[0] == "make":
+            assert compose_code._wrong(words, files) is None, text
+        for wheel in (word for word in words if word.endswith(".whl")):
+            assert f"--wheel --out-dir {Path(wheel).parent} ." in (ROOT / "Makefile").read_text()
+        if "--extra" in words:
+            assert words[words.index("--extra") + 1] in project["optional-dependencies"], text
+        for version in re.findall(r"tallystick[:-](\d[\d.]*\d)|environment-(\d[\d.]*\d)", text):
+            assert "".join(version) == project["version"], text
+    [spark] = [d for d in project["optional-dependencies"]["spark"] if d.startswith("pyspark==")]
+    for version in re.findall(r"spark-(\d[\d.]*\d)-jars", page(name)):
+        assert spark == f"pyspark=={version}"
+
+
+def test_links_between_the_pages_lead_somewhere() -> None:
+    for name in PAGES:
+        for target in re.findall(r"\]\(([\w./-]+\.md)", page(name)):
+            assert (ROOT / "docs" / "how-to" / target).is_file(), target
+        assert f"docs/how-to/{name}.md" in README
+
+
+CALLED = {
+    "SPARK_DRIVER_URL": "spark://CoarseGrainedScheduler@10.0.0.7:7079",
+    "SPARK_EXECUTOR_ID": "3",
+    "SPARK_EXECUTOR_CORES": "2",
+    "SPARK_EXECUTOR_MEMORY": "1024m",
+    "SPARK_APPLICATION_ID": "spark-1",
+    "SPARK_EXECUTOR_POD_IP": "10.0.0.8",
+    "SPARK_EXECUTOR_POD_NAME": "exec-3",
+    "SPARK_RESOURCE_PROFILE_ID": "0",
+    "SPARK_CONF_DIR": "/opt/spark/conf",
+}
+
+
+def test_the_entrypoint_starts_an_executor_as_kubernetes_asks(tmp_path: Path) -> None:
+    for name, body in {
+        "java": 'printf "%s\\n" "$SPARK_HOME" "$@"',
+        "find_spark_home.py": "echo /spark",
+    }.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    options = {f"SPARK_JAVA_OPT_{i}": f"-Doption={i} a=b" for i in range(12)}
+    path = os.pathsep.join([str(tmp_path), os.defpath])
+    asked = [str(ROOT / "entrypoint.sh"), "executor"]
+    environment = {"PATH": path, **options, **CALLED}
+    done = subprocess.run(asked, env=environment, capture_output=True, text=True, check=True)
+    home, *words = done.stdout.splitlines()
+    assert home == "/spark"
+    assert words[:12] == list(options.values())  # in the order of their numbers
+    assert words[12:16] == ["-Xms1024m", "-Xmx1024m", "-cp", "/opt/spark/conf:/spark/jars/*"]
+    assert dict(zip(words[17::2], words[18::2], strict=True)) == {
+        "--driver-url": CALLED["SPARK_DRIVER_URL"],
+        "--executor-id": "3",
+        "--cores": "2",
+        "--app-id": "spark-1",
+        "--hostname": "10.0.0.8",
+        "--resourceProfileId": "0",
+        "--podName": "exec-3",
+    }
+    # What it starts, and what it is told by, is in this Spark.
+    for word in (words[16].replace(".", "/"), *CALLED, "SPARK_JAVA_OPT_", *words[17::2]):
+        assert word.encode() in words_of_spark(), word
+
+
+def test_the_entrypoint_leaves_every_other_word_to_airflow(tmp_path: Path) -> None:
+    script = (ROOT / "entrypoint.sh").read_text()
+    assert script.count("exec /entrypoint ") == 1
+    airflow = tmp_path / "airflow-entrypoint"
+    airflow.write_text('#!/bin/sh\necho "$#"\nprintf "%s\\n" "$@"\n')
+    airflow.chmod(0o755)
+    ours = tmp_path / "entrypoint.sh"
+    ours.write_text(script.replace("exec /entrypoint ", f"exec {airflow} "))
+    ours.chmod(0o755)
+    for words in (["bash", "-c", "echo a  b"], ["airflow", "scheduler"], []):
+        done = subprocess.run([ours, *words], capture_output=True, text=True, check=True)
+        assert done.stdout.rstrip("\n").splitlines() == [str(len(words)), *words]
