@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,22 @@ def words_of(surroundings: Mapping[str, str]) -> dict[str, str]:
         start = text.index("canary-")
         found[name] = text[start:].split('"')[0].split("@")[0]
     return found
+
+
+def told_by(error: BaseException) -> str:
+    """All that an error says and that those say which it keeps, whether a trace would show them or not."""
+    told = traceback.format_exception(error)
+    left: list[BaseException | None] = [error]
+    seen: set[int] = set()
+    while left:
+        one = left.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        # The fields too: a JSONDecodeError holds its whole document, a botocore error what it was made of.
+        told += [str(one), repr(one), repr(one.args), repr(vars(one))]
+        left += [one.__cause__, one.__context__]
+    return "\n".join(told)
 
 
 def sightings(canaries: Mapping[str, str], places: Iterator[tuple[str, bytes]]) -> list[str]:

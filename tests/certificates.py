@@ -9,12 +9,18 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 from cryptography.x509.oid import NameOID
 
 
-def self_signed(path: Path) -> Path:
-    """Write a key and its certificate for 127.0.0.1, signed by itself, into one PEM file."""
+def self_signed(path: Path, *, password: str | None = None) -> Path:
+    """Write a key, under a password if one is given, and its certificate for 127.0.0.1, signed by itself."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
     now = datetime.now(UTC)
@@ -26,7 +32,33 @@ def self_signed(path: Path) -> Path:
         .add_extension(loopback, critical=False)
         .sign(key, SHA256())
     )
-    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    locked = BestAvailableEncryption(password.encode()) if password else NoEncryption()
+    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, locked)
     path.touch(mode=0o600)
     path.write_bytes(secret + made.public_bytes(Encoding.PEM))
+    return path
+
+
+def revocation_of(certificate: Path, path: Path) -> Path:
+    """Write the list on which the issuer of a self-signed certificate revokes it."""
+    both = certificate.read_bytes()
+    key, made = load_pem_private_key(both, password=None), x509.load_pem_x509_certificate(both)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    now = datetime.now(UTC)
+    since = now - timedelta(hours=1)
+    revoked = (
+        x509.RevokedCertificateBuilder()
+        .serial_number(made.serial_number)
+        .revocation_date(since)
+        .build()
+    )
+    listed = (
+        x509.CertificateRevocationListBuilder()
+        .issuer_name(made.subject)
+        .last_update(since)
+        .next_update(now + timedelta(days=1))
+        .add_revoked_certificate(revoked)
+        .sign(key, SHA256())
+    )
+    path.write_bytes(listed.public_bytes(Encoding.PEM))
     return path

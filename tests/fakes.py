@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from tallystick.engine.parquet import TableWriter
 from tallystick.engine.upload import AttemptPrefix
-from tallystick.errors import InvalidPipeline, NotYet
+from tallystick.errors import IdentityChanged, NotYet
 from tallystick.lake import Lake
 from tallystick.pipeline import DEAD_LETTERS, Pipeline, Table, pipeline_from_spec
 from tallystick.protocol import keys
@@ -81,7 +81,7 @@ class FakeLog:
     # ------------------------------------------------------------ what planning asks
 
     def describe(self, topics: Sequence[str]) -> Mapping[str, FakeTopic]:
-        """As plan.Log says; raises InvalidPipeline for a topic that is not there."""
+        """As plan.Log says; raises IdentityChanged for a topic that is not there, as the client does."""
         return {name: self._topic(name) for name in topics}
 
     def boundary(
@@ -189,8 +189,9 @@ class FakeLog:
     def _topic(self, name: str) -> FakeTopic:
         found = self.topics.get(name)
         if found is None:
-            raise InvalidPipeline(
-                f"topic {name} is not there.", next_step="create it, or correct its name."
+            raise IdentityChanged(
+                f"topic {name!r} does not exist on the cluster at fake.",
+                next_step="check its name.",
             )
         return found
 

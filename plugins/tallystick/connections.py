@@ -19,6 +19,7 @@ from tallystick.kafka.settings import KafkaSettings
 KAFKA_ENV_PREFIX = "TALLYSTICK_KAFKA_"
 SECRETS_DIR_ENV = "TALLYSTICK_SECRETS_DIR"
 SECRET_BYTES_MAX = 64 << 10
+ROOT_UID = 0
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 
 
@@ -94,9 +95,8 @@ def _read_secret(path: Path) -> str | None:
     try:
         return body.decode()
     except UnicodeDecodeError:
-        raise SettingsError(
-            f"secret file {path} is not UTF-8.", next_step="write it as UTF-8 JSON."
-        ) from None
+        pass  # told outside the handler: that error holds the whole body
+    raise SettingsError(f"secret file {path} is not UTF-8.", next_step="write it as UTF-8 JSON.")
 
 
 def _check_private(path: Path, status: os.stat_result) -> None:
@@ -110,13 +110,13 @@ def _check_private(path: Path, status: os.stat_result) -> None:
             f"secret file {path} is not a file.", next_step="check what was mounted there."
         )
     mode = stat.S_IMODE(status.st_mode)
-    of_root = status.st_uid == 0
+    of_root = status.st_uid == ROOT_UID
     if mode & (0o037 if of_root else 0o077):
         raise SettingsError(
             f"secret file {path} has mode {mode:04o}: others can read or change it.",
             next_step=f"chmod {'0640' if of_root else '0600'} {path} (a Kubernetes secret: defaultMode 0400, fsGroup).",
         )
-    if status.st_uid not in (os.geteuid(), 0):
+    if status.st_uid not in (os.geteuid(), ROOT_UID):
         raise SettingsError(
             f"secret file {path} belongs to user {status.st_uid}, we are {os.geteuid()}.",
             next_step="let it belong to the user who runs this process, or to root.",

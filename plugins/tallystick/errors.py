@@ -23,12 +23,18 @@
         ├── RootVanished          the root was there and is gone
         └── Corrupt               an object that cannot be read as what it claims to be
 
-A message says what happened with both values, then what to do next. Messages hold no secrets.
+A message says what happened with both values, then what to do next. Messages hold no secrets: those who build them leave
+them out, and what still stands in a URL as `user:password@` is struck out here.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import ClassVar
+
+# `user:password@` and `user@`. An AWS key may hold slashes, so a password goes on to the @.
+_USER_INFO = re.compile(r"(?<=://)(?:[^\s/@:]*:[^\s@]*|[^\s/@]+)@")
 
 
 class TallystickError(Exception):
@@ -37,9 +43,9 @@ class TallystickError(Exception):
     kind: ClassVar[str] = "error"
 
     def __init__(self, happened: str, *, next_step: str) -> None:
-        super().__init__(happened, next_step)
-        self.happened = happened
-        self.next_step = next_step
+        self.happened = without_user_info(happened)
+        self.next_step = without_user_info(next_step)
+        super().__init__(self.happened, self.next_step)
 
     def __str__(self) -> str:
         return f"{self.happened} Next: {self.next_step}"
@@ -47,6 +53,16 @@ class TallystickError(Exception):
     def __reduce__(self) -> tuple[object, ...]:
         # Exceptions with keyword-only arguments do not survive pickling by themselves, and Spark pickles them.
         return (_rebuild, (type(self), self.happened, self.next_step))
+
+
+def without_user_info(text: str) -> str:
+    """Return a text in which the user and password of every URL are `***`."""
+    return _USER_INFO.sub("***@", text)
+
+
+def listed(names: Iterable[object]) -> str:
+    """Return names as people write them, in their order: `a, b`; `none` where there are none."""
+    return ", ".join(map(str, names)) or "none"
 
 
 def _rebuild(cls: type[TallystickError], happened: str, next_step: str) -> TallystickError:

@@ -16,9 +16,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
-from tallystick.errors import InvalidPipeline
+from tallystick.errors import InvalidPipeline, listed, without_user_info
 from tallystick.parse_rules import rule_problem
 from tallystick.protocol import keys
 from tallystick.protocol.canonical import encode, fields, text
@@ -36,6 +36,7 @@ _TRANSFORM = re.compile(
 LATENESS_MAX = timedelta(days=31)
 _WAREHOUSE = re.compile(r"(?:s3|memory)://[^/\s]+(?:/[^/\s]+)*")
 Combine = Literal["sum", "min", "max"]
+T = TypeVar("T")
 
 
 def _refuse(happened: str, next_step: str) -> InvalidPipeline:
@@ -159,8 +160,10 @@ class Table:
                 "that name is tallystick's own: choose another.",
             )
         object.__setattr__(self, "columns", _unique(self.columns, f"table {self.name}"))
-        object.__setattr__(self, "partition_by", tuple(self.partition_by))
-        object.__setattr__(self, "keys", tuple(self.keys))
+        for name in ("partition_by", "keys"):
+            object.__setattr__(
+                self, name, _several(getattr(self, name), f"table {self.name}: {name}")
+            )
         object.__setattr__(self, "combine", dict(self.combine))
         self._check_combine()
         self._check_partition()
@@ -180,11 +183,11 @@ class Table:
         if strange := sorted(set(self.keys) - names):
             raise _refuse(
                 f"table {self.name}: keys name {strange[0]!r}, which is no column.",
-                f"use some of {sorted(names)}.",
+                f"use some of {listed(sorted(names))}.",
             )
         if len(set(self.keys)) != len(self.keys):
             raise _refuse(
-                f"table {self.name}: keys {list(self.keys)} name a column twice.",
+                f"table {self.name}: keys {listed(self.keys)} name a column twice.",
                 "name each key once.",
             )
         if not self.combine:
@@ -192,8 +195,8 @@ class Table:
         wanted = set(self.keys) | set(self.combine)
         if wanted != names or set(self.keys) & set(self.combine) or not self.keys:
             raise _refuse(
-                f"table {self.name}: keys {sorted(self.keys)} and combine {sorted(self.combine)} are not the columns "
-                f"{sorted(names)}, each once.",
+                f"table {self.name}: keys ({listed(self.keys)}) and combine ({listed(self.combine)}) are not the "
+                f"columns ({listed(sorted(names))}), each once.",
                 "name each column either in keys or in combine.",
             )
         for name, how in self.combine.items():
@@ -226,7 +229,7 @@ class Table:
             if kind is None:
                 raise _refuse(
                     f"table {self.name}: partition_by {rule!r} names no column.",
-                    f"use one of {sorted(kinds)}.",
+                    f"use one of {listed(sorted(kinds))}.",
                 )
             in_time = {"timestamptz", "timestamp", "date"} - (
                 {"date"} if transform == "hour" else set()
@@ -248,6 +251,15 @@ def partition_rule(rule: str) -> tuple[str, str]:
             "use a column, or year(c), month(c), day(c), hour(c).",
         )
     return (found[1], found[2]) if found[1] else ("identity", found[3])
+
+
+def _several(values: Sequence[T], what: str) -> tuple[T, ...]:
+    # A text is a sequence too, of its letters.
+    if isinstance(values, str):
+        raise _refuse(
+            f"{what} is the text {values!r}, where a list belongs.", f"write [{values!r}]."
+        )
+    return tuple(values)
 
 
 def _unique(columns: Iterable[Column], what: str) -> tuple[Column, ...]:
@@ -292,7 +304,8 @@ class Pipeline:
         keys.check_name(self.kafka, "connection")
         set_ = object.__setattr__
         set_(self, "tables", tuple(self.tables))
-        set_(self, "topics", tuple(Topic(t) if isinstance(t, str) else t for t in self.topics))
+        topics = _several(self.topics, f"pipeline {self.name}: topics")
+        set_(self, "topics", tuple(Topic(t) if isinstance(t, str) else t for t in topics))
         if not self.tables or not self.topics:
             raise _refuse(
                 f"pipeline {self.name} lacks topics or tables.", "declare at least one of each."
@@ -303,7 +316,8 @@ class Pipeline:
         ):
             if len(set(names)) != len(names):
                 raise _refuse(
-                    f"pipeline {self.name} declares a {what} twice: {sorted(names)}.", "remove one."
+                    f"pipeline {self.name} declares a {what} twice: {listed(sorted(names))}.",
+                    "remove one.",
                 )
         if (
             not timedelta(0) <= self.lateness <= LATENESS_MAX
@@ -314,10 +328,17 @@ class Pipeline:
                 "range.",
                 f"use a lateness from 0 to {LATENESS_MAX.days} days, and 1 to 10^9 records per task.",
             )
-        if not _WAREHOUSE.fullmatch(self.warehouse):
+        # A plan, a log and Airflow's database show it: a key in it would be everybody's.
+        secret = without_user_info(self.warehouse) != self.warehouse
+        if secret or not _WAREHOUSE.fullmatch(self.warehouse):
             raise _refuse(
                 f"warehouse {self.warehouse!r} is not allowed.",
-                "use s3://bucket/prefix, a prefix of its own.",
+                "use s3://bucket/prefix, a prefix of its own"
+                + (
+                    "; keys belong into AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+                    if secret
+                    else "."
+                ),
             )
         if not self.job or self.job.startswith("/") or ".." in self.job.split("/"):
             raise _refuse(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
 import boto3
 import pytest
 
-from tallystick.store import Applied, Unknown
+from canaries import told_by
+from tallystick.errors import SettingsError
+from tallystick.store import Applied, ETag, Unknown
 from tallystick.store.probe import prove_conditional_writes
 from tallystick.store.s3 import S3Settings, S3Store
 from tallystick.testing.races import increment_in_process, read_counter, start_counter
@@ -55,3 +58,37 @@ class TestS3StoreOnVersitygw(StoreContract, StoreRaceContract):
             done = [future.result() for future in futures]
         assert read_counter(store, "counter") == {tally.writer: INCREMENTS for tally in done}
         assert sum(tally.lost for tally in done) > 0, "the processes never met: this was no race"
+
+
+CALLS: dict[str, Callable[[S3Store], object]] = {
+    "get": lambda store: store.get("a"),
+    "list": lambda store: [*store.list("a")],
+    "create": lambda store: store.create("a", b"x"),
+    "replace": lambda store: store.replace("a", b"x", expected=ETag('"0"')),
+    "delete": lambda store: store.delete(["a"]),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("AWS_SECRET_ACCESS_KEY", "SignatureDoesNotMatch"),
+        ("AWS_ACCESS_KEY_ID", "XAdminUserNotFound"),
+    ],
+)
+def test_a_wrong_key_is_a_matter_of_settings_and_shown_nowhere(
+    *,
+    on_versitygw: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    call: Callable[[S3Store], object],
+    name: str,
+    answer: str,
+) -> None:
+    """A server that checks signatures; ministack takes any key."""
+    monkeypatch.setenv(name, "canary")
+    with pytest.raises(SettingsError, match=rf"'contract' at {on_versitygw} .*{answer}") as refused:
+        call(S3Store("s3://contract/wrong-key"))
+    assert name in refused.value.next_step
+    assert "canary" not in told_by(refused.value) + caplog.text

@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from brokers import TestBroker, send
+from canaries import told_by
 from tallystick.errors import KafkaUnavailable, LogDamaged, SettingsError
 from tallystick.kafka.client import KafkaClient
 from tallystick.kafka.planning import LogPlanner
@@ -51,14 +52,18 @@ def test_a_user_with_the_right_password_reads(own: TestBroker) -> None:
     ("password", "mechanism"), [("wrong-" + PASSWORD, "PLAIN"), (PASSWORD, "SCRAM-SHA-256")]
 )
 def test_a_refused_user_is_told_which_settings_to_check(
-    own: TestBroker, password: str, mechanism: str
+    own: TestBroker, password: str, mechanism: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = user(own, password, mechanism)
-    with pytest.raises(
-        SettingsError, match=r"refused to authenticate user 'me'.*sasl_mechanism, sasl_plain_u"
-    ) as refused:
+    with (
+        caplog.at_level(logging.DEBUG),
+        pytest.raises(
+            SettingsError, match=r"refused to authenticate user 'me'.*sasl_mechanism, sasl_plain_u"
+        ) as refused,
+    ):
         KafkaClient(settings).__enter__()
-    assert PASSWORD not in str(refused.value)
+    assert "kafka" in caplog.text
+    assert PASSWORD not in told_by(refused.value) + caplog.text
 
 
 def test_no_log_line_holds_the_password(own: TestBroker, caplog: pytest.LogCaptureFixture) -> None:

@@ -26,8 +26,8 @@ import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from flights_jobs import FRAMES_JOB, frames_pipeline
 
+from flights_jobs import FRAMES_JOB, frames_pipeline
 from tallystick.kafka.client import KafkaClient
 from tallystick.kafka.settings import KafkaSettings
 from tallystick.kafka.wire import LATEST
@@ -50,6 +50,7 @@ PROJECT = Path(__file__).parents[2]
 TOPIC = "flights"
 DAY = datetime(2013, 1, 1, tzinfo=UTC)
 SECRET = "canary-of-the-s3-secret"
+PASSWORD = "canary-of-the-kafka-password"
 CSV_COLUMNS = "year month day dep_time sched_dep_time dep_delay arr_time sched_arr_time arr_delay carrier flight tailnum"
 INTS = {
     "year",
@@ -89,6 +90,7 @@ class Servers:
     """Where everything is, and what the topic holds."""
 
     bootstrap: str
+    login: Mapping[str, str]
     endpoint: str
     produced: Produced
 
@@ -123,9 +125,21 @@ def flight(number: int, at: datetime) -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    with KafkaBroker(tmp_path_factory.mktemp("kafka")) as broker, ministack() as endpoint:
+    state = tmp_path_factory.mktemp("kafka")
+    with KafkaBroker(state, users={"job": PASSWORD}) as broker, ministack() as endpoint:
+        # Jobs come as a user with a password; what the tests themselves ask goes to the listener without.
+        login = {
+            "bootstrap_servers": broker.users_bootstrap,
+            "security_protocol": "SASL_PLAINTEXT",
+            "sasl_mechanism": "PLAIN",
+            "sasl_plain_username": "job",
+            "sasl_plain_password": PASSWORD,
+        }
         yield Servers(
-            bootstrap=broker.bootstrap, endpoint=endpoint, produced=produce(broker.bootstrap)
+            bootstrap=broker.bootstrap,
+            login=login,
+            endpoint=endpoint,
+            produced=produce(broker.bootstrap),
         )
 
 
@@ -383,7 +397,7 @@ class SparkLake:
             argv += ["--plan", f"{self.uri}/{one.key}@{one.sha256}"]
         argv += ["--attempt", f"try-{uuid.uuid4().hex[:8]}"]
         kept = {n: os.environ[n] for n in ("PATH", "HOME", "JAVA_HOME", "LANG") if n in os.environ}
-        settings = json.dumps({"bootstrap_servers": self.servers.bootstrap})
+        settings = json.dumps(dict(self.servers.login))
         env = (
             kept
             | aws_environment(self.servers.endpoint)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import runpy
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
-from flights_jobs import FRAMES_JOB, assert_frames_exact
 
 import tallystick.airflow
+from flights_jobs import FRAMES_JOB, assert_frames_exact
 from tallystick.commit import check_report, commit
 from tallystick.protocol import keys
 from tallystick.tables.staging import IcebergTables
@@ -64,9 +65,23 @@ def ontime_lake(spark_lake: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     return spark_lake
 
 
+def assert_conf_without_secrets(seen: dict[str, Any], login: dict[str, str]) -> None:
+    """What a job sees of Spark's configuration and of the JVM's: no secret, and nothing of Kafka's settings."""
+    assert seen["conf"]["spark.master"] == "local[2]"
+    assert seen["session"]["spark.sql.session.timeZone"] == "UTC"
+    assert seen["properties"]["java.version"]
+    # The search is awake: both stand in the job's environment, which tallystick reads.
+    assert "canary" in json.dumps(login)
+    for place, found in seen.items():
+        assert "canary" not in json.dumps(found), place
+        assert login["bootstrap_servers"] not in json.dumps(found), place
+
+
 def test_a_dataframe_job_joins_and_shuffles_and_is_staged_exactly(frames_lake: Any) -> None:
     plans = [frames_lake.plan(0), frames_lake.plan(1)]
-    ended = frames_lake.submit(plans)
+    seen_file = frames_lake.folder / "seen.json"
+    ended = frames_lake.submit(plans, TEST_SEEN=str(seen_file))
+    assert_conf_without_secrets(json.loads(seen_file.read_text()), frames_lake.servers.login)
     for day, plan in enumerate(plans):
         report = frames_lake.report(ended, day)
         check_report(frames_lake.lake, plan, report)
@@ -82,7 +97,8 @@ def test_a_dataframe_job_joins_and_shuffles_and_is_staged_exactly(frames_lake: A
         assert all(f.lineage for f in report.files if f.table != "origins")
         assert not any(f.lineage for f in report.files if f.table == "origins")
     # Kafka's settings reach the tasks in their closures alone.
-    assert frames_lake.servers.bootstrap not in ended.output
+    assert frames_lake.servers.login["bootstrap_servers"] not in ended.output
+    assert "canary" not in ended.output + " ".join(ended.argv)
 
 
 def test_tasks_killed_after_their_uploads_leave_files_that_nothing_names(
@@ -121,7 +137,7 @@ def test_tasks_killed_after_their_uploads_leave_files_that_nothing_names(
         (
             # Partial rows, as an Arrow job would give: only their tasks can see it.
             "per_origin.union(per_origin.coalesce(1))",
-            "job job.py, table 'origins' has 2 rows of the key {'origin': 'EWR', 'name': 'United'}",
+            "job job.py, table 'origins' has 2 rows of the key origin=EWR, name=United",
         ),
         (
             'records.select("nowhere")',

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pyspark
-from flights_jobs import assert_arrow_exact, by_place
 
+from flights_jobs import assert_arrow_exact, by_place
 from tallystick.commit import check_report
 
 KILLED_AFTER_UPLOAD = """
@@ -49,7 +49,7 @@ def test_two_plans_in_one_job_are_staged_exactly(spark_lake: Any) -> None:
         + " ".join(ended.argv)
     )
     assert "canary" not in secret
-    assert spark_lake.servers.bootstrap not in " ".join(ended.argv)
+    assert spark_lake.servers.login["bootstrap_servers"] not in " ".join(ended.argv)
 
     dead = by_place(spark_lake.rows([f for f in report.files if f.table == "dead_letters"]))
     produced = spark_lake.servers.produced

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from small_lake import SmallLake, days
 from tallystick.engine import combine
 from tallystick.errors import (
     InvalidPipeline,
@@ -37,6 +38,8 @@ from tallystick.spark.outcome import (
     write_results,
 )
 from tallystick.spark.stage import explained, results_of
+from tallystick.store.memory import MemoryStore
+from tallystick.store.open import open_store
 
 KEY = f"plans/20130101T000000000Z-20130102T000000000Z/{'a' * 32}.json"
 PLAN = f"s3://lake/flights/{KEY}@{'0' * 64}"
@@ -213,3 +216,45 @@ def test_a_transform_gets_the_frames_and_what_it_asks_for() -> None:
 def test_a_job_file_can_be_imported_without_spark() -> None:
     code = "import sys, tallystick.spark; assert not {'pyspark', 'pyarrow', 'numba'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("edit", "kind", "told", "next_step"),
+    [
+        ("digest", "corrupt", "this job was started for 000000", "clear the plan task"),
+        (
+            "job",
+            "job_changed",
+            "the job that runs is not the one that [2013-01-02",
+            "clear the plan",
+        ),
+        ("plan", "superseded", None, None),
+    ],
+)
+def test_a_job_that_was_started_for_something_else_stages_nothing(
+    tmp_path: Path, edit: str, kind: str, told: str | None, next_step: str | None
+) -> None:
+    store = open_store("memory://words")
+    assert isinstance(store, MemoryStore)
+    store.delete([listed.key for listed in store.list("")])
+    small = SmallLake(store=store)
+    (piece,) = small.plan(days(2, 3)).pieces
+    plan = small.lake.plan(piece.plan)
+    assert plan is not None
+    job, result = tmp_path / "job.py", tmp_path / "result.json"
+    job.write_bytes(b"another" if edit == "job" else small.job)
+    if edit == "plan":
+        small.plan(days(2, 3), run="other", take_over=True)
+    digest = "0" * 64 if edit == "digest" else plan.sha256
+    argv = ["--plan", f"memory://words/{plan.key}@{digest}", "--attempt", "try-1"]
+    before = small.keys("")
+    environ = {"TALLYSTICK_RESULT_FILE": str(result)}
+    code = run_job(lambda r: r, argv, environ=environ, job=job, staging=stage_arrow)
+    said = json.loads(result.read_text())
+    assert small.keys("") == before
+    if told is None:  # the run's commit says what it lost; here there is nothing to do
+        assert (code, said) == (0, [{"plan": plan.key, "report": None}])
+        return
+    assert (code, said["error"]["kind"]) == (77, kind)
+    assert told in said["error"]["happened"]
+    assert next_step in said["error"]["next_step"]

@@ -174,9 +174,9 @@ def test_an_open_transaction_before_the_boundary_is_not_yet(small: SmallLake) ->
     assert len(small.plan(days(2, 3)).pieces) == 1
 
 
-def test_a_topic_that_is_missing_is_named(small: SmallLake) -> None:
+def test_a_topic_that_is_missing_leaves_the_lake_alone(small: SmallLake) -> None:
     del small.log.topics[TOPIC]
-    refused(InvalidPipeline, small, "topic events is not there", run=lambda: small.plan(days(2, 3)))
+    refused(IdentityChanged, small, "'events' does not", run=lambda: small.plan(days(2, 3)))
 
 
 # ---------------------------------------------------------------- parameters
@@ -312,7 +312,7 @@ def changed(small: SmallLake, **table: Any) -> Pipeline:
             },
             ("'x' is new to a table with rows", "required=False"),
         ),
-        ({"partition_by": ["kind"]}, ("partitioned by []", "['kind']")),
+        ({"partition_by": ["kind"]}, ("partitioned by none in the lake", "says kind.")),
     ],
 )
 def test_a_declaration_that_does_not_fit_the_lake_is_refused(
@@ -399,8 +399,17 @@ def test_a_new_topic_begins_at_its_origin(small: SmallLake) -> None:
                 keys=["k", "k"],
                 combine={"s": "sum"},
             ),
-            "keys ['k', 'k'] name a column twice",
+            "keys k, k name a column twice",
         ),
+        (
+            lambda: Table("t", columns=[Column("kind", "int")], keys="kind"),
+            "table t: keys is the text 'kind', where a list belongs",
+        ),
+        (
+            lambda: Table("t", columns=[Column("at", "date")], partition_by="day(at)"),
+            "partition_by is the text 'day(at)', where a list belongs",
+        ),
+        (lambda: Table(None, columns=[Column("a", "int")]), "table name None is not allowed"),  # type: ignore[arg-type]
         (lambda: Column("a", "varchar"), "'varchar'"),
         (lambda: Column("a b", "int"), "'a b'"),
         (lambda: Column("a", "int", parse="%Y"), "parse rule"),
@@ -422,6 +431,8 @@ def test_an_odd_declaration_is_refused_where_it_is_made(build: Any, part: str) -
     [
         ({"name": "../x"}, "'../x'"),
         ({"topics": ["a b"]}, "'a b'"),
+        ({"topics": "flights"}, "topics is the text 'flights', where a list belongs"),
+        ({"begin": day(1).replace(tzinfo=None)}, "begin: 2013-01-01T00:00:00 is not in UTC"),
         ({"topics": ["a", "a"]}, "topic twice"),
         ({"topics": []}, "lacks topics"),
         ({"warehouse": "/lake"}, "'/lake'"),

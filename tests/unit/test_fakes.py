@@ -8,7 +8,7 @@ import pytest
 
 from fakes import FakeLog
 from small_lake import TOPIC, SmallLake, day, days
-from tallystick.errors import IdentityChanged, InvalidPipeline, LogDamaged, NotYet, OutsideRetention
+from tallystick.errors import IdentityChanged, LogDamaged, NotYet, OutsideRetention
 
 
 def offsets(log: FakeLog, number: int, floors: tuple[int, ...] = (0, 0)) -> list[int]:
@@ -55,7 +55,7 @@ def test_a_recreated_topic_is_another(small: SmallLake) -> None:
 
 def test_a_missing_topic_is_an_error(small: SmallLake) -> None:
     del small.log.topics[TOPIC]
-    with pytest.raises(InvalidPipeline, match="topic events is not there"):
+    with pytest.raises(IdentityChanged, match="topic 'events' does not exist"):
         small.plan(days(1, 2))
 
 

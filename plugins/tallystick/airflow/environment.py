@@ -128,8 +128,8 @@ def check_conf(conf: Mapping[str, str]) -> dict[str, str]:
             )
         if not isinstance(value, str):
             raise InvalidPipeline(
-                f"spark_conf {key!r} is a {type(value).__name__}.",
-                next_step="write it as a string, as Spark does.",
+                f"spark_conf {key!r} is {value!r}, which is no text.",
+                next_step=f"write it as Spark does: '{str(value).lower()}'.",
             )
         if reference and not _SECRET_NAME_AND_KEY.fullmatch(value):
             # What stands there may be the secret itself, so it is not repeated.

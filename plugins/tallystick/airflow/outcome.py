@@ -17,6 +17,7 @@ from tallystick.errors import (
     RetryLater,
     TallystickError,
     error_of_kind,
+    listed,
 )
 from tallystick.protocol.plan import Plan
 
@@ -80,7 +81,7 @@ def read_result(result: Path, plans: Sequence[Plan]) -> list[dict[str, Any]]:
     named = sorted(str(one.get("plan")) for one in told) if isinstance(told, list) else []
     if named != sorted(one.key for one in plans):
         raise ReportRejected(
-            f"the job was started for {len(plans)} plan(s) and named {named or 'none'}.",
+            f"the job was started for {listed(sorted(one.key for one in plans))} and named {listed(named)}.",
             next_step="deploy the same version of tallystick for Airflow and for Spark, then clear the stage task.",
         )
     return [{"plan": one["plan"], "report": one["report"]} for one in told]

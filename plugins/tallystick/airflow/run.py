@@ -13,7 +13,7 @@ from airflow.sdk.log import mask_secret
 
 from tallystick.connections import check_connection_name, kafka_env_name, kafka_settings
 from tallystick.errors import InvalidPipeline, InvalidRequest, SettingsError
-from tallystick.kafka.settings import KafkaSettings
+from tallystick.kafka.settings import KafkaSettings, words_of_json
 from tallystick.params import RunDates
 from tallystick.pipeline import Pipeline
 from tallystick.protocol.interval import Interval, Request
@@ -86,7 +86,10 @@ def kafka_of(pipeline: Pipeline) -> KafkaSettings:
     try:
         settings = kafka_settings(name, environ=os.environ, otherwise=otherwise)
     except SettingsError as error:
-        where = f"Or define the Airflow connection kafka_{name}, with kafka-python's words as its extra."
+        where = (
+            f"Or define the Airflow connection kafka_{name}, with kafka-python's words as its extra "
+            "(Airflow takes one that it cannot parse for one that is not there)."
+        )
         raise SettingsError(error.happened, next_step=f"{error.next_step} {where}") from None
     for secret in (settings.sasl_plain_password, settings.ssl_password, settings.proxy_url):
         if secret:
@@ -100,7 +103,11 @@ def _airflow_words(conn_id: str) -> dict[str, Any] | None:
         connection = BaseHook.get_connection(conn_id)
     except AirflowNotFoundException:
         return None
-    words: dict[str, Any] = dict(connection.extra_dejson)
+    words: dict[str, Any] = {}
+    if connection.extra:
+        # Airflow's own reading takes a broken extra for an empty one: a connection without TLS, and nobody is told.
+        words_of_json(connection.extra, source=f"extra of the Airflow connection {conn_id!r}")
+        words = dict(connection.extra_dejson)  # masks in this task's log what is secret in it
     if connection.host and "bootstrap_servers" not in words:
         hosts = (host.strip() for host in connection.host.split(","))
         words["bootstrap_servers"] = ",".join(

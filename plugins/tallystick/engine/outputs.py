@@ -18,7 +18,7 @@ from tallystick.engine.parquet import TableWriter, spans_of
 from tallystick.engine.records import coalesce
 from tallystick.engine.task import Attempt
 from tallystick.engine.transform import fitted
-from tallystick.errors import InvalidPipeline
+from tallystick.errors import InvalidPipeline, listed
 from tallystick.pipeline import Table
 from tallystick.protocol.plan import Plan
 from tallystick.protocol.report import FileReport
@@ -70,7 +70,8 @@ def _check_keys(table: Table, last: pa.Table | None, rows: pa.Table, where: str)
     counted = seen.group_by(list(table.keys), use_threads=False).aggregate([([], "count_all")])
     for row in counted.to_pylist() if counted.num_rows != seen.num_rows else ():
         if (times := row.pop("count_all")) > 1:
-            raise _misfit(f"{where} has {times} rows of the key {row}, keys are {list(table.keys)}")
+            key = listed(f"{name}={'null' if v is None else v}" for name, v in row.items())
+            raise _misfit(f"{where} has {times} rows of the key {key}, where one belongs")
     return found.slice(found.num_rows - 1)
 
 

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from tallystick.engine.pieces import Piece
 from tallystick.engine.records import KEY
-from tallystick.errors import InvalidPipeline, TallystickError
+from tallystick.errors import InvalidPipeline, TallystickError, listed
 from tallystick.pipeline import LINEAGE, Pipeline, Table
 from tallystick.tables.schema import arrow_type
 
@@ -95,7 +95,8 @@ def named_outputs(
         )
     if outcome.keys() != declared.keys():
         raise _misfit(
-            f"{where}: the transform returned the tables {sorted(outcome)}, declared are {sorted(declared)}"
+            f"{where}: the transform returned the tables {listed(sorted(map(str, outcome)))}; declared are "
+            f"{listed(sorted(declared))}"
         )
     for name, table in outcome.items():
         if not isinstance(table, kinds):
@@ -135,7 +136,7 @@ def fitted(table: Table, rows: pa.Table, where: str) -> pa.Table:
 
 def _check_names(found: list[str], schema: pa.Schema, table: Table, where: str) -> None:
     if len(set(found)) != len(found):
-        raise _misfit(f"{where} has two columns of one name: {sorted(found)}")
+        raise _misfit(f"{where} has two columns of one name: {listed(sorted(found))}")
     missing = [n for n in schema.names if n not in found]
     ignored = {KEY, *(_LINEAGE_NAMES if table.aggregates else ())}
     extra = [n for n in found if n not in schema.names and n not in ignored]

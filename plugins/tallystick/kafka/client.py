@@ -93,8 +93,8 @@ class KafkaClient:
         if topic_id is not None and layout.topic_id != topic_id:
             raise IdentityChanged(
                 f"topic {topic!r} was deleted and created anew: its id is {layout.topic_id}, {topic_id} is expected.",
-                next_step="its old offsets are gone for good; starting over with the new topic is an explicit "
-                "operator act.",
+                next_step="its old offsets are gone for good. Restore the old topic; or begin a new pipeline, with a "
+                "warehouse of its own, for the new one.",
             )
         return layout
 
@@ -360,7 +360,7 @@ class KafkaClient:
         return IdentityChanged(
             f"topic {topic!r} does not exist on the cluster at {self.endpoint} (or this user may not see it).",
             next_step="check the topic's name in the pipeline and the connection's bootstrap_servers. If it was "
-            "deleted, its offsets are gone for good: a new incarnation is an explicit operator act.",
+            "deleted, its offsets are gone for good: a new one needs a new pipeline, with a warehouse of its own.",
         )
 
 

@@ -30,6 +30,7 @@ from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 
 from tallystick.errors import KafkaUnavailable, LogDamaged, SettingsError, TallystickError
 from tallystick.kafka.settings import KafkaSettings
+from tallystick.kafka.tls import tls_context
 
 RESPONSE_BYTES_MAX: Final = 256 << 20
 _BACKOFF_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
@@ -166,7 +167,7 @@ class Connection:
         self._manager: Any = None
 
     def __enter__(self) -> Self:
-        options = self.settings.client_options()
+        options = self.settings.client_options() | {"ssl_context": tls_context(self.settings)}
         # A request waits for its connection first: neither may outlast what the settings allow a request.
         setup_ms = min(_SETUP_MS, self.settings.request_timeout_ms)
         setup_ms_max = min(_SETUP_MS_MAX, self.settings.request_timeout_ms)

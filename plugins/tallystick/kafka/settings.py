@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
+from urllib.parse import urlsplit
 
 from tallystick.errors import SettingsError
 
@@ -62,11 +63,11 @@ class KafkaSettings:
                 raise _unfit(
                     f"{name} {getattr(self, name)} is out of bounds", f"use 1 to {TIMEOUT_MS_MAX}."
                 )
-        if self.proxy_url is not None and not self.proxy_url.startswith(
-            ("socks5://", "socks5h://")
-        ):
+        if self.proxy_url is not None and not _is_socks_url(self.proxy_url):
             raise _unfit(
-                "proxy_url is not a SOCKS5 address", "write socks5://host:port, or leave it out."
+                "proxy_url is not a SOCKS5 address",
+                "write socks5://host:port or socks5://user:password@host:port (with / and @ in them as %2F and %40), "
+                "or leave it out.",
             )
         self._check_sasl()
         self._check_ssl()
@@ -123,26 +124,15 @@ class KafkaSettings:
         """
         try:
             return cls(**_typed(words))
-        except SettingsError as error:
-            raise SettingsError(f"{source}: {error.happened}", next_step=error.next_step) from None
+        except SettingsError as unfit:
+            why = unfit
+        # Outside the handler, here and below: an error keeps the one that was handled, and that one what it choked on.
+        raise SettingsError(f"{source}: {why.happened}", next_step=why.next_step)
 
     @classmethod
     def from_json(cls, text: str, *, source: str) -> KafkaSettings:
         """Parse the JSON form; raises SettingsError without quoting the text, which holds secrets."""
-        try:
-            words = json.loads(text, object_pairs_hook=_unique)
-        except (ValueError, RecursionError):
-            # from None: the cause's message may quote the document.
-            raise SettingsError(
-                f"{source}: the value is not a JSON object with each key once.",
-                next_step='write it as {"bootstrap_servers": "host:port", ...}, in kafka-python\'s words.',
-            ) from None
-        if not isinstance(words, dict):
-            raise SettingsError(
-                f"{source}: the value is JSON, but not an object.",
-                next_step='write it as {"bootstrap_servers": "host:port", ...}, in kafka-python\'s words.',
-            )
-        return cls.from_mapping(words, source=source)
+        return cls.from_mapping(words_of_json(text, source=source), source=source)
 
     def as_env_json(self) -> str:
         """The JSON form with its secrets, to hand on to a child process in its environment and nowhere else."""
@@ -161,6 +151,22 @@ class KafkaSettings:
         return options | {"bootstrap_servers": list(self.bootstrap_servers)}
 
 
+def words_of_json(text: str, *, source: str) -> dict[str, Any]:
+    """Parse a JSON object with each key once; raises SettingsError without quoting the text, which holds secrets."""
+    why = "JSON, but not an object"
+    try:
+        words = json.loads(text, object_pairs_hook=_unique)
+    except (ValueError, RecursionError):
+        why = "not a JSON object with each key once"
+    else:
+        if isinstance(words, dict):
+            return words
+    raise SettingsError(
+        f"{source}: the value is {why}.",
+        next_step='write it as {"bootstrap_servers": "host:port", ...}, in kafka-python\'s words.',
+    )
+
+
 _KINDS: dict[str, type] = {one.name: str for one in fields(KafkaSettings)} | {
     "ssl_check_hostname": bool,
     "request_timeout_ms": int,
@@ -177,11 +183,24 @@ def _typed(words: Mapping[str, Any]) -> dict[str, Any]:
             typed[name] = _servers(value)
         elif type(value) is not _KINDS[name]:  # exact: True is no number of milliseconds
             raise _unfit(
-                f"{name} is a {type(value).__name__}", f"make it a {_KINDS[name].__name__}."
+                f"{name} is {_kind_of(value)}, where {_kind_of(_KINDS[name]())} belongs",
+                "mend the connection's JSON.",
             )
         else:
             typed[name] = value
     return typed | {"bootstrap_servers": typed.get("bootstrap_servers", ())}
+
+
+def _kind_of(value: object) -> str:
+    """What a JSON value is, in JSON's words."""
+    kinds = {
+        bool: "a boolean",
+        int: "an integer",
+        str: "a string",
+        float: "a number",
+        list: "a list",
+    }
+    return kinds.get(type(value), "null" if value is None else "an object")
 
 
 def _servers(value: Any) -> tuple[str, ...]:
@@ -206,6 +225,17 @@ def _check_server(server: str) -> None:
             f"bootstrap_servers has {server!r}, which is not host:port",
             "name host and port (1 to 65535).",
         )
+
+
+def _is_socks_url(url: str) -> bool:
+    # As the library takes it apart: where that fails its errors quote the port, which is then a part of the password.
+    try:
+        parts = urlsplit(url)
+        reachable = bool(parts.hostname) and parts.port is not None
+    except ValueError:
+        return False
+    extra = parts.path.strip("/") or parts.query or parts.fragment
+    return parts.scheme in ("socks5", "socks5h") and reachable and not extra
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

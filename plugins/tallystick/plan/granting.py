@@ -14,6 +14,7 @@ from tallystick.errors import (
     LogDamaged,
     OutsideRetention,
     SchemaChanged,
+    listed,
 )
 from tallystick.lake import Change, View
 from tallystick.plan.question import Asked, Log, Piece, Planned, TopicView, answered
@@ -127,8 +128,8 @@ class Granting:
             wanted = [WantedColumn(name=c.name, type=c.type, required=c.required) for c in columns]
             if known is not None and known.partition_by != rules:
                 raise SchemaChanged(
-                    f"table {name} is partitioned by {list(known.partition_by)} in the lake; the pipeline says "
-                    f"{list(rules)}.",
+                    f"table {name} is partitioned by {listed(known.partition_by)} in the lake; the pipeline says "
+                    f"{listed(rules)}.",
                     next_step="declare the old partitioning, or write a table of another name.",
                 )
             try:

@@ -172,7 +172,7 @@ class Fields:
 
     def _typed(self, name: str, value: Any, kind: type[T]) -> T:
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise corrupt(self.where, f"field {name!r} is {_kind(value)}, not {kind.__name__}")
+            raise corrupt(self.where, f"field {name!r} is {_kind(value)}, not {_kind(kind())}")
         return value
 
 

@@ -56,7 +56,7 @@ _SCRATCH = re.compile(
 
 def check_name(name: str, what: str) -> str:
     """Return a pipeline, table or connection name that is safe in keys; raises InvalidPipeline."""
-    if not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InvalidPipeline(
             f"{what} name {name!r} is not allowed.",
             next_step="use 1 to 63 of a-z, 0-9, _ and -, beginning with a letter or a digit.",
@@ -66,7 +66,7 @@ def check_name(name: str, what: str) -> str:
 
 def check_topic(name: str) -> str:
     """Return a topic name that Kafka itself would accept; raises InvalidPipeline (Topic.validate in Kafka)."""
-    if not _TOPIC.fullmatch(name) or name in {".", ".."}:
+    if not isinstance(name, str) or not _TOPIC.fullmatch(name) or name in {".", ".."}:
         raise InvalidPipeline(
             f"topic name {name!r} is not allowed.",
             next_step="use Kafka's own rule: 1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-', and not '.' or '..'.",
@@ -90,9 +90,9 @@ def parse_instant(text: str) -> datetime:
 def check_instant(at: datetime) -> datetime:
     """Return an instant in UTC and whole milliseconds (Kafka's resolution); raises ValueError."""
     if at.tzinfo is None or at.utcoffset() != at.tzinfo.utcoffset(None) or at.utcoffset():
-        raise ValueError(f"{at!r} is not in UTC")
+        raise ValueError(f"{at.isoformat()} is not in UTC")
     if at.microsecond % 1000:
-        raise ValueError(f"{at!r} is finer than a millisecond")
+        raise ValueError(f"{at.isoformat()} is finer than a millisecond")
     return at
 
 

@@ -26,7 +26,7 @@ from tallystick.engine.landing import (
     read_records,
     records_schema,
 )
-from tallystick.errors import InvalidRequest
+from tallystick.errors import InvalidRequest, listed
 from tallystick.pipeline import Pipeline, pipeline_from_spec
 from tallystick.protocol import keys
 from tallystick.store.open import open_store
@@ -93,7 +93,7 @@ class LandedSource(DataSource):
         topic = self.options.get("topic", declared[0] if len(declared) == 1 else "")
         if topic not in declared:
             raise InvalidRequest(
-                f"option topic is {topic!r}, pipeline {pipeline.name} reads {declared}.",
+                f"option topic is {topic!r}, pipeline {pipeline.name} reads {listed(declared)}.",
                 next_step="name one of these.",
             )
         return str(topic)

@@ -59,6 +59,11 @@ class S3Address:
 
 def parse_s3_uri(uri: str) -> S3Address:
     """Read `s3://bucket/prefix`, with or without one slash at its end; raises InvalidPipeline naming the rule."""
+    if "@" in uri:  # before anything is quoted in parts
+        raise _bad_uri(
+            uri,
+            "it has an @, as if a user or a key stood before it (set AWS_ACCESS_KEY_ID instead)",
+        )
     scheme, found, rest = uri.partition("://")
     if not found or scheme != "s3":
         raise _bad_uri(uri, "it does not begin with s3://")

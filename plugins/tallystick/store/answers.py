@@ -92,6 +92,8 @@ TABLE: tuple[Row, ...] = (
     _row(403, Verdict.DENIED),
     _row(404, Verdict.NO_BUCKET, "NoSuchBucket"),
     _row(404, Verdict.NO_OBJECT, "NoSuchKey"),
+    # versitygw 1.8.0 to a key id that it does not know: as AWS answers 403 InvalidAccessKeyId.
+    _row(404, Verdict.DENIED, "XAdminUserNotFound"),
     # A 404 that does not speak S3 comes from something in between; "no object" would end in "the root vanished".
     _row(404, Verdict.UNKNOWN),
     _row(405, Verdict.REFUSED),

@@ -13,26 +13,35 @@ from dataclasses import dataclass
 from datetime import UTC
 from itertools import islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NoReturn
-from urllib.parse import urlsplit
+from typing import IO, TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 
-from tallystick.errors import SettingsError
+from tallystick.errors import SettingsError, StoreUnavailable, without_user_info
 from tallystick.store import Applied, ETag, Listed, NotApplied, Outcome, Stored, Unknown
 from tallystick.store.address import check_list_prefix, parse_s3_uri
-from tallystick.store.answers import ENDPOINT_SETTING, Answer, Verdict, explain, judge, judge_status
+from tallystick.store.answers import (
+    ENDPOINT_SETTING,
+    Answer,
+    Verdict,
+    explain,
+    judge,
+    judge_failure,
+    judge_status,
+)
 from tallystick.store.multipart import create_in_parts
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
+T = TypeVar("T")
 _DELETE_KEYS_MAX = 1000  # S3 API Reference, DeleteObjects
 _GET_TRIES = 3
 ENCRYPTIONS = ("AES256", "aws:kms", "aws:kms:dsse")
+_ABOUT_CREDENTIALS = frozenset({Verdict.NO_CREDENTIALS, Verdict.CREDENTIALS_LATE})
 _ENV_PREFIX = "TALLYSTICK_S3_"
 _OWNER, _ENCRYPTION, _KMS_KEY, _CHECKSUMS = (
     f"{_ENV_PREFIX}{name}" for name in ("BUCKET_OWNER", "ENCRYPTION", "KMS_KEY_ID", "CHECKSUMS")
@@ -271,19 +280,22 @@ class S3Store:
             judged, action=action, bucket=self._address.bucket, endpoint_url=self._endpoint_url
         )
         # botocore's texts about credentials can quote what a credential process printed: none of that in a traceback.
-        quiet = judged.verdict in {Verdict.NO_CREDENTIALS, Verdict.CREDENTIALS_LATE, Verdict.DENIED}
-        raise error from (None if quiet else cause)
+        quiet = judged.verdict in _ABOUT_CREDENTIALS | {Verdict.DENIED}
+        try:
+            raise error from (None if quiet else cause)
+        finally:
+            if quiet:
+                error.__context__ = (
+                    None  # Python sets it from the caller's handler, whatever `from` says
+                )
 
 
 def _client_factory(
     session: boto3.session.Session | None, settings: S3Settings
 ) -> Callable[[int], S3Client]:
     """Return a maker of S3 clients by number of HTTP attempts; raises SettingsError when boto3 cannot be set up."""
-    try:
-        # boto3's shared default session may not be used from several threads at once; this one is ours.
-        own = session or boto3.session.Session()
-    except BotoCoreError as error:
-        raise _unusable_settings(error) from error
+    # boto3's shared default session may not be used from several threads at once; this one is ours.
+    own = session or _usable(boto3.session.Session)
 
     checksums: Any = "when_supported" if settings.checksums else "when_required"
 
@@ -301,14 +313,13 @@ def _client_factory(
             request_checksum_calculation=checksums,
             response_checksum_validation=checksums,
         )
-        try:
-            client: S3Client = own.client("s3", endpoint_url=settings.endpoint_url, config=config)
-        except (BotoCoreError, ValueError) as error:
-            raise _unusable_settings(error) from None
-        parts = urlsplit(client.meta.endpoint_url)
-        if parts.username is not None or parts.password is not None:
+        client: S3Client = _usable(
+            lambda: own.client("s3", endpoint_url=settings.endpoint_url, config=config)
+        )
+        # A password with a slash is no user info to urllib, which takes the user for the host.
+        if "@" in client.meta.endpoint_url:
             raise SettingsError(
-                f"the S3 endpoint at {parts.hostname} carries a user name or a password in its URL.",
+                f"the S3 endpoint {without_user_info(client.meta.endpoint_url)} carries a user name or a password.",
                 next_step=f"take them out of {ENDPOINT_SETTING}; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
             )
         return client
@@ -316,10 +327,27 @@ def _client_factory(
     return make
 
 
-def _unusable_settings(error: Exception) -> SettingsError:
-    # The type says enough; the text of a ValueError would quote the endpoint, which may hold a password.
-    reason = str(error) if isinstance(error, BotoCoreError) else "the endpoint is no URL"
-    return SettingsError(
+def _usable(make: Callable[[], T]) -> T:
+    """Return what boto3 makes.
+
+    Raises SettingsError where its settings do not let it, StoreUnavailable where its credentials' source does not answer.
+    """
+    verdict = None
+    try:
+        return make()
+    except BotoCoreError as error:
+        verdict = judge_failure(error)
+        # Texts about credentials can quote what a credential process printed.
+        reason = type(error).__name__ if verdict in _ABOUT_CREDENTIALS else str(error)
+    except ValueError:
+        # Its text quotes the endpoint, which may hold a password; so it is no context of ours either.
+        reason = "the endpoint is no URL"
+    if verdict is Verdict.CREDENTIALS_LATE:
+        raise StoreUnavailable(
+            f"the source of the credentials for S3 did not answer ({reason}).",
+            next_step="try again; if it stays so, check the machine's role or the credential_process of AWS_PROFILE.",
+        )
+    raise SettingsError(
         f"boto3 cannot be set up for S3: {reason}.",
         next_step=f"check {ENDPOINT_SETTING}, AWS_PROFILE, AWS_DEFAULT_REGION and the file ~/.aws/config.",
     )

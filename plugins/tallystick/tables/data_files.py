@@ -10,7 +10,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 from pyiceberg.types import StringType
 
-from tallystick.errors import ReportRejected
+from tallystick.errors import ReportRejected, listed
 from tallystick.protocol.report import ColumnStatistics, FileReport
 
 
@@ -75,7 +75,7 @@ def _check_partition(file: FileReport, schema: Schema, spec: PartitionSpec) -> N
     if not fits:
         told = [f"{f.name}: {kind}" for f, kind in zip(spec.fields, kinds, strict=True)]
         raise _rejected(
-            f"{file.key} has partition {file.partition}, the table is partitioned by {told}."
+            f"{file.key} has partition ({listed(file.partition)}), the table is partitioned by ({listed(told)})."
         )
 
 
@@ -83,7 +83,7 @@ def _check_statistics(file: FileReport, schema: Schema) -> None:
     strangers = sorted({c.id for c in file.columns} - set(schema.field_ids))
     if strangers:
         raise _rejected(
-            f"{file.key} has column id {strangers[0]}, the table has {schema.field_ids}."
+            f"{file.key} has column id {strangers[0]}, the table has {listed(schema.field_ids)}."
         )
 
 

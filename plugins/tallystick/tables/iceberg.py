@@ -35,7 +35,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from tallystick.errors import InvalidPipeline, SchemaChanged
+from tallystick.errors import InvalidPipeline, SchemaChanged, listed
 from tallystick.pipeline import partition_rule
 from tallystick.protocol.columns import TableColumn
 from tallystick.tables.schema import decimal_size
@@ -132,7 +132,9 @@ def partition_fields(
         transform, name = partition_rule(rule)
         source = by_name.get(name)
         if source is None:
-            raise _refused(f"table {table}: partition_by {rule!r} names none of {sorted(by_name)}.")
+            raise _refused(
+                f"table {table}: partition_by {rule!r} names none of {listed(sorted(by_name))}."
+            )
         field_name = name if transform == "identity" else f"{name}_{transform}"
         if transform != "identity" and field_name.lower() in taken:
             raise _refused(

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tallystick.errors import InvalidPipeline
+from tallystick.errors import InvalidPipeline, listed
 from tallystick.pipeline import partition_rule
 from tallystick.protocol.columns import TableColumn
 
@@ -101,7 +101,7 @@ def _rule(rule: str, columns: Sequence[TableColumn]) -> tuple[str, TableColumn]:
     found = next((c for c in columns if c.name == name), None)
     if found is None:
         raise InvalidPipeline(
-            f"partition_by {rule!r} names none of the columns {[c.name for c in columns]}.",
+            f"partition_by {rule!r} names none of the columns {listed(c.name for c in columns)}.",
             next_step="partition by a column of the table.",
         )
     return transform, found

@@ -77,8 +77,9 @@ def _table_column(field: Any, where: str) -> TableColumn:
     if pa.types.is_decimal128(kind):
         name = f"decimal({kind.precision},{kind.scale})"
     if name is None or number is None:
+        told = "no field id" if number is None else f"field id {int(number)}"
         raise SchemaChanged(
-            f"{where}: column {field.name!r} has type {kind} and field id {number!r}.",
+            f"{where}: column {field.name!r} has type {kind} and {told}.",
             next_step="write the file with tallystick.tables.schema.arrow_schema of the planned columns.",
         )
     return TableColumn(id=int(number), name=field.name, type=name, required=not field.nullable)

@@ -132,12 +132,13 @@ def _create_secret(
         ]
     try:
         connection.execute(f"CREATE SECRET lake ({', '.join(parts)})")
+        return
     except duckdb.Error:
-        # DuckDB quotes the statement in its messages, and this one holds the secret.
-        raise SettingsError(
-            "DuckDB refused the S3 settings.",
-            next_step="check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL_S3.",
-        ) from None
+        pass  # told outside the handler: DuckDB quotes the statement, and this one holds the secret
+    raise SettingsError(
+        "DuckDB refused the S3 settings.",
+        next_step="check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL_S3.",
+    )
 
 
 def _credentials(environ: Mapping[str, str]) -> tuple[str, str, str, str]:
@@ -146,15 +147,18 @@ def _credentials(environ: Mapping[str, str]) -> tuple[str, str, str, str]:
     key_id, secret = environ.get("AWS_ACCESS_KEY_ID"), environ.get("AWS_SECRET_ACCESS_KEY")
     if key_id and secret:
         return key_id, secret, environ.get("AWS_SESSION_TOKEN", ""), region or REGION
+    frozen, why = None, ""
     try:
         session = boto3.Session(profile_name=environ.get("AWS_PROFILE") or None)
         found = session.get_credentials()
         frozen = found.get_frozen_credentials() if found else None
     except BotoCoreError as error:
+        why = type(error).__name__
+    if why:  # outside the handler: botocore quotes what a credential process printed
         raise SettingsError(
-            f"AWS credentials could not be had ({type(error).__name__}).",
+            f"AWS credentials could not be had ({why}).",
             next_step="check AWS_PROFILE and the files in ~/.aws.",
-        ) from error
+        )
     if frozen is None or not frozen.access_key or not frozen.secret_key:
         raise SettingsError(
             "no AWS credentials were found.",

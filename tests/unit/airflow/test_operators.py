@@ -22,10 +22,11 @@ from airflow.sdk.exceptions import (
 from fakes import FakeLog, stage
 from small_lake import day, days, fill, pipeline
 from tallystick.airflow.dag import replay_dag
-from tallystick.airflow.operators import again_at, open_lake
+from tallystick.airflow.operators import PlanOperator, again_at, open_lake
 from tallystick.lake import Lake
 from tallystick.params import RunDates
 from tallystick.pipeline import Pipeline
+from tallystick.plan import Asked, Planned
 from tallystick.protocol import keys
 from tallystick.protocol.interval import Interval
 from unit.airflow.runs import FakeRun
@@ -461,3 +462,23 @@ def test_links_open_what_was_written(bench: Bench) -> None:
             bench.says([{"plan": piece["plan"], "report": report}])
         run.execute(task)
         assert task.linked.startswith(f"{bench.pipeline.warehouse}/{prefix}")
+
+
+def test_a_plan_that_is_gone_before_its_task_ends_is_named(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lifecycle rule, or somebody who tidies up, between the grant and the look at what was granted."""
+    planned = PlanOperator.ask
+
+    def tidied(task: PlanOperator, lake: Lake, question: Asked) -> Planned:
+        found = planned(task, lake, question)
+        lake.store.delete([piece.plan for piece in found.pieces])
+        return found
+
+    monkeypatch.setattr(PlanOperator, "ask", tidied)
+    run = run_of()
+    with pytest.raises(
+        AirflowFailException, match=r"/plans/.* was granted at version 2 and is not"
+    ):
+        run.execute(bench.task("plan"))
+    monkeypatch.undo()

@@ -12,6 +12,7 @@ import pytest
 from airflow.sdk import BaseHook, Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
 
+from canaries import told_by
 from small_lake import pipeline
 from tallystick.airflow.run import dates_of, job_file, kafka_of, request_of, utc
 from tallystick.errors import InvalidPipeline, InvalidRequest, SettingsError
@@ -151,3 +152,30 @@ def test_connection_that_is_nowhere_names_every_place(monkeypatch: pytest.Monkey
         kafka_of(SMALL)
     for place in ("TALLYSTICK_KAFKA_DEFAULT", "TALLYSTICK_SECRETS_DIR", "kafka_default"):
         assert place in str(caught.value)
+
+
+@pytest.mark.parametrize("extra", ['{"sasl_plain_password": "canary"', '["canary"]', '"canary"'])
+def test_an_extra_that_is_no_json_object_is_refused_and_not_taken_for_an_empty_one(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, extra: str
+) -> None:
+    """Airflow's own reading makes nothing of it: the connection would go on without its login and without TLS."""
+    monkeypatch.delenv("TALLYSTICK_KAFKA_DEFAULT", raising=False)
+    found = Connection(conn_id="kafka_default", conn_type="kafka", host="b", extra=extra)
+    monkeypatch.setattr(BaseHook, "get_connection", lambda _: found)
+    with pytest.raises(
+        SettingsError, match="extra of the Airflow connection 'kafka_default': "
+    ) as caught:
+        kafka_of(SMALL)
+    assert "canary" not in told_by(caught.value) + caplog.text
+
+
+def test_a_connection_that_airflow_cannot_parse_is_named_and_not_quoted(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delenv("TALLYSTICK_KAFKA_DEFAULT", raising=False)
+    monkeypatch.delenv("TALLYSTICK_SECRETS_DIR", raising=False)
+    broken = '{"conn_type": "kafka", "host": "b:1", "password": "canary"'
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", broken)
+    with pytest.raises(SettingsError, match="takes one that it cannot parse for one") as caught:
+        kafka_of(SMALL)
+    assert "canary" not in told_by(caught.value) + caplog.text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import duckdb
 import pytest
 
 from small_lake import SmallLake, days
@@ -167,3 +168,41 @@ def test_a_grant_of_a_replacement_is_released_too(lake: SmallLake) -> None:
     told = tally("release", LAKE, "--from", "2013-01-02", "--to", "2013-01-03").stdout
     assert "its committed rows stay" in " ".join(told.split())
     assert keys.ROOT in lake.keys("root")
+
+
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        (["plan", "--from", "yesterday", "--to", "2013-01-02"], "from='yesterday' is no date"),
+        (["release", "--from", "2013-01-02", "--to", "2013-01-01"], "is not before to=2013-01-01"),
+        (["plan", "--from", "2013-01-01", "--to", "2013-01-01"], "is not before"),
+        (["plan", "--from", "1969-12-31", "--to", "2013-01-01"], "before 1970"),
+        (
+            ["plan", "--replace", "--from", "2013-01-01T12:00", "--to", "2013-01-03"],
+            "cuts through the committed interval [2013-01-01T00:00:00.000Z,",
+        ),
+        (["sql", "select 1", "--format", "xml"], "format 'xml' is not known"),
+        (["sql", "select nowhere from events"], "DuckDB refused the question"),
+        (["sql", "select '{"], "not understood"),
+        (["sql", ""], "the statement is empty"),
+        (["sql", "drop table events"], "the statement is DROP"),
+        (["tables", "--as-of", "99"], "has no version 99; it is at version"),
+        (["show", "nowhere.json"], "'nowhere.json' is no key of an object that can be shown"),
+        (["show", "https://example.com/x"], "names no object that tallystick writes"),
+        (["show", "commits/x.json"], "there is no memory://cli-lake/commits/x.json"),
+    ],
+)
+def test_a_question_that_is_none_is_refused_with_what_is_allowed(
+    lake: SmallLake, monkeypatch: pytest.MonkeyPatch, argv: list[str], told: str
+) -> None:
+    monkeypatch.setenv("TALLYSTICK_LAKE", LAKE)
+    # Views on memory:// are no matter of SQL; an empty cut is one.
+    monkeypatch.setattr("tallystick.cli.sql.connect", lambda *_: duckdb.connect(":memory:"))
+    before = {key: lake.store.get(key) for key in lake.keys("")}
+    result = tally(*argv)
+    assert (result.exit_code, result.stdout) == (77, "")
+    assert result.stderr.startswith("invalid_request: ")
+    assert told in " ".join(result.stderr.split())
+    assert "\nNext: " in result.stderr
+    assert too_wide(result.stderr) == []
+    assert {key: lake.store.get(key) for key in lake.keys("")} == before

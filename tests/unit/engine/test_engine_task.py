@@ -317,3 +317,23 @@ def test_batches_are_joined_without_change(kit: SimpleNamespace) -> None:
 def test_an_unknown_table_in_the_plan_is_refused(make_work: MakeWork) -> None:
     with pytest.raises(ReportRejected, match="does not know the table 'other'"):
         make_work().planned("other")
+
+
+def test_a_value_too_large_with_300_headers_is_a_dead_letter_whole(
+    make_work: MakeWork, kit: SimpleNamespace
+) -> None:
+    store = MemoryStore("small")
+    work = make_work(kit.planned(0, 3), store=store)
+    [piece] = cut(work.plan, records_per_task=100)
+    large = b'{"n":1,"kind":"' + b"a" * (64 << 20) + b'"}'
+    many = [{"key": f"h{n}", "value": b"%d" % n} for n in range(300)]
+    batch = kit.raw_batch(0, [VALUES[0], large, VALUES[1]], headers=[many, many, []])
+    result = run_piece(work, piece, kit.FakeReading([batch]))
+
+    assert (result.account.records, result.account.dead) == (2, 1)
+    [dead] = [f for f in result.files if f.table == "dead_letters"]
+    [letter] = stored(store, dead.key).to_pylist()
+    assert letter["value"] == large
+    assert letter["reason"].startswith(f"size: the value has {len(large)} bytes, more than ")
+    told = [[name, base64.b64decode(value)] for name, value in json.loads(letter["headers"])]
+    assert told == [[one["key"], one["value"]] for one in many]

@@ -107,7 +107,7 @@ REFUSED = [
     (lambda _: None, "the transform returned NoneType, not a dict of tables by name"),
     (
         lambda r: {"events": r},
-        "returned the tables ['events'], declared are ['events', 'per_kind']",
+        "returned the tables events; declared are events, per_kind",
     ),
     (with_events(lambda _: [1]), "output 'events' is a list, not an Arrow table"),
     (

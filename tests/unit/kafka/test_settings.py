@@ -170,7 +170,10 @@ def test_the_json_form_comes_back_the_same() -> None:
         ({"security_protocol": "TLS"}, "security_protocol 'TLS' is unknown"),
         ({"sasl_mechanism": "GSSAPI"}, "sasl_mechanism 'GSSAPI' is not supported"),
         ({"sasl_plain_username": ""}, "lacks sasl_plain_username or"),
-        ({"sasl_plain_password": 12345}, "sasl_plain_password is a int"),
+        (
+            {"sasl_plain_password": 12345},
+            "sasl_plain_password is an integer, where a string belongs",
+        ),
         (
             {"security_protocol": "PLAINTEXT"},
             "sasl_mechanism has no effect with security_protocol PLAINTEXT",
@@ -178,8 +181,11 @@ def test_the_json_form_comes_back_the_same() -> None:
         ({"security_protocol": "SASL_PLAINTEXT"}, "ssl_cafile has no effect"),
         ({"ssl_keyfile": "/k"}, "without ssl_certfile"),
         ({"request_timeout_ms": 0}, "request_timeout_ms 0 is out of bounds"),
-        ({"request_timeout_ms": True}, "request_timeout_ms is a bool"),
-        ({"ssl_check_hostname": "false"}, "ssl_check_hostname is a str"),
+        ({"request_timeout_ms": True}, "request_timeout_ms is a boolean, where an integer belongs"),
+        (
+            {"ssl_check_hostname": "false"},
+            "ssl_check_hostname is a string, where a boolean belongs",
+        ),
         ({"proxy_url": f"http://u:{PASSWORD}@p:1"}, "proxy_url is not a SOCKS5 address"),
     ],
 )

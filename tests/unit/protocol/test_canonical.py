@@ -106,10 +106,10 @@ def test_fields_are_taken_once_and_with_their_type() -> None:
             }
         )
     )
-    with pytest.raises(Corrupt, match="'n' is an integer, not str"):
+    with pytest.raises(Corrupt, match="'n' is an integer, not a string"):
         fields.take("n", str)
     fields = read(encode({"format": NAME, "flag": True}))
-    with pytest.raises(Corrupt, match="'flag' is a boolean, not int"):
+    with pytest.raises(Corrupt, match="'flag' is a boolean, not an integer"):
         fields.take("flag", int)
     fields = read(
         encode(

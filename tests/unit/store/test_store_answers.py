@@ -56,6 +56,7 @@ ANSWERS = [
     (403, "InvalidAccessKeyId", Verdict.DENIED),
     (404, "NoSuchBucket", Verdict.NO_BUCKET),
     (404, "NoSuchKey", Verdict.NO_OBJECT),
+    (404, "XAdminUserNotFound", Verdict.DENIED),
     (404, "404", Verdict.UNKNOWN),
     (405, "MethodNotAllowed", Verdict.REFUSED),
     (408, "", Verdict.UNKNOWN),

@@ -1,0 +1,354 @@
+"""Every kind of error, raised as a user meets it, and told by each host: the task, the command line, the Spark job.
+
+The table has one case per kind, and no kind is missing: what was found and what was wanted stand in the message, and the
+next step is something that can be done.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from fakes import stage
+from small_lake import TOPIC, SmallLake, counting_world, day, days, pipeline
+from tallystick import errors
+from tallystick.airflow.outcome import airflow_errors, raise_told
+from tallystick.cli import app as cli
+from tallystick.commit import commit
+from tallystick.connections import kafka_settings
+from tallystick.errors import TallystickError
+from tallystick.kafka.planning import LogPlanner
+from tallystick.kafka.settings import KafkaSettings
+from tallystick.lake import CONTENDED_S, UNKNOWN_S, Change, Lake, View
+from tallystick.params import RunDates, parse_params
+from tallystick.pipeline import Column, Pipeline
+from tallystick.plan import Asked, plan
+from tallystick.protocol import keys
+from tallystick.protocol.interval import Interval, Request
+from tallystick.spark.outcome import error_json, exit_code, write_error
+from tallystick.stage import to_stage
+from tallystick.store import ETag, Outcome
+from tallystick.store.memory import MemoryStore
+from tallystick.store.open import open_store
+from tallystick.testing.faults import Call, Fault, FaultyStore
+from tallystick.testing.servers import free_port
+from unit.cli.asking import tally, too_wide
+
+# kafka-python reads its schemas in a way that Python 3.11 (not 3.13) calls deprecated.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning"),
+    # And it leaves the socket open where a connection is refused.
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "errors.md"
+GROUPS = (errors.RetryLater, errors.Stop, errors.Ask)
+HALF_A_THING = re.compile(
+    r"Traceback|object at 0x|datetime\.|Path\(|<class|(?<!-)\bNone\b(?!-)|\[\]|\['|\{'|\('"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """How a kind comes about in a lake whose first day is committed, and what must be told."""
+
+    run: Callable[[SmallLake], object]
+    told: tuple[str, ...]
+    next_step: str
+
+
+def asked(small: SmallLake, declared: Pipeline, interval: Interval) -> object:
+    question = Asked(
+        pipeline=declared,
+        job_source=b"job",
+        request=Request(dag="small", run="asked", clear=0),
+        params=parse_params({}),
+        dates=RunDates(data_interval=interval, run_after=interval.end),
+        first=day(1),
+    )
+    return plan(small.lake, small.log, question)
+
+
+def moved_on(view: View) -> Change[None]:
+    """A swap that only raises the version."""
+    ledger = view.ledger(day(1), day(2))
+    return Change(tables=view.root.tables, topics=view.root.topics, ledger=ledger, value=None)
+
+
+def contended(small: SmallLake) -> object:
+    passed = iter(range(0, 9_999, round(CONTENDED_S)))
+    late = replace(small.world, monotonic_s=lambda: float(next(passed)))
+
+    def overtaken(view: View) -> Change[None]:
+        small.lake.swap(moved_on)
+        return moved_on(view)
+
+    return Lake(small.store, late, proven=True).swap(overtaken)
+
+
+def in_doubt(small: SmallLake) -> object:
+    def no_reply(call: Call) -> Fault | None:
+        return Fault.DROP if (call.verb, call.key) == ("replace", keys.ROOT) else None
+
+    passed = iter(range(0, 9_999, round(UNKNOWN_S)))
+    late = replace(small.world, monotonic_s=lambda: float(next(passed)))
+    return Lake(FaultyStore(small.store, no_reply), late, proven=True).swap(moved_on)
+
+
+def overtaken_request(small: SmallLake) -> object:
+    small.run(days(2, 3), clear=3)
+    return small.plan(days(2, 3), clear=1)
+
+
+def other_job(small: SmallLake) -> object:
+    (piece,) = small.plan(days(2, 3)).pieces
+    return to_stage(small.lake, [piece.plan], fingerprint="0" * 64)
+
+
+def other_columns(small: SmallLake) -> object:
+    declared = pipeline(small.store.uri)
+    columns = [Column("n", "int"), Column("kind", "string", required=False)]
+    tables = [replace(declared.tables[0], columns=columns), declared.tables[1]]
+    return asked(small, replace(declared, tables=tables), days(2, 3))
+
+
+def changed_file(small: SmallLake) -> object:
+    (piece,) = small.plan(days(2, 3)).pieces
+    report = stage(small.lake, small.log, piece.plan)
+    small.overwrite(small.data_files("events")[-1], b"other bytes")
+    return commit(small.lake, small.tables, plan_key=piece.plan, report_key=report)
+
+
+class Overwrites(MemoryStore):
+    """A server that does not know the conditions: it writes and says 200."""
+
+    def replace(self, key: str, body: bytes, *, expected: ETag) -> Outcome:
+        self.delete([key])
+        return self.create(key, body)
+
+
+def recreated(small: SmallLake) -> object:
+    small.log.create(TOPIC, partitions=2)
+    return small.plan(days(2, 3))
+
+
+def expired(small: SmallLake) -> object:
+    small.log.expire(TOPIC, 1, before=6)
+    return small.plan(days(2, 3))
+
+
+def rewritten(small: SmallLake) -> object:
+    small.log.rewrite(TOPIC, 0, start=1)
+    return small.plan(days(2, 3))
+
+
+def vanished(small: SmallLake) -> object:
+    small.store.delete([keys.ROOT])
+    return small.plan(days(2, 3))
+
+
+def newer(small: SmallLake) -> object:
+    small.change(keys.ROOT, lambda root: root.update(format="tallystick.root/9"))
+    return small.plan(days(2, 3))
+
+
+PORT = free_port()
+CASES: dict[str, Case] = {
+    "not_yet": Case(
+        run=lambda small: asked(small, pipeline(small.store.uri), days(1, 1 + 365 * 20)),
+        told=("2013-01-01T00:00:00.000Z", "may still get records until 2032-12-27T00:00:00.000Z"),
+        next_step="the task tries again by itself",
+    ),
+    "store_unavailable": Case(
+        run=lambda _: Lake(open_store("s3://lake/flights"), counting_world()).require(),
+        told=(f"http://127.0.0.1:{PORT}", "flights/root.json"),
+        next_step="AWS_ENDPOINT_URL_S3",
+    ),
+    "kafka_unavailable": Case(
+        run=lambda _: LogPlanner(
+            KafkaSettings(bootstrap_servers=(f"127.0.0.1:{PORT}",), bootstrap_timeout_ms=300)
+        ).__enter__(),
+        told=(f"Kafka at 127.0.0.1:{PORT} did not give its metadata", "ECONNREFUSED"),
+        next_step="bootstrap_servers",
+    ),
+    "swap_contended": Case(
+        run=contended,
+        told=("1 swaps of memory://memory/root.json", "lost to other writers"),
+        next_step="max_active_tis_per_dag",
+    ),
+    "outcome_unknown": Case(
+        run=in_doubt,
+        told=("memory://memory/root.json", "after 1 tries (timeout"),
+        next_step="run the task again",
+    ),
+    "superseded": Case(
+        run=overtaken_request,
+        told=("(clear 1)", "(clear 3)", "[2013-01-02T00:00:00.000Z, 2013-01-03T00:00:00.000Z)"),
+        next_step="clear this run's plan task",
+    ),
+    "invalid_request": Case(
+        run=lambda small: asked(
+            small,
+            pipeline(small.store.uri),
+            Interval(start=day(1).replace(year=1960), end=day(1)),
+        ),
+        told=("1960-01-01T00:00:00.000Z", "before 1970"),
+        next_step="use a later start_date",
+    ),
+    "invalid_pipeline": Case(
+        run=lambda small: asked(
+            small, replace(pipeline(small.store.uri), name="other"), days(2, 3)
+        ),
+        told=("the lake of pipeline 'small', not of 'other'",),
+        next_step="a warehouse of its own",
+    ),
+    "settings": Case(
+        run=lambda _: kafka_settings("main", environ={}),
+        told=("'main'", "TALLYSTICK_KAFKA_MAIN is not set", "TALLYSTICK_SECRETS_DIR is not set"),
+        next_step='set TALLYSTICK_KAFKA_MAIN to JSON such as {"bootstrap_servers": "host:port"}',
+    ),
+    "job_changed": Case(
+        run=other_job,
+        told=("000000000000 is deployed", " was planned", "2013-01-02T00:00:00.000Z"),
+        next_step="clear this run's plan task",
+    ),
+    "identity_changed": Case(
+        run=recreated,
+        told=("topic events has id topic-id-2", "the ledger knows id topic-id-1"),
+        next_step="begin a new pipeline with a warehouse of its own",
+    ),
+    "schema_changed": Case(
+        run=other_columns,
+        told=("table events", "'n' is long in the lake", "declared as int"),
+        next_step="under another name",
+    ),
+    "outside_retention": Case(
+        run=expired,
+        told=("events[1]: offsets [4, 10) are wanted, the log begins at 6", "2 offsets are gone"),
+        next_step="accept_loss=true",
+    ),
+    "log_damaged": Case(
+        run=rewritten,
+        told=("events", "the boundary at 2013-01-02T00:00:00.000Z", "epoch 1", "not 0"),
+        next_step="ask whoever runs the cluster",
+    ),
+    "report_rejected": Case(
+        run=changed_file,
+        told=("memory://memory/attempts/", "has 11 bytes and ETag", "reported were"),
+        next_step="clear this run's stage task",
+    ),
+    "store_refused": Case(
+        run=lambda _: Lake(Overwrites("odd"), counting_world()).open("small"),
+        told=("memory://odd", "stale If-Match", "expected 'refused: changed', answered 'applied'"),
+        next_step="Amazon S3",
+    ),
+    "root_vanished": Case(
+        run=vanished,
+        told=("memory://memory/root.json is not there, but memory://memory/", " is."),
+        next_step="restore root.json from a bucket version",
+    ),
+    "corrupt": Case(
+        run=newer,
+        told=("memory://memory/root.json", "tallystick.root/9", "tallystick.root/1"),
+        next_step="restore it from a bucket version",
+    ),
+}
+
+
+def kinds() -> dict[str, type[TallystickError]]:
+    """Every kind that errors.py defines, but for the groups."""
+    found = (value for value in vars(errors).values() if isinstance(value, type))
+    kinds = {c.kind: c for c in found if issubclass(c, TallystickError)}
+    return {name: c for name, c in kinds.items() if c not in (TallystickError, *GROUPS)}
+
+
+def documented() -> dict[str, tuple[str, int]]:
+    """What the page says of each group: what Airflow does, and the exit code."""
+    rows = re.findall(r"^\| (\w+) \|[^|]*\| ([^|]*) \| (\d+) \|$", PAGE.read_text(), re.MULTILINE)
+    return {group: (airflow, int(code)) for group, airflow, code in rows}
+
+
+def test_the_table_has_every_kind() -> None:
+    assert CASES.keys() == kinds().keys()
+
+
+@pytest.fixture(params=CASES)
+def raised(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[TallystickError]:
+    """The error of one kind, from the lake that meets it; the case is checked here."""
+    case = CASES[request.param]
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://127.0.0.1:{PORT}")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    small = SmallLake()
+    small.run(days(1, 2))
+    before = small.store.get(keys.ROOT)
+    kind = kinds()[request.param]
+    with pytest.raises(TallystickError) as caught:
+        case.run(small)
+    assert type(caught.value) is kind
+    for part in case.told:
+        assert part in caught.value.happened
+    assert case.next_step in caught.value.next_step
+    if request.param == "corrupt":
+        assert small.store.get(keys.ROOT) != before, "never repaired: it is as it was damaged"
+    error = caught.value
+    del caught
+    yield error
+    error.__traceback__ = error.__context__ = None
+    if isinstance(error, errors.KafkaUnavailable):
+        gc.collect()  # that socket, within this test
+
+
+def test_a_kind_is_told_with_both_values_and_a_next_step(raised: TallystickError) -> None:
+    # What the case names was checked when it was raised; this is what holds for all.
+    for part in (raised.happened, raised.next_step):
+        assert part.endswith("."), part
+        assert not HALF_A_THING.search(part), part
+        assert "\n" not in part
+    assert str(raised) == f"{raised.happened} Next: {raised.next_step}"
+
+
+def test_a_task_ends_as_the_page_says_and_its_log_has_one_line_for_it(
+    raised: TallystickError, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    with (
+        caplog.at_level(logging.WARNING),
+        pytest.raises(AirflowException) as ended,
+        airflow_errors(),
+    ):
+        raise raised
+    group = next(g for g in GROUPS if isinstance(raised, g))
+    what, _ = documented()[group.__name__]
+    assert isinstance(ended.value, AirflowFailException) is ("retried" not in what)
+    assert str(ended.value) == str(raised)
+    assert ended.value.__cause__ is None
+    assert [r.getMessage() for r in caplog.records] == [f"{raised.kind}: {raised}"]
+    # The same where it was met inside the Spark job.
+    write_error(str(tmp_path / "result.json"), raised)
+    with pytest.raises(type(raised), match=re.escape(str(raised))):
+        raise_told(tmp_path / "result.json")
+
+
+def test_the_command_line_and_the_spark_job_end_with_the_pages_code(
+    raised: TallystickError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: str | None) -> None:
+        raise raised
+
+    monkeypatch.setattr(cli, "_open", fail)
+    group = next(g for g in GROUPS if isinstance(raised, g))
+    _, code = documented()[group.__name__]
+    text, as_json = tally("status"), tally("status", "--json")
+    assert (text.exit_code, as_json.exit_code, exit_code(raised)) == (code, code, code)
+    assert (text.stdout, as_json.stdout) == ("", "")
+    assert " ".join(text.stderr.split()) == f"{raised.kind}: {raised}"
+    assert too_wide(text.stderr) == []
+    assert json.loads(as_json.stderr) == {"error": error_json(raised)}
