@@ -33,8 +33,7 @@ import re
 from collections.abc import Iterable
 from typing import ClassVar
 
-# `user:password@` and `user@`. An AWS key may hold slashes, so a password goes on to the @.
-_USER_INFO = re.compile(r"(?<=://)(?:[^\s/@:]*:[^\s@]*|[^\s/@]+)@")
+_WORD = re.compile(r"\S+")
 
 
 class TallystickError(Exception):
@@ -56,8 +55,18 @@ class TallystickError(Exception):
 
 
 def without_user_info(text: str) -> str:
-    """Return a text in which the user and password of every URL are `***`."""
-    return _USER_INFO.sub("***@", text)
+    """Return a text in which the user and password of every URL are `***`; in doubt more is struck out than less."""
+    return _WORD.sub(_struck, text) if "@" in text else text
+
+
+def _struck(word: re.Match[str]) -> str:
+    # A password may hold an @ and, as AWS keys do, a slash: it goes on to the last @, as URL libraries read it.
+    url, at, host = word[0].rpartition("@")
+    before, scheme_ends, user_info = url.partition("://")
+    if not (at and scheme_ends):
+        return word[0]
+    is_path = "/" in user_info and ":" not in user_info.split("/", 1)[0]
+    return word[0] if is_path else f"{before}://***@{host}"
 
 
 def listed(names: Iterable[object]) -> str:

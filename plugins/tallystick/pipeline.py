@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, TypeVar
 
-from tallystick.errors import InvalidPipeline, listed, without_user_info
+from tallystick.errors import InvalidPipeline, listed
 from tallystick.parse_rules import rule_problem
 from tallystick.protocol import keys
 from tallystick.protocol.canonical import encode, fields, text
@@ -328,17 +328,16 @@ class Pipeline:
                 "range.",
                 f"use a lateness from 0 to {LATENESS_MAX.days} days, and 1 to 10^9 records per task.",
             )
-        # A plan, a log and Airflow's database show it: a key in it would be everybody's.
-        secret = without_user_info(self.warehouse) != self.warehouse
-        if secret or not _WAREHOUSE.fullmatch(self.warehouse):
+        # A plan, a log and Airflow's database show it: a key in it would be everybody's, so it is not repeated either.
+        if "@" in self.warehouse:
+            raise _refuse(
+                f"the warehouse of pipeline {self.name} has an @, as if a user or a key stood before it.",
+                "use s3://bucket/prefix; keys belong into AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
+            )
+        if not _WAREHOUSE.fullmatch(self.warehouse):
             raise _refuse(
                 f"warehouse {self.warehouse!r} is not allowed.",
-                "use s3://bucket/prefix, a prefix of its own"
-                + (
-                    "; keys belong into AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
-                    if secret
-                    else "."
-                ),
+                "use s3://bucket/prefix, a prefix of its own.",
             )
         if not self.job or self.job.startswith("/") or ".." in self.job.split("/"):
             raise _refuse(

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tallystick.connections import KAFKA_ENV_PREFIX, kafka_env_name
-from tallystick.errors import InvalidPipeline
+from tallystick.errors import InvalidPipeline, without_user_info
 from tallystick.kafka.settings import KafkaSettings
 
 RESULT_FILE_ENV = "TALLYSTICK_RESULT_FILE"
@@ -56,7 +56,7 @@ _SECRET_REFERENCE = re.compile(r"spark\.kubernetes\.executor\.secretKeyRef\.[A-Z
 _SECRET_NAME_AND_KEY = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?:[A-Za-z0-9._-]+")
 # Addresses, names and paths that boto3 and we read on executors, and no secret: it would stand in argv.
 _EXECUTOR_ENVIRONMENT = re.compile(
-    r"spark\.executorEnv\.(TALLYSTICK_(SECRETS_DIR|S3_[A-Z_]+)|NUMBA_CACHE_DIR"
+    r"spark\.executorEnv\.(TALLYSTICK_(SECRETS_DIR|S3_(BUCKET_OWNER|ENCRYPTION|KMS_KEY_ID|CHECKSUMS))|NUMBA_CACHE_DIR"
     r"|AWS_(ENDPOINT_URL(_S3)?|REGION|DEFAULT_REGION|PROFILE|CONFIG_FILE|SHARED_CREDENTIALS_FILE|CA_BUNDLE))"
 )
 
@@ -130,6 +130,11 @@ def check_conf(conf: Mapping[str, str]) -> dict[str, str]:
             raise InvalidPipeline(
                 f"spark_conf {key!r} is {value!r}, which is no text.",
                 next_step=f"write it as Spark does: '{str(value).lower()}'.",
+            )
+        if without_user_info(value) != value:
+            raise InvalidPipeline(
+                f"spark_conf {key!r} holds a URL with a user or a password.",
+                next_step="take them out: spark-submit's arguments are there for every user of the machine to read.",
             )
         if reference and not _SECRET_NAME_AND_KEY.fullmatch(value):
             # What stands there may be the secret itself, so it is not repeated.

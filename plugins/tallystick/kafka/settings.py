@@ -66,8 +66,8 @@ class KafkaSettings:
         if self.proxy_url is not None and not _is_socks_url(self.proxy_url):
             raise _unfit(
                 "proxy_url is not a SOCKS5 address",
-                "write socks5://host:port or socks5://user:password@host:port (with / and @ in them as %2F and %40), "
-                "or leave it out.",
+                "write socks5://host:port (user, colon, password and an @ before the host where it wants them, with / "
+                "and @ in them as %2F and %40), or leave it out.",
             )
         self._check_sasl()
         self._check_ssl()

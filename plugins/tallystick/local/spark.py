@@ -29,7 +29,8 @@ _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"
 _DAEMON_MB = 256
 _START_S = 120.0
-_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# A port that is taken is an error; Spark would go on to the next one, where nobody looks for it.
+_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dspark.port.maxRetries=0"
 _DEFAULTS = """\
 spark.authenticate                true
 spark.authenticate.secret         {secret}
@@ -74,8 +75,8 @@ class SparkCluster:
         return [*([self.master] if self.master is not None else []), *self.workers.values()]
 
     def environment(self) -> dict[str, str]:
-        """Variables that let a driver submit to this cluster: where the file (0600) with its secret lies."""
-        return {"SPARK_CONF_DIR": str(self._conf_dir)}
+        """Variables that let a driver submit to this cluster: its address, and where the file with the secret lies."""
+        return {"SPARK_CONF_DIR": str(self._conf_dir), "SPARK_LOCAL_IP": "127.0.0.1"}
 
     def start(self) -> None:
         """Start master and workers and wait until the workers are registered.
@@ -94,9 +95,9 @@ class SparkCluster:
                 what="the Spark master's answer",
                 process=self.master,
             )
-        for number in range(1, WORKERS + 1):
-            self.start_worker(number)
-        for number, worker in self.workers.items():
+        # Those that run on are not asked: they find a new master by themselves, and said so far up their log.
+        fresh = {n: self.workers[n] for n in range(1, WORKERS + 1) if self.start_worker(n)}
+        for number, worker in fresh.items():
             # The log is where a worker says so; the master's page is on a port that only its own log names.
             wait_until(
                 lambda worker=worker: "registered with master" in worker.tail(200),  # type: ignore[misc]
@@ -105,10 +106,10 @@ class SparkCluster:
                 process=worker,
             )
 
-    def start_worker(self, number: int) -> None:
-        """Start one worker and do not wait. Safe to repeat: one that runs is left alone."""
+    def start_worker(self, number: int) -> bool:
+        """Start one worker and do not wait; whether it had to be started. Safe to repeat: one that runs is left alone."""
         if number in self.workers and self.workers[number].alive:
-            return
+            return False
         # Each on an address of its own: for Spark they are two machines (it speculates on another one only).
         host = f"127.0.0.{number + 1}"
         words = [_WORKER, "--host", host, "--webui-port", "0", "--cores", str(CORES)]
@@ -117,6 +118,7 @@ class SparkCluster:
         self.workers[number] = self._spark_class(
             f"Spark worker {number}", f"worker-{number}", words, host
         )
+        return True
 
     def stop(self) -> None:
         """Stop everything, executors too. Safe to repeat: those that have ended are left alone."""
@@ -140,7 +142,7 @@ class SparkCluster:
             [home / "bin" / "spark-class", *words],
             name=name,
             log_path=self.state_dir / f"{log}.log",
-            env=base_environment() | self._env | settings | self.environment(),
+            env=base_environment() | self._env | self.environment() | settings,
         )
 
 

@@ -24,7 +24,7 @@ def progress_told(session: SparkSession) -> Iterator[None]:
         yield
     finally:
         over.set()
-        teller.join()
+        teller.join(EVERY_S)  # a JVM that hangs must not keep the task from ending
 
 
 def _tell(session: SparkSession, over: threading.Event) -> None:

@@ -57,13 +57,19 @@ class S3Address:
         return full
 
 
+def check_no_key(uri: str) -> None:
+    """Raise InvalidPipeline, which does not repeat it, for a lake root with an @: a user or a key may stand before."""
+    if "@" in uri:
+        raise InvalidPipeline(
+            "a lake root with an @ is not allowed, as if a user or a key stood before it.",
+            next_step="write it as s3://bucket/prefix, e.g. s3://lake/flights; keys belong into AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY.",
+        )
+
+
 def parse_s3_uri(uri: str) -> S3Address:
     """Read `s3://bucket/prefix`, with or without one slash at its end; raises InvalidPipeline naming the rule."""
-    if "@" in uri:  # before anything is quoted in parts
-        raise _bad_uri(
-            uri,
-            "it has an @, as if a user or a key stood before it (set AWS_ACCESS_KEY_ID instead)",
-        )
+    check_no_key(uri)
     scheme, found, rest = uri.partition("://")
     if not found or scheme != "s3":
         raise _bad_uri(uri, "it does not begin with s3://")

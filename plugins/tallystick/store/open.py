@@ -7,7 +7,7 @@ import threading
 
 from tallystick.errors import InvalidPipeline
 from tallystick.store import Store
-from tallystick.store.address import parse_memory_uri
+from tallystick.store.address import check_no_key, parse_memory_uri
 from tallystick.store.memory import MemoryStore
 
 _memory_stores: dict[str, MemoryStore] = {}
@@ -20,6 +20,7 @@ def open_store(uri: str) -> Store:
     No request is made. Raises InvalidPipeline for a URI that is not allowed, SettingsError for settings that boto3
     cannot use.
     """
+    check_no_key(uri)
     if uri.startswith("memory://"):
         name = parse_memory_uri(uri)
         with _memory_lock:

@@ -177,6 +177,7 @@ def test_sizes_and_counts_may_be_set(key: str) -> None:
         "spark.submit.deployMode",
         "spark.master",
         "spark.executorEnv.AWS_SECRET_ACCESS_KEY",
+        "spark.executorEnv.TALLYSTICK_S3_SECRET_KEY",
         "spark.executorEnv.AWS_ACCESS_KEY_ID",
         "spark.executorEnv.AWS_SESSION_TOKEN",
         "spark.executorEnv.TALLYSTICK_KAFKA_DEFAULT",
@@ -216,3 +217,10 @@ def test_what_is_no_reference_is_refused_and_not_shown(value: str) -> None:
     with pytest.raises(InvalidPipeline, match="no reference to a Kubernetes secret") as refused:
         check_conf(asked)
     assert value not in str(refused.value)
+
+
+@pytest.mark.parametrize("key", ["spark.executorEnv.AWS_ENDPOINT_URL_S3", "spark.archives"])
+def test_a_url_with_a_password_is_refused_and_not_shown(key: str) -> None:
+    with pytest.raises(InvalidPipeline, match="holds a URL with a user or a password") as refused:
+        check_conf({key: "https://me:canary@host/e.tgz#e"})
+    assert "canary" not in str(refused.value)

@@ -1,0 +1,75 @@
+"""The embedded Spark cluster's start: what runs is left alone, what died is started again, by whatever its log says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tallystick.errors import SettingsError
+from tallystick.local import spark
+from tallystick.local.spark import SparkCluster
+
+
+class FakeChild:
+    """A master or worker that is only said to run; a worker registers at once, if it is to."""
+
+    registers = True
+
+    def __init__(self, words: Any, *, name: str, log_path: Path, env: dict[str, str]) -> None:
+        self.name, self.log_path, self.env, self.words = name, log_path, env, list(map(str, words))
+        self.alive = True
+        self.lines = ["Successfully registered with master"] if self.registers else ["retrying"]
+
+    def tail(self, lines: int = 20) -> str:
+        return "\n".join(self.lines[-lines:])
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SparkCluster:
+    monkeypatch.setattr(spark, "ChildProcess", FakeChild)
+    monkeypatch.setattr(spark, "port_accepts", lambda _: True)
+    monkeypatch.setattr(spark, "_START_S", 0.2)
+    made = SparkCluster(tmp_path, env={"AWS_REGION": "r", "SPARK_LOCAL_IP": "other"})
+    made.start()
+    return made
+
+
+def test_a_worker_that_died_comes_back_beside_one_that_has_worked_long(
+    cluster: SparkCluster,
+) -> None:
+    died: Any = cluster.workers[1]
+    worked: Any = cluster.workers[2]
+    master = cluster.master
+    died.alive = False
+    worked.lines += ["Executor finished"] * 1_000
+    cluster.start()
+    assert cluster.alive
+    assert (cluster.master, cluster.workers[2]) == (master, worked)
+    assert cluster.workers[1] is not died
+
+
+def test_a_worker_that_does_not_register_is_an_error_with_its_last_lines(
+    cluster: SparkCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakeChild, "registers", False)
+    died: Any = cluster.workers[1]
+    died.alive = False
+    with pytest.raises(SettingsError, match=r"worker 1 being registered .*\nretrying"):
+        cluster.start()
+
+
+def test_every_process_listens_on_the_loopback_interface_and_knows_the_secret_by_its_file(
+    cluster: SparkCluster,
+) -> None:
+    found: list[Any] = list(cluster.processes)
+    assert [one.env["SPARK_LOCAL_IP"] for one in found] == ["127.0.0.1", "127.0.0.2", "127.0.0.3"]
+    conf = Path(cluster.environment()["SPARK_CONF_DIR"], "spark-defaults.conf")
+    secret = dict(line.split(maxsplit=1) for line in conf.read_text().splitlines())
+    assert secret["spark.authenticate"] == "true"
+    assert conf.stat().st_mode & 0o777 == 0o600
+    for one in found:
+        assert one.words[one.words.index("--host") + 1] == one.env["SPARK_LOCAL_IP"]
+        assert secret["spark.authenticate.secret"] not in f"{one.words} {one.env}"
+        assert one.env["AWS_REGION"] == "r"
