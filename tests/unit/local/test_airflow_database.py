@@ -26,7 +26,7 @@ def test_an_unreachable_database_is_named_and_nothing_is_started(tmp_path: Path)
     with pytest.raises(RetryLater) as caught:
         stack.start()
     text = str(caught.value)
-    assert f"someone:***@127.0.0.1:{port}/airflow" in text
+    assert f"postgresql+psycopg2://***@127.0.0.1:{port}/airflow" in text
     assert "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN" in text
     assert "canary-1" not in text
     assert stack.processes == {}
