@@ -159,6 +159,32 @@ def worker_of(cluster: SparkCluster, executor: psutil.Process) -> int:
     return next(number for number, one in cluster.workers.items() if one.pid in above)
 
 
+def assert_no_secret_is_shown(cluster: SparkCluster, login: dict[str, str]) -> None:
+    """Neither Kafka's password nor the cluster's secret in the arguments of any process, or in what the cluster wrote."""
+    conf = Path(cluster.environment()["SPARK_CONF_DIR"], "spark-defaults.conf")
+    [secret] = [
+        line.split()[1]
+        for line in conf.read_text().splitlines()
+        if line.startswith("spark.authenticate.secret")
+    ]
+    secrets = [login["sasl_plain_password"], secret]
+    shown = {"arguments": " ".join(" ".join(one.info["cmdline"] or ()) for one in _all())}
+    shown |= {
+        str(path): path.read_text(errors="replace")
+        for path in cluster.state_dir.rglob("*")
+        if path.is_file() and path != conf
+    }
+    # The search is awake: it sees the executors' arguments, and what they wrote.
+    assert "CoarseGrainedExecutorBackend" in shown["arguments"]
+    assert any(path.endswith("/stderr") and text for path, text in shown.items())
+    for place, text in shown.items():
+        assert not any(one in text for one in secrets), place
+
+
+def _all() -> Iterator[psutil.Process]:
+    return psutil.process_iter(["cmdline"])
+
+
 def orphans(lake: Any, plan: Any, report: Any, table: str) -> set[str]:
     """What was uploaded for the plan, and the report does not name."""
     reported = {f.key for f in report.files if f.table == table}
@@ -187,6 +213,7 @@ def test_what_dies_after_an_upload_leaves_files_that_no_report_names(
     try:
         _, executor = held_by(spark_lake, driver)
         seen(spark_lake, "uploaded", driver)
+        assert_no_secret_is_shown(cluster, spark_lake.servers.login)
         if dies == "executor":
             executor.kill()
         else:

@@ -53,7 +53,14 @@ def test_a_door_that_jams_is_among_the_deeds_and_ends_the_scenario(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     story = Story()
-    doors = Doors(FLIGHTS, JammedApi(), None, Ground(tmp_path, story, FLIGHTS), story)  # type: ignore[arg-type]
+    doors = Doors(
+        FLIGHTS,
+        JammedApi(),  # type: ignore[arg-type]
+        None,  # type: ignore[arg-type]
+        Ground(tmp_path, story, FLIGHTS),
+        story,
+        master="local[2,4]",
+    )
     with pytest.raises(SettingsError):
         doors.pull_all()
     (deed,) = doors.deeds
@@ -63,7 +70,14 @@ def test_a_door_that_jams_is_among_the_deeds_and_ends_the_scenario(
 
 def test_a_failed_run_jams_the_door(tmp_path: Path) -> None:
     story = Story()
-    doors = Doors(FLIGHTS, JammedApi(), None, Ground(tmp_path, story, FLIGHTS), story)  # type: ignore[arg-type]
+    doors = Doors(
+        FLIGHTS,
+        JammedApi(),  # type: ignore[arg-type]
+        None,  # type: ignore[arg-type]
+        Ground(tmp_path, story, FLIGHTS),
+        story,
+        master="local[2,4]",
+    )
     with pytest.raises(DoorJammed, match="failed: one"):
         doors._expect_green(
             [{"dag_run_id": "one", "state": "failed"}, {"dag_run_id": "two", "state": "success"}]

@@ -21,6 +21,7 @@ from pathlib import Path
 from types import FrameType
 
 from tallystick.errors import TallystickError
+from tallystick.local.airflow import LOCAL_MASTER
 from tallystick.local.demo.doors import DoorJammed, Doors, day
 from tallystick.local.demo.example import EXAMPLES, FLIGHTS, Example
 from tallystick.local.demo.flights import csv_archive
@@ -150,7 +151,15 @@ def _stack(ground: Ground, story: Story, play: _Play) -> Iterator[StackInfo]:
 
 def _pull_and_judge(info: StackInfo, ground: Ground, story: Story, example: Example) -> bool:
     variables = info.environment()
-    doors = Doors(example, info.airflow(), Watcher(example, variables), ground, story)
+    spark = info.parts.get("spark")
+    doors = Doors(
+        example,
+        info.airflow(),
+        Watcher(example, variables),
+        ground,
+        story,
+        master=spark.address if spark is not None else LOCAL_MASTER,
+    )
     story.heading("the doors")
     jammed = False
     try:

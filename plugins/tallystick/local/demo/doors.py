@@ -44,12 +44,23 @@ def day(number: int) -> datetime:
 
 
 class Doors:
-    """The scenario of an example, door by door; `deeds` is what happened so far."""
+    """The scenario of an example, door by door; `deeds` is what happened so far.
+
+    `master`: where Spark's tasks must run, as a driver's log says it.
+    """
 
     def __init__(
-        self, example: Example, api: AirflowApi, watcher: Watcher, ground: Ground, story: Story
+        self,
+        example: Example,
+        api: AirflowApi,
+        watcher: Watcher,
+        ground: Ground,
+        story: Story,
+        *,
+        master: str,
     ) -> None:
         self.deeds: list[Deed] = []
+        self._master = master
         self._example = example
         self._dag = example.name
         self._api = api
@@ -80,6 +91,9 @@ class Doors:
             runs = self._runs_of("scheduled", len(days))
             self._expect_green(runs)
             sight = self._expect_days(*days)
+            for run in runs:
+                told = self._log(str(run["dag_run_id"]), STAGE)
+                self._must(f" at {self._master}: " in told, f"Spark did not run at {self._master}")
             tell(
                 f"{len(days)} intervals committed, {sight.flights:,} flights, {sight.dead} dead letters"
             )
