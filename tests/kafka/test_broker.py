@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -115,8 +114,6 @@ def test_epochs_tell_the_terms_of_a_leader_apart(own: TestBroker) -> None:
         list(ours.read(0, span, planned_end=planned))
 
 
-# kafka-python leaves the sockets of failed connections to the collector, which is called here, under the filter.
-@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 def test_a_reader_gives_up_on_a_leader_that_stays_away(own: TestBroker) -> None:
     topic = own.topic()
     producer = own.producer()
@@ -132,7 +129,6 @@ def test_a_reader_gives_up_on_a_leader_that_stays_away(own: TestBroker) -> None:
     ):
         list(batches)
     own.kafka.start()
-    gc.collect()
 
 
 def test_a_restart_keeps_the_log_and_the_clusters_id(tmp_path: Path) -> None:

@@ -19,8 +19,6 @@ from tallystick.local.process import wait_until
 from tallystick.protocol.offsets import OffsetRange, Position
 
 MOVED_S = 60.0
-# kafka-python leaves the sockets of connections whose broker died to the collector.
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 
 
 @pytest.fixture(scope="module")

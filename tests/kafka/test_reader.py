@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
 import random
 import threading
@@ -434,8 +433,6 @@ def refusal(settings: KafkaSettings) -> str:
     pytest.fail("it was read")
 
 
-# kafka-python leaves the sockets of failed connections to the collector, which is called here, under the filter.
-@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 def test_nobody_at_the_address_is_said_with_the_address() -> None:
     port = free_port()
     text = refusal(
@@ -445,7 +442,6 @@ def test_nobody_at_the_address_is_said_with_the_address() -> None:
         f"127.0.0.1:{port}: KafkaConnectionError: 111 ECONNREFUSED. Next: check that the brokers are up"
         in text
     )
-    gc.collect()
 
 
 def test_a_slow_taker_loses_nothing(broker: TestBroker) -> None:

@@ -6,7 +6,7 @@ connection manager and network loop are not public; what is used of them is used
     NetworkSelector(...).run / .poll / .sleep / .close / .wait_read / .wait_write / .call_soon_with_future
     KafkaConnectionManager(net, ...).bootstrap / .send / .get_connection / .reset_backoff / .close / .cluster
     KafkaConnectionManager.least_loaded_node, ._conns, KafkaConnection.paused, ._throttle_time (as its own consumer does)
-    KafkaConnectionManager._build_transport (overridden), create_connection
+    KafkaConnectionManager._build_transport (overridden), KafkaNetSocket(proxy_url).dns_lookup / .socket / .connect
     KafkaTCPTransport._sock_recv (overridden for speed), KafkaSSLTransport.handshake (overridden for its deadline)
 
 The loop is driven by the calling thread: no thread of ours outlives a call, forking is safe, and whoever abandons a
@@ -23,7 +23,7 @@ from collections.abc import Callable
 from typing import Any, Final, Self
 
 import kafka.errors as kerrors
-from kafka.net.inet import create_connection
+from kafka.net.inet import KafkaNetSocket
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
@@ -94,14 +94,7 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc, unused-ignore]
         raise kerrors.KafkaConnectionError(*why)
 
     async def _transport(self, node: Any, timeout_at: float | None) -> Any:
-        sock = await create_connection(
-            self._net,
-            node.host,
-            node.port,
-            self.config["socket_options"],
-            proxy_url=self.config["proxy_url"],
-            timeout_at=timeout_at,
-        )
+        sock = await self._socket(node, timeout_at)
         if not self.ssl_enabled:
             plain = KafkaTCPTransport(self._net, sock, host=node.host)
             plain._sock_recv = lambda: _receive(plain._sock)
@@ -124,6 +117,37 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc, unused-ignore]
             why = "no answer in time, is this port TLS?" if silent else error
             raise kerrors.KafkaConnectionError(f"TLS handshake failed: {why}") from None
         return secured
+
+    async def _socket(self, node: Any, timeout_at: float | None) -> socket.socket:
+        """Connect to one of a host's addresses: the library's `create_connection`, which leaves open what fails."""
+        factory = KafkaNetSocket(self.config["proxy_url"])
+        opened: list[socket.socket] = []
+        make = factory.socket
+
+        def kept(*kind: Any) -> socket.socket:
+            opened.append(make(*kind))
+            return opened[-1]
+
+        factory.socket = kept
+        why = "DNS Resolution failure"
+        for address in factory.dns_lookup(node.host, node.port):
+            try:
+                sock: socket.socket = await factory.connect(
+                    self._net, address, self.config["socket_options"], timeout_at=timeout_at
+                )
+                opened.clear()
+                return sock
+            except kerrors.KafkaTimeoutError:
+                why = "Connection timed out"
+                break
+            except kerrors.KafkaConnectionError as error:
+                why = str(error.args[0]) if error.args else str(error)
+            except OSError as error:
+                why = f"unable to connect: {error}"
+            finally:
+                while opened:
+                    opened.pop().close()
+        raise kerrors.KafkaConnectionError(why)
 
 
 def _receive(sock: socket.socket) -> tuple[bytes, Exception | None]:

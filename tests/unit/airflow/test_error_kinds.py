@@ -46,8 +46,6 @@ from unit.cli.asking import tally, too_wide
 # kafka-python reads its schemas in a way that Python 3.11 (not 3.13) calls deprecated.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning"),
-    # And it leaves the socket open where a connection is refused.
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
 ]
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "errors.md"
 GROUPS = (errors.RetryLater, errors.Stop, errors.Ask)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import ssl
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from tallystick.errors import KafkaUnavailable, SettingsError
 from tallystick.kafka.connection import Connection, Retriable
 from tallystick.kafka.settings import KafkaSettings
 from tallystick.kafka.tls import tls_context
+from tallystick.local.process import free_port
 
 # What is tested is that a call ends at all.
 pytestmark = pytest.mark.timeout(60)
@@ -208,3 +210,29 @@ def test_a_revoked_certificate_is_refused(
     with pytest.raises(SettingsError, match=r"certificate that does not verify.*revoked"):
         Connection(settings(server, words)).__enter__()
     assert heard.empty()
+
+
+def descriptors() -> int:
+    """How many this process has open."""
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+@pytest.mark.parametrize("proxy", [None, "socks5"])
+def test_a_refused_connection_leaves_no_socket_open(proxy: str | None) -> None:
+    """Not to the collector either, which comes when it likes."""
+    address = f"127.0.0.1:{free_port()}"
+    settings = KafkaSettings(
+        bootstrap_servers=(address, f"localhost:{free_port()}"),
+        bootstrap_timeout_ms=300,
+        proxy_url=proxy and f"{proxy}://{address}",
+    )
+    gc.collect()
+    gc.disable()
+    try:
+        before = descriptors()
+        for _ in range(3):
+            with pytest.raises(KafkaUnavailable, match=f"Kafka at {address}"), Connection(settings):
+                pass
+        assert descriptors() == before
+    finally:
+        gc.enable()

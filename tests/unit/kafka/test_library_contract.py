@@ -8,7 +8,7 @@ import time
 from types import SimpleNamespace
 
 from kafka.net.connection import KafkaConnection
-from kafka.net.inet import create_connection
+from kafka.net.inet import KafkaNetSocket
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
@@ -44,8 +44,10 @@ def test_the_private_calls_have_the_shapes_that_are_used() -> None:
         "proxy_url",
     )
     assert set(options) <= KafkaConnectionManager.DEFAULT_CONFIG.keys()
-    ours = ["net", "host", "port", "socket_options", "proxy_url", "timeout_at"]
-    assert parameters(create_connection) == ours
+    assert parameters(KafkaNetSocket.dns_lookup) == ["self", "host", "port", "raise_error"]
+    assert parameters(KafkaNetSocket.socket) == ["self", "family", "sock_type", "proto"]
+    connect = ["self", "net", "addrinfo", "socket_options", "timeout_at"]
+    assert parameters(KafkaNetSocket.connect) == connect
     assert parameters(KafkaSSLTransport.__init__) == ["self", "net", "sock", "host", "configs"]
     assert parameters(KafkaSSLTransport.handshake) == ["self"]
     for wait in (NetworkSelector.wait_read, NetworkSelector.wait_write):
