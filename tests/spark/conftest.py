@@ -470,6 +470,6 @@ def spark_lake(servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def frames_lake(spark_lake: SparkLake) -> SparkLake:
     """A lake whose job is a DataFrame job that joins, shuffles and writes two tables."""
     pipeline = frames_pipeline(spark_lake.pipeline())
-    spark_lake.pipeline = lambda: pipeline  # type: ignore[method-assign]
+    spark_lake.pipeline = lambda: pipeline
     spark_lake.job.write_text(FRAMES_JOB)
     return spark_lake

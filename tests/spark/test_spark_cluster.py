@@ -49,7 +49,9 @@ def claimed(name):
     return True
 
 def held():
+    deadline = time.monotonic() + 300
     while not os.path.exists(f"{PLACE}/go"):
+        assert time.monotonic() < deadline, "nobody killed this task or let it go"
         time.sleep(0.02)
 """
 NOTED = """

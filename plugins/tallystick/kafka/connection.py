@@ -86,14 +86,6 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc, unused-ignore]
     """
 
     async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
-        try:
-            return await self._transport(node, timeout_at)
-        except kerrors.KafkaConnectionError as error:
-            why = error.args
-        # A fresh error: the library's own keeps the socket, open, for as long as some log keeps the error.
-        raise kerrors.KafkaConnectionError(*why)
-
-    async def _transport(self, node: Any, timeout_at: float | None) -> Any:
         sock = await self._socket(node, timeout_at)
         if not self.ssl_enabled:
             plain = KafkaTCPTransport(self._net, sock, host=node.host)

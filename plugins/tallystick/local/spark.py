@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 import sys
 from collections.abc import Mapping
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -100,7 +101,7 @@ class SparkCluster:
         for number, worker in fresh.items():
             # The log is where a worker says so; the master's page is on a port that only its own log names.
             wait_until(
-                lambda worker=worker: "registered with master" in worker.tail(200),  # type: ignore[misc]
+                partial(_is_registered, worker),
                 deadline_s=_START_S,
                 what=f"worker {number} being registered",
                 process=worker,
@@ -144,6 +145,10 @@ class SparkCluster:
             log_path=self.state_dir / f"{log}.log",
             env=base_environment() | self._env | self.environment() | settings,
         )
+
+
+def _is_registered(worker: ChildProcess) -> bool:
+    return "registered with master" in worker.tail(200)
 
 
 def _spark_home() -> Path:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from tallystick.errors import SettingsError
+from tallystick.local.airflow_api import AirflowApi
 from tallystick.local.demo.doors import DoorJammed, Doors, _latest_first, _most_at_once
 from tallystick.local.demo.example import FLIGHTS
 from tallystick.local.demo.ground import Ground
+from tallystick.local.demo.sight import Watcher
 from tallystick.local.demo.story import Story
 
 
@@ -49,18 +51,17 @@ class JammedApi:
         raise SettingsError(f"DAG {dag_id} was not seen.", next_step="look.")
 
 
+def jammed(folder: Path) -> Doors:
+    """The doors of the main job at that Airflow."""
+    story, api = Story(), cast("AirflowApi", JammedApi())
+    ground, watcher = Ground(folder, story, FLIGHTS), cast("Watcher", None)
+    return Doors(FLIGHTS, api, watcher, ground, story, master="local[2,4]")
+
+
 def test_a_door_that_jams_is_among_the_deeds_and_ends_the_scenario(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    story = Story()
-    doors = Doors(
-        FLIGHTS,
-        JammedApi(),  # type: ignore[arg-type]
-        None,  # type: ignore[arg-type]
-        Ground(tmp_path, story, FLIGHTS),
-        story,
-        master="local[2,4]",
-    )
+    doors = jammed(tmp_path)
     with pytest.raises(SettingsError):
         doors.pull_all()
     (deed,) = doors.deeds
@@ -69,15 +70,7 @@ def test_a_door_that_jams_is_among_the_deeds_and_ends_the_scenario(
 
 
 def test_a_failed_run_jams_the_door(tmp_path: Path) -> None:
-    story = Story()
-    doors = Doors(
-        FLIGHTS,
-        JammedApi(),  # type: ignore[arg-type]
-        None,  # type: ignore[arg-type]
-        Ground(tmp_path, story, FLIGHTS),
-        story,
-        master="local[2,4]",
-    )
+    doors = jammed(tmp_path)
     with pytest.raises(DoorJammed, match="failed: one"):
         doors._expect_green(
             [{"dag_run_id": "one", "state": "failed"}, {"dag_run_id": "two", "state": "success"}]
