@@ -69,10 +69,25 @@ class Wire:
 def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
     seen = Wire()
     send_request, throttle = KafkaConnection._send_request, KafkaConnection._maybe_throttle
+    unpause = KafkaConnection.unpause
+    held: list[tuple[KafkaConnection, str]] = []
 
     def sent(connection: KafkaConnection, request: Any, **how: Any) -> Any:
-        seen.sent.append((connection, time.monotonic(), type(request).__name__))
+        # The library holds a request's bytes back while it is paused, e.g. one that waited for its connection, whose
+        # first answer (of ApiVersions) was throttled: they go out in `unpaused`.
+        name = type(request).__name__
+        if connection.paused:
+            held.append((connection, name))
+        else:
+            seen.sent.append((connection, time.monotonic(), name))
         return send_request(connection, request, **how)
+
+    def unpaused(connection: KafkaConnection, why: str) -> None:
+        unpause(connection, why)
+        if not connection.paused:
+            gone = [one for one in held if one[0] is connection]
+            held[:] = [one for one in held if one[0] is not connection]
+            seen.sent += [(connection, time.monotonic(), name) for _, name in gone]
 
     def throttled(connection: KafkaConnection, answer: Any) -> None:
         if wait_ms := getattr(answer, "throttle_time_ms", 0):
@@ -81,6 +96,7 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
         throttle(connection, answer)
 
     monkeypatch.setattr(KafkaConnection, "_send_request", sent)
+    monkeypatch.setattr(KafkaConnection, "unpause", unpaused)
     monkeypatch.setattr(KafkaConnection, "_maybe_throttle", throttled)
     return seen
 
