@@ -17,7 +17,7 @@ from tallystick.pipeline import DEAD_LETTERS
 from tallystick.protocol import decide, keys
 from tallystick.protocol.interval import Interval
 from tallystick.protocol.invariants import account_problem
-from tallystick.protocol.ledger import Committed, Entry, Totals, without_grant
+from tallystick.protocol.ledger import Committed, Entry, Totals
 from tallystick.protocol.plan import Plan
 from tallystick.protocol.record import CommittedInterval
 from tallystick.protocol.report import FileReport, Report, account_totals
@@ -288,9 +288,7 @@ def _withdraw(
     Safe to repeat: a repeat finds the grant gone.
     """
     ledger = view.ledger(before.interval.start, before.interval.end)
-    kept = without_grant(before)
-    assert kept is not None  # what is replaced is committed
-    ledger.put(kept)
+    ledger.cancel(before.interval)
     return Change(tables=view.root.tables, topics=view.root.topics, ledger=ledger, value=why)
 
 

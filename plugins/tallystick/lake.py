@@ -18,6 +18,7 @@ from tallystick.errors import (
     InvalidPipeline,
     InvalidRequest,
     OutcomeUnknown,
+    ReportRejected,
     RootVanished,
     StoreUnavailable,
     SwapContended,
@@ -160,6 +161,9 @@ class Lake:
                 return question(view)
             except _Stale as missing:
                 self._still_stale(view, missing)
+            except Corrupt:
+                if not self._moved(view):
+                    raise
 
     def _still_stale(self, view: View, missing: _Stale) -> None:
         now = self.require()
@@ -170,6 +174,10 @@ class Lake:
                 next_step="someone deleted it behind tallystick's back (a lifecycle rule?). Restore it from a bucket "
                 "version; nothing was changed.",
             ) from missing
+
+    def _moved(self, view: View) -> bool:
+        """Whether another root is there by now: gc may have taken what only the old one reached (C13)."""
+        return self.require().etag != view.etag
 
     def where(self, key: str) -> str:
         """The full address of a key, for messages."""
@@ -303,7 +311,7 @@ class Lake:
     def prove(self) -> None:
         """Refuse a store that does not honour conditional writes, once per process. Raises StoreRefused."""
         if not self._proven:
-            prove_conditional_writes(self.store, scratch=f".probe/{self.world.uuid()}")
+            prove_conditional_writes(self.store, scratch=keys.probe(self.world.uuid()))
             self._proven = True
 
     def swap(self, step: Callable[[View], Change[T] | Settled[T]]) -> T:
@@ -321,6 +329,11 @@ class Lake:
             except _Stale as missing:
                 self._still_stale(view, missing)
                 continue
+            except (Corrupt, ReportRejected):
+                # C13: what was decided on is not the root any more, and gc may have taken what it missed.
+                if self._moved(view):
+                    continue
+                raise
             if isinstance(change, Settled):
                 return change.value
             # Only after another look: a swap whose reply was lost has been won, and `step` finds that settled (C9).

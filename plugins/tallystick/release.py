@@ -8,7 +8,7 @@ from tallystick.errors import InvalidRequest
 from tallystick.lake import Change, Lake, Settled, View
 from tallystick.protocol import keys
 from tallystick.protocol.interval import Interval, Request
-from tallystick.protocol.ledger import Entry, without_grant
+from tallystick.protocol.ledger import Entry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,11 +49,7 @@ def release(lake: Lake, interval: Interval) -> Released:
                 version=view.root.version + 1,
             )
         ]
-        kept = without_grant(entry)
-        if kept is None:
-            ledger.drop(interval)
-        else:
-            ledger.put(kept)
+        ledger.cancel(interval)
         return Change(
             tables=view.root.tables, topics=view.root.topics, ledger=ledger, value=done[0]
         )

@@ -334,7 +334,8 @@ def read_tables(lake: Lake, *, count: bool = True, as_of: int | None = None) -> 
     """Say where the tables of a root lie; `count` rows and files, from manifests.
 
     `as_of`: the tables as the root of that version had them, from the chain of commit records; the answer's version is
-    that of the commit which made them so. Raises Corrupt, InvalidRequest for a version that was not yet or had no rows.
+    that of the commit which made them so. Raises Corrupt, InvalidRequest for a version that was not yet, had no
+    rows, or was collected by gc.
     """
 
     def question(view: View) -> LakeTables:
@@ -342,6 +343,7 @@ def read_tables(lake: Lake, *, count: bool = True, as_of: int | None = None) -> 
         if as_of is not None:
             found = _record_at(lake, view, as_of)
             version, tables = found.version, found.tables
+            _refuse_collected(lake, view, found)
         return LakeTables(
             uri=lake.store.uri,
             pipeline=view.root.pipeline,
@@ -372,6 +374,19 @@ def _record_at(lake: Lake, view: View, as_of: int) -> Record:
         f"nothing was committed to {lake.store.uri} by version {as_of}.",
         next_step="`tally log` shows the versions that committed something.",
     )
+
+
+def _refuse_collected(lake: Lake, view: View, record: Record) -> None:
+    """Raise InvalidRequest where gc has taken an older version's tables; it takes their metadata first."""
+    current = {table.metadata for table in view.root.tables.values()}
+    for table in record.tables.values():
+        if table.metadata in current or table.metadata is None:
+            continue
+        if lake.store.get(table.metadata) is None:
+            raise InvalidRequest(
+                f"version {record.version} of {lake.store.uri} can be read no more: gc has collected {table.metadata}.",
+                next_step="older versions stay readable for gc's reader grace; ask for a later one, or for none.",
+            )
 
 
 def _table_status(lake: Lake, name: str, table: RootTable, *, count: bool) -> TableStatus:

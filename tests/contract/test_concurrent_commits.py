@@ -5,19 +5,24 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 
 import pytest
 
 from fakes import FakeLog, stage
 from small_lake import TOPIC, SmallLake, day, days
 from tallystick.commit import CommitResult, commit
+from tallystick.gc import Collection, collect
 from tallystick.lake import Lake
 from tallystick.protocol.offsets import OffsetRange, tile
 from tallystick.store.s3 import S3Store
+from tallystick.tables.reach import IcebergReach
 from tallystick.tables.staging import IcebergTables
+from tallystick.verify import Demands, verify
 from tallystick.world import real_world
 
 PLANS, COMMITS, WRITERS, PARTITIONS = 20, 200, 16, 2
+COLLECTED = 4
 
 
 @pytest.mark.parametrize("server", ["on_ministack", "on_versitygw"])
@@ -52,6 +57,56 @@ def test_200_concurrent_commits_of_20_plans_commit_each_once(
     assert published == Counter([plan_key for plan_key, _ in staged])
     assert len(results) == COMMITS
     assert_tiles(small, log)
+
+
+@pytest.mark.parametrize("server", ["on_ministack", "on_versitygw"])
+def test_collections_beside_commits_take_nothing_that_is_needed(
+    lake_uri: str, server: str, request: pytest.FixtureRequest
+) -> None:
+    """C13: 4 plans are staged, committed and replaced by 2 writers while gc goes round without any grace."""
+    request.getfixturevalue(server)
+    log = FakeLog()
+    log.create(TOPIC, partitions=PARTITIONS)
+    for number in range(1, COLLECTED + 1):
+        for n in range(3):
+            log.append(TOPIC, number % PARTITIONS, day(number), n=n, kind="k")
+    small = SmallLake(store=S3Store(lake_uri), log=log, world=real_world())
+    small.plan(days(1, 2))  # the root is there before gc looks for it
+    done = threading.Event()
+
+    def collected() -> list[Collection]:
+        store = S3Store(lake_uri)
+        rounds: list[Collection] = []
+        while not done.is_set() or len(rounds) < 3:
+            lake = Lake(store, real_world(), proven=True)
+            rounds.append(
+                collect(
+                    lake,
+                    IcebergReach(store),
+                    delete=True,
+                    reader_grace=timedelta(0),
+                    cancel_after=None,
+                )
+            )
+        return rounds
+
+    def one(number: int) -> None:
+        own = SmallLake(store=S3Store(lake_uri), log=log, world=real_world())
+        own.run(days(number, number + 1))
+        own.job = b"version 2"
+        own.run(days(number, number + 1), clear=1)
+
+    with ThreadPoolExecutor(1) as gc, ThreadPoolExecutor(2) as writers:
+        going = gc.submit(collected)
+        try:
+            list(writers.map(one, range(1, COLLECTED + 1)))
+        finally:
+            done.set()
+        rounds = going.result()
+    assert sum(r.total.objects for r in rounds) > COLLECTED
+    proof = verify(small.lake, deep=True, demands=Demands(every_record=frozenset({"events"})))
+    assert proof.proven, proof
+    assert [e.generation for e in small.lake.require().whole_ledger().entries] == [2] * COLLECTED
 
 
 def assert_tiles(small: SmallLake, log: FakeLog) -> None:

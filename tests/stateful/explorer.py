@@ -1,8 +1,9 @@
 """Random explorer of the real plan, stage, commit and swap code under crashes, zombies, lost, delayed and doubled PUTs.
 
 One schedule is a function of its seed: two or three runs with overlapping intervals, clears, deploys, kills and zombies,
-a growing log. After each swap that lands the oracle checks the promise; when faults stop, every run must be able to
-finish, and no grant may dangle.
+a growing log, collections by gc, readers on old roots. After each swap that lands and after each deletion the oracle
+checks the promise; when faults stop, every run must be able to finish, no grant may dangle, and a last collection leaves
+nothing that is not needed.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import greenlet
@@ -31,7 +33,14 @@ from stateful.simulation import (
     span,
 )
 from tallystick.commit import commit
-from tallystick.errors import InvalidRequest, OutsideRetention, RetryLater, TallystickError
+from tallystick.errors import (
+    InvalidRequest,
+    OutsideRetention,
+    RetryLater,
+    RootVanished,
+    TallystickError,
+)
+from tallystick.gc import Collection, collect
 from tallystick.lake import Lake
 from tallystick.params import RunDates, RunParams
 from tallystick.plan import Asked, Planned, plan
@@ -208,6 +217,39 @@ def stage_one(lake: Lake, store: SimulatedStore, todo: Plan, attempt: str) -> st
 
 
 @dataclass
+class Collector:
+    """A gc task: one collection, in a process of its own."""
+
+    sim: Simulation
+    reader_grace: timedelta
+    cancel_after: timedelta | None
+    batch: int
+    actor: greenlet.greenlet = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.actor = greenlet.greenlet(self._collect)
+
+    def _collect(self) -> Collection | None:
+        store = SimulatedStore(self.sim)
+        lake = Lake(store, self.sim.world(), proven=True, page_bytes_max=self.sim.page_bytes_max)
+        tables = SimulatedTables(store, lake.world)
+        try:
+            return collect(
+                lake,
+                tables,
+                delete=True,
+                reader_grace=self.reader_grace,
+                cancel_after=self.cancel_after,
+                batch=self.batch,
+                threads=0,
+            )
+        except (RetryLater, RootVanished):
+            return None  # contended or in doubt, or there is no lake yet: the next one goes on
+        except TallystickError as error:
+            raise Violation(f"gc refuses a sound lake: {error}") from error
+
+
+@dataclass
 class Schedule:
     """One seed's world, runs and adversary."""
 
@@ -229,6 +271,9 @@ class Schedule:
         self.grows = self.rng.random() < 0.4
         self.deploys = self.rng.random() < 0.5
         self.clears, self.kills = self.rng.choice([0, 1, 2, 3]), self.rng.choice([0, 1, 2, 3])
+        self.collections = self.rng.choice([0, 0, 1, 2])
+        self.reader_grace = self.rng.choice([timedelta(0), timedelta(hours=24)])
+        self.readers = self.rng.choice([0, 1, 2]) if self.reader_grace else 0
         self.stickiness = self.rng.choice([0.2, 0.6, 0.9, 0.97])
         self.steps = 0
 
@@ -266,6 +311,7 @@ class Schedule:
         current: Run | greenlet.greenlet | None = None
         for self.steps in range(STEPS_MAX):
             self.oracle.check_new()
+            self.oracle.check_deletions()
             if self._nature():
                 continue
             actors = [r for r in self.runs if not r.done] + self.zombies
@@ -295,13 +341,29 @@ class Schedule:
             self._kill()
         elif dice < 0.11 and self.clears:
             self._clear()
-        elif dice < 0.113 and self.deploys:
+        elif dice < 0.118 and self.collections:
+            self.collections -= 1
+            self._collect()
+        elif dice < 0.122 and self.readers and self.sim.landed:
+            self.readers -= 1
+            self.oracle.reader_opens()
+        elif dice < 0.125 and self.deploys:
             self.deploys = False
             self.sim.code = 2
             self.sim.trace.append("DEPLOY")
         else:
             return False
         return True
+
+    def _collect(self) -> None:
+        collector = Collector(
+            sim=self.sim,
+            reader_grace=self.reader_grace,
+            cancel_after=self.rng.choice([None, timedelta(0), timedelta(hours=-1)]),
+            batch=self.rng.choice([1, 2, 100]),
+        )
+        self.sim.trace.append(f"GC cancel_after={collector.cancel_after}")
+        self.zombies.append(collector.actor)
 
     def _log_moves(self) -> None:
         rng, log = self.rng, self.log
@@ -358,6 +420,7 @@ class Schedule:
                     break
                 zombie.switch()
                 self.oracle.check_new()
+                self.oracle.check_deletions()
         while self.sim.in_flight:
             self._land_one()
             self.oracle.check_new()
@@ -368,6 +431,25 @@ class Schedule:
             for run in self.runs:
                 self._finish(run, again)
         self._judge_the_end()
+        if (
+            self.sim.deletions or self.seed % 4 == 0
+        ):  # two collections take as long as a third of a schedule
+            self._collect_the_rest()
+
+    def _collect_the_rest(self) -> None:
+        """Two more collections: the first takes all that is left over, the second finds nothing."""
+        found: Collection | None = None
+        for _ in range(2):
+            last = Collector(
+                sim=self.sim, reader_grace=timedelta(0), cancel_after=None, batch=100
+            ).actor
+            self.oracle.readers.clear()
+            while not last.dead:
+                found = last.switch()
+                self.oracle.check_new()
+                self.oracle.check_deletions()
+        if found is not None and found.total.objects:
+            raise Violation(f"gc leaves {found.examples} behind")
 
     def _finish(self, run: Run, again: bool) -> None:
         for attempt in range(6):

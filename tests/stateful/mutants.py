@@ -1,7 +1,6 @@
 """Dropped guards: each switches one rule of the protocol off, and the explorer must notice.
 
-A mutant is a context manager that patches tallystick's own code for as long as it is open. Deciding by generation number
-instead of plan key is not among them: generations only fall where gc forgets an entry, and gc is not explored yet.
+A mutant is a context manager that patches tallystick's own code for as long as it is open.
 """
 
 from __future__ import annotations
@@ -15,9 +14,12 @@ from unittest.mock import patch
 import stateful.explorer as explorer_module
 from stateful.simulation import SimulatedTables
 from tallystick import commit as commit_module
+from tallystick.gc import Collection, marking
+from tallystick.gc import run as gc_run
+from tallystick.gc.listing import Listing
 from tallystick.lake import Lake
 from tallystick.plan.granting import Granting
-from tallystick.protocol import decide
+from tallystick.protocol import decide, keys, retention
 from tallystick.protocol.ledger import Boundary
 from tallystick.store import Applied, Unknown
 
@@ -154,6 +156,118 @@ def origins_forgotten() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def decided_by_generation() -> Iterator[None]:
+    """A commit asks whether its generation is granted, not its plan: gc forgets entries, and numbers come again."""
+    real = decide.decide_commit
+
+    def by_number(root: Any, entry: Any, plan: Any, **more: Any) -> Any:
+        granted = entry.granted if entry is not None else None
+        if granted is not None and granted.generation == plan.generation:
+            return decide.Publish(before=entry)
+        return real(root, entry, plan, **more)
+
+    with _quiet_invariants(), patch.object(commit_module.decide, "decide_commit", by_number):
+        yield
+
+
+def _collected_as(order: Callable[..., Collection]) -> AbstractContextManager[Any]:
+    """Another order of gc's steps; `order` gets what collect gets, and does with gc's own steps what it likes."""
+
+    def collect(lake: Lake, tables: Any, *, reader_grace: Any, cancel_after: Any, **_: Any) -> Any:
+        now = lake.world.now()
+        before = None if cancel_after is None else now - cancel_after
+        mark = marking.Marking(lake, tables, threads=0)
+
+        def listing() -> Listing:
+            return Listing(lake.store, probes_since=now, watch=lambda *_: None)
+
+        def marks(listed: Listing) -> marking.Marks:
+            return lake.cut(
+                lambda view: gc_run._mark(mark, view, listed, now - reader_grace, before, dry=True)
+            )[1]
+
+        def delete(listed: Listing, marked: marking.Marks) -> Collection:
+            gc_run._delete(lake, listed, marked.marked, 2, lambda *_: None, total=0)
+            return gc_run._story(lake, listed, marked)
+
+        return order(listing, lambda: gc_run._swap(lake, before), marks, delete)
+
+    return patch.object(explorer_module, "collect", collect)
+
+
+@contextmanager
+def gc_without_its_swap() -> Iterator[None]:
+    """gc deletes what is unreachable now, and lets swaps in flight land afterwards."""
+    with _collected_as(
+        lambda listing, swap, marks, delete: delete(listed := listing(), marks(listed))
+    ):
+        yield
+
+
+@contextmanager
+def gc_marks_before_its_swap() -> Iterator[None]:
+    """gc marks from the root that it read before its swap."""
+
+    def order(listing: Any, swap: Any, marks: Any, delete: Any) -> Collection:
+        listed = listing()
+        marked = marks(listed)
+        swap()
+        return delete(listed, marked)
+
+    with _collected_as(order):
+        yield
+
+
+@contextmanager
+def gc_lists_after_its_swap() -> Iterator[None]:
+    """gc lists after its swap and its mark: what a swap in flight has written since is listed, and not marked."""
+
+    def order(listing: Any, swap: Any, marks: Any, delete: Any) -> Collection:
+        swap()
+        listed = listing()
+        marked = marks(listed)
+        return delete(listing(), marked)
+
+    with _collected_as(order):
+        yield
+
+
+@contextmanager
+def gc_forgets_granted_plans() -> Iterator[None]:
+    """gc keeps what the root reaches, and not what a granted plan owns."""
+    real = retention.mark
+
+    def mark(*args: Any, **more: Any) -> Any:
+        return replace(real(*args, **more), granted=frozenset(), reported=frozenset())
+
+    with patch.object(retention, "mark", mark):
+        yield
+
+
+@contextmanager
+def gc_takes_records() -> Iterator[None]:
+    """gc takes records that no committed entry names, as if the chain were not the proof."""
+    real = retention.Marked.keeps
+
+    def keeps(self: Any, key: str) -> bool:
+        return real(self, key) and (keys.kind(key) != "record" or key in self.named)
+
+    with patch.object(retention.Marked, "keeps", keeps):
+        yield
+
+
+@contextmanager
+def gc_without_reader_grace() -> Iterator[None]:
+    """gc retains the newest commit alone, whatever the readers' grace is."""
+
+    def newest(self: Any, view: Any, since: Any) -> Any:
+        return [self._record(view.root.record)] if view.root.record else []
+
+    with patch.object(marking.Marking, "_retained", newest):
+        yield
+
+
 MUTANTS: dict[str, Mutant] = {
     "no If-Match": no_if_match,
     "decided once, not on each root": decided_once,
@@ -162,4 +276,11 @@ MUTANTS: dict[str, Mutant] = {
     "boundaries not clamped": boundaries_not_clamped,
     "own 412 taken for a loss": own_412_taken_for_a_loss,
     "origins read anew": origins_forgotten,
+    "decided by generation, not by plan": decided_by_generation,
+    "gc without its swap": gc_without_its_swap,
+    "gc marks before its swap": gc_marks_before_its_swap,
+    "gc lists after its swap": gc_lists_after_its_swap,
+    "gc forgets granted plans": gc_forgets_granted_plans,
+    "gc takes records": gc_takes_records,
+    "gc without reader grace": gc_without_reader_grace,
 }

@@ -19,12 +19,50 @@ class Oracle:
         self.before: dict[str, Any] | None = None
         self.entries_before: list[dict[str, Any]] = []
         self.seen = 0
+        self.deleted: set[str] = set()
+        self.readers: list[dict[str, Any]] = []
 
     def check_new(self) -> None:
         """Check each root that landed since the last call."""
         while self.seen < len(self.sim.landed):
             self._check(json.loads(self.sim.landed[self.seen]))
             self.seen += 1
+
+    def reader_opens(self) -> None:
+        """Somebody begins to read the tables of the root of now, and goes on for as long as the schedule lasts."""
+        self.readers.append(json.loads(self.sim.landed[-1]))
+
+    def check_deletions(self) -> None:
+        """I6, I9: what was deleted since the last call is nothing that the root, a grant or a reader needs."""
+        new = self.sim.deleted - self.deleted
+        if not new or self.before is None:
+            return
+        self.deleted |= new
+        for entry in self._ledger(self.before)[0]:
+            grant = entry["granted"]
+            if grant is not None:
+                _, part, uuid = grant["plan"].removesuffix(".json").split("/")
+                for key in new:
+                    if f"/{part}/{uuid}" in key or f"attempts/{part}/" in key:
+                        raise Violation(f"I9: {key} of the granted {grant['plan']} was deleted")
+        self._records(self.before)
+        for root in (self.before, *self.readers):
+            for name, table in root["tables"].items():
+                if table["metadata"] is not None:
+                    for key in self._object(table["metadata"], f"metadata of {name}"):
+                        self._object(key, f"file of {name} at version {root['version']}")
+
+    def _records(self, root: dict[str, Any]) -> None:
+        key = root["record"]
+        while key is not None:
+            record = self._object(key, "record")
+            key = record["parent"]
+        for entry in self.entries_before:
+            if entry["committed"] is not None:
+                record = self._object(entry["committed"]["record"], "record of an entry")
+                for done in record["intervals"]:
+                    if done["plan"] == entry["committed"]["plan"] and done["report"] is not None:
+                        self._object(done["report"], f"report of {entry['interval']}")
 
     def _object(self, key: str, why: str) -> Any:
         found = self.sim.objects.get(key)

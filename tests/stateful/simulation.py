@@ -16,7 +16,7 @@ from typing import Any
 
 import greenlet
 
-from tallystick.errors import NotYet
+from tallystick.errors import Corrupt, NotYet
 from tallystick.pipeline import Column, Pipeline, Table
 from tallystick.protocol.interval import Interval
 from tallystick.protocol.offsets import Position
@@ -63,6 +63,7 @@ class Simulation:
     in_flight: list[tuple[ETag, str, bytes]] = field(default_factory=list)
     landed: list[bytes] = field(default_factory=list)
     deleted: set[str] = field(default_factory=set)
+    deletions: int = 0
     clock_s: float = 0.0
     hour: int = 0
     code: int = 1
@@ -173,6 +174,7 @@ class SimulatedStore:
         for key in keys:
             self.sim.objects.pop(key, None)
             self.sim.deleted.add(key)
+        self.sim.deletions += 1
 
 
 @dataclass(frozen=True)
@@ -270,7 +272,8 @@ class SimulatedTables:
         if state.metadata is not None:
             found = self.store.get(state.metadata)
             if found is None:
-                raise Violation(f"I3: {state.metadata} is gone")
+                # As the real tables say it: where the root has moved, the swap decides again.
+                raise Corrupt(f"{state.metadata} is gone.", next_step="nothing was changed.")
             files = json.loads(found.body)
         if not set(drop) <= set(files):
             raise Violation(f"I1: {sorted(set(drop) - set(files))[0]} is dropped and not live")
@@ -281,6 +284,16 @@ class SimulatedTables:
             if key in self.store.sim.objects:
                 break
         return key
+
+    def reached(self, metadata: Collection[str]) -> frozenset[str]:
+        """What gc asks of the real tables: here, metadata is the list of its files."""
+        found: set[str] = set(metadata)
+        for key in metadata:
+            there = self.store.get(key)
+            if there is None:
+                raise Corrupt(f"{key} is gone.", next_step="nothing was deleted.")
+            found.update(json.loads(there.body))
+        return frozenset(found)
 
 
 def loads(stored: Stored) -> Any:

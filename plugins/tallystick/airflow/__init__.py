@@ -1,4 +1,7 @@
-"""The doors: pipelines as Airflow DAGs. The only package that imports airflow; a DAG file needs `replay_dag` alone."""
+"""The doors: pipelines as Airflow DAGs. The only package that imports airflow.
+
+A DAG file needs `replay_dag` or `gc_dag`, and no more.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tallystick.airflow.collecting import gc_dag as gc_dag
     from tallystick.airflow.dag import replay_dag as replay_dag
 
-__all__ = ["replay_dag"]
+_HOMES = {"gc_dag": "tallystick.airflow.collecting", "replay_dag": "tallystick.airflow.dag"}
+__all__ = ["gc_dag", "replay_dag"]
 
 
 def __getattr__(name: str) -> Any:
     # Lazy: every Airflow component loads the plugin in this package, and none of them needs the operators for it.
-    if name == "replay_dag":
-        return importlib.import_module("tallystick.airflow.dag").replay_dag
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'tallystick.airflow' has no attribute {name!r}")
 
 

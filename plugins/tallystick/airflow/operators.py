@@ -47,9 +47,14 @@ NOT_YET_AGAIN = timedelta(seconds=20)
 
 def open_lake(pipeline: Pipeline) -> Lake:
     """The pipeline's lake with this machine's clock. From here on, libraries log only what is wrong."""
+    return open_warehouse(pipeline.warehouse)
+
+
+def open_warehouse(uri: str) -> Lake:
+    """A lake root with this machine's clock. From here on, libraries log only what is wrong."""
     for name in ("botocore", "boto3", "urllib3", "kafka", "pyiceberg"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    return Lake(open_store(pipeline.warehouse), real_world())
+    return Lake(open_store(uri), real_world())
 
 
 class PlanOperator(BaseOperator):

@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING
 import typer
 
 from tallystick.cli import stack
-from tallystick.cli.report import COUNTER_EXAMPLE, busy, on_terminal, out, out_json, told
+from tallystick.cli.report import COUNTER_EXAMPLE, busy, out, out_json, told
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
-
     from tallystick.lake import Lake
     from tallystick.protocol.interval import Interval
-    from tallystick.verify import Demands, Proof, Watch
+    from tallystick.verify import Demands, Proof
 
 app = typer.Typer(
     name="tally",
@@ -181,6 +179,36 @@ def release(
 
 @app.command()
 @told
+def gc(
+    lake: str | None = LakeUri,
+    delete: bool = typer.Option(False, "--delete", help="Delete; else nothing at all is changed."),
+    reader_grace: str = typer.Option(
+        "24h", "--reader-grace", metavar="TIME", help="Versions that were current within it stay."
+    ),
+    cancel_after: str = typer.Option(
+        "7d", "--cancel-after", metavar="TIME", help="Give up grants planned longer ago; or never."
+    ),
+    as_json: bool = AsJson,
+) -> None:
+    """Say what nothing needs any more, by kind and bytes; delete it with --delete."""
+    from tallystick.cli import collecting, forms
+
+    found = collecting.collected(
+        _open(lake, writes=delete),
+        delete=delete,
+        reader_grace=collecting.duration(reader_grace, "--reader-grace"),
+        cancel_after=None
+        if cancel_after == "never"
+        else collecting.duration(cancel_after, "--cancel-after"),
+    )
+    if as_json:
+        out_json(forms.collection(found))
+    else:
+        out(collecting.text(found))
+
+
+@app.command()
+@told
 def show(
     what: str = typer.Argument(
         metavar="OBJECT", help="A key, e.g. plans/.../....json, or its whole address; root.json."
@@ -208,12 +236,13 @@ def probe(lake: str | None = LakeUri, as_json: bool = AsJson) -> None:
     import uuid
 
     from tallystick.cli import forms, text
+    from tallystick.protocol import keys
     from tallystick.store.probe import prove_conditional_writes
 
     store = _open(lake).store
     found = prove_conditional_writes(
         store,
-        scratch=f".probe/{uuid.uuid4().hex}",
+        scratch=keys.probe(uuid.uuid4().hex),
         watch=None if as_json else lambda step: out(text.probe_step(step)),
     )
     if as_json:
@@ -254,26 +283,11 @@ def verify(
 
 def _verify(lake: Lake, *, deep: bool, demands: Demands) -> Proof:
     """Verify, with a bar on a terminal."""
+    from tallystick.cli.report import bars
     from tallystick.verify import verify as prove
 
-    if not on_terminal():
-        return prove(lake, deep=deep, demands=demands)
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        return prove(lake, deep=deep, demands=demands, watch=_bars(progress))
-
-
-def _bars(progress: Progress) -> Watch:
-    bars: dict[str, TaskID] = {}
-
-    def watch(what: str, done: int, total: int) -> None:
-        if what not in bars:
-            bars[what] = progress.add_task(what)
-        progress.update(bars[what], completed=done, total=total or None)
-
-    return watch
+    with bars() as watch:
+        return prove(lake, deep=deep, demands=demands, watch=watch)
 
 
 def _open(lake: str | None, *, writes: bool = False) -> Lake:

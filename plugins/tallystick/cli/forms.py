@@ -11,9 +11,11 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
+from tallystick.gc import Collection, Heap
 from tallystick.preview import Preview
 from tallystick.protocol import keys
 from tallystick.protocol.interval import Interval, Request
+from tallystick.protocol.keys import Kind
 from tallystick.protocol.ledger import TOTALS, Totals
 from tallystick.protocol.record import CommittedInterval
 from tallystick.release import Released
@@ -165,6 +167,36 @@ def released(answer: Released) -> Form:
         "plan": answer.plan,
         "generation": answer.generation,
         "committed": answer.committed,
+    }
+
+
+def collection(answer: Collection) -> Form:
+    """The form of `tally gc`."""
+    return {
+        **_lake(answer.uri, answer.pipeline, answer.version),
+        "deleted": answer.deleted,
+        "oldest_readable": answer.oldest,
+        "cancelled": [
+            {
+                **_interval(one.interval),
+                "owner": _request(one.request),
+                "plan": one.plan,
+                "planned_at": keys.instant(one.planned_at),
+                "committed": one.committed,
+            }
+            for one in answer.cancelled
+        ],
+        "garbage": _heaps(answer.garbage),
+        "kept": _heaps(answer.kept),
+        "examples": {kind: list(some) for kind, some in answer.examples.items()},
+        "foreign": list(answer.foreign),
+        "remarks": list(answer.remarks),
+    }
+
+
+def _heaps(heaps: Mapping[Kind, Heap]) -> Form:
+    return {
+        kind: {"objects": heap.objects, "bytes": heap.size_bytes} for kind, heap in heaps.items()
     }
 
 

@@ -76,6 +76,26 @@ def busy(what: str) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def bars() -> Iterator[Callable[[str, int, int], None] | None]:
+    """A function that shows (what, done, total) as bars on a terminal; None with JSON or in a file."""
+    if not on_terminal():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        shown: dict[str, TaskID] = {}
+
+        def watch(what: str, done: int, total: int) -> None:
+            if what not in shown:
+                shown[what] = progress.add_task(what)
+            progress.update(shown[what], completed=done, total=total or None)
+
+        yield watch
+
+
 def on_terminal() -> bool:
     """Whether somebody watches standard error, where a bar may move: a terminal, and no JSON is asked for."""
     return sys.stderr.isatty() and not _AS_JSON.get()

@@ -29,7 +29,6 @@ from tallystick.protocol.ledger import (
     Granted,
     Ledger,
     Totals,
-    without_grant,
 )
 from tallystick.protocol.offsets import Position
 from tallystick.protocol.plan import Plan, PlannedRange, PlannedTable, PlannedTopic
@@ -63,7 +62,8 @@ class Granting:
         tables = self._tables()
         origins = {name: topic.origins for name, topic in topics.items()}
         set_now = self._set_boundaries(intent, origins)
-        cancel(self.ledger, intent.cancelled)
+        for entry in intent.cancelled:
+            self.ledger.cancel(entry.interval)
         pieces: list[Piece] = []
         committed: list[CommittedInterval] = []
         for grant in intent.grants:
@@ -345,13 +345,3 @@ class Granting:
 def _served(grant: decide.Grant, request: Request) -> tuple[Request, ...]:
     others = (r for r in dict.fromkeys(grant.served) if r != request)
     return (*others, request)[-SERVED_MAX:]
-
-
-def cancel(ledger: Ledger, entries: Sequence[Entry]) -> None:
-    """Take the grants of `entries` out of `ledger`; an entry that holds nothing else goes with its grant."""
-    for entry in entries:
-        kept = without_grant(entry)
-        if kept is None:
-            ledger.drop(entry.interval)
-        else:
-            ledger.put(kept)

@@ -8,7 +8,7 @@ from tallystick.errors import InvalidRequest, Superseded
 from tallystick.lake import Change, Lake, Settled, View
 from tallystick.params import EPOCH, wanted_interval
 from tallystick.pipeline import LATENESS_MAX
-from tallystick.plan.granting import Granting, cancel
+from tallystick.plan.granting import Granting
 from tallystick.plan.question import Asked, Log, Planned, answered
 from tallystick.protocol import decide, keys
 from tallystick.protocol.interval import Interval
@@ -84,5 +84,6 @@ def _refuse_cut(
     if not cut.withdrawn:
         return Settled(value=refusal)
     edited = ledger.copy()
-    cancel(edited, cut.withdrawn)
+    for entry in cut.withdrawn:
+        edited.cancel(entry.interval)
     return Change(tables=view.root.tables, topics=view.root.topics, ledger=edited, value=refusal)

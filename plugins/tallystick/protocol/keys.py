@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from typing import Literal
 
 from tallystick.errors import InvalidPipeline
 
@@ -27,6 +28,7 @@ PLANS_PREFIX = "plans/"
 ATTEMPTS_PREFIX = "attempts/"
 TABLES_PREFIX = "tables/"
 SCRATCH_PREFIX = "scratch/"
+PROBE_PREFIX = ".probe/"
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -51,6 +53,30 @@ _DATA = re.compile(
 _SCRATCH = re.compile(
     rf"scratch/({_INTERVAL_PART})/([0-9a-f]{{32}})/([0-9a-zA-Z][0-9a-zA-Z_-]{{0,63}})"
     r"/(?:[0-9a-z][0-9a-z_-]{0,63}-[0-9a-f]{32}\.parquet|[0-9a-f]{32}\.json)"
+)
+_PROBE = re.compile(r"\.probe/[0-9a-f]{32}(?:-absent)?")
+
+Kind = Literal[
+    "root",
+    "page",
+    "record",
+    "plan",
+    "report",
+    "metadata",
+    "data file",
+    "scratch",
+    "probe",
+    "foreign",
+]
+_KINDS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
+    ("data file", _DATA),
+    ("metadata", _METADATA),
+    ("scratch", _SCRATCH),
+    ("page", _PAGE),
+    ("record", _RECORD),
+    ("plan", _PLAN),
+    ("report", _REPORT),
+    ("probe", _PROBE),
 )
 
 
@@ -167,6 +193,11 @@ def scratch_list(plan_key: str, attempt: str, uuid: str) -> str:
     return check_scratch(f"{scratch_prefix(plan_key, attempt)}{_uuid(uuid)}.json")
 
 
+def probe(uuid: str) -> str:
+    """Key of the scratch object on which a store is asked whether it honours conditions."""
+    return f"{PROBE_PREFIX}{_uuid(uuid)}"
+
+
 def plan_parts(key: str) -> tuple[str, str]:
     """Return (interval part, uuid) of a plan's key; raises ValueError."""
     found = _PLAN.fullmatch(key)
@@ -247,6 +278,24 @@ def check_scratch(key: str) -> str:
     if not _SCRATCH.fullmatch(key):
         raise ValueError(f"{key!r} is no object of an attempt's scratch")
     return key
+
+
+def kind(key: str) -> Kind:
+    """What an object below the lake root is, by its key alone; `foreign` is what tallystick never writes."""
+    if key == ROOT:
+        return "root"
+    return next((name for name, pattern in _KINDS if pattern.fullmatch(key)), "foreign")
+
+
+def interval_of(key: str) -> tuple[str, str | None]:
+    """Return (interval part, plan uuid) of a plan, report, data file or scratch key; a report's key names no plan.
+
+    Raises ValueError for any other key.
+    """
+    for pattern, part, uuid in ((_PLAN, 1, 2), (_DATA, 2, 3), (_SCRATCH, 1, 2), (_REPORT, 1, None)):
+        if found := pattern.fullmatch(key):
+            return found[part], None if uuid is None else found[uuid]
+    raise ValueError(f"{key!r} belongs to no interval")
 
 
 def check_attempt(attempt: str) -> str:

@@ -408,6 +408,14 @@ class Ledger:
         del self._entries[interval.start]
         self._touched.add(interval.start)
 
+    def cancel(self, interval: Interval) -> None:
+        """Take the grant of that interval's entry away; what is committed stays, and where nothing is, a hole is left."""
+        kept = without_grant(self._entries[interval.start])
+        if kept is None:
+            self.drop(interval)
+        else:
+            self.put(kept)
+
     def set_boundary(self, boundary: Boundary) -> None:
         """Set a boundary where none is. Raises ValueError where one is: boundaries never move."""
         if boundary.at in self._boundaries:

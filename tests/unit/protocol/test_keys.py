@@ -133,3 +133,36 @@ def test_keys_are_relative_and_hold_no_odd_part() -> None:
 def test_a_key_of_another_shape_is_refused(check: Any, key: str) -> None:
     with pytest.raises(ValueError, match="is no"):
         check(key)
+
+
+@pytest.mark.parametrize(
+    ("key", "kind"),
+    [
+        ("root.json", "root"),
+        (keys.page(uuid(1)), "page"),
+        (keys.record(3, uuid(1)), "record"),
+        (plan_key(0, 1), "plan"),
+        (keys.report(at(0), at(1), "a1", uuid(1)), "report"),
+        ("tables/flights/metadata/snap-1-0-a.avro", "metadata"),
+        (FILE_KEY, "data file"),
+        (keys.scratch_list(plan_key(0, 1), "a1", uuid(1)), "scratch"),
+        (keys.probe(uuid(1)), "probe"),
+        (keys.probe(uuid(1)) + "-absent", "probe"),
+        ("root.json.bak", "foreign"),
+        ("ledger/notes.txt", "foreign"),
+        (FILE_KEY + ".crc", "foreign"),
+        ("tables/Flights/metadata/x.avro", "foreign"),
+        ("", "foreign"),
+    ],
+)
+def test_a_key_tells_what_the_object_is(key: str, kind: str) -> None:
+    assert keys.kind(key) == kind
+
+
+def test_an_intervals_objects_name_it_and_their_plan() -> None:
+    part = keys.plan_parts(plan_key(0, 1))[0]
+    for key in (plan_key(0, 1), FILE_KEY, keys.scratch_list(plan_key(0, 1), "a1", uuid(1))):
+        assert keys.interval_of(key) == (part, uuid(1))
+    assert keys.interval_of(keys.report(at(0), at(1), "a1", uuid(2))) == (part, None)
+    with pytest.raises(ValueError, match="no interval"):
+        keys.interval_of("root.json")

@@ -1,0 +1,195 @@
+"""What a root needs: reads the ledger, the retained records and the tables' metadata. Nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol, TypeVar
+
+from tallystick.errors import Corrupt
+from tallystick.gc.listing import Listing
+from tallystick.lake import Lake, View
+from tallystick.protocol import keys, retention
+from tallystick.protocol.ledger import Entry
+from tallystick.protocol.record import CommittedInterval, Record
+from tallystick.protocol.retention import Marked
+
+T = TypeVar("T")
+R = TypeVar("R")
+READERS = 8
+
+
+class TableReach(Protocol):
+    """Says what table metadata reaches. tallystick.tables.reach is the real one."""
+
+    def reached(self, metadata: Collection[str]) -> frozenset[str]:
+        """Return the keys of every object that these metadata files reach, themselves included. Raises Corrupt."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marks:
+    """The marks of one root; `oldest` is the oldest version that stays readable, None where nothing is committed."""
+
+    pipeline: str
+    version: int
+    oldest: int | None
+    marked: Marked
+    remarks: tuple[str, ...]
+
+
+class Marking:
+    """Reads what marks need, a few objects at a time ahead. `threads` 0: one after the other, in the caller's thread."""
+
+    def __init__(self, lake: Lake, tables: TableReach, *, threads: int = READERS) -> None:
+        self.lake, self.tables, self.threads = lake, tables, threads
+
+    def marks(
+        self, view: View, entries: Sequence[Entry], listing: Listing, since: datetime
+    ) -> Marks:
+        """Mark from one root: `entries` are its ledger's, versions that were current after `since` are retained.
+
+        Raises Corrupt where something that this root needs is gone or unreadable.
+        """
+        retained = self._retained(view, since)
+        reached, gone = self._reached(view, retained)
+        return Marks(
+            pipeline=view.root.pipeline,
+            version=view.root.version,
+            oldest=min((r.version for r in retained if r.version not in gone), default=None),
+            marked=retention.mark(
+                view.root,
+                entries,
+                retained=retained,
+                reached=reached,
+                reports=self._reports(entries, listing),
+                others=listing.young_probes,
+            ),
+            remarks=tuple(
+                f"version {version} can be read no more: {key} is collected"
+                for version, key in sorted(gone.items())
+            ),
+        )
+
+    def _reached(
+        self, view: View, retained: Sequence[Record]
+    ) -> tuple[frozenset[str], dict[int, str]]:
+        """What the tables of the root and of the retained versions reach, and the versions of which metadata is gone.
+
+        A collection with a shorter grace, before this one or beside it, takes an old version's metadata first.
+        """
+        now = {t.metadata for t in view.root.tables.values() if t.metadata is not None}
+        gone: dict[int, str] = {}
+        while True:
+            before = dict(gone)
+            older: set[str] = set()
+            for record in retained:
+                named = {t.metadata for t in record.tables.values() if t.metadata is not None} - now
+                lost = [k for k in sorted(named - older) if self.lake.store.get(k) is None]
+                if lost:
+                    gone[record.version] = lost[0]
+                older |= named.difference(lost)
+            try:
+                return self.tables.reached(sorted(now | older)), gone
+            except Corrupt:
+                if gone == before:
+                    raise
+
+    def _retained(self, view: View, since: datetime) -> list[Record]:
+        """The newest commit, and every older one that was followed by the next after `since`."""
+        found: list[Record] = []
+        key = view.root.record
+        while key is not None and (not found or found[-1].committed_at > since):
+            found.append(self._record(key))
+            key = found[-1].parent
+        return found
+
+    def _reports(self, entries: Iterable[Entry], listing: Listing) -> list[str]:
+        """Reports of committed plans. A record is read only where an interval has more than one report."""
+        kept: list[str] = []
+        unclear: list[Entry] = []
+        for entry in entries:
+            there = listing.reports.get(entry.interval.part, [])
+            if entry.committed is None or not there:
+                continue
+            if len(there) == 1:
+                kept += there
+            else:
+                unclear.append(entry)
+        for done in self.each(self._commit_of, unclear):
+            kept += [done.report] if done.report is not None else []
+        return kept
+
+    def _commit_of(self, entry: Entry) -> CommittedInterval:
+        assert entry.committed is not None
+        return self._commit_in(entry.committed.record, entry)
+
+    def _commit_in(self, key: str, entry: Entry) -> CommittedInterval:
+        found = next((c for c in self._record(key).intervals if c.interval == entry.interval), None)
+        if found is None:
+            raise Corrupt(
+                f"{self.lake.where(key)} says nothing of {entry.interval}, which names it.",
+                next_step="nothing was deleted. Run `tally verify`: the ledger and its records disagree.",
+            )
+        return found
+
+    def _record(self, key: str) -> Record:
+        record = self.lake.record(key)
+        if record is None:
+            raise Corrupt(
+                f"{self.lake.where(key)} is gone, and the ledger or the chain of commits names it.",
+                next_step="nothing was deleted. Find out who deleted it, and restore it from a bucket version.",
+            )
+        return record
+
+    # ------------------------------------------------------------ was the root set back?
+
+    def chain(self, entries: Iterable[Entry]) -> frozenset[str]:
+        """Every record of the chain: those that entries name, and those of the commits that these replaced.
+
+        Each record of the chain committed an interval that is committed still, or that a later one replaced.
+        """
+        committed = [e for e in entries if e.committed is not None]
+        found = {e.committed.record for e in committed if e.committed is not None}
+        # The first generation of an interval replaced nothing.
+        again = [e for e in committed if e.generation > 1]
+        for older in self.each(self._replaced, again):
+            found.update(older)
+        return frozenset(found)
+
+    def _replaced(self, entry: Entry) -> list[str]:
+        found: list[str] = []
+        key = self._commit_of(entry).replaces
+        while key is not None and key not in found:
+            found.append(key)
+            key = self._commit_in(key, entry).replaces
+        return found
+
+    def refuse_set_back(self, view: View, listing: Listing) -> None:
+        """Raise Corrupt where a record shows that a newer root was there: `view` would not mark what that one reached.
+
+        `view` must have been read after the listing.
+        """
+        newer = retention.set_back(view.root, listing.records)
+        if newer is None:
+            chain = self.chain(view.whole_ledger().entries)
+            strays = self.each(self._record, [key for key in listing.records if key not in chain])
+            strange = retention.strange_parent(chain, strays)
+            newer = strange.key if strange is not None else None
+        if newer is not None:
+            raise Corrupt(
+                f"{self.lake.where(newer)} was written on a root that {self.lake.where(keys.ROOT)}, version "
+                f"{view.root.version}, does not come from: the root was set back, and what the lost one reached would be "
+                "collected. Nothing was deleted.",
+                next_step="restore the newest version of root.json from the bucket's versions. If it is lost for "
+                "good, take away by hand the records that `tally verify` names, the last trace of those commits.",
+            )
+
+    def each(self, read: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        """read(item) for each, in order."""
+        if not self.threads or len(items) < 2:
+            return [read(item) for item in items]
+        with ThreadPoolExecutor(self.threads) as pool:
+            return list(pool.map(read, items))

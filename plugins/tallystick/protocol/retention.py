@@ -1,0 +1,102 @@
+"""What gc keeps: the mark set of one root and its retained versions, and what every other object is.
+
+Pure. An object that is not marked was listed before the root of the mark was swapped in, so no swap can publish it any
+more: every swap in flight holds an If-Match that has moved (2-protocol: list, swap, mark, delete).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from tallystick.protocol import keys
+from tallystick.protocol.ledger import Entry
+from tallystick.protocol.record import Record
+from tallystick.protocol.root import Root
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marked:
+    """What stays: objects by name, and by place what a granted plan owns.
+
+    `granted` are (interval part, uuid) of granted plans: whatever lies below them may be committed yet. `reported` are
+    the interval parts of those grants: a report's key does not name its plan, so all reports there stay.
+    """
+
+    named: frozenset[str]
+    granted: frozenset[tuple[str, str]]
+    reported: frozenset[str]
+
+    def keeps(self, key: str) -> bool:
+        """True for what must stay. The root, every commit record and what tallystick never wrote stay always.
+
+        Records stay because the chain is the proof (I4), and because a record that the root does not come from shows that
+        someone set the root back.
+        """
+        kind = keys.kind(key)
+        if kind in ("root", "record", "foreign") or key in self.named:
+            return True
+        if kind in ("page", "metadata", "probe"):
+            return False
+        part, uuid = keys.interval_of(key)
+        if uuid is None:
+            return part in self.reported
+        return (part, uuid) in self.granted
+
+
+def mark(
+    root: Root,
+    entries: Iterable[Entry],
+    *,
+    retained: Iterable[Record],
+    reached: Iterable[str],
+    reports: Iterable[str],
+    others: Iterable[str] = (),
+) -> Marked:
+    """Mark what `root` with all its `entries` and the `retained` records need.
+
+    `reached`: what the tables' metadata of all of them reach. `reports`: those of committed plans. `others`: whatever
+    else the caller wants kept.
+    """
+    named = {ref.key for ref in root.pages} | {*reached, *reports, *others}
+    for record in retained:
+        named.update(ref.key for ref in record.pages)
+    granted: set[tuple[str, str]] = set()
+    for entry in entries:
+        if entry.committed is not None:
+            named.add(entry.committed.plan)
+        if entry.granted is not None:
+            granted.add(keys.plan_parts(entry.granted.plan))
+    return Marked(
+        named=frozenset(named),
+        granted=frozenset(granted),
+        reported=frozenset(part for part, _ in granted),
+    )
+
+
+def to_cancel(
+    entries: Iterable[Entry], planned_at: Mapping[str, datetime], *, older_than: datetime
+) -> tuple[Entry, ...]:
+    """Entries whose grant was planned before `older_than`: politeness only, safety does not rest on any clock."""
+    return tuple(
+        e for e in entries if e.granted is not None and planned_at[e.granted.plan] < older_than
+    )
+
+
+def set_back(root: Root, records: Iterable[str]) -> str | None:
+    """The key of a record that tells of a newer root than `root`; None where there is none, as it must be.
+
+    `root` was read after the records were listed. A record is written before its swap, under the version of the root that
+    was read, plus one: one of version w shows that a root of version w-1 was there. What such a root reached is
+    acknowledged, and this root would not mark it.
+    """
+    newest = max(records, key=keys.record_version, default=None)
+    if newest is not None and keys.record_version(newest) > root.version + 1:
+        return newest
+    return None
+
+
+def strange_parent(chain: frozenset[str], strays: Iterable[Record]) -> Record | None:
+    """A record outside the chain whose parent is outside too: its root was there, and this one does not come from it."""
+    return next((r for r in strays if r.parent is not None and r.parent not in chain), None)

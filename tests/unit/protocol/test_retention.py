@@ -1,0 +1,133 @@
+"""What gc keeps, key by key."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from tallystick.protocol import keys
+from tallystick.protocol.ledger import Ledger, Page, PageRef
+from tallystick.protocol.retention import mark, set_back, strange_parent, to_cancel
+from tallystick.protocol.root import Root
+from unit.protocol.samples import (
+    SAMPLE_RECORD,
+    SAMPLE_ROOT,
+    T0,
+    at,
+    boundary,
+    committed,
+    entry,
+    granted,
+    interval,
+    plan_key,
+    uuid,
+)
+
+PART = interval(0, 1).part
+OTHER = interval(5, 6).part
+
+
+def data(part: str, plan: int, file: int = 9) -> str:
+    return f"tables/flights/data/{part}/{uuid(plan)}/a1/0-{uuid(file)}.parquet"
+
+
+def named(number: int) -> PageRef:
+    return PageRef(since=T0, until=at(1), key=keys.page(uuid(number)))
+
+
+GRANTED = entry(0, 1, grant=granted(0, 1, generation=3), commit=committed(0, 1, generation=2))
+MARKED = mark(
+    replace(SAMPLE_ROOT, pages=(named(1),)),
+    [GRANTED, entry(2, 3, commit=committed(2, 3)), entry(7, 8, grant=granted(7, 8))],
+    retained=[replace(SAMPLE_RECORD, pages=(named(2),))],
+    reached=[data(OTHER, 7), "tables/flights/metadata/00001-a.metadata.json"],
+    reports=[keys.report(at(2), at(3), "a1", uuid(5))],
+    others=[keys.probe(uuid(8))],
+)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "root.json",
+        "commits/000000000099-" + uuid(1) + ".json",
+        "readme.txt",
+        "tables/flights/data/by-hand.parquet",
+        named(1).key,
+        named(2).key,
+        "tables/flights/metadata/00001-a.metadata.json",
+        data(OTHER, 7),
+        plan_key(0, 1, 3),
+        plan_key(0, 1, 2),
+        data(PART, 3),
+        data(interval(7, 8).part, 1),
+        f"scratch/{PART}/{uuid(3)}/a1/{uuid(4)}.json",
+        keys.report(at(0), at(1), "a2", uuid(6)),
+        keys.report(at(2), at(3), "a1", uuid(5)),
+        keys.probe(uuid(8)),
+    ],
+)
+def test_what_is_needed_stays(key: str) -> None:
+    assert MARKED.keeps(key)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        named(3).key,
+        "tables/flights/metadata/00002-b.metadata.json",
+        data(OTHER, 8),
+        data(OTHER, 7, file=10),
+        data(PART, 2),
+        plan_key(0, 1, 1),
+        plan_key(5, 6, 3),
+        f"scratch/{PART}/{uuid(2)}/a1/{uuid(4)}.json",
+        keys.report(at(2), at(3), "a2", uuid(6)),
+        keys.probe(uuid(9)),
+        keys.probe(uuid(9)) + "-absent",
+    ],
+)
+def test_what_nothing_needs_goes(key: str) -> None:
+    assert not MARKED.keeps(key)
+
+
+def test_only_grants_planned_before_the_age_are_given_up() -> None:
+    old, young = entry(0, 1, grant=granted(0, 1)), entry(1, 2, grant=granted(1, 2))
+    rows = entry(2, 3, commit=committed(2, 3))
+    planned = {plan_key(0, 1): T0, plan_key(1, 2): T0 + timedelta(hours=2)}
+    limit = T0 + timedelta(hours=1)
+    assert to_cancel([old, young, rows], planned, older_than=limit) == (old,)
+    assert to_cancel([old], planned, older_than=T0) == ()
+
+
+def test_cancelling_leaves_what_is_committed_and_else_a_hole() -> None:
+    held = Page(
+        entries=(GRANTED, entry(1, 2, grant=granted(1, 2))),
+        boundaries=tuple(boundary(hour, 0) for hour in range(3)),
+    )
+    ref = PageRef(since=held.since, until=held.until, key=named(1).key)
+    ledger = Ledger([ref], {ref.key: held})
+    for one in ledger.entries:
+        ledger.cancel(one.interval)
+    assert ledger.entries == (replace(GRANTED, granted=None),)
+
+
+def at_version(number: int) -> Root:
+    return replace(SAMPLE_ROOT, version=number, record=None)
+
+
+def test_a_record_of_a_later_root_shows_that_the_root_was_set_back() -> None:
+    records = [keys.record(v, uuid(v)) for v in (3, 7, 5)]
+    assert set_back(at_version(7), records) is None
+    assert set_back(at_version(6), records) is None  # a commit under way, or one that was lost
+    assert set_back(at_version(5), records) == records[1]
+    assert set_back(at_version(5), []) is None
+
+
+def test_a_stray_whose_parent_is_no_part_of_the_chain_comes_from_another_root() -> None:
+    lost = replace(SAMPLE_RECORD, parent=keys.record(1, uuid(1)))
+    first = replace(SAMPLE_RECORD, parent=None)
+    assert strange_parent(frozenset({keys.record(1, uuid(1))}), [first, lost]) is None
+    assert strange_parent(frozenset(), [first, lost]) == lost
