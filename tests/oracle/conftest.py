@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import runpy
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -18,6 +18,8 @@ import boto3
 import pytest
 
 import tallystick.airflow
+from brokers import TestBroker, broker
+from oracle import scene, stories
 from tallystick.commit import CommitResult, commit
 from tallystick.engine.attempt import assemble
 from tallystick.engine.kafka_pieces import KafkaReading
@@ -30,7 +32,6 @@ from tallystick.lake import Lake
 from tallystick.local.demo.flights import break_some, csv_archive, in_batches, read_flights
 from tallystick.local.demo.judge import LakeAddress, Verdict, judge
 from tallystick.local.demo.produce import create_topic, produce
-from tallystick.local.kafka import KafkaBroker
 from tallystick.params import RunDates, parse_params
 from tallystick.pipeline import Pipeline
 from tallystick.plan import Asked, plan
@@ -41,6 +42,8 @@ from tallystick.tables.staging import IcebergTables
 from tallystick.testing.servers import aws_environment, ministack
 from tallystick.testing.versitygw import go, versitygw
 from tallystick.world import real_world
+
+__all__ = ["broker"]
 
 PROJECT = Path(__file__).parents[2]
 TOPIC = "flights"
@@ -60,18 +63,57 @@ class Servers:
 
 
 @pytest.fixture(scope="session")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+def endpoint() -> Iterator[str]:
+    with ministack() as url:
+        boto3.client(
+            "s3",
+            endpoint_url=url,
+            aws_access_key_id="test",
+            aws_secret_access_key="test-secret",
+            region_name="us-east-1",
+        ).create_bucket(Bucket=scene.BUCKET)
+        yield url
+
+
+@pytest.fixture(scope="session")
+def servers(broker: TestBroker, endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Servers:
     folder = tmp_path_factory.mktemp("small-demo")
     flights = break_some(read_flights(UNTIL.date()), share=0.01)
-    with KafkaBroker(folder / "kafka") as broker, ministack() as endpoint:
-        create_topic(broker.bootstrap, TOPIC)
-        batches = in_batches(flights, day=date(2013, 1, 2))
-        produce(broker.bootstrap, TOPIC, batches, sent=folder / "sent.parquet")
-        yield Servers(
-            kafka=KafkaSettings(bootstrap_servers=(broker.bootstrap,)),
-            endpoint=endpoint,
-            sent=folder / "sent.parquet",
-        )
+    create_topic(broker.bootstrap, TOPIC)
+    batches = in_batches(flights, day=date(2013, 1, 2))
+    produce(broker.bootstrap, TOPIC, batches, sent=folder / "sent.parquet")
+    return Servers(
+        kafka=KafkaSettings(bootstrap_servers=(broker.bootstrap,)),
+        endpoint=endpoint,
+        sent=folder / "sent.parquet",
+    )
+
+
+@pytest.fixture(scope="session")
+def shared_log(broker: TestBroker, tmp_path_factory: pytest.TempPathFactory) -> scene.Log:
+    """A topic that is filled once and never changed."""
+    topic = broker.topic(scene.PARTITIONS, name="events", retention_ms=-1)
+    log = scene.Log(broker, tmp_path_factory.mktemp("sent"), topic)
+    stories.fill(log)
+    return log
+
+
+@pytest.fixture
+def play(
+    shared_log: scene.Log, endpoint: str, tmp_path: Path
+) -> Callable[[stories.Story], scene.Scene]:
+    """Play a story on a lake of its own, and on a topic of its own where it writes one."""
+
+    def played(story: stories.Story) -> scene.Scene:
+        log = shared_log
+        if story in stories.OWN:
+            topic = log.broker.topic(scene.PARTITIONS, retention_ms=-1)
+            log = scene.Log(log.broker, tmp_path, topic)
+        found = scene.Scene(log, endpoint)
+        story(found)
+        return found
+
+    return played
 
 
 @dataclass

@@ -1,0 +1,102 @@
+"""What the brokers hold, as an independent client (librdkafka) reads it."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, KafkaError, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+Headers = tuple[tuple[str, bytes | None], ...]
+_TAKEN_S = 60.0
+_ROUND_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One record in a log."""
+
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLog:
+    """One partition up to an offset: where it begins now, its committed records, and all offsets that hold data."""
+
+    begin: int
+    committed: Mapping[int, Held]
+    any_data: frozenset[int]
+
+
+def topic_id(bootstrap: str, topic: str) -> str | None:
+    """The id of the topic of that name now, as Kafka's tools spell it; None where there is none."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    future = admin.describe_topics(TopicCollection([topic]), request_timeout=_TAKEN_S)[topic]
+    try:
+        # librdkafka spells it with + and /, Kafka's own tools with - and _.
+        return str(future.result(_TAKEN_S).topic_id).translate(str.maketrans("+/", "-_"))
+    except Exception as error:
+        if "UNKNOWN_TOPIC_OR_PART" in str(error):
+            return None
+        raise
+
+
+def read_log(bootstrap: str, topic: str, ends: Mapping[int, int]) -> dict[int, PartitionLog]:
+    """Read each partition of `ends` from its beginning up to that offset, twice: read_committed and not."""
+    begins, committed = _read(bootstrap, topic, ends, "read_committed")
+    _, everything = _read(bootstrap, topic, ends, "read_uncommitted")
+    return {p: PartitionLog(begins[p], committed[p], frozenset(everything[p])) for p in ends}
+
+
+def _read(
+    bootstrap: str, topic: str, ends: Mapping[int, int], isolation: str
+) -> tuple[dict[int, int], dict[int, dict[int, Held]]]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": f"oracle-{uuid.uuid4().hex}",
+            "isolation.level": isolation,
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "receive.message.max.bytes": 256 << 20,
+            "log_level": 0,
+        }
+    )
+    found: dict[int, dict[int, Held]] = {p: {} for p in ends}
+    try:
+        begins = {
+            p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=_TAKEN_S)[0]
+            for p in ends
+        }
+        waiting = {p for p, end in ends.items() if begins[p] < end}
+        consumer.assign([TopicPartition(topic, p, begins[p]) for p in sorted(waiting)])
+        deadline = time.monotonic() + _TAKEN_S
+        while waiting:
+            # It waits for all of them, or for its timeout.
+            messages = consumer.consume(1_000, _ROUND_S)
+            if messages:
+                deadline = time.monotonic() + _TAKEN_S
+            elif time.monotonic() > deadline:
+                raise TimeoutError(f"{topic} {sorted(waiting)}: no answer for {_TAKEN_S:g} s")
+            for message in messages:
+                error, p, offset = message.error(), message.partition(), message.offset()
+                if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                    raise RuntimeError(f"{topic}[{p}]: {error}")
+                if error is None and offset < ends[p]:
+                    found[p][offset] = Held(
+                        message.timestamp()[1],
+                        message.key(),
+                        message.value(),
+                        tuple(message.headers() or ()),
+                    )
+                if error is not None or offset >= ends[p] - 1:
+                    waiting.discard(p)
+    finally:
+        consumer.close()
+    return begins, found

@@ -1,0 +1,309 @@
+"""Mutants of the swap, and of what a commit decides and writes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+from tallystick import commit as committing
+from tallystick import lake as lakes
+from tallystick.engine import attempt, upload
+from tallystick.errors import OutcomeUnknown, Superseded
+from tallystick.lake import Change, Lake
+from tallystick.protocol import decide, keys
+from tallystick.protocol.ledger import Entry, Granted
+from tallystick.store import Applied, Unknown
+from tallystick.store.s3 import S3Store
+
+
+@contextmanager
+def silenced() -> Iterator[None]:
+    """Our own checks before a swap, of a report and of an attempt say nothing."""
+    with ExitStack() as stack:
+        for module, name in (
+            (lakes, "check_swap"),
+            (lakes, "check_pages"),
+            (committing, "check_report"),
+            (attempt, "account_problem"),
+        ):
+            stack.enter_context(patch.object(module, name, lambda *_: None))
+        yield
+
+
+# ---------------------------------------------------------------- the swap
+
+
+@contextmanager
+def no_if_match() -> Iterator[None]:
+    """The root is PUT without a condition."""
+    real = S3Store.replace
+
+    def unconditional(self: Any, key: str, body: bytes, *, expected: Any) -> Any:
+        if key != keys.ROOT:
+            return real(self, key, body, expected=expected)
+        full_key = self._address.full_key(key)
+        answer = self._writer.put_object(**self._common, Key=full_key, Body=body)
+        return Applied(etag=answer["ETag"])
+
+    with patch.object(S3Store, "replace", unconditional):
+        yield
+
+
+@contextmanager
+def blind_retry() -> Iterator[None]:
+    """A swap in doubt is sent again over whatever is there now."""
+
+    def again(self: Lake, body: bytes, etag: Any) -> bool:
+        while isinstance(self.store.replace(keys.ROOT, body, expected=etag), Unknown):
+            found = self.store.get(keys.ROOT)
+            assert found is not None
+            etag = found.etag
+        return True
+
+    with patch.object(Lake, "_replace_root", again):
+        yield
+
+
+def _tidying(swap: Callable[[Any], bool]) -> AbstractContextManager[Any]:
+    """A commit that believes to have lost deletes the files of its attempt."""
+    real = committing.commit
+
+    def tidy(lake: Lake, tables: Any, *, plan_key: str, report_key: str) -> Any:
+        try:
+            return real(lake, tables, plan_key=plan_key, report_key=report_key)
+        except (OutcomeUnknown, Superseded):
+            report = lake.report(report_key)
+            lake.store.delete([f.key for f in report.files] if report else [])
+            raise
+
+    def once(self: Lake, body: bytes, etag: Any) -> bool:
+        return swap(self.store.replace(keys.ROOT, body, expected=etag))
+
+    stack = ExitStack()
+    stack.enter_context(patch.object(committing, "commit", tidy))
+    stack.enter_context(patch.object(Lake, "_replace_root", once))
+    return stack
+
+
+def delete_on_timeout() -> AbstractContextManager[Any]:
+    """A swap whose reply is lost counts as failed: the task tidies up and fails."""
+
+    def swap(outcome: Any) -> bool:
+        if isinstance(outcome, Unknown):
+            raise OutcomeUnknown("timeout.", next_step="none.")
+        return isinstance(outcome, Applied)
+
+    return _tidying(swap)
+
+
+def conflict_is_a_loss() -> AbstractContextManager[Any]:
+    """409 counts as "someone else won": the task tidies up."""
+
+    def swap(outcome: Any) -> bool:
+        if isinstance(outcome, Unknown) and "409" in outcome.because:
+            raise Superseded("409.", next_step="none.")
+        return isinstance(outcome, Applied)
+
+    return _tidying(swap)
+
+
+@contextmanager
+def pointer_before_data() -> Iterator[None]:
+    """Data files are uploaded after the swap that names them: the report says what they will be."""
+    waiting: list[tuple[Any, str, Any]] = []
+    real_commit = committing.commit
+
+    def promise(self: Any, table: str, path: Any) -> tuple[str, str]:
+        key = keys.data_file(table, self.plan, self.attempt, self.task, self.world.uuid())
+        body = path.read_bytes()
+        waiting.append((self.store, key, body))
+        return key, f'"{hashlib.md5(body).hexdigest()}"'
+
+    def then_upload(*args: Any, **how: Any) -> Any:
+        done = real_commit(*args, **how)
+        while waiting:
+            store, key, body = waiting.pop()
+            store.create(key, body)
+        return done
+
+    with (
+        silenced(),
+        patch.object(upload.AttemptPrefix, "upload", promise),
+        patch.object(committing, "commit", then_upload),
+    ):
+        yield
+
+
+# ---------------------------------------------------------------- what a commit decides and writes
+
+
+@contextmanager
+def never_already_committed() -> Iterator[None]:
+    """AlreadyCommitted is never answered: a repeat publishes again."""
+    real = decide.decide_commit
+
+    def forgetful(root: Any, entry: Any, plan: Any, **more: Any) -> Any:
+        decision = real(root, entry, plan, **more)
+        if not isinstance(decision, decide.AlreadyCommitted):
+            return decision
+        granted = Granted(plan=plan.key, request=plan.request, generation=plan.generation + 1)
+        return decide.Publish(
+            before=replace(entry, granted=granted, generation=plan.generation + 1)
+        )
+
+    with (
+        silenced(),
+        patch.object(committing.decide, "decide_commit", forgetful),
+        patch.object(committing, "_files_of", lambda *_: {}),
+    ):
+        yield
+
+
+@contextmanager
+def zombie_commits() -> Iterator[None]:
+    """Neither plan key nor generation is looked at: whoever comes to commit, commits."""
+    real = decide.decide_commit
+
+    def anyone(root: Any, entry: Any, plan: Any, **more: Any) -> Any:
+        decision = real(root, entry, plan, **more)
+        if not isinstance(decision, decide.NotMine):
+            return decision
+        mine = Granted(plan=plan.key, request=plan.request, generation=plan.generation)
+        whole = Entry(
+            interval=plan.interval, generation=plan.generation, granted=mine, committed=None
+        )
+        return decide.Publish(before=whole)
+
+    with silenced(), patch.object(committing.decide, "decide_commit", anyone):
+        yield
+
+
+@contextmanager
+def replacement_appends() -> Iterator[None]:
+    """A replacement adds its files and leaves those that it replaces."""
+    with patch.object(committing, "_files_of", lambda *_: {}):
+        yield
+
+
+@contextmanager
+def report_from_a_list() -> Iterator[None]:
+    """A commit takes every file below its plan's prefix, not those that its report names."""
+    real = committing.commit
+
+    def listed(lake: Lake, tables: Any, *, plan_key: str, report_key: str) -> Any:
+        report, read = lake.report(report_key), Lake.report
+        assert report is not None
+        known = {f.key: f for f in report.files}
+        like = {f.table: f for f in report.files}
+        for table, file in like.items():
+            whole = f"tables/{table}/data/{plan_key.removeprefix('plans/').removesuffix('.json')}/"
+            for line in lake.store.list(whole):
+                found = replace(file, key=line.key, etag=line.etag, size_bytes=line.size_bytes)
+                known.setdefault(line.key, found)
+        every = replace(report, files=tuple(known.values()))
+        with patch.object(
+            Lake, "report", lambda self, key: every if key == report_key else read(self, key)
+        ):
+            return real(lake, tables, plan_key=plan_key, report_key=report_key)
+
+    with silenced(), patch.object(committing, "commit", listed):
+        yield
+
+
+@contextmanager
+def shared_prefix() -> Iterator[None]:
+    """Every attempt writes the same keys, and the later one overwrites."""
+
+    def overwrite(self: Any, table: str, path: Any) -> tuple[str, str]:
+        key = keys.data_file(table, self.plan, "attempt", self.task, "0" * 32)
+        full_key = self.store._address.full_key(key)
+        body = path.read_bytes()
+        answer = self.store._writer.put_object(**self.store._common, Key=full_key, Body=body)
+        return key, answer["ETag"]
+
+    with silenced(), patch.object(upload.AttemptPrefix, "upload", overwrite):
+        yield
+
+
+def _without_dead() -> AbstractContextManager[Any]:
+    real = committing._stage_tables
+
+    def but_dead(lake: Any, tables: Any, view: Any, plan: Any, report: Any, dropped: Any) -> Any:
+        staged = real(lake, tables, view, plan, report, dropped)
+        return {**staged, "dead_letters": view.root.tables["dead_letters"]}
+
+    return patch.object(committing, "_stage_tables", but_dead)
+
+
+@contextmanager
+def dead_letters_not_committed() -> Iterator[None]:
+    """Dead letters are written, and no commit puts them into their table."""
+    with _without_dead():
+        yield
+
+
+@contextmanager
+def dead_letters_committed_apart() -> Iterator[None]:
+    """Dead letters follow in a swap of their own."""
+    real = committing.commit
+
+    def apart(lake: Lake, tables: Any, *, plan_key: str, report_key: str) -> Any:
+        with _without_dead():
+            done = real(lake, tables, plan_key=plan_key, report_key=report_key)
+        report = lake.report(report_key)
+        files = [f for f in report.files if f.table == "dead_letters"] if report else []
+        if done.already or not files:
+            return done
+
+        def follow(view: Any) -> Change[None]:
+            table = view.root.tables["dead_letters"]
+            state = committing.TableState(
+                name="dead_letters",
+                uuid=table.uuid,
+                metadata=table.metadata,
+                columns=table.columns,
+                partition_by=table.partition_by,
+            )
+            metadata = tables.stage(
+                state, add=files, drop=frozenset(), properties={}, now=lake.world.now()
+            )
+            both = {**view.root.tables, "dead_letters": replace(table, metadata=metadata)}
+            ledger = view.ledger(done.interval.start, done.interval.end)
+            return Change(tables=both, topics=view.root.topics, ledger=ledger, value=None)
+
+        lake.swap(follow)
+        return done
+
+    with patch.object(committing, "commit", apart):
+        yield
+
+
+@contextmanager
+def aborted_interval_skipped() -> Iterator[None]:
+    """A commit without rows has nothing to do, it thinks."""
+    real = committing.commit
+
+    def skip(lake: Lake, tables: Any, *, plan_key: str, report_key: str) -> Any:
+        report = lake.report(report_key)
+        if report is not None and not report.files:
+            return None
+        return real(lake, tables, plan_key=plan_key, report_key=report_key)
+
+    with patch.object(committing, "commit", skip):
+        yield
+
+
+@contextmanager
+def chain_truncated() -> Iterator[None]:
+    """Each record is the first one: none names its parent."""
+    real = lakes.Record
+
+    def orphaned(**fields: Any) -> Any:
+        return real(**{**fields, "parent": None})
+
+    with patch.object(lakes, "Record", orphaned):
+        yield

@@ -1,0 +1,125 @@
+"""Where a lake and its broker are, and the lake's objects as any S3 client sees them."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import ClientError
+
+ROOT = "root.json"
+# A session reads S3's description once, which costs more than most audits; only using one from two threads is unsafe.
+_SESSION = boto3.session.Session()
+_MAKING = threading.Lock()
+_ABSENT = ("404", "NoSuchKey", "NotFound")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One lake root (`s3://bucket/prefix`, no slash at either end of the prefix) and the brokers behind it."""
+
+    endpoint_url: str
+    bucket: str
+    prefix: str
+    access_key: str
+    secret_key: str
+    bootstrap: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One line of a listing; the ETag without its quotes."""
+
+    size_bytes: int
+    etag: str
+
+
+class Objects:
+    """The objects below a lake root, by keys relative to it. Not to be shared between threads."""
+
+    def __init__(self, place: Place, *, timeout_s: float = 20.0, attempts: int = 4) -> None:
+        self._bucket, self._prefix = place.bucket, f"{place.prefix}/"
+        config = Config(
+            connect_timeout=timeout_s,
+            read_timeout=timeout_s,
+            retries={"mode": "standard", "total_max_attempts": attempts},
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+            s3={"addressing_style": "path"},
+        )
+        with _MAKING:
+            self._client = _SESSION.client(
+                "s3",
+                endpoint_url=place.endpoint_url,
+                region_name="us-east-1",
+                aws_access_key_id=place.access_key,
+                aws_secret_access_key=place.secret_key,
+                config=config,
+            )
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def get(self, key: str, *, unless: str | None = None) -> tuple[bytes, str] | None:
+        """One object and its ETag; None where there is none, or where its ETag still is `unless`."""
+        known = {} if unless is None else {"IfNoneMatch": f'"{unless}"'}
+        try:
+            answer = self._client.get_object(Bucket=self._bucket, Key=self._prefix + key, **known)
+            return answer["Body"].read(), answer["ETag"].strip('"')
+        except ClientError as error:
+            status = str(error.response["ResponseMetadata"]["HTTPStatusCode"])
+            if status == "304":
+                return None
+            if error.response["Error"]["Code"] in _ABSENT or status == "404":
+                if unless is not None:
+                    raise FileNotFoundError(key) from error
+                return None
+            raise
+
+    def body(self, key: str) -> bytes:
+        """One object that must be there; raises FileNotFoundError naming it."""
+        found = self.get(key)
+        if found is None:
+            raise FileNotFoundError(key)
+        return found[0]
+
+    def json(self, key: str) -> Any:
+        """One JSON object that must be there."""
+        return json.loads(self.body(key))
+
+    def find(self, key: str) -> Any:
+        """One JSON object; None where there is none."""
+        found = self.get(key)
+        return None if found is None else json.loads(found[0])
+
+    def head(self, key: str) -> Listed | None:
+        """Size and ETag of one object; None where there is none."""
+        try:
+            answer = self._client.head_object(Bucket=self._bucket, Key=self._prefix + key)
+        except ClientError as error:
+            if str(error.response["ResponseMetadata"]["HTTPStatusCode"]) == "404":
+                return None
+            raise
+        return Listed(answer["ContentLength"], answer["ETag"].strip('"'))
+
+    def listing(self) -> dict[str, Listed]:
+        """Every object below the root."""
+        found: dict[str, Listed] = {}
+        pages = self._client.get_paginator("list_objects_v2")
+        for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix):
+            for line in page.get("Contents", ()):
+                key = line["Key"].removeprefix(self._prefix)
+                found[key] = Listed(line["Size"], line["ETag"].strip('"'))
+        return found
+
+    def key_of(self, location: str) -> str:
+        """The relative key of an `s3://` location; raises ValueError for one outside the lake."""
+        base = f"s3://{self._bucket}/{self._prefix}"
+        if not location.startswith(base):
+            raise ValueError(f"{location} lies outside {base}")
+        return location.removeprefix(base)

@@ -1,0 +1,180 @@
+"""One root as plain JSON, Avro and Parquet: its committed intervals, what each says it did, and the tables' rows."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from oracle.place import Objects
+
+LINEAGE = ("_topic", "_kafka_partition", "_offset", "_timestamp")
+DEAD = "dead_letters"
+TOTALS = ("records", "dead", "aborted", "control", "absent", "lost")
+Partition = tuple[str, int]
+_DELETED = 2  # Iceberg spec, Manifests: status of an entry
+_DATA = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A committed interval: where the ledger says it lies, and what its record, plan and report say of it."""
+
+    interval: tuple[str, str]
+    entry: Mapping[str, Any]
+    ranges: Mapping[Partition, tuple[int, int]]
+    done: Mapping[str, Any] | None
+    plan: Mapping[str, Any] | None
+    report: Mapping[str, Any] | None
+
+    @property
+    def name(self) -> str:
+        return f"[{self.interval[0]}, {self.interval[1]})"
+
+    @property
+    def offsets(self) -> int:
+        return sum(end - start for start, end in self.ranges.values())
+
+    def planned(self, topic: str) -> Mapping[str, Any]:
+        """What the plan says of a topic; nothing where it does not know it."""
+        topics = (self.plan or {}).get("topics", ())
+        return next((t for t in topics if t["name"] == topic), {})
+
+    def readable_from(self, place: Partition) -> int:
+        """Where the plan begins to read a partition: what lies before it in the range was lost already."""
+        ranges = self.planned(place[0]).get("ranges", ())
+        return int(ranges[place[1]][4]) if place[1] < len(ranges) else self.ranges[place][0]
+
+    def files(self, table: str) -> tuple[str, ...]:
+        """The data files that the record says it added."""
+        return tuple((self.done or {}).get("added", {}).get(table, ()))
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """All pages of one root: its entries in time, and its boundaries."""
+
+    entries: tuple[Mapping[str, Any], ...]
+    boundaries: Mapping[str, Mapping[str, Any]]
+
+    def committed(self) -> Iterator[Mapping[str, Any]]:
+        return (entry for entry in self.entries if entry["committed"] is not None)
+
+    def ranges(
+        self, root: Mapping[str, Any], interval: tuple[str, str]
+    ) -> dict[Partition, tuple[int, int]]:
+        """The offsets of an interval by partition; a boundary that lacks a partition means its origin."""
+        found: dict[Partition, tuple[int, int]] = {}
+        for topic, known in root["topics"].items():
+            ends = [self.boundaries[at].get(topic, []) for at in interval]
+            for number, origin in enumerate(known["origins"]):
+                start, end = (row[number][0] if number < len(row) else origin for row in ends)
+                found[topic, number] = (start, end)
+        return found
+
+
+def read_ledger(objects: Objects, root: Mapping[str, Any]) -> Ledger:
+    """Read every page that the root names; raises FileNotFoundError."""
+    pages = [objects.json(key) for _, _, key in root["pages"]]
+    entries = sorted((e for page in pages for e in page["entries"]), key=lambda e: e["interval"])
+    boundaries = {b["at"]: b["topics"] for page in pages for b in page["boundaries"]}
+    return Ledger(tuple(entries), boundaries)
+
+
+def done_in(record: Mapping[str, Any], entry: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """What a record says of an entry's interval."""
+    return next((d for d in record["intervals"] if d["interval"] == entry["interval"]), None)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFile:
+    """A data file as the current manifests name it; bounds are Iceberg's bytes by column id."""
+
+    key: str
+    rows: int
+    size_bytes: int
+    manifest: str
+    lower: Mapping[int, bytes] = field(default_factory=dict)
+    upper: Mapping[int, bytes] = field(default_factory=dict)
+
+
+class Tables:
+    """The Iceberg tables of a lake, read by the spec alone. Manifests never change, so each is read once."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+        self._manifests: dict[str, tuple[LiveFile, ...]] = {}
+
+    def metadata(self, key: str | None) -> Mapping[str, Any]:
+        """A table's metadata; nothing where it has none yet."""
+        if key is None:
+            return {}
+        found: Mapping[str, Any] = self._objects.json(key)
+        return found
+
+    def named(self, metadata: Mapping[str, Any]) -> list[str]:
+        """What else readers of this metadata may ask for: earlier snapshots' manifest lists, earlier metadata."""
+        places = [snapshot["manifest-list"] for snapshot in metadata.get("snapshots", ())]
+        places += [line["metadata-file"] for line in metadata.get("metadata-log", ())]
+        return [self._objects.key_of(place) for place in places]
+
+    def live(self, metadata_key: str | None) -> list[LiveFile]:
+        """The data files of a table's current snapshot.
+
+        Raises FileNotFoundError, and ValueError for what nobody may write: delete files, places outside the lake.
+        """
+        metadata = self.metadata(metadata_key)
+        current = metadata.get("current-snapshot-id")
+        snapshots = metadata.get("snapshots", ())
+        snapshot = next((s for s in snapshots if s["snapshot-id"] == current), None)
+        if snapshot is None:
+            return []
+        found: list[LiveFile] = []
+        for line in self._avro(snapshot["manifest-list"]):
+            if line["content"] != _DATA:
+                raise ValueError(f"{metadata_key} has delete files: {line['manifest_path']}")
+            path = line["manifest_path"]
+            if path not in self._manifests:
+                self._manifests[path] = tuple(self._entries(path))
+            found += self._manifests[path]
+        return found
+
+    def _entries(self, path: str) -> Iterator[LiveFile]:
+        for entry in self._avro(path):
+            if entry["status"] == _DELETED:
+                continue
+            file = entry["data_file"]
+            yield LiveFile(
+                key=self._objects.key_of(file["file_path"]),
+                rows=file["record_count"],
+                size_bytes=file["file_size_in_bytes"],
+                manifest=path,
+                lower={b["key"]: b["value"] for b in file["lower_bounds"] or ()},
+                upper={b["key"]: b["value"] for b in file["upper_bounds"] or ()},
+            )
+
+    def _avro(self, location: str) -> list[Any]:
+        key = self._objects.key_of(location)
+        return list(fastavro.reader(io.BytesIO(self._objects.body(key))))
+
+
+def rows_of(objects: Objects, key: str, columns: list[dict[str, Any]]) -> pa.Table:
+    """A data file's rows under the table's column names, matched by field id as Iceberg's readers do.
+
+    Raises FileNotFoundError, and ValueError where the file holds a column id that the table does not know.
+    """
+    table = pq.read_table(pa.BufferReader(objects.body(key)))
+    by_id = {int(f.metadata[b"PARQUET:field_id"]): f.name for f in table.schema}
+    names = {c["id"]: c["name"] for c in columns}
+    if strange := sorted(set(by_id) - set(names)):
+        raise ValueError(f"{key} has column id {strange[0]}, which the table does not know")
+    arrays = {
+        name: table[by_id[number]] if number in by_id else pa.nulls(table.num_rows)
+        for number, name in names.items()
+    }
+    return pa.table(arrays)

@@ -1,0 +1,185 @@
+"""A reader beside everything: each root it sees shows whole intervals only, each once, the same in every table."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from typing import Any, Self
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from oracle.place import ROOT, Objects, Place
+from oracle.problems import Problems
+from oracle.reading import DEAD, LINEAGE, TOTALS, Ledger, LiveFile, Tables, done_in, read_ledger
+
+_STOP_S = 60.0
+
+
+class Watcher:
+    """Polls root.json, every `every_s`, in a thread of its own while it is open; remembers what was wrong.
+
+    `look` is one poll, for tests that choose the moment. A store that does not answer proves nothing: `blind` counts
+    those polls. `roots` counts the different roots that were read.
+    """
+
+    def __init__(self, place: Place, every_s: float = 0.05) -> None:
+        self._objects = Objects(place, timeout_s=5.0, attempts=1)
+        self._tables = Tables(self._objects)
+        self._every_s = every_s
+        self._problems = Problems()
+        self._lock = threading.Lock()
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watcher", daemon=True)
+        self._etag: str | None = None
+        self._version = 0
+        self._record: str | None = None
+        self._committed: dict[tuple[str, str], int] = {}
+        self._records: dict[str, Any] = {}
+        self._seen: set[str] = set()
+        self.polls = self.roots = self.blind = 0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join(_STOP_S)
+        self.look()
+        self._objects.close()
+
+    @property
+    def violations(self) -> tuple[str, ...]:
+        """What was wrong in any root that was seen, the first counter-examples in words."""
+        return self._problems.told()
+
+    @property
+    def ok(self) -> bool:
+        """Nothing was wrong in any root that was seen."""
+        return not self.violations
+
+    def look(self) -> None:
+        """Read the root, and where it is another one than last time, the cut that it names."""
+        with self._lock:
+            self.polls += 1
+            try:
+                self._look()
+            except (BotoCoreError, ClientError):
+                self.blind += 1
+
+    def _run(self) -> None:
+        while not self._end.wait(self._every_s):
+            try:
+                self.look()
+            except Exception as error:  # a defect of the watcher must not look like silence
+                self._problems.say("watcher", f"it died of {type(error).__name__}: {error}")
+                raise
+
+    def _look(self) -> None:
+        try:
+            found = self._objects.get(ROOT, unless=self._etag)
+        except FileNotFoundError:
+            self._problems.say("root", f"{ROOT} was there (version {self._version}) and is gone")
+            return
+        if found is None:
+            return
+        root = json.loads(found[0])
+        try:
+            self._check(root)
+        except FileNotFoundError as missing:
+            self._say(root, f"{missing} is named and not there")
+        except ValueError as strange:
+            self._say(root, str(strange))
+        self.roots += 1
+        self._etag, self._version, self._record = found[1], root["version"], root["record"]
+
+    def _say(self, root: Any, text: str) -> None:
+        self._problems.say("cut", f"version {root['version']}: {text}")
+
+    def _check(self, root: Any) -> None:
+        if root["version"] <= self._version:
+            self._say(root, f"it follows version {self._version}")
+        ledger = read_ledger(self._objects, root)
+        self._check_history(root, ledger)
+        live = {name: self._tables.live(t["metadata"]) for name, t in root["tables"].items()}
+        wanted = {name: Counter[str]() for name in live}
+        for entry in ledger.committed():
+            done = done_in(self._record_of(entry["committed"]["record"]), entry)
+            if done is None or done["plan"] != entry["committed"]["plan"]:
+                self._say(root, f"the record of {entry['interval']} does not tell of its commit")
+                continue
+            for name, keys in done["added"].items():
+                wanted[name].update(keys)
+        for name, files in live.items():
+            self._check_table(root, name, files, wanted[name])
+        self._check_rows(root, ledger, live)
+
+    def _check_table(
+        self, root: Any, name: str, files: list[LiveFile], wanted: Counter[str]
+    ) -> None:
+        held = Counter(file.key for file in files)
+        for key in held - wanted:
+            self._say(
+                root, f"table {name} shows {key}, which is of no committed interval, or twice"
+            )
+        for key in wanted - held:
+            self._say(root, f"table {name} does not show {key} of a committed interval")
+        for file in files:
+            if file.key in self._seen:
+                continue
+            self._seen.add(file.key)
+            there = self._objects.head(file.key)
+            if there is None or there.size_bytes != file.size_bytes:
+                self._say(
+                    root,
+                    f"table {name} names {file.key} ({file.size_bytes} bytes), there is {there}",
+                )
+
+    def _check_rows(self, root: Any, ledger: Ledger, live: dict[str, list[LiveFile]]) -> None:
+        """As many rows per interval as the ledger says, in each table: no interval is shown by half."""
+        by_plan: dict[str, Counter[str]] = {name: Counter() for name in live}
+        for name, files in live.items():
+            for file in files:
+                by_plan[name]["/".join(file.key.split("/data/")[-1].split("/")[:2])] += file.rows
+        for entry in ledger.committed():
+            plan = entry["committed"]["plan"].removeprefix("plans/").removesuffix(".json")
+            totals = dict(zip(TOTALS, entry["committed"]["totals"], strict=True))
+            for name, table in root["tables"].items():
+                columns = {c["name"] for c in table["columns"]}
+                if not columns.issuperset(LINEAGE):
+                    continue
+                said = totals["dead" if name == DEAD else "records"]
+                if by_plan[name][plan] != said:
+                    self._say(
+                        root,
+                        f"table {name} shows {by_plan[name][plan]} rows of {entry['interval']}, the ledger says {said}",
+                    )
+
+    def _check_history(self, root: Any, ledger: Ledger) -> None:
+        now = {
+            (e["interval"][0], e["interval"][1]): e["committed"]["generation"]
+            for e in ledger.committed()
+        }
+        for where, generation in self._committed.items():
+            if now.get(where, 0) < generation:
+                self._say(
+                    root,
+                    f"{where} was committed as generation {generation} and is now {now.get(where)}",
+                )
+        self._committed = now
+        if not self._version:
+            return  # the history before the first look may have been collected
+        key = root["record"]
+        while key is not None and key != self._record:
+            key = self._record_of(key)["parent"]
+        if key != self._record:
+            self._say(
+                root,
+                f"record {self._record} was the last one and is not in the history of {root['record']}",
+            )
+
+    def _record_of(self, key: str) -> Any:
+        if key not in self._records:
+            self._records[key] = self._objects.json(key)
+        return self._records[key]
