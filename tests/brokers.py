@@ -15,7 +15,14 @@ from typing import Any, TypeVar
 
 import pytest
 from confluent_kafka import OFFSET_END, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+)
 
 from kafka_cluster import KafkaCluster
 from tallystick.kafka.client import KafkaClient
@@ -86,6 +93,17 @@ class TestBroker:
             what=f"topic {name} gone",
         )
 
+    def configure(self, topic: str, **config: object) -> None:
+        """Change a topic's configuration; words with _ for . ."""
+        changes = [
+            ConfigEntry(
+                name.replace("_", "."), str(value), incremental_operation=AlterConfigOpType.SET
+            )
+            for name, value in config.items()
+        ]
+        resource = ConfigResource("topic", topic, incremental_configs=changes)
+        done(self.admin.incremental_alter_configs([resource]))
+
     def delete_records(self, topic: str, before: int, partition: int = 0) -> None:
         """Let the log of a partition begin at `before` (-1: at its end), as retention would."""
         offset = OFFSET_END if before < 0 else before
@@ -115,6 +133,10 @@ class TestBroker:
         """End a transaction and return once its marker is in the log: the broker answers before that."""
         before = self.high_watermark(topic, partition)
         (producer.abort_transaction if abort else producer.commit_transaction)(_DONE_S)
+        self.until_ends_beyond(topic, before, partition)
+
+    def until_ends_beyond(self, topic: str, before: int, partition: int = 0) -> None:
+        """Return once a transaction's marker has moved the end of a partition beyond `before`."""
         wait_until(
             lambda: self.high_watermark(topic, partition) > before,
             deadline_s=_DONE_S,

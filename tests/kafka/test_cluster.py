@@ -1,8 +1,12 @@
-"""Several brokers: planning asks all leaders, reading follows one that moves, and takes a replica that is nearer."""
+"""Several brokers: planning asks all leaders, reading follows one that moves, and takes a replica that is nearer.
+
+And no run goes on over a log that an unclean election has rewritten.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +14,8 @@ from confluent_kafka.admin import AdminClient
 
 from brokers import TestBroker, send
 from kafka_cluster import NODES, KafkaCluster
+from log_lake import MOMENTS, changed, days, fill
+from tallystick.errors import IdentityChanged, LogDamaged
 from tallystick.kafka.client import KafkaClient, PendingFetch
 from tallystick.kafka.planning import LogPlanner
 from tallystick.kafka.reader import RangeReader
@@ -17,6 +23,9 @@ from tallystick.kafka.settings import KafkaSettings
 from tallystick.kafka.wire import FetchOrder
 from tallystick.local.process import wait_until
 from tallystick.protocol.offsets import OffsetRange, Position
+from unclean_election import KEPT, LOST, OTHERS, SECOND, Case, rewritten
+
+__all__ = ["rewritten"]
 
 MOVED_S = 60.0
 
@@ -161,3 +170,81 @@ def test_a_rack_where_nobody_is_reads_from_the_leader(
     read = reader(cluster, topic, rack="elsewhere").read(0, OffsetRange(start=0, end=100))
     assert sum(batch.num_rows for batch in read) == 100
     assert {order.replica for order in orders} == {None}
+
+
+# ---------------------------------------------------------------- an unclean election (last: it leaves a broker dead)
+
+
+@pytest.mark.parametrize("when", MOMENTS)
+def test_a_log_that_is_rewritten_before_its_read_ends_is_not_staged(
+    rewritten: dict[str, Case], when: str
+) -> None:
+    case = rewritten[when]
+    assert case.staging is not None
+    assert case.plan is not None
+    said = rf"the record before offset {KEPT + LOST} was of leader epoch \d+, .* ends at {KEPT}"
+    with pytest.raises(LogDamaged, match=said) as told:
+        case.staging.result(2 * MOVED_S)
+    assert "unclean leader election" in told.value.next_step
+    assert "A new plan stops too" in told.value.next_step
+    # Offsets and counts fit, so the same plan would be staged at once by who looks at nothing else.
+    case.lake.refuses(LogDamaged, "written anew", run=lambda: case.lake.stage(case.plan))
+    case.lake.refuses(
+        LogDamaged,
+        "no longer holds the history that the boundary at 2013-01-03",
+        run=lambda: case.lake.planned(SECOND, clear=1),
+    )
+    assert case.numbers == list(range(KEPT))
+    case.lake.proven()
+
+
+def test_what_was_lost_before_it_was_planned_is_no_part_of_any_plan(
+    rewritten: dict[str, Case],
+) -> None:
+    """The cluster lost what it had acknowledged; the boundary behind it holds, and the new records are the day's."""
+    lake = rewritten["before the plan"].lake
+    lake.run(SECOND)
+    lake.holds_what_kafka_gives()
+    assert rewritten["before the plan"].numbers == [*range(KEPT), *OTHERS]
+
+
+def test_what_was_read_before_the_log_was_rewritten_is_committed_and_the_next_plan_stops(
+    rewritten: dict[str, Case],
+) -> None:
+    """The rows are what the cluster acknowledged, at the epoch that the plan names; nothing else holds them any more."""
+    case = rewritten["before the commit"]
+    assert case.plan is not None
+    assert case.report is not None
+    case.lake.commit(case.plan, case.report)
+    assert case.numbers == list(range(KEPT + LOST))
+    case.lake.refuses(
+        LogDamaged,
+        "the boundary at 2013-01-03",
+        f"before offset {KEPT + LOST}",
+        run=lambda: case.lake.planned(days(2, 3)),
+    )
+    case.lake.proven()
+
+
+def test_what_is_committed_of_a_rewritten_log_is_not_replaced(rewritten: dict[str, Case]) -> None:
+    case = rewritten["after the commit"]
+    again = changed(case.lake)
+    case.lake.refuses(LogDamaged, "written anew", run=lambda: case.lake.planned(SECOND, **again))
+    case.lake.refuses(LogDamaged, "written anew", run=lambda: case.lake.planned(days(2, 3)))
+    assert case.numbers == list(range(KEPT + LOST))
+    case.lake.proven()
+
+
+def test_a_topic_of_the_same_name_on_another_cluster_is_refused(
+    broker: TestBroker, cluster: TestBroker, rewritten: dict[str, Case]
+) -> None:
+    case = rewritten["after the commit"]
+    broker.topic(name=case.topic)
+    fill(broker, case.topic, *range(KEPT + LOST), day=0.5)
+    plan = case.plan
+    assert plan is not None
+    elsewhere = replace(case.lake, settings=broker.settings)
+    elsewhere.lake = case.lake.lake
+    for run in (lambda: elsewhere.planned(days(2, 3)), lambda: elsewhere.stage(plan)):
+        error = elsewhere.refuses(IdentityChanged, plan.topics[0].cluster_id, run=run)
+        assert "cluster" in str(error)

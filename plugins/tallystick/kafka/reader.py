@@ -87,8 +87,8 @@ class RangeReader:
         `leader_epoch` is the epoch of the record before the span, as its boundary recorded it (-1: not known): the log
         is first proven to still hold that record. `planned_end` is the boundary that the span was planned up to, at its
         end or beyond it. Once the span is read, the log is proven to still hold the record before that boundary and the
-        last one that was read: then what was read is what was planned. There is no account before that. An empty span
-        yields nothing and opens no connection.
+        last one that was read, and the topic to be the same incarnation: then what was read is what was planned. There
+        is no account before that. An empty span yields nothing and opens no connection.
 
         Raises OutsideRetention, IdentityChanged, LogDamaged, NotYet (the span's end lies beyond the last stable
         offset), KafkaUnavailable, SettingsError. Safe to repeat: it reads.
@@ -352,9 +352,11 @@ class _Reading:
         """Prove, after the last fetch, that the log still holds what was read, and all up to where it was planned.
 
         The record before the planned end proves every one before it: a log that was cut below that end never gets that
-        epoch's records back (KIP-101). So this holds for a piece in the middle of a planned range as well.
+        epoch's records back (KIP-101). So this holds for a piece in the middle of a planned range as well. The topic's
+        id is asked for last: epochs go by its name, and one that was created anew may have the same ones.
         """
         self._require_same_log(self._reached, planned_end)
+        self._client.layout(self._reader.topic, topic_id=self._reader.topic_id)
 
     def _require_same_log(self, *positions: Position | None) -> None:
         """A new leader may have lost what an old one had (KIP-320): prove that the records before are still there."""
@@ -369,7 +371,8 @@ class _Reading:
                     self._client.layout(self._reader.topic, topic_id=self._reader.topic_id)
                     raise LogDamaged(
                         message,
-                        next_step="nothing was committed from this read. Find out about unclean leader elections on "
-                        "this cluster: acknowledged records are gone. Then clear the plan task: it plans from the "
-                        "last commit, on the log of now.",
+                        next_step="nothing was committed from this read, and what is committed stands. Find out about "
+                        "unclean leader elections on this cluster: acknowledged records are gone. A new plan stops too "
+                        "where a boundary of its interval lies in what was lost; then go on in a new pipeline, with a "
+                        "warehouse of its own, from the last committed interval.",
                     )

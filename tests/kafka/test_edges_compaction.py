@@ -1,0 +1,155 @@
+"""Compaction that comes before, between and after the readings of one plan; and gaps of every kind of topic."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from brokers import TestBroker, beside_the_cleaner, send
+from log_lake import LogLake, at, changed, days, decoded, judged, ms, value
+from tallystick.errors import LogDamaged, ReportRejected
+from tallystick.local.process import wait_until
+from tallystick.protocol.plan import Plan
+
+COMPACTION: dict[str, object] = {
+    "segment_ms": 100,
+    "min_cleanable_dirty_ratio": 0.001,
+    "delete_retention_ms": 100,
+}
+DAY_1 = days(0, 1)
+RECORDS, KEYS = 40, 4
+
+
+def filled(broker: TestBroker, policy: str, *, transactions: bool = False) -> tuple[str, LogLake]:
+    """Forty records of four keys, the last of each key a tombstone; in between, perhaps, transactions of other keys."""
+    topic = broker.topic(cleanup_policy=policy, **(COMPACTION if "compact" in policy else {}))
+    plain = broker.producer()
+    tx = broker.transactions(f"{topic}-tx") if transactions else None
+    for number in range(RECORDS):
+        body = value(number) if number < RECORDS - KEYS else None
+        key = b"k%d" % (number % KEYS)
+        send(plain, topic, body, key=key, timestamp=ms(at(0.5)), flush=number % 10 == 9)
+        if tx is not None and number % 10 == 9:
+            tx.begin_transaction()
+            send(tx, topic, value(100), value(101), key=b"tx", timestamp=ms(at(0.5)))
+            broker.end(tx, topic, abort=number == 19)
+    topics = [decoded(topic, tombstones="keep")]
+    return topic, LogLake(broker, topics, records_per_task=15)
+
+
+def compacted(broker: TestBroker, topic: str) -> None:
+    """Wait until the cleaner has taken a record of the first day."""
+    producer, before = broker.producer(), len(offsets(broker, topic))
+
+    def taken() -> bool:
+        # The cleaner leaves the active segment alone. Segments roll by their records' own times, and a marker's is now.
+        send(producer, topic, value(999), key=b"roll")
+        return len(offsets(broker, topic)) < before
+
+    wait_until(taken, deadline_s=60, what=f"the cleaner taking records of {topic}", poll_s=0.2)
+
+
+def offsets(broker: TestBroker, topic: str) -> list[int]:
+    """Offsets of the first day's records that the judge is given."""
+    return sorted(o for (_, _, o), (stamp, _) in judged(broker, topic).items() if stamp < ms(at(1)))
+
+
+def staged(lake: LogLake, plan: Plan) -> tuple[str, list[int]]:
+    """One attempt: its report's key, and the offsets in its files."""
+    key = lake.stage(plan)
+    report = lake.lake.report(key)
+    assert report is not None
+    found: list[int] = []
+    for file in report.files:
+        stored = lake.lake.store.get(file.key)
+        assert stored is not None
+        found += pq.read_table(pa.BufferReader(stored.body))["_offset"].to_pylist()
+    return key, sorted(found)
+
+
+def staged_as_judged(broker: TestBroker, lake: LogLake, plan: Plan, topic: str) -> str:
+    """An attempt that found what the judge found, however long the cleaner goes on."""
+    attempts: list[str] = []
+
+    def attempt() -> list[int]:
+        key, found = staged(lake, plan)
+        attempts.append(key)
+        return found
+
+    found, given = beside_the_cleaner(attempt, lambda: offsets(broker, topic))
+    assert found == given
+    return attempts[-1]
+
+
+@pytest.mark.parametrize("transactions", [False, True], ids=["plain", "transactional"])
+@pytest.mark.parametrize("policy", ["delete", "compact", "compact,delete"])
+def test_each_gap_of_a_log_has_its_class(
+    broker: TestBroker, policy: str, transactions: bool
+) -> None:
+    """Markers, aborted records, what compaction took: rows and gaps are the range, and the rows are the judge's."""
+    topic, lake = filled(broker, policy, transactions=transactions)
+    plan = lake.plan(DAY_1)
+    if "compact" in policy:
+        compacted(broker, topic)
+    lake.commit(plan, staged_as_judged(broker, lake, plan, topic))
+    (account,) = lake.record(DAY_1).accounts
+    assert (account.end, account.records) == (52 if transactions else 40, len(lake.rows()))
+    if policy == "delete":
+        assert account.absent == 0
+        assert (account.aborted, account.control) == ((2, 4) if transactions else (0, 0))
+        lake.holds_what_kafka_gives(topic)
+    else:
+        assert account.absent > 0
+        lake.proven()
+
+
+def test_a_topic_compacted_between_two_attempts_is_committed_as_the_last_one_found_it(
+    broker: TestBroker,
+) -> None:
+    topic, lake = filled(broker, "compact")
+    plan = lake.plan(DAY_1)
+    _, first = staged(lake, plan)  # its report is lost: the retry finds less, and rightly so
+    assert first == list(range(RECORDS))
+    compacted(broker, topic)
+    assert lake.plan(DAY_1).encode() == plan.encode()
+    done = lake.commit(plan, staged_as_judged(broker, lake, plan, topic))
+    assert done.totals.absent == RECORDS - done.totals.records > 0
+    lake.proven()
+
+
+def test_a_replacement_after_compaction_is_refused_unless_it_is_accepted(
+    broker: TestBroker,
+) -> None:
+    """The first committed generation stands: a log that holds less by now says nothing against it."""
+    topic, lake = filled(broker, "compact")
+    lake.run(DAY_1)
+    assert len(lake.rows()) == RECORDS
+    compacted(broker, topic)
+    plan = lake.plan(DAY_1, **changed(lake))
+    report = lake.stage(plan)
+    with pytest.raises(ReportRejected, match=r"the replacement holds \d+ .* holds 40\.") as told:
+        lake.commit(plan, report)
+    assert "accept_compaction=true" in told.value.next_step
+    assert len(lake.rows()) == RECORDS
+    lake.proven()
+    done = lake.run(DAY_1, run="by hand", mode="replace", accept_compaction=True)
+    assert done is not None
+    assert done.totals.absent == RECORDS - done.totals.records > 0
+    assert len(lake.rows()) == done.totals.records
+    lake.proven()
+
+
+def test_a_topic_that_became_compacted_after_its_plan_is_not_read_as_if_it_always_was(
+    broker: TestBroker,
+) -> None:
+    """The plan says that nothing may be missing: what compaction took since is damage to it, and a new plan's matter."""
+    topic, lake = filled(broker, "delete")
+    plan = lake.plan(DAY_1)
+    broker.configure(topic, cleanup_policy="compact", **COMPACTION)
+    compacted(broker, topic)
+    lake.refuses(LogDamaged, "and the topic is not compacted", run=lambda: lake.stage(plan))
+    done = lake.run(DAY_1, clear=1)
+    assert done is not None
+    assert done.totals.absent == RECORDS - done.totals.records > 0
+    lake.proven()

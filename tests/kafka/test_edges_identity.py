@@ -1,0 +1,102 @@
+"""A topic that is deleted and created anew under its name, with as many records as before: at every moment of a run."""
+
+from __future__ import annotations
+
+import pytest
+
+from brokers import TestBroker
+from log_lake import MOMENTS, LogLake, Moment, changed, days, fill
+from tallystick.errors import IdentityChanged
+
+DAY_2 = days(1, 2)
+OLD, NEW = range(20), range(100, 120)
+
+
+def filled(broker: TestBroker, topic: str, numbers: range) -> None:
+    """Ten records of day 1 and ten of day 2: offsets, times and leader epochs are those of every other filling."""
+    fill(broker, topic, *numbers[:10], day=0.5)
+    fill(broker, topic, *numbers[10:], day=1.5)
+
+
+def first_day(broker: TestBroker) -> tuple[str, LogLake]:
+    topic = broker.topic()
+    filled(broker, topic, OLD)
+    lake = LogLake(broker, [topic], records_per_task=5)
+    lake.run(days(0, 1))
+    return topic, lake
+
+
+def recreate(broker: TestBroker, topic: str) -> None:
+    broker.delete_topic(topic)
+    broker.topic(name=topic)
+    filled(broker, topic, NEW)
+    assert broker.high_watermark(topic) == len(OLD)
+
+
+def numbers(lake: LogLake) -> list[int]:
+    return sorted(row["n"] for row in lake.rows().values())
+
+
+def test_a_recreated_topic_is_not_planned(broker: TestBroker) -> None:
+    topic, lake = first_day(broker)
+    known = lake.lake.require().root.topics[topic].topic_id
+    recreate(broker, topic)
+    lake.refuses(
+        IdentityChanged,
+        f"the ledger knows id {known}",
+        "deleted and created anew",
+        run=lambda: lake.planned(DAY_2),
+    )
+    again = changed(lake)  # nor is what was committed of the old one read again from the new
+    lake.refuses(IdentityChanged, known, run=lambda: lake.planned(days(0, 1), **again))
+    assert numbers(lake) == list(OLD)[:10]
+    lake.proven()
+
+
+@pytest.mark.parametrize("when", MOMENTS)
+def test_a_topic_that_is_recreated_before_its_read_ends_is_not_staged(
+    broker: TestBroker, when: Moment
+) -> None:
+    topic, lake = first_day(broker)
+    plan = lake.plan(DAY_2)
+    known = plan.topics[0].topic_id
+    lake.refuses(
+        IdentityChanged,
+        f"topic {topic!r} was deleted and created anew: its id is ",
+        f"{known} is expected",
+        run=lambda: lake.stage(plan, when, lambda: recreate(broker, topic)),
+    )
+    # Neither the same plan nor a new one goes on: both stop until a person has decided.
+    lake.refuses(IdentityChanged, known, run=lambda: lake.stage(plan))
+    lake.refuses(IdentityChanged, known, run=lambda: lake.planned(DAY_2, clear=1))
+    assert numbers(lake) == list(OLD)[:10]
+    lake.proven()
+
+
+def test_a_topic_recreated_between_read_and_commit_leaves_the_old_records_and_stops_the_next_plan(
+    broker: TestBroker,
+) -> None:
+    """The commit publishes what the ledger's incarnation held, read and proven: to refuse it would lose the last copy."""
+    topic, lake = first_day(broker)
+    plan = lake.plan(DAY_2)
+    report = lake.stage(plan)
+    recreate(broker, topic)
+    done = lake.commit(plan, report)
+    assert done.totals.records == 10
+    assert numbers(lake) == list(OLD)
+    assert lake.lake.require().root.topics[topic].topic_id == plan.topics[0].topic_id
+    for interval in (days(2, 3), days(-1, 0)):
+        lake.refuses(
+            IdentityChanged, plan.topics[0].topic_id, run=lambda i=interval: lake.planned(i)
+        )
+    lake.proven()
+
+
+def test_a_deleted_topic_is_named_at_every_step(broker: TestBroker) -> None:
+    topic, lake = first_day(broker)
+    plan = lake.plan(DAY_2)
+    broker.delete_topic(topic)
+    said = f"topic {topic!r} does not exist on the cluster at {broker.bootstrap}"
+    lake.refuses(IdentityChanged, said, run=lambda: lake.stage(plan))
+    lake.refuses(IdentityChanged, said, run=lambda: lake.planned(days(2, 3)))
+    assert numbers(lake) == list(OLD)[:10]

@@ -1,0 +1,207 @@
+"""Transactions at the edges of intervals: aborted, open, across a boundary, and held by a producer that died."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pytest
+from confluent_kafka import Producer
+
+from brokers import TestBroker, send
+from log_lake import LogLake, at, days, fill, ms, value
+from tallystick.errors import NotYet
+
+# A producer in a process of its own: it begins a transaction, says so, and never ends it.
+HOLDER = """
+import sys
+from confluent_kafka import Producer
+bootstrap, topic, name, stamp = sys.argv[1:]
+producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name, "transaction.timeout.ms": 900_000})
+producer.init_transactions(60)
+producer.begin_transaction()
+producer.produce(topic, b'{"n": 900}', partition=0, timestamp=int(stamp))
+assert producer.flush(60) == 0
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
+class Sums(NamedTuple):
+    """What became of the offsets of one interval."""
+
+    records: int
+    aborted: int
+    control: int
+
+
+def sums(lake: LogLake, first: float, last: float) -> Sums:
+    (account,) = lake.record(days(first, last)).accounts
+    assert (account.dead, account.absent, account.lost) == (0, 0, 0)
+    return Sums(account.records, account.aborted, account.control)
+
+
+def transact(
+    broker: TestBroker, topic: str, numbers: Sequence[int], *, day: float, abort: bool
+) -> None:
+    """One transaction; all of its records are of one time."""
+    producer = broker.transactions(f"{topic}-{numbers[0]}")
+    producer.begin_transaction()
+    send(producer, topic, *map(value, numbers), timestamp=ms(at(day)))
+    broker.end(producer, topic, abort=abort)
+
+
+def test_a_range_whose_last_500_records_are_aborted_is_whole(broker: TestBroker) -> None:
+    topic = broker.topic()
+    lake = LogLake(broker, [topic])
+    fill(broker, topic, *range(100), day=0.1)
+    transact(broker, topic, range(500), day=0.5, abort=True)
+    fill(broker, topic, *range(100, 110), day=1.1)
+    lake.run(days(1, 2))
+    lake.run(days(0, 1))
+    lake.holds_what_kafka_gives()
+    # The abort marker belongs to the first day: the second begins at its first data record.
+    assert sums(lake, 0, 1) == (100, 500, 1)
+    assert sums(lake, 1, 2) == (10, 0, 0)
+
+
+def test_a_log_that_ends_with_aborted_records_and_their_marker_is_read_to_its_end(
+    broker: TestBroker,
+) -> None:
+    topic = broker.topic()
+    lake = LogLake(broker, [topic])
+    fill(broker, topic, 1, 2, day=0.1)
+    transact(broker, topic, range(20), day=0.5, abort=True)
+    lake.run(days(0, 1))
+    assert sums(lake, 0, 1) == (2, 20, 1)
+    fill(broker, topic, 3, day=1.1)
+    lake.run(days(1, 2))
+    lake.holds_what_kafka_gives()
+
+
+def test_an_interval_with_nothing_but_aborted_records_has_an_account_and_no_row(
+    broker: TestBroker,
+) -> None:
+    topic = broker.topic()
+    lake = LogLake(broker, [topic])
+    fill(broker, topic, 1, day=0.1)
+    transact(broker, topic, range(20), day=1.5, abort=True)
+    fill(broker, topic, 2, day=2.1)
+    for day in (1, 0, 2):
+        lake.run(days(day, day + 1))
+    assert sums(lake, 1, 2) == (0, 20, 1)
+    assert not lake.record(days(1, 2)).added
+    lake.holds_what_kafka_gives()
+
+
+def test_of_many_transactions_the_aborted_fifth_is_nowhere(broker: TestBroker) -> None:
+    """Cut into pieces of 7 offsets, so that cuts fall inside transactions and between records and markers."""
+    topic = broker.topic()
+    lake = LogLake(broker, [topic], records_per_task=7)
+    producer = broker.transactions(f"{topic}-many")
+    for turn in range(20):
+        producer.begin_transaction()
+        numbers = range(10 * turn, 10 * turn + 5)
+        send(producer, topic, *map(value, numbers), timestamp=ms(at(turn / 10)))
+        broker.end(producer, topic, abort=turn % 5 == 3)
+    for day in (1, 0):
+        lake.run(days(day, day + 1))
+    lake.holds_what_kafka_gives()
+    told = [sums(lake, day, day + 1) for day in (0, 1)]
+    assert [sum(each) for each in zip(*told, strict=True)] == [80, 20, 20]
+    assert len(lake.tasks_run) == 18
+
+
+def _across(broker: TestBroker, topic: str) -> Producer:
+    """Records of both days, some plain, some in a transaction that is open at the end of it."""
+    fill(broker, topic, 1, 2, day=0.1)
+    producer = broker.transactions(f"{topic}-across")
+    producer.begin_transaction()
+    for number, day in ((10, 0.5), (11, 1.5)):
+        send(producer, topic, value(number), timestamp=ms(at(day)))
+        fill(broker, topic, number + 10, day=day)
+    return producer
+
+
+@pytest.mark.parametrize("abort", [False, True], ids=["committed", "aborted"])
+def test_a_transaction_across_a_boundary_is_waited_for_and_then_split(
+    broker: TestBroker, abort: bool
+) -> None:
+    topic = broker.topic()
+    lake = LogLake(broker, [topic])
+    producer = _across(broker, topic)
+    for first in (0, 1):  # neither side of the boundary may be planned
+        with pytest.raises(NotYet, match=r"the last stable offset at 2: a transaction that began"):
+            lake.planned(days(first, first + 1))
+    broker.end(producer, topic, abort=abort)
+    for first in (0, 1):
+        lake.run(days(first, first + 1))
+    lake.holds_what_kafka_gives()
+    assert sums(lake, 0, 1) == ((3, 1, 0) if abort else (4, 0, 0))
+    assert sums(lake, 1, 2) == ((1, 1, 1) if abort else (2, 0, 1))
+
+
+def test_the_plan_after_the_wait_is_the_plan_of_every_later_try(broker: TestBroker) -> None:
+    """The range does not depend on when it was read: what is produced after the plan is no part of it."""
+    topic = broker.topic()
+    lake = LogLake(broker, [topic])
+    producer = _across(broker, topic)
+    with pytest.raises(NotYet):
+        lake.planned(days(0, 1))
+    broker.end(producer, topic)
+    first = lake.plan(days(0, 1))
+    transact(broker, topic, [70, 71], day=0.7, abort=True)  # late ones
+    fill(broker, topic, 72, day=0.7)
+    again = lake.plan(days(0, 1))
+    assert (again.key, again.encode()) == (first.key, first.encode())
+    lake.commit(first, lake.stage(first))
+    lake.run(days(1, 2))
+    lake.holds_what_kafka_gives()
+
+
+def test_an_open_transaction_behind_an_interval_does_not_hold_it_up(broker: TestBroker) -> None:
+    topic = broker.topic()
+    lake = LogLake(broker, [topic])
+    fill(broker, topic, 1, 2, day=0.1)
+    fill(broker, topic, 3, day=1.1)
+    producer = broker.transactions(f"{topic}-open")
+    producer.begin_transaction()
+    send(producer, topic, value(10), timestamp=ms(at(1.5)))
+    assert lake.run(days(0, 1)) is not None
+    assert {row["n"] for row in lake.rows().values()} == {1, 2}
+    broker.end(producer, topic, abort=True)
+    lake.run(days(1, 2))
+    lake.holds_what_kafka_gives()
+
+
+def test_a_transaction_whose_producer_was_killed_is_told_with_the_way_to_find_it(
+    broker: TestBroker,
+) -> None:
+    """It pins the last stable offset until its timeout: nothing is skipped, and nothing is read beyond it."""
+    topic = broker.topic()
+    lake = LogLake(broker, [topic])
+    fill(broker, topic, 1, day=0.1)
+    argv = [sys.executable, "-c", HOLDER, broker.bootstrap, topic, f"{topic}-dead"]
+    holder = subprocess.Popen(
+        [*argv, str(ms(at(0.5)))], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "open\n"
+        holder.send_signal(signal.SIGKILL)
+    fill(broker, topic, 2, day=1.1)
+    for _ in ("the plan", "its retry"):
+        with pytest.raises(NotYet, match="is still open") as told:
+            lake.planned(days(0, 1))
+        assert "kafka-transactions.sh find-hanging" in told.value.next_step
+    # What the operator does: the transaction is aborted. Here a producer of the same name fences the dead one.
+    before = broker.high_watermark(topic)
+    broker.transactions(f"{topic}-dead")
+    broker.until_ends_beyond(topic, before)
+    lake.run(days(0, 1))
+    lake.run(days(1, 2))
+    assert {row["n"] for row in lake.rows().values()} == {1, 2}
+    lake.holds_what_kafka_gives()
