@@ -128,7 +128,9 @@ def asset_of(pipeline: Pipeline) -> Asset:
     Its event's extra holds `version`, `interval` and `covered`. A cleared commit emits it again: a consumer skips
     versions that it has seen.
     """
-    return Asset(name=pipeline.name, uri=pipeline.warehouse, group="tallystick")
+    # Of two Assets that share a name or a URI, and not both, Airflow lets one be active, and fails the tasks of the other
+    # before they run: a pipeline that was given another's lake by mistake would stop that other one's commits.
+    return Asset(uri=f"{pipeline.warehouse}?pipeline={pipeline.name}", group="tallystick")
 
 
 def form() -> dict[str, Param]:

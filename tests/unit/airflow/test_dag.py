@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from airflow.timetables.base import DataInterval
 
 from small_lake import pipeline
 from tallystick.airflow import replay_dag
+from tallystick.airflow.dag import asset_of
 from tallystick.airflow.plugin import TallystickPlugin
 from tallystick.errors import InvalidPipeline, InvalidRequest
 from tallystick.params import NAMES, RunParams, defaults, parse_params
@@ -129,7 +131,21 @@ def test_spark_options_are_checked_when_the_dag_is_parsed() -> None:
 
 def test_commit_announces_the_pipelines_asset() -> None:
     (asset,) = made().task_dict["commit"].outlets
-    assert (asset.name, asset.uri) == ("small", "s3://lake/small")
+    assert (asset.name, asset.uri) == ("s3://lake/small?pipeline=small",) * 2
+    assert asset == asset_of(pipeline("s3://lake/small"))
+
+
+def test_assets_of_two_pipelines_share_neither_name_nor_uri_as_airflow_demands() -> None:
+    small = pipeline("s3://lake/small")
+    assets = [
+        asset_of(p)
+        for p in (
+            small,
+            replace(small, name="other"),  # given the first one's lake by mistake
+            replace(small, warehouse="s3://lake/elsewhere"),
+        )
+    ]
+    assert len({a.name for a in assets}) == len({a.uri for a in assets}) == 3
 
 
 def test_serialised_dag_says_nothing_of_this_machine() -> None:

@@ -1,0 +1,113 @@
+"""One stack for all doors, the stories that are told on it, and the story of a test that failed.
+
+The stack starts once per session: conftest.py above keeps this folder's tests on one of pytest-xdist's workers.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+import pytest
+
+from canaries import SURROUNDINGS
+from door_desk import DEADLINE_S, POLL_S, DoorStack
+from door_project import KAFKA_PASSWORD, S3_SECRET, Produced, write_project
+from door_stories import Stories, stories_of
+from s3_hold import HoldingProxy
+from tallystick.local.airflow_api import AirflowApi
+from tallystick.local.parts import LocalStack
+from tallystick.local.process import free_port
+
+DAGS = ("doors", "paused", "beside", "beside_twin", "stranger", "before", "during", "running")
+STORIES = pytest.StashKey[Stories]()
+
+
+def login_with_a_password(stack: LocalStack) -> None:
+    """Let Airflow's side come to Kafka as a user, with canaries around it, before the stack starts."""
+    port = free_port()
+    stack.kafka._users, stack.kafka._users_port = {"me": KAFKA_PASSWORD}, port
+    login = {
+        "bootstrap_servers": f"127.0.0.1:{port}",
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "PLAIN",
+        "sasl_plain_username": "me",
+        "sasl_plain_password": KAFKA_PASSWORD,
+    }
+    stack.airflow._env = {
+        **stack.airflow._env,
+        **SURROUNDINGS,
+        "TALLYSTICK_KAFKA_DEFAULT": json.dumps(login),
+    }
+
+
+@pytest.fixture(scope="session")
+def door_stack() -> Iterator[DoorStack]:
+    """The whole stack, with a project whose DAGs Airflow has seen and whose topics are full."""
+    # Not below pytest's own folder: PostgreSQL runs as another user, who must reach it, and socket paths are short.
+    base = Path(tempfile.mkdtemp(prefix="tally-doors-"))
+    base.chmod(0o711)
+    project, state = base / "project", base / "state"
+    write_project(project)
+    state.mkdir(mode=0o711)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tallystick.local.s3.SECRET_KEY", S3_SECRET)
+        patch.setattr("tallystick.local.airflow_api._POLL_S", POLL_S)
+        # On a loaded machine an answer may take long; only a deadline of a story's own says that it is too long.
+        patch.setattr("tallystick.local.airflow_api._TIMEOUT_S", DEADLINE_S)
+        stack = LocalStack(state, project_dir=project)
+        for name, setting in stack.environment().items():
+            patch.setenv(name, setting)
+        login_with_a_password(stack)
+        with HoldingProxy(stack.s3.endpoint) as proxy:
+            # Tasks and jobs go through the proxy, and run this tree's code, whatever is installed beside their Python.
+            stack.airflow._env |= {
+                "AWS_ENDPOINT_URL_S3": proxy.url,
+                "PYTHONPATH": str(project / "plugins"),
+            }
+            stack.airflow._spark_master = "local[1,4]"
+            try:
+                stack.start(print)
+                produced = Produced()
+                produced.produce(stack.kafka.bootstrap)
+                seen(stack.airflow.api())
+                yield DoorStack(
+                    stack=stack, project=project, base=base, proxy=proxy, produced=produced
+                )
+            finally:
+                stack.stop(print)
+                shutil.rmtree(base, ignore_errors=True)
+
+
+def seen(api: AirflowApi) -> None:
+    """Wait until Airflow has read every DAG file."""
+    for dag in (*DAGS, "by_hand", "declared"):
+        api.wait_for_dag(dag, deadline_s=DEADLINE_S)
+
+
+@pytest.fixture(scope="session")
+def stories(door_stack: DoorStack, request: pytest.FixtureRequest) -> Iterator[Stories]:
+    """The stories of every collected test, all begun."""
+    told = Stories(door_stack)
+    request.config.stash[STORIES] = told
+    told.begin(dict.fromkeys(name for item in request.session.items for name in stories_of(item)))
+    yield told
+    print(told.timetable())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add the story to the report of a test that failed."""
+    report = yield
+    told, names = item.config.stash.get(STORIES, None), stories_of(item)
+    if report.failed and told is not None and names:
+        try:
+            report.sections.append(("the story", told.of(names)))
+        except Exception as error:  # noqa: BLE001 - the test's own failure must be seen, whatever the stack says
+            report.sections.append(("the story", f"could not be told: {error!r}"))
+    return report
