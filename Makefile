@@ -61,6 +61,11 @@ test-unit: setup ## the tests that need no server
 explore: setup ## the random explorer, longer: make explore SCHEDULES=200000 SEED=1
 	$(RUN)/python tests/stateful/explore.py --schedules $(or $(SCHEDULES),200000) --seed $(or $(SEED),1)
 
+.PHONY: chaos
+chaos: setup ## nemeses on the real stack, each audited: ROUNDS=n NEMESIS=name SEED=n TABLE=file
+	$(RUN)/python tests/chaos/run.py $(if $(ROUNDS),--rounds $(ROUNDS)) $(addprefix --nemesis ,$(NEMESIS)) \
+	    $(if $(SEED),--seed $(SEED)) $(if $(TABLE),--table $(TABLE))
+
 .PHONY: demo
 demo: setup ## the main job on the embedded stack, real data; ONCE=1 ends by itself; EXAMPLE=ontime, SPARK=cluster
 	$(RUN)/python -m tallystick.local.demo $(if $(ONCE),--once) $(if $(EXAMPLE),--example $(EXAMPLE)) $(if $(SPARK),--spark $(SPARK))

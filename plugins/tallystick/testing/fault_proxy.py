@@ -53,7 +53,9 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Reply:
+class Reply:
+    """An answer of the server."""
+
     status: int
     headers: list[tuple[str, str]]
     body: bytes
@@ -63,11 +65,17 @@ class FaultProxy:
     """A proxy on a free port of 127.0.0.1, from `with` to its end. Requests beyond the scripted ones pass unharmed.
 
     The first requests of `method` (None: of any) meet the faults in order; an endless iterable spares none. `seen`
-    holds every request.
+    holds every request, unless `remember` is False: a proxy of many hours would hold all that was ever written.
+    A subclass may choose each fault by its request (`choose`), and be there when a request is sent on (`forward`).
     """
 
     def __init__(
-        self, upstream_url: str, faults: Iterable[HttpFault] = (), *, method: str | None = "PUT"
+        self,
+        upstream_url: str,
+        faults: Iterable[HttpFault] = (),
+        *,
+        method: str | None = "PUT",
+        remember: bool = True,
     ) -> None:
         parts = urlsplit(upstream_url)
         if parts.hostname is None or parts.port is None:
@@ -75,6 +83,7 @@ class FaultProxy:
         self._upstream = (parts.hostname, parts.port)
         self._faults = iter(faults)
         self._method = method
+        self._remember = remember
         self._lock = threading.Lock()
         self._seen: list[Seen] = []
         self._later: deque[Seen] = deque()
@@ -112,19 +121,23 @@ class FaultProxy:
 
     def release(self) -> int:
         """Forward the oldest delayed request now; return the server's status. IndexError when there is none."""
-        return self._forward(self._later.popleft()).status
+        return self.forward(self._later.popleft()).status
 
-    def handle(self, seen: Seen, reply: _Handler) -> None:
-        """Meet one request with the next fault of the script."""
+    def choose(self, seen: Seen) -> HttpFault:
+        """What this request meets: the next fault of the script. Called under the proxy's lock, once per request."""
+        return next(self._faults, NO_FAULT) if self._method in {None, seen.method} else NO_FAULT
+
+    def handle(self, seen: Seen, reply: Handler) -> None:
+        """Meet one request with its fault."""
         with self._lock:
-            self._seen.append(seen)
-            scripted = self._method in {None, seen.method}
-            fault = next(self._faults, NO_FAULT) if scripted else NO_FAULT
+            if self._remember:
+                self._seen.append(seen)
+            fault = self.choose(seen)
             if fault.forward == "later":
                 self._later.append(seen)
-        answered: _Reply | None = None
+        answered: Reply | None = None
         for _ in range({"once": 1, "twice": 2}.get(fault.forward, 0)):
-            answered = self._forward(seen)
+            answered = self.forward(seen)
         match fault.answer:
             case "hang":
                 # The client gives up by its own timeout; the handler must not outlive the proxy.
@@ -139,7 +152,8 @@ class FaultProxy:
             case int(status):
                 reply.pass_on(_error_reply(status, fault.code))
 
-    def _forward(self, seen: Seen) -> _Reply:
+    def forward(self, seen: Seen) -> Reply:
+        """Send one request to the server, and return its answer, which the client does not have yet."""
         upstream = http.client.HTTPConnection(*self._upstream, timeout=_UPSTREAM_TIMEOUT_S)
         try:
             headers = {
@@ -152,7 +166,7 @@ class FaultProxy:
             answer = upstream.getresponse()
             body = answer.read()
             seen.upstream_statuses.append(answer.status)
-            return _Reply(status=answer.status, headers=answer.getheaders(), body=body)
+            return Reply(status=answer.status, headers=answer.getheaders(), body=body)
         finally:
             upstream.close()
 
@@ -162,13 +176,15 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, proxy: FaultProxy) -> None:
         self.proxy = proxy
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(("127.0.0.1", 0), Handler)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A client that goes away in the middle is what these tests are about, and no news."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class Handler(BaseHTTPRequestHandler):
+    """One client's connection."""
+
     protocol_version = "HTTP/1.1"
     server: _Server
 
@@ -188,7 +204,7 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
         """Tests read `seen`, not a log."""
 
-    def pass_on(self, reply: _Reply, *, cut: bool = False) -> None:
+    def pass_on(self, reply: Reply, *, cut: bool = False) -> None:
         """Send an answer to the client, or the first half of its body."""
         self.send_response_only(reply.status)
         for name, value in reply.headers:
@@ -209,7 +225,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.connection.close()
 
 
-def _error_reply(status: int, code: str) -> _Reply:
+def _error_reply(status: int, code: str) -> Reply:
     xml = f'<?xml version="1.0" encoding="UTF-8"?><Error><Code>{code}</Code><Message>a test wanted it</Message></Error>'
     body = xml.encode() if code else b""
-    return _Reply(status=status, headers=[("Content-Type", "application/xml")], body=body)
+    return Reply(status=status, headers=[("Content-Type", "application/xml")], body=body)

@@ -1,0 +1,134 @@
+"""A course of rounds: nemesis after nemesis, over and over, until the wanted number or the time is reached."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from chaos.ground import Ground
+from chaos.processes import PROCESSES
+from chaos.rounds import Missed, Nemesis, Round, Violation
+from chaos.servers import SERVERS
+from chaos.small_disk import CannotMount
+from chaos.table import Line
+
+NEMESES = {n.name: n for n in (*PROCESSES, *SERVERS)}
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broken:
+    """The first violation: whose round it was, and the counter-example."""
+
+    nemesis: str
+    seed: int
+    counter_example: str
+
+    @property
+    def replay(self) -> str:
+        """The one command that plays this round again."""
+        return f"make chaos NEMESIS={self.nemesis} SEED={self.seed} ROUNDS=1"
+
+
+@dataclass(slots=True, kw_only=True)
+class Course:
+    """Rounds on one ground. Round k of a nemesis has the seed `seed` + k; `rounds` None: as many as fit into `budget_s`.
+
+    `prelude` breaks the product on purpose (test_awake.py).
+    """
+
+    ground: Ground
+    nemeses: Sequence[Nemesis]
+    seed: int
+    say: Say
+    rounds: int | None = 1
+    budget_s: float = 0.0
+    prelude: str = ""
+    lines: dict[str, Line] = field(default_factory=dict)
+
+    def run(self) -> Broken | None:
+        """Play the rounds up to the first violation, which is returned; `lines` tells of all before it."""
+        self._make_ready()
+        ahead = self._rounds()
+        upcoming = next(ahead, None)
+        while upcoming is not None:
+            current, upcoming = upcoming, next(ahead, None)
+            current.began_at = time.monotonic()
+            self.say(f"{current.nemesis.name} {current.seed}: {current.nemesis.what}")
+            if upcoming is not None:
+                # Airflow sees its file while this round goes on.
+                self.ground.declare(upcoming.lake)
+            try:
+                self._play(current)
+            except Violation as violation:
+                return Broken(
+                    nemesis=current.nemesis.name,
+                    seed=current.seed,
+                    counter_example=str(violation),
+                )
+        return None
+
+    def _make_ready(self) -> None:
+        for nemesis in self.nemeses:
+            line = Line(
+                nemesis=nemesis.name,
+                what=nemesis.what,
+                first_seed=self.seed,
+                last_seed=self.seed,
+            )
+            self.lines[nemesis.name] = line
+            try:
+                nemesis.ready(self.ground)
+            except CannotMount as hindrance:
+                line.not_run = str(hindrance)
+                self.say(f"{nemesis.name} is left out: {hindrance}")
+
+    def _rounds(self) -> Iterator[Round]:
+        began, slowest_s, number = time.monotonic(), 0.0, 0
+        while self.rounds is None or number < self.rounds:
+            for nemesis in self.nemeses:
+                if self.lines[nemesis.name].not_run:
+                    continue
+                at = time.monotonic()
+                # One round is asked for ahead of the one that is played: room for two.
+                if number and self.rounds is None and at - began + 2 * slowest_s > self.budget_s:
+                    return
+                yield self._round(nemesis, self.seed + number)
+                slowest_s = max(slowest_s, time.monotonic() - at)
+            number += 1
+            if all(line.not_run for line in self.lines.values()):
+                return
+
+    def _round(self, nemesis: Nemesis, seed: int, *, hold: bool | None = None) -> Round:
+        return Round(
+            ground=self.ground,
+            nemesis=nemesis,
+            seed=seed,
+            hold=hold,
+            prelude=self.prelude,
+            say=self.say,
+        )
+
+    def _play(self, first: Round) -> None:
+        """Play a round; where its moment was missed, the same seed once more, with everything held at its point."""
+        line = self.lines[first.nemesis.name]
+        for one in (first, None):
+            current = one or self._round(first.nemesis, first.seed, hold=True)
+            try:
+                finding = current.run()
+            except Missed as missed:
+                line.missed += 1
+                self.say(f"{first.nemesis.name} {first.seed}: missed, {missed}")
+                continue
+            except Violation as violation:
+                kept = self.ground.keep(current.lake)
+                raise Violation(f"{violation}\n\nkept for you: {kept}") from None
+            finally:
+                self.ground.forget(current.lake)
+            elapsed_s = time.monotonic() - current.began_at
+            line.add(finding, first.seed, elapsed_s)
+            self.say(
+                f"{first.nemesis.name} {first.seed}: {finding.records:,} records once, {elapsed_s:.0f} s"
+            )
+            return

@@ -1,0 +1,161 @@
+"""Nemeses that kill processes of Airflow and Spark, and one that freezes a whole task for longer than Airflow waits."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import psutil
+
+from chaos.ground import Ground
+from chaos.moments import ANY, COMMIT, DRIVER, PLAN, REPORT, STAGE, UPLOAD
+from chaos.rounds import Missed, Nemesis, Round
+from chaos.victims import Chain, executors, freeze, kill, lives, thaw
+from tallystick.local.process import wait_until
+
+ZOMBIE_S = 300.0
+# One executor of one core on each worker, all there before the first task starts.
+_TWO_EXECUTORS = {
+    "spark.executor.memory": "512m",
+    "spark.cores.max": "2",
+    "spark.executor.cores": "1",
+}
+
+
+def _task(r: Round) -> None:
+    with r.at((*PLAN, *STAGE, *COMMIT)) as trap:
+        chain = r.chain(trap, fits=lambda c: c.task is not None)
+        assert chain.task is not None
+        r.tell(f"kill -9 of task {chain.task.pid}")
+        kill(chain.task)
+
+
+def _supervisor(r: Round) -> None:
+    with r.at((*PLAN, *STAGE, *COMMIT)) as trap:
+        chain = r.chain(trap)
+        r.tell(f"kill -9 of supervisor {chain.supervisor.pid}")
+        kill(chain.supervisor)
+
+
+def _scheduler(r: Round) -> None:
+    with r.at(ANY) as trap:
+        r.tell("kill -9 of the scheduler, its workers and all that they run")
+        r.ground.stack.airflow.stop_component("scheduler", kill=True)
+        trap.released.set()
+        r.ground.revive()
+
+
+def _driver(r: Round) -> None:
+    of_jvm = r.rng.random() < 0.5
+    with r.at(STAGE) as trap:
+        chain = r.chain(trap, fits=lambda c: _spark_of(c, of_jvm=of_jvm) is not None)
+        victim = _spark_of(chain, of_jvm=of_jvm)
+        assert victim is not None
+        r.tell(f"kill -9 of the {'JVM' if of_jvm else 'Python driver'} {victim.pid}")
+        kill(victim)
+
+
+def _spark_of(chain: Chain, *, of_jvm: bool) -> psutil.Process | None:
+    return chain.jvm if of_jvm else chain.driver
+
+
+def _executor(r: Round) -> None:
+    with r.at(UPLOAD) as trap:
+        found: list[psutil.Process] = []
+
+        def look() -> bool:
+            found[:] = executors(w.pid for w in r.ground.stack.spark.workers.values() if w.alive)
+            return bool(found)
+
+        r.until(look, "an executor")
+        victim = r.rng.choice(sorted(found, key=lambda p: p.pid))
+        above = _above(trap.holder)
+        victim = next((p for p in found if p.pid in above), victim)
+        r.tell(f"kill -9 of executor {victim.pid}")
+        kill(victim)
+
+
+def _above(pid: int | None) -> set[int]:
+    try:
+        return {p.pid for p in psutil.Process(pid).parents()} if pid is not None else set()
+    except psutil.NoSuchProcess:
+        return set()
+
+
+def _worker(r: Round) -> None:
+    with r.at((*UPLOAD, *REPORT)) as trap:
+        workers = r.ground.stack.spark.workers
+        above = _above(trap.holder)
+        drawn = r.rng.choice(sorted(workers))
+        number = next((n for n, w in workers.items() if w.pid in above), drawn)
+        r.tell(f"kill -9 of Spark worker {number} with its executors")
+        workers[number].kill()
+        trap.released.set()
+        r.ground.revive()
+
+
+def _on_cluster(_rng: random.Random, _ground: Ground) -> dict[str, Any]:
+    # Several tasks per partition, so that there is work left to lose.
+    return {"days": 1, "records_per_task": 60, "spark_conf": _TWO_EXECUTORS}
+
+
+def _frozen(r: Round) -> None:
+    """Freeze supervisor, task, JVM and driver; let the second attempt succeed; then let the first go on."""
+    alone_first, in_flight = r.rng.random() < 0.5, r.rng.random() < 0.5
+    with r.at(DRIVER, hold=True) as trap:
+        chain = r.chain(trap, fits=lambda c: c.driver is not None)
+        frozen = chain.all
+        freeze(frozen)
+        r.tell(f"frozen: supervisor {chain.supervisor.pid} and {len(frozen) - 1} below it")
+        try:
+            if not in_flight:
+                trap.released.set()
+            r.settle()
+            if not all(map(lives, frozen)):
+                raise Missed("the frozen attempt was gone before it could go on")
+            trap.released.set()
+            if alone_first:
+                # The driver goes as far as it can before anybody tells it that it is not wanted any more.
+                thaw(chain.below)
+                wait_until(
+                    lambda: not any(map(lives, chain.below)),
+                    deadline_s=ZOMBIE_S,
+                    what="the end of the driver that was thought dead",
+                )
+        finally:
+            thaw(frozen)
+        r.tell(f"gone on: {'the driver first' if alone_first else 'all at once'}")
+        busy = [p for p in frozen if p.pid != chain.supervisor.pid]  # which takes another task then
+        wait_until(
+            lambda: not any(map(lives, busy)),
+            deadline_s=ZOMBIE_S,
+            what="the end of the attempt that was thought dead",
+        )
+
+
+PROCESSES = (
+    Nemesis(name="task", what="kill -9 of the task process", strike=_task),
+    Nemesis(name="supervisor", what="kill -9 of the task's supervisor", strike=_supervisor),
+    Nemesis(name="scheduler", what="kill -9 of the scheduler and its workers", strike=_scheduler),
+    Nemesis(name="driver", what="kill -9 of the Spark driver", strike=_driver),
+    Nemesis(
+        name="executor",
+        what="kill -9 of a Spark executor",
+        strike=_executor,
+        cluster=True,
+        lake=_on_cluster,
+    ),
+    Nemesis(
+        name="worker",
+        what="kill -9 of a Spark worker",
+        strike=_worker,
+        cluster=True,
+        lake=_on_cluster,
+    ),
+    Nemesis(
+        name="frozen-driver",
+        what="SIGSTOP past the heartbeat timeout, then SIGCONT",
+        strike=_frozen,
+        lake=lambda _rng, _ground: {"days": 1},
+    ),
+)

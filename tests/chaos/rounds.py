@@ -1,0 +1,338 @@
+"""One round: records are sent, runs begin, a nemesis strikes, the runs are brought to their end, the oracle looks.
+
+What a round does is drawn from its seed alone. Which of two processes is quicker is not in anybody's hand: the same seed
+draws the same lake, moment and victim, and meets them in another order now and then.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from chaos.ground import PARTITIONS, SEEN_S, Ground, Lake
+from chaos.moments import draw
+from chaos.records import produce_days, row_of, start_of, sums_of
+from chaos.settled import not_settled
+from chaos.tap import Point, Trap
+from chaos.victims import Chain, chains
+from oracle.audit import Finding, audit
+from oracle.produced import ProducerLog
+from oracle.watcher import Watcher
+from tallystick.errors import SettingsError, TallystickError
+from tallystick.local.airflow_api import Json
+from tallystick.local.process import wait_until
+
+MOMENT_S = 600.0
+SETTLE_S = 1200.0
+CLEARS_MAX = 4
+ASK_EVERY_S = 1.0
+_POLL_S = 0.5
+_TAIL_LINES = 25
+
+
+class Missed(Exception):
+    """The moment never came, or its victim was gone by then: nothing was shown, and nothing is counted."""
+
+
+class Violation(Exception):
+    """The promise does not hold; the text is the counter-example."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nemesis:
+    """What strikes. `strike` gets the round, begins its runs (`at`, `begin`) and returns when it has struck and healed.
+
+    `lake` draws what the round's lake is declared with; `ready` prepares the ground, and raises what hinders it.
+    """
+
+    name: str
+    what: str
+    strike: Callable[[Round], None]
+    cluster: bool = False
+    lake: Callable[[random.Random, Ground], dict[str, Any]] = lambda _rng, _ground: {}
+    ready: Callable[[Ground], None] = lambda _ground: None
+
+
+@dataclass(slots=True, kw_only=True)
+class Round:
+    """One round of one nemesis; `prelude` are lines in front of its DAG file, which break the product on purpose."""
+
+    ground: Ground
+    nemesis: Nemesis
+    seed: int
+    hold: bool | None = None
+    prelude: str = ""
+    say: Callable[[str], None] = lambda _: None
+    story: list[str] = field(default_factory=list)
+    began_at: float = field(default_factory=time.monotonic)
+    rng: random.Random = field(init=False)
+    lake: Lake = field(init=False)
+    log: ProducerLog = field(init=False)
+    by_trigger: bool = field(init=False)
+    runs_expected: int = 0
+    runs_green: int = 0
+    last_day: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.rng = random.Random(f"{self.nemesis.name}/{self.seed}")
+        again = ("-again" if self.hold else "") + ("-broken" if self.prelude else "")
+        drawn = {"days": self.rng.choice((1, 1, 2)), **self.nemesis.lake(self.rng, self.ground)}
+        name = f"{self.nemesis.name}-{self.seed}{again}"
+        self.lake = Lake(name=name, cluster=self.nemesis.cluster, prelude=self.prelude, **drawn)
+        self.log = ProducerLog(self.ground.base / f"{name}.sent", keep_values=True)
+        self.by_trigger = self.rng.random() < 1 / 3
+        self.last_day = self.lake.days
+
+    def tell(self, line: str) -> None:
+        """Note what happened, with the seconds since the round's begin."""
+        told = f"{time.monotonic() - self.began_at:6.1f} s  {line}"
+        self.story.append(told)
+        self.say(f"    {told}")
+
+    # ------------------------------------------------------------ the course
+
+    def run(self) -> Finding:
+        """Play the round; raises Missed where nothing struck, Violation where the promise does not hold."""
+        ground, lake = self.ground, self.lake
+        ground.declare(lake)
+        ground.create_topic(lake.name)
+        days = list(range(1, lake.days + 1))
+        produce_days(ground.stack.kafka.bootstrap, lake.name, days=days, rng=self.rng, log=self.log)
+        self._insist(lambda: ground.api.wait_for_dag(lake.name, deadline_s=SEEN_S))
+        self.tell(f"{len(self.log.read())} records in {lake.days} day(s)")
+        try:
+            with Watcher(ground.place(lake)) as watcher:
+                self.nemesis.strike(self)
+                self.settle()
+            violations = list(watcher.violations)
+        finally:
+            self._switch_off()
+        if violations:
+            raise self.violation(f"a reader saw: {violations[0]}")
+        return self._audited()
+
+    def begin(self) -> None:
+        """Let the runs of all days begin: by the catch-up, in one round of three with Trigger pressed beside it.
+
+        Two runs then want the same day: one gets it, the other one leaves it out, and both must end green.
+        """
+        self._insist(lambda: self.ground.api.set_paused(self.lake.name, paused=False))
+        self.runs_expected += self.lake.days
+        if self.by_trigger:
+            self.trigger(1)
+
+    def trigger(self, day: int) -> None:
+        """Press Trigger for one day."""
+        conf = {"from": start_of(day).isoformat(), "to": start_of(day + 1).isoformat()}
+        # By this id a second press, after a first whose answer was lost, is refused and starts nothing.
+        run_id = f"manual-{self.runs_expected}-of-day-{day}"
+        self._insist(lambda: self.ground.api.trigger(self.lake.name, conf=conf, run_id=run_id))
+        self.runs_expected += 1
+        self.last_day = max(self.last_day, day)
+
+    @contextmanager
+    def at(self, points: tuple[Point, ...], *, hold: bool | None = None) -> Iterator[Trap]:
+        """Begin the runs and wait for a drawn moment; raises Missed where they are over before it came."""
+        moment = draw(self.rng, points, hold=self.hold if hold is None else hold)
+        self.tell(f"moment: {moment}")
+        with self.ground.tap.trap(moment.point, self.lake.name, hold=moment.hold) as trap:
+            self.begin()
+            self.until(trap.sprung.is_set, f"the moment ({moment})")
+            strikes_at = time.monotonic() + moment.delay_s
+            wait_until(
+                lambda: time.monotonic() >= strikes_at, deadline_s=60.0, what="the delay's end"
+            )
+            yield trap
+
+    def until(self, check: Callable[[], bool], what: str, *, poll_s: float = 0.05) -> None:
+        """Wait for something that happens while the runs go on; raises Missed where they are over without it."""
+        over, asked_at = False, time.monotonic()
+
+        def happened_or_over() -> bool:
+            nonlocal over, asked_at
+            if check():
+                return True
+            if (
+                time.monotonic() - asked_at >= ASK_EVERY_S
+            ):  # Airflow's API costs more than most checks
+                over, asked_at = self._over(), time.monotonic()
+            return over
+
+        try:
+            wait_until(happened_or_over, deadline_s=MOMENT_S, what=what, poll_s=poll_s)
+        except SettingsError as error:
+            raise self.violation(f"the runs stand still: {error}") from error
+        # What happens at a run's very end has happened.
+        if over and not check():
+            raise Missed(f"the runs were over before {what}")
+
+    def chain(self, trap: Trap, *, fits: Callable[[Chain], bool] = bool) -> Chain:
+        """The running task that is in the trap, else one that is drawn; raises Missed where none runs any more."""
+        found: list[Chain] = []
+
+        def look() -> bool:
+            found[:] = [c for c in chains(self.ground.scheduler_pid) if fits(c)]
+            if not found:
+                trap.released.set()  # the victim is still to come, and whoever is held may have to start it
+            return bool(found)
+
+        self.until(look, "a task that runs")
+        mine = [c for c in found if c.holds(trap.holder)]
+        return mine[0] if mine else self.rng.choice(found)
+
+    # ------------------------------------------------------------ the end
+
+    def settle(self) -> None:
+        """Bring every run to success: by Airflow's retries, and where they are used up by the Clear button.
+
+        Raises Violation where that is not enough: once the faults have stopped, every run can finish. Safe to repeat:
+        what is green stays so.
+        """
+        clears = 0
+        deadline = time.monotonic() + SETTLE_S
+        while True:
+            self.ground.revive()
+            runs = self._runs()
+            states = sorted(str(r["state"]) for r in runs)
+            if len(runs) >= self.runs_expected and set(states) == {"success"}:
+                if len(runs) > self.runs_green:
+                    self.tell(f"{len(runs)} run(s) green after {clears} clear(s)")
+                self.runs_green = len(runs)
+                return
+            if len(runs) >= self.runs_expected and set(states) <= {"success", "failed"}:
+                if clears == CLEARS_MAX:
+                    raise self.violation(f"runs are {states} after {clears} clears")
+                clears += 1
+                self._clear_failed(runs, whole=clears > 1)
+            if time.monotonic() >= deadline:
+                raise self.violation(f"runs are {states} after {SETTLE_S:g} s")
+            time.sleep(_POLL_S)
+
+    def _clear_failed(self, runs: list[Json], *, whole: bool) -> None:
+        for run in runs:
+            if run["state"] == "failed":
+                run_id = str(run["dag_run_id"])
+                self.tell(f"Clear of {run_id}{'' if whole else ', failed tasks only'}")
+                for line in self._last_words(run_id)[-3:]:
+                    self.tell(f"  {line}")
+                try:
+                    self.ground.api.clear_run(self.lake.name, run_id, only_failed=not whole)
+                except TallystickError as error:
+                    self.tell(f"  refused: {error}")
+
+    def _audited(self) -> Finding:
+        ground, lake = self.ground, self.lake
+        intervals = [(start_of(d), start_of(d + 1)) for d in range(1, self.last_day + 1)]
+        problem = not_settled(lambda key: ground.object(lake, key), intervals)
+        if problem:
+            raise self.violation(problem)
+        finding = audit(
+            ground.place(lake),
+            self.log.read(),
+            acknowledged=self._acknowledged(),
+            payload=row_of,
+            aggregates={"per_kind": sums_of},
+        )
+        if not finding.ok:
+            raise self.violation(
+                f"{finding.records} records, {finding.duplicates} duplicates, {finding.missing} missing; "
+                + "; ".join(finding.problems[:5])
+            )
+        # An oracle that looked at half of it would be content, too.
+        if finding.payloads < finding.records or finding.logs != PARTITIONS:
+            raise self.violation(
+                f"only {finding.payloads} of {finding.records} records were compared with what was sent, and "
+                f"{finding.logs} of {PARTITIONS} partitions read again"
+            )
+        self.tell(f"{finding.records} records, each once")
+        return finding
+
+    def violation(self, happened: str) -> Violation:
+        """The counter-example with the round's story and the last words of its tasks."""
+        lines = [happened, "", *self.story]
+        try:
+            for run in self._runs():
+                lines += ["", f"{run['dag_run_id']} is {run['state']}"]
+                lines += self._last_words(str(run["dag_run_id"]))
+        except TallystickError as error:
+            lines.append(f"Airflow says no more: {error}")
+        return Violation("\n".join(lines))
+
+    # ------------------------------------------------------------ Airflow
+
+    def tries(self) -> list[Json]:
+        """Every task of every run as it stands; none while Airflow does not answer."""
+        try:
+            return [
+                task
+                for run in self._runs()
+                for task in self.ground.api.tasks(self.lake.name, str(run["dag_run_id"]))
+            ]
+        except TallystickError:
+            return []
+
+    def words_of(self, task: Json) -> str:
+        """The logs of all tries of a task."""
+        name, run_id = self.lake.name, str(task["dag_run_id"])
+        last = int(task["try_number"])
+        return "\n".join(
+            self.ground.api.log(name, run_id, str(task["task_id"]), n) for n in range(1, last + 1)
+        )
+
+    def _insist(self, ask: Callable[[], object]) -> None:
+        """Ask Airflow until it has answered, for what is safe to repeat: it may be busy, or just coming up again."""
+
+        def answered() -> bool:
+            try:
+                ask()
+            except TallystickError as error:
+                return "answered 409" in str(error)  # what was asked for is there already
+            return True
+
+        wait_until(answered, deadline_s=MOMENT_S, what="Airflow's answer", poll_s=0.5)
+
+    def _runs(self) -> list[Json]:
+        try:
+            return self.ground.api.runs(self.lake.name)
+        except TallystickError:
+            return []  # the nemesis may have taken the API's database with it
+
+    def _over(self) -> bool:
+        runs = self._runs()
+        return len(runs) >= max(1, self.runs_expected) and all(
+            r["state"] in ("success", "failed") for r in runs
+        )
+
+    def _last_words(self, run_id: str) -> list[str]:
+        lines: list[str] = []
+        for task in self.ground.api.tasks(self.lake.name, run_id):
+            lines.append(f"{task['task_id']} is {task['state']}, try {task['try_number']}")
+            if task["state"] not in ("success", None) and int(task["try_number"]):
+                try:
+                    text = self.ground.api.log(
+                        self.lake.name, run_id, str(task["task_id"]), int(task["try_number"])
+                    )
+                    lines += [f"    {line[:160]}" for line in text.splitlines()[-_TAIL_LINES:]]
+                except TallystickError as error:
+                    lines.append(f"    no log: {error}")
+        return lines
+
+    def _acknowledged(self) -> set[str]:
+        """The plans whose commit Airflow was told of as done: all that green runs were granted."""
+        ids = [str(run["dag_run_id"]) for run in self._runs()]
+        told: list[Any] = []
+        for run_id in ids:
+            self._insist(
+                lambda at=run_id: told.append(self.ground.api.xcom(self.lake.name, at, "plan"))
+            )
+        return {one["plan"] for plan in told for one in plan["plans"]}
+
+    def _switch_off(self) -> None:
+        try:
+            self.ground.api.set_paused(self.lake.name, paused=True)
+        except TallystickError as error:
+            self.tell(f"could not be switched off: {error}")

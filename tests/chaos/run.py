@@ -1,0 +1,116 @@
+"""Chaos on the real stack: python tests/chaos/run.py [--rounds N] [--nemesis NAME]... [--seed S] [--table FILE]
+
+Without --rounds, every nemesis once, then as many rounds more as fit into --minutes. Exit code 0: the promise held in
+every round; 1: it did not, and the counter-example is printed with the command that replays it; 2: a nemesis never
+struck; 3: the harness itself failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import signal
+import sys
+import time
+import traceback
+import warnings
+from pathlib import Path
+from types import FrameType
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from chaos import small_disk, table
+from chaos.course import NEMESES, Course
+from chaos.ground import Ground
+
+MINUTES = 36.0  # with the stack's start and stop, 40
+
+
+def main() -> int:
+    """Play the rounds and print the closing table."""
+    options = _options()
+    # kafka-python and boto3 leave sockets to the collector when their server is killed.
+    warnings.simplefilter("ignore")
+    # A shell lets what it starts in the background ignore Ctrl-C; whoever sends it means it.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _as_interrupt)
+    nemeses = [NEMESES[name] for name in options.nemesis or NEMESES]
+    seed = options.seed if options.seed is not None else random.SystemRandom().randrange(10**6)
+    began = time.monotonic()
+
+    def say(line: str) -> None:
+        print(f"[{time.monotonic() - began:6.0f} s] {line}", flush=True)
+
+    say(f"seed {seed}: {', '.join(n.name for n in nemeses)}")
+    hindrance = small_disk.enter_own_namespace()
+    if hindrance is not None:
+        say(f"no mounts of our own: {hindrance}")
+    with Ground(cluster=any(n.cluster for n in nemeses), report=say) as ground:
+        course = Course(
+            ground=ground,
+            nemeses=nemeses,
+            seed=seed,
+            say=say,
+            rounds=options.rounds,
+            budget_s=options.minutes * 60,
+            prelude=options.prelude.read_text() if options.prelude else "",
+        )
+        try:
+            broken = course.run()
+        finally:
+            # From here on everything is stopped and removed, whoever presses Ctrl-C again.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            _close(course, options.table)
+    if broken is not None:
+        print(f"\nVIOLATION: {broken.nemesis}, seed {broken.seed}: {broken.counter_example}")
+        print(f"\nreplay: {broken.replay}", flush=True)
+        return 1
+    idle = [line.nemesis for line in course.lines.values() if not line.rounds and not line.not_run]
+    if idle:
+        print(f"\nnever struck: {', '.join(idle)}", flush=True)
+        return 2
+    return 0
+
+
+def _close(course: Course, file: Path | None) -> None:
+    lines = list(course.lines.values())
+    print(f"\n{table.as_text(lines)}", flush=True)
+    if file is not None:
+        table.write(file, lines)
+
+
+def _as_interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, help="rounds of each nemesis (default: what fits)")
+    parser.add_argument("--nemesis", action="append", choices=sorted(NEMESES), metavar="NAME")
+    parser.add_argument("--seed", type=int, help="of the first round of each (default: drawn)")
+    parser.add_argument(
+        "--minutes", type=float, default=MINUTES, help="where --rounds is not given"
+    )
+    parser.add_argument("--table", type=Path, metavar="FILE", help="also write it, .json or .md")
+    parser.add_argument(
+        "--prelude",
+        type=Path,
+        metavar="FILE",
+        help="Python lines for the top of each DAG file: break the product, and see it found out",
+    )
+    parser.epilog = "nemeses:\n" + "\n".join(f"  {n.name:<17} {n.what}" for n in NEMESES.values())
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        print("\ninterrupted: everything was stopped and removed", flush=True)
+        sys.exit(130)
+    except Exception:  # noqa: BLE001 - what the harness itself ran into is no violation, and must not look like one
+        traceback.print_exc()
+        sys.exit(3)

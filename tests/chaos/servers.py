@@ -1,0 +1,254 @@
+"""Nemeses that take a server away, fill the disk, and lose what S3 answers."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from chaos.ground import Ground
+from chaos.moments import ANY, PLAN, SUBMIT
+from chaos.records import OpenTransaction
+from chaos.rounds import Missed, Nemesis, Round
+from chaos.tap import Point
+from tallystick.local.process import ChildProcess, wait_until
+from tallystick.testing.fault_proxy import NO_FAULT, HttpFault, Seen
+
+OUTAGE_S_MAX = 4.0
+REFUSED_PART = 1 / 3
+# Python looks for another temporary folder where not even its few bytes of a probe can be written: one page is left.
+_LEFT_BYTES = 4096
+_ENOSPC = ("No space left on device", "Errno 28")
+_ROOT = Point(name="root", method="PUT", path=r"root\.json$")
+
+
+def _broker(r: Round) -> None:
+    _outage(r, "the broker", r.ground.stack.kafka.process)
+
+
+def _s3(r: Round) -> None:
+    process = r.ground.stack.s3.process
+    assert process is not None
+    _outage(r, "the S3 server", process)
+
+
+def _postgres(r: Round) -> None:
+    process = r.ground.stack.postgres.process
+    assert process is not None
+    _outage(r, "PostgreSQL", process)
+
+
+def _outage(r: Round, what: str, process: ChildProcess) -> None:
+    outage_s = r.rng.random() * OUTAGE_S_MAX
+    with r.at(ANY) as trap:
+        r.tell(f"kill -9 of {what}, started again {outage_s:.1f} s later")
+        process.kill()
+        trap.released.set()
+        again_at = time.monotonic() + outage_s
+        wait_until(
+            lambda: time.monotonic() >= again_at, deadline_s=60.0, what="the end of the outage"
+        )
+        r.ground.revive()
+
+
+def _open_transaction(r: Round) -> None:
+    """The broker dies while a transaction is open: inside the first day, whose plan waits, or beyond the last."""
+    inside, commit = r.rng.random() < 0.5, r.rng.random() < 0.5
+    beyond = r.lake.days + 1
+    day = 1 if inside else beyond
+    bootstrap = r.ground.stack.kafka.bootstrap
+    opened = OpenTransaction(bootstrap, r.lake.name, day=day, rng=r.rng, log=r.log)
+    r.tell(f"a transaction is open {'inside' if inside else 'beyond the last day'}")
+    # A plan that has to wait goes no further than its first look.
+    with r.at(PLAN[:1] if inside else ANY) as trap:
+        if inside:
+            trap.released.set()
+            r.until(
+                lambda: "up_for_reschedule" in {t["state"] for t in r.tries()},
+                "a plan that waits",
+                poll_s=0.5,
+            )
+        r.tell("kill -9 of the broker")
+        r.ground.stack.kafka.process.kill()
+        trap.released.set()
+        r.ground.revive()
+    r.tell(f"the transaction's end: {opened.end(commit=commit)}")
+    if not inside:
+        r.trigger(beyond)
+
+
+# ---------------------------------------------------------------- the disk
+
+
+def _disk_full(r: Round) -> None:
+    with r.at((*PLAN, *SUBMIT)):
+        r.ground.disk.fill(but_bytes=_LEFT_BYTES)
+        r.tell(f"the disk is full but for {_LEFT_BYTES} bytes")
+    try:
+        r.until(
+            lambda: any(_has_failed(t) for t in r.tries()), "a task that fails for it", poll_s=0.5
+        )
+        failed = [t for t in r.tries() if _has_failed(t)]
+    finally:
+        r.ground.disk.drain()
+    r.tell("there is room again")
+    if not any(words in r.words_of(t) for t in failed for words in _ENOSPC):
+        raise Missed("a task failed, and not for the disk")
+
+
+def _has_failed(task: dict[str, Any]) -> bool:
+    return int(task["try_number"]) > 1 or task["state"] in ("up_for_retry", "failed")
+
+
+def _on_small_disk(rng: random.Random, ground: Ground) -> dict[str, Any]:
+    return {"days": 1, "environment": {"TMPDIR": str(ground.disk.folder)}}
+
+
+# ---------------------------------------------------------------- what S3 answers
+
+
+@dataclass(slots=True)
+class Refusals:
+    """A rule: 503 to every third request of a lake, by chance."""
+
+    lake: str
+    rng: random.Random
+    refused: int = 0
+
+    def __call__(self, seen: Seen) -> HttpFault:
+        of_lake = f"/{self.lake}/" in seen.path or f"prefix={self.lake}" in seen.path
+        if not of_lake or self.rng.random() >= REFUSED_PART:
+            return NO_FAULT
+        self.refused += 1
+        return HttpFault(forward="never", answer=503, code="SlowDown")
+
+
+def _refusing(r: Round) -> None:
+    rule = Refusals(r.lake.name, random.Random(r.rng.random()))
+    with r.ground.tap.rule(rule):
+        with r.at(PLAN[:1], hold=False):
+            r.tell("S3 answers 503 to a third of all requests")
+        r.settle()
+    r.tell(f"{rule.refused} requests were refused")
+    if not rule.refused:
+        raise Missed("no request was refused")
+
+
+Kind = Literal["before", "after", "delay", "twice"]
+_LOST: tuple[Literal["close", "reset"] | int, ...] = ("close", "reset", 500, 503)
+
+
+@dataclass(slots=True)
+class LostReplies:
+    """A rule: from the `first` swap of a lake on, `many` of them meet a fault, each copy that is late is `due` later."""
+
+    lake: str
+    kind: Kind
+    first: int
+    many: int
+    answer: Any
+    due_after: int
+    swaps: int = 0
+    late: list[int] = field(default_factory=list)
+    met: int = 0
+
+    def __call__(self, seen: Seen) -> HttpFault:
+        if not _ROOT.fits(seen, self.lake):
+            return NO_FAULT
+        self.swaps += 1
+        if not self.first <= self.swaps < self.first + self.many:
+            return NO_FAULT
+        self.met += 1
+        match self.kind:
+            case "before":
+                return HttpFault(forward="never", answer=self.answer)
+            case "after":
+                return HttpFault(forward="once", answer=self.answer)
+            case "twice":
+                return HttpFault(forward="twice")
+            case "delay":
+                self.late.append(self.swaps)
+                return HttpFault(forward="later", answer=self.answer)
+
+    def arrives(self) -> bool:
+        """Whether the oldest copy that is late may arrive: so many swaps have been tried after it."""
+        return bool(self.late) and self.swaps >= self.late[0] + self.due_after
+
+
+def lost_replies(r: Round, kind: Kind) -> LostReplies:
+    """Draw which swaps of a round meet the fault, and how."""
+    answers = (*_LOST, "hang") if kind == "delay" else (*_LOST, "cut") if kind == "after" else _LOST
+    return LostReplies(
+        lake=r.lake.name,
+        kind=kind,
+        # The first root, and a grant and a commit of each day: more swaps are not certain to come.
+        first=r.rng.randint(1, 1 + 2 * r.lake.days),
+        many=r.rng.randint(1, 2),
+        answer=r.rng.choice(answers),
+        due_after=r.rng.randint(1, 3),
+    )
+
+
+def _lose(r: Round, kind: Kind) -> None:
+    rule = lost_replies(r, kind)
+    r.tell(f"{kind}: swaps {rule.first} to {rule.first + rule.many - 1}, answered {rule.answer}")
+    with r.ground.tap.rule(rule):
+        r.begin()
+        if kind == "delay":
+            _deliver_late(r, rule)
+        else:
+            r.until(lambda: rule.met >= 1, "a swap that meets the fault")
+        r.settle()
+        # What is still under way arrives now, when everything is done and green.
+        for _ in _releases(r, rule):
+            r.tell("a late copy of a swap arrived after the end")
+
+
+def _deliver_late(r: Round, rule: LostReplies) -> None:
+    try:
+        r.until(lambda: rule.met >= 1, "a swap that meets the fault")
+        r.until(rule.arrives, "the moment for a late copy")
+    except Missed:
+        if not rule.met:
+            raise
+        return
+    rule.late.pop(0)
+    r.tell(f"a late copy of a swap arrives: {r.ground.tap.release()}")
+
+
+def _releases(r: Round, rule: LostReplies) -> Iterator[int]:
+    while rule.late:
+        rule.late.pop(0)
+        with suppress(IndexError):
+            yield r.ground.tap.release()
+
+
+def _lost(kind: Kind, what: str) -> Nemesis:
+    return Nemesis(name=f"swap-{kind}", what=what, strike=lambda r: _lose(r, kind))
+
+
+SERVERS = (
+    Nemesis(name="broker", what="kill -9 of the Kafka broker", strike=_broker),
+    Nemesis(name="s3", what="kill -9 of the S3 server", strike=_s3),
+    Nemesis(name="postgres", what="kill -9 of PostgreSQL", strike=_postgres),
+    Nemesis(
+        name="open-transaction",
+        what="kill -9 of the broker with an open transaction",
+        strike=_open_transaction,
+    ),
+    Nemesis(
+        name="disk-full",
+        what="disk full under the attempt",
+        strike=_disk_full,
+        lake=_on_small_disk,
+        ready=lambda ground: ground.disk.mount(),
+    ),
+    Nemesis(name="s3-503", what="S3 answers 503 to a third of requests", strike=_refusing),
+    _lost("before", "the swap is lost on its way"),
+    _lost("after", "the swap landed, its reply is lost"),
+    _lost("delay", "a swap given up for lost lands later"),
+    _lost("twice", "a gateway sends the swap twice"),
+)

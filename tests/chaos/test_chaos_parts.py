@@ -1,0 +1,281 @@
+"""The parts of a chaos run by themselves: draws, traps, what settled means, what the table says, how a course ends."""
+
+from __future__ import annotations
+
+import json
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from chaos import small_disk, table
+from chaos.course import NEMESES, Course
+from chaos.moments import ANY, draw
+from chaos.rounds import Missed, Round, Violation
+from chaos.servers import LostReplies, Refusals
+from chaos.settled import not_settled
+from chaos.tap import Point, Tap
+from oracle.audit import Finding
+from tallystick.local.process import wait_until
+from tallystick.testing.fault_proxy import NO_FAULT, HttpFault, Seen
+
+DEADLINE_S = 30.0
+
+
+def day(number: int) -> datetime:
+    return datetime(2013, 1, number, tzinfo=UTC)
+
+
+def entry(start: int, *, committed: bool = True, granted: bool = False) -> dict[str, Any]:
+    return {
+        "interval": [f"2013-01-0{n}T00:00:00.000Z" for n in (start, start + 1)],
+        "committed": {"plan": "plans/x"} if committed else None,
+        "granted": {"plan": "plans/y"} if granted else None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("entries", "problem"),
+    [
+        ([entry(1), entry(2)], None),
+        ([entry(2), entry(1)], None),
+        ([entry(1), entry(2, granted=True)], "still granted"),
+        ([entry(1), entry(2, committed=False)], "not committed"),
+        ([entry(1)], "nothing is committed from 2013-01-02"),
+        ([], "nothing is committed from 2013-01-01"),
+    ],
+)
+def test_green_runs_leave_no_grant_and_no_hole(
+    entries: list[dict[str, Any]], problem: str | None
+) -> None:
+    objects = {"root.json": {"pages": [["a", "b", "page"]]}, "page": {"entries": entries}}
+    found = not_settled(objects.__getitem__, [(day(1), day(2)), (day(2), day(3))])
+    assert (found is None) == (problem is None)
+    assert problem is None or problem in (found or "")
+
+
+def ground_at(folder: Path) -> Any:
+    """All of a ground that a round asks before it is played."""
+    forgotten: list[str] = []
+    return SimpleNamespace(
+        base=folder,
+        disk=small_disk.SmallDisk(folder / "small"),
+        declare=lambda lake: None,
+        forget=lambda lake: forgotten.append(lake.name),
+        forgotten=forgotten,
+        keep=lambda lake: folder / lake.name,
+    )
+
+
+@pytest.mark.parametrize("name", sorted(NEMESES))
+def test_seed_draws_the_same_round_again(name: str, tmp_path: Path) -> None:
+    def drawn(seed: int) -> tuple[object, ...]:
+        one = Round(ground=ground_at(tmp_path), nemesis=NEMESES[name], seed=seed)
+        return one.lake, one.by_trigger, draw(one.rng, ANY), one.rng.random()
+
+    assert drawn(7) == drawn(7)
+    assert drawn(7) != drawn(8)
+
+
+def test_every_nemesis_of_the_issue_is_there() -> None:
+    assert set(NEMESES) >= {
+        "task",
+        "supervisor",
+        "scheduler",
+        "driver",
+        "executor",
+        "worker",
+        "broker",
+        "s3",
+        "postgres",
+        "frozen-driver",
+        "disk-full",
+        "s3-503",
+        "open-transaction",
+    }
+    assert {n for n in NEMESES if n.startswith("swap-")} == {
+        "swap-before",
+        "swap-after",
+        "swap-delay",
+        "swap-twice",
+    }
+
+
+# ---------------------------------------------------------------- the tap
+
+
+class _Upstream(BaseHTTPRequestHandler):
+    def do_PUT(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.arrived.append(self.path)  # type: ignore[attr-defined]
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """No news."""
+
+
+@contextmanager
+def upstream() -> Iterator[tuple[str, list[str]]]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Upstream)
+    arrived: list[str] = []
+    server.arrived = arrived  # type: ignore[attr-defined]
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", arrived
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def put(url: str) -> int:
+    """The status of one PUT of the root of lake `a`."""
+    request = urllib.request.Request(f"{url}/lake/a/root.json", b"x", method="PUT")
+    try:
+        with urllib.request.urlopen(request, timeout=DEADLINE_S) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as refused:
+        with refused:
+            return refused.code
+
+
+def test_rule_chooses_faults_while_it_is_there_and_nothing_is_remembered() -> None:
+    refusal = HttpFault(forward="never", answer=503, code="SlowDown")
+    with upstream() as (url, arrived), Tap(url) as tap:
+        with tap.rule(lambda _: refusal):
+            assert put(tap.url) == 503
+        assert put(tap.url) == 200
+        assert len(arrived) == 1
+        assert tap.seen == ()
+
+
+@pytest.mark.parametrize(("when", "landed"), [("before", 1), ("after", 2)])
+def test_trap_holds_the_nth_request_before_it_lands_or_before_its_reply(
+    when: Any, landed: int
+) -> None:
+    point = Point(name="swap", method="PUT", path=r"root\.json$", nth=2, when=when)
+    answered: list[int] = []
+    with upstream() as (url, arrived), Tap(url) as tap:
+        with tap.trap(point, "a", hold=True) as trap, tap.trap(point, "b", hold=True) as other:
+            answered.append(put(tap.url))
+            assert not trap.sprung.is_set()
+            second = threading.Thread(target=lambda: answered.append(put(tap.url)))
+            second.start()
+            wait_until(trap.sprung.is_set, deadline_s=DEADLINE_S, what="the trap")
+            assert (len(arrived), len(answered)) == (landed, 1)
+            assert trap.holder is not None
+            assert not other.sprung.is_set()
+        second.join(DEADLINE_S)
+        assert (len(arrived), len(answered)) == (2, 2)
+
+
+def seen(path: str, method: str = "PUT") -> Seen:
+    return Seen(method=method, path=path, headers={}, body=b"", upstream_statuses=[])
+
+
+def test_a_third_of_one_lake_s_requests_is_refused() -> None:
+    import random
+
+    rule = Refusals("a", random.Random(1))
+    refused = HttpFault(forward="never", answer=503, code="SlowDown")
+    answers = [rule(seen("/lake/a/root.json", "GET")) for _ in range(3000)]
+    assert {*answers} == {NO_FAULT, refused}
+    assert 900 < answers.count(refused) == rule.refused < 1100
+    assert {rule(seen("/lake/b/root.json")) for _ in range(100)} == {NO_FAULT}
+
+
+def test_late_copy_is_due_after_so_many_swaps() -> None:
+    rule = LostReplies(lake="a", kind="delay", first=2, many=1, answer="close", due_after=2)
+    faults = [rule(seen("/lake/a/root.json")) for _ in range(3)]
+    assert [f.forward for f in faults] == ["once", "later", "once"]
+    assert not rule.arrives()
+    rule(seen("/lake/a/root.json"))
+    assert rule.arrives()
+
+
+# ---------------------------------------------------------------- the course
+
+
+def course_at(ground: Any, plays: list[Any], patch: pytest.MonkeyPatch) -> Course:
+    """A course of two rounds of one nemesis, whose rounds end as `plays` says."""
+    ends = iter(plays)
+
+    def run(_: Round) -> Finding:
+        end = next(ends)
+        if isinstance(end, Exception):
+            raise end
+        return Finding(records=end)
+
+    patch.setattr(Round, "run", run)
+    return Course(ground=ground, nemeses=[NEMESES["task"]], seed=40, say=lambda _: None, rounds=2)
+
+
+def test_course_counts_what_was_audited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ground = ground_at(tmp_path)
+    course = course_at(ground, [700, 800], monkeypatch)
+    assert course.run() is None
+    line = course.lines["task"]
+    assert (line.rounds, line.records, line.missed, line.seeds) == (2, 1500, 0, "40-41")
+    assert ground.forgotten == ["task-40", "task-41"]
+
+
+def test_missed_moment_is_played_again_held_and_counts_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ground = ground_at(tmp_path)
+    course = course_at(ground, [Missed("a"), 700, Missed("b"), Missed("c")], monkeypatch)
+    assert course.run() is None
+    line = course.lines["task"]
+    assert (line.rounds, line.records, line.missed) == (1, 700, 3)
+    assert ground.forgotten == ["task-40", "task-40-again", "task-41", "task-41-again"]
+
+
+def test_course_ends_at_the_first_violation_with_its_replay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    course = course_at(ground_at(tmp_path), [700, Violation("a record twice")], monkeypatch)
+    broken = course.run()
+    assert broken is not None
+    assert broken.counter_example == f"a record twice\n\nkept for you: {tmp_path / 'task-41'}"
+    assert broken.replay == "make chaos NEMESIS=task SEED=41 ROUNDS=1"
+    assert course.lines["task"].rounds == 1
+
+
+def lines() -> list[table.Line]:
+    made = [
+        table.Line(nemesis=n.name, what=n.what, first_seed=999_000, last_seed=999_029)
+        for n in NEMESES.values()
+    ]
+    for line in made:
+        for seed in range(999_000, 999_030):
+            line.add(Finding(records=123_456), seed, 61.0)
+    made[-1].not_run = "must be superuser to use mount, and this is a long reason for it"
+    return made
+
+
+def test_table_fits_a_terminal_and_adds_up() -> None:
+    text = table.as_text(lines())
+    assert max(map(len, text.splitlines()[:-2])) <= 100
+    every = 30 * len(NEMESES)
+    assert text.splitlines()[-1].split()[:3] == ["all", str(every), f"{every * 123_456:,}"]
+
+
+def test_table_is_written_as_json_and_markdown(tmp_path: Path) -> None:
+    table.write(tmp_path / "a.json", lines(), now=day(4))
+    told = json.loads((tmp_path / "a.json").read_text())
+    assert told["date"] == "2013-01-04"
+    assert told["lines"][0]["rounds"] == 30
+    table.write(tmp_path / "a.md", lines())
+    head, rule, first, *_ = (tmp_path / "a.md").read_text().splitlines()
+    assert len({row.count("|") for row in (head, rule, first)}) == 1
