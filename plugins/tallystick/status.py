@@ -5,25 +5,24 @@ Values only; nothing is printed and nothing is written. Each answer comes from o
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
 from tallystick.errors import InvalidRequest
+from tallystick.grants import Cancelled, Fewer, GrantStatus, cancelled, fewer, grant_status
+from tallystick.holes import Hole, holes, schedule_length
 from tallystick.lake import Lake, View
 from tallystick.protocol.canonical import corrupt
 from tallystick.protocol.columns import TableColumn
 from tallystick.protocol.interval import Interval, Request
-from tallystick.protocol.ledger import Entry, Ledger, Totals
+from tallystick.protocol.ledger import Entry, Totals
 from tallystick.protocol.record import CommittedInterval, Record
 from tallystick.protocol.root import RootTable, RootTopic
 
 State = Literal["committed", "granted", "replacing"]
-# Airflow names the runs of a schedule and of a backfill so; both have whole intervals of the schedule.
-_SCHEDULED = ("scheduled__", "backfill__")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,30 +35,6 @@ class IntervalStatus:
     totals: Totals | None
     owner: Request
     plan: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GrantStatus:
-    """Who may commit an interval next; `replaces`: rows are committed there, and stand until then."""
-
-    interval: Interval
-    request: Request
-    generation: int
-    plan: str
-    replaces: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hole:
-    """A stretch between the first and the last boundary that no entry covers, and the command that fills it.
-
-    `intervals`: of how many whole intervals of the schedule it is made, None where it is not. `command` is empty where no
-    DAG is known.
-    """
-
-    interval: Interval
-    intervals: int | None
-    command: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +52,8 @@ class Status:
     intervals: tuple[IntervalStatus, ...]
     holes: tuple[Hole, ...]
     grants: tuple[GrantStatus, ...]
+    cancelled: tuple[Cancelled, ...]
+    fewer: tuple[Fewer, ...]
 
     @property
     def totals(self) -> Totals:
@@ -98,7 +75,11 @@ class Status:
 
 
 def read_status(lake: Lake) -> Status:
-    """Say what the lake's current root holds. Raises RootVanished, Corrupt, and what the store raises."""
+    """Say what the lake's current root holds, and how old its grants are by this machine's clock.
+
+    Raises RootVanished, Corrupt, and what the store raises.
+    """
+    now = lake.world.now()
 
     def question(view: View) -> Status:
         root, ledger = view.root, view.whole_ledger()
@@ -114,7 +95,11 @@ def read_status(lake: Lake) -> Status:
             every=schedule_length(ledger.entries),
             intervals=tuple(_interval_status(e) for e in ledger.entries),
             holes=holes(ledger),
-            grants=tuple(_grant_status(e) for e in ledger.entries if e.granted is not None),
+            grants=tuple(
+                grant_status(lake, e, now=now) for e in ledger.entries if e.granted is not None
+            ),
+            cancelled=tuple(c for e in ledger.entries if (c := cancelled(e)) is not None),
+            fewer=tuple(f for e in ledger.entries if (f := fewer(lake, e)) is not None),
         )
 
     return lake.cut(question)
@@ -134,114 +119,6 @@ def _interval_status(entry: Entry) -> IntervalStatus:
         owner=slot.request,
         plan=slot.plan,
     )
-
-
-def _grant_status(entry: Entry) -> GrantStatus:
-    assert entry.granted is not None
-    return GrantStatus(
-        interval=entry.interval,
-        request=entry.granted.request,
-        generation=entry.granted.generation,
-        plan=entry.granted.plan,
-        replaces=entry.committed is not None,
-    )
-
-
-# ---------------------------------------------------------------- holes and their commands
-
-
-def holes(ledger: Ledger) -> tuple[Hole, ...]:
-    """The stretches between the first and the last boundary that no entry covers, with the commands that fill them."""
-    instants = [b.at for b in ledger.boundaries]
-    if not instants:
-        return ()
-    every = schedule_length(ledger.entries)
-    found: list[Hole] = []
-    start = instants[0]
-    for entry in ledger.entries:
-        if entry.interval.start > start:
-            found.append(
-                _hole(Interval(start=start, end=entry.interval.start), ledger.entries, every)
-            )
-        start = max(start, entry.interval.end)
-    if start < instants[-1]:
-        found.append(_hole(Interval(start=start, end=instants[-1]), ledger.entries, every))
-    return tuple(found)
-
-
-def schedule_length(entries: Iterable[Entry]) -> timedelta | None:
-    """How long the schedule's intervals are, by what its runs own; None where no scheduled run shows it.
-
-    The ledger does not know the schedule. Most scheduled runs have a whole interval of it; some have the rest of one that
-    others had in part, hence the commonest length, and the longer of two equally common ones.
-    """
-    lengths = Counter(e.interval.end - e.interval.start for e in entries if _is_scheduled(e))
-    return max(lengths, key=lambda length: (lengths[length], length), default=None)
-
-
-def _is_scheduled(entry: Entry) -> bool:
-    return any(
-        s is not None and s.request.run.startswith(_SCHEDULED)
-        for s in (entry.granted, entry.committed)
-    )
-
-
-def _hole(interval: Interval, entries: Sequence[Entry], every: timedelta | None) -> Hole:
-    dag = _dag_near(interval, entries)
-    whole = _whole_intervals(interval, entries, every)
-    if dag is None:
-        command: tuple[str, ...] = ()
-    elif whole is not None and every is not None:
-        command = backfill_command(dag, interval.start, interval.end - every)
-    else:
-        command = trigger_command(dag, interval)
-    return Hole(interval=interval, intervals=whole, command=command)
-
-
-def _whole_intervals(
-    interval: Interval, entries: Iterable[Entry], every: timedelta | None
-) -> int | None:
-    """How many intervals of the schedule fit exactly; schedules in local time have two phases in a year."""
-    if every is None or (interval.end - interval.start) % every:
-        return None
-    phases = {
-        (e.interval.start - interval.start) % every
-        for e in entries
-        if _is_scheduled(e) and e.interval.end - e.interval.start == every
-    }
-    return (interval.end - interval.start) // every if timedelta(0) in phases else None
-
-
-def _dag_near(interval: Interval, entries: Iterable[Entry]) -> str | None:
-    """The DAG of the nearest entry, scheduled runs first: a lake may be written by more than one."""
-    near = min(
-        entries,
-        key=lambda e: (
-            not _is_scheduled(e),
-            min(abs(e.interval.end - interval.start), abs(e.interval.start - interval.end)),
-        ),
-        default=None,
-    )
-    slot = (near.committed or near.granted) if near else None
-    return slot.request.dag if slot else None
-
-
-def backfill_command(dag: str, first: datetime, last: datetime) -> tuple[str, ...]:
-    """The command that runs the intervals beginning at `first` to `last`, both inclusive: Airflow takes logical dates.
-
-    `completed`: by default Airflow skips a date that has a run already, also one that failed or left its part to others.
-    """
-    return (
-        *("airflow", "backfill", "create", "--dag-id", dag),
-        *("--from-date", first.isoformat(), "--to-date", last.isoformat()),
-        *("--reprocess-behavior", "completed"),
-    )
-
-
-def trigger_command(dag: str, interval: Interval) -> tuple[str, ...]:
-    """The command that runs exactly `interval`, whatever the schedule is."""
-    conf = json.dumps({"from": interval.start.isoformat(), "to": interval.end.isoformat()})
-    return ("airflow", "dags", "trigger", dag, "--conf", conf)
 
 
 # ---------------------------------------------------------------- log

@@ -34,7 +34,7 @@ class Oracle:
 
     def check_deletions(self) -> None:
         """I6, I9: what was deleted since the last call is nothing that the root, a grant or a reader needs."""
-        new = self.sim.deleted - self.deleted
+        new = self.sim.deleted.keys() - self.deleted
         if not new or self.before is None:
             return
         self.deleted |= new
@@ -43,7 +43,11 @@ class Oracle:
             if grant is not None:
                 _, part, uuid = grant["plan"].removesuffix(".json").split("/")
                 for key in new:
-                    if f"/{part}/{uuid}" in key or f"attempts/{part}/" in key:
+                    # A report's key does not name its plan.
+                    report = key.startswith(f"attempts/{part}/") and json.loads(
+                        self.sim.deleted[key]
+                    )
+                    if f"/{part}/{uuid}" in key or (report and report["plan"] == grant["plan"]):
                         raise Violation(f"I9: {key} of the granted {grant['plan']} was deleted")
         self._records(self.before)
         for root in (self.before, *self.readers):

@@ -62,7 +62,7 @@ class Simulation:
     objects: dict[str, Stored] = field(default_factory=dict)
     in_flight: list[tuple[ETag, str, bytes]] = field(default_factory=list)
     landed: list[bytes] = field(default_factory=list)
-    deleted: set[str] = field(default_factory=set)
+    deleted: dict[str, bytes] = field(default_factory=dict)
     deletions: int = 0
     clock_s: float = 0.0
     hour: int = 0
@@ -172,8 +172,9 @@ class SimulatedStore:
     def delete(self, keys: Iterable[str]) -> None:
         self.sim.step()
         for key in keys:
-            self.sim.objects.pop(key, None)
-            self.sim.deleted.add(key)
+            found = self.sim.objects.pop(key, None)
+            if found is not None:
+                self.sim.deleted[key] = found.body
         self.sim.deletions += 1
 
 

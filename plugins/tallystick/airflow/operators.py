@@ -25,8 +25,8 @@ from airflow.sdk.exceptions import AirflowException, AirflowRescheduleException
 from tallystick.airflow.covered import Covered
 from tallystick.airflow.environment import check_conf
 from tallystick.airflow.links import LakeObjectLink
-from tallystick.airflow.outcome import airflow_errors, raise_told, read_result
-from tallystick.airflow.run import dates_of, job_file, kafka_of, request_of, utc
+from tallystick.airflow.outcome import airflow_errors, raise_told, read_result, with_span
+from tallystick.airflow.run import dates_of, job_file, kafka_of, request_of, span_of, utc
 from tallystick.airflow.spark_submit import ScrubbedSparkSubmit, die_with_parent
 from tallystick.airflow.story import committed_line, planned_lines
 from tallystick.commit import CommitResult, commit
@@ -80,7 +80,7 @@ class PlanOperator(BaseOperator):
         """Plan, and return the keys. Safe to repeat: the same request finds its own grants and gets the same plans."""
         started = time.monotonic()
         run = context["dag_run"]
-        with airflow_errors():
+        with airflow_errors(_span(context)):
             params = parse_params(dict(context["params"]))
             dates = dates_of(run)
             asked = Asked(
@@ -98,7 +98,7 @@ class PlanOperator(BaseOperator):
             try:
                 planned = self.ask(lake, asked)
             except NotYet as error:
-                self.log.info("not yet: %s", error.happened)
+                self.log.info("not yet: %s", with_span(error, _span(context)).happened)
                 again = again_at(self.pipeline, dates, datetime.now(UTC))
                 # Airflow's exception has no types.
                 raise AirflowRescheduleException(again) from None  # type: ignore[no-untyped-call]
@@ -190,7 +190,7 @@ class StageOperator(SparkSubmitOperator):
         die_with_parent()
         started = time.monotonic()
         wanted = _pull(context, PLAN)["plans"]
-        with airflow_errors():
+        with airflow_errors(_span(context)):
             job = job_file(self.pipeline, self.job_root)
             deployed = self.pipeline.fingerprint(job.read_bytes())
             lake = open_lake(self.pipeline)
@@ -289,7 +289,7 @@ class CommitOperator(BaseOperator):
         started = time.monotonic()
         planned = _pull(context, PLAN)
         reports = {one["plan"]: one["report"] for one in _pull(context, STAGE)}
-        with airflow_errors():
+        with airflow_errors(_span(context)):
             lake = open_lake(self.pipeline)
             self._commit_all(
                 lake, [p["plan"] for p in planned["plans"] if not p["committed"]], reports
@@ -335,10 +335,14 @@ class CommitOperator(BaseOperator):
         return commit(lake, tables, plan_key=plan_key, report_key=report_key)
 
 
+def _span(context: Any) -> str:
+    return span_of(context["dag_run"], context["params"])
+
+
 def _pull(context: Any, task: str) -> Any:
     found = context["ti"].xcom_pull(task_ids=task)
     if found is None:
-        with airflow_errors():
+        with airflow_errors(_span(context)):
             raise InvalidRequest(
                 f"the {task} task of this run has told nothing: it has not run, or its XCom was cleared.",
                 next_step=f"clear the {task} task with its downstream.",

@@ -25,20 +25,31 @@ log = logging.getLogger(__name__)
 
 
 @contextmanager
-def airflow_errors() -> Iterator[None]:
+def airflow_errors(span: str = "") -> Iterator[None]:
     """Turn our errors into Airflow's: RetryLater into a retry, Stop and Ask into a failure that is not retried.
 
-    The message is the error's own text, both values and the next step, and stands in the task's log as a line of its
-    own: Airflow shows it only below a stack trace. The cause is left out, which is our own stack.
+    The message is the error's own text, both values and the next step, with the run's `span` (`span_of`) if it has one.
+    It stands in the task's log as a line of its own: Airflow shows it only below a stack trace. The cause is left out,
+    which is our own stack.
     """
     try:
         yield
     except RetryLater as error:
-        log.warning("%s: %s", error.kind, error)
-        raise AirflowException(str(error)) from None
+        told = with_span(error, span)
+        log.warning("%s: %s", error.kind, told)
+        raise AirflowException(str(told)) from None
     except TallystickError as error:
-        log.error("%s: %s", error.kind, error)
-        raise AirflowFailException(str(error)) from None
+        told = with_span(error, span)
+        log.error("%s: %s", error.kind, told)
+        raise AirflowFailException(str(told)) from None
+
+
+def with_span(error: TallystickError, span: str) -> TallystickError:
+    """The error with what its run wants: most are raised where only a topic, a key or a server is known."""
+    if span in error.happened:
+        return error
+    happened = f"{error.happened} This run wants {span}."
+    return type(error)(happened, next_step=error.next_step)
 
 
 def error_from(told: Mapping[str, Any]) -> TallystickError | None:

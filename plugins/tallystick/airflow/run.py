@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,8 +15,9 @@ from airflow.sdk.log import mask_secret
 from tallystick.connections import check_connection_name, kafka_env_name, kafka_settings
 from tallystick.errors import InvalidPipeline, InvalidRequest, SettingsError
 from tallystick.kafka.settings import KafkaSettings, words_of_json
-from tallystick.params import RunDates
+from tallystick.params import RunDates, parse_params
 from tallystick.pipeline import Pipeline
+from tallystick.protocol import keys
 from tallystick.protocol.interval import Interval, Request
 from tallystick.world import whole_ms
 
@@ -54,6 +56,23 @@ def dates_of(run: DagRun) -> RunDates:
             )
         interval = Interval(start=first, end=last)
     return RunDates(data_interval=interval, run_after=utc(run.run_after))
+
+
+def span_of(run: DagRun, params: Mapping[str, Any]) -> str:
+    """What a run wants, in words for the errors of its tasks: never raises, whatever else is wrong with the run."""
+    first, last = params.get("from"), params.get("to")
+    try:
+        asked = parse_params(dict(params))
+    except InvalidRequest:
+        if first or last:
+            return f"from={first!r} to={last!r}"
+    else:
+        if asked.start is not None and asked.end is not None:
+            return str(Interval(start=asked.start, end=asked.end))
+    start, end = run.data_interval_start, run.data_interval_end
+    if start is not None and end is not None:
+        return f"[{keys.instant(utc(start))}, {keys.instant(utc(end))})"
+    return f"what is new until {keys.instant(utc(run.run_after))}"
 
 
 def utc(at: datetime) -> datetime:

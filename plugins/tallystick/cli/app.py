@@ -75,8 +75,8 @@ def status(
     ),
     as_json: bool = AsJson,
 ) -> None:
-    """Show intervals, holes and how to fill them, and grants."""
-    from tallystick.cli import forms, text
+    """Show intervals, holes and how to fill them, grants and how to end them, and losses."""
+    from tallystick.cli import forms, status_text
     from tallystick.status import read_status
 
     with busy("reading the ledger"):
@@ -84,7 +84,7 @@ def status(
     if as_json:
         out_json(forms.status(answer))
     else:
-        out(text.status(answer, last=last))
+        out(status_text.status(answer, last=last))
 
 
 @app.command()

@@ -12,6 +12,7 @@ from decimal import Decimal
 from typing import Any
 
 from tallystick.gc import Collection, Heap
+from tallystick.holes import Hole
 from tallystick.preview import Preview
 from tallystick.protocol import keys
 from tallystick.protocol.interval import Interval, Request
@@ -19,7 +20,7 @@ from tallystick.protocol.keys import Kind
 from tallystick.protocol.ledger import TOTALS, Totals
 from tallystick.protocol.record import CommittedInterval
 from tallystick.release import Released
-from tallystick.status import Hole, IntervalStatus, LakeTables, Log, Status
+from tallystick.status import IntervalStatus, LakeTables, Log, Status
 from tallystick.store.probe import ProbeResult
 from tallystick.verify.proof import CHECKS, Proof
 
@@ -68,8 +69,29 @@ def status(answer: Status) -> Form:
                 "generation": grant.generation,
                 "plan": grant.plan,
                 "replaces": grant.replaces,
+                "planned_at": None if grant.planned_at is None else keys.instant(grant.planned_at),
+                "age_s": None if grant.age is None else round(grant.age.total_seconds()),
+                "stuck": grant.stuck,
+                "release": list(grant.release),
             }
             for grant in answer.grants
+        ],
+        "cancelled": [
+            {
+                **_interval(one.interval),
+                "count": one.count,
+                "owners": [_request(r) for r in one.requests],
+            }
+            for one in answer.cancelled
+        ],
+        "lost": [
+            {**_interval(one.interval), "lost": one.totals.lost, "offsets": one.totals.offsets}
+            for one in answer.lost
+            if one.totals is not None
+        ],
+        "fewer": [
+            {**_interval(one.interval), "before": one.before, "now": one.now}
+            for one in answer.fewer
         ],
     }
 

@@ -13,10 +13,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tallystick.preview import Preview
-from tallystick.protocol.interval import Interval, Request
+from tallystick.protocol.interval import Interval
 from tallystick.protocol.ledger import TOTALS, Totals
 from tallystick.release import Released
-from tallystick.status import CommitLine, Hole, IntervalStatus, LakeTables, Log, Status, TableStatus
+from tallystick.status import CommitLine, LakeTables, Log, TableStatus
 from tallystick.store.probe import ProbeResult, ProbeStep
 from tallystick.verify.proof import CHECKS, Check, Finding, Proof
 
@@ -133,6 +133,15 @@ def length(every: timedelta) -> str:
     return many(seconds, "second")
 
 
+def age(since: timedelta) -> str:
+    """How long ago, in the largest unit that is full: 3 d, 5 h, 20 min."""
+    minutes = int(since.total_seconds() // 60)
+    for unit, of in (("d", 1440), ("h", 60)):
+        if minutes >= of:
+            return f"{minutes // of} {unit}"
+    return f"{minutes} min"
+
+
 def command(argv: Sequence[str]) -> str:
     """A command to copy into a shell, broken between its options where a line would be too long."""
     words = [shlex.quote(word) for word in argv]
@@ -150,111 +159,6 @@ def command(argv: Sequence[str]) -> str:
         else:
             lines.append(f"{INDENT * (2 if lines else 1)}{group}")
     return " \\\n".join(lines)
-
-
-def _owner(request: Request, dag: str | None) -> str:
-    told = str(request)
-    return told.removeprefix(f"{dag} / ") if dag is not None else told
-
-
-# ---------------------------------------------------------------- status
-
-
-def status(answer: Status, *, last: int) -> str:
-    """The ledger: intervals, holes with their commands, grants, losses."""
-    dags = {one.owner.dag for one in answer.intervals}
-    dag = next(iter(dags)) if len(dags) == 1 else None
-    parts = ["\n".join(_status_head(answer, dag))]
-    kept = answer.intervals[-last:] if last else answer.intervals
-    if kept:
-        parts.append(_interval_grid(kept, dag))
-    left_out = len(answer.intervals) - len(kept)
-    if left_out:
-        parts.append(f"{many(left_out, 'earlier interval')} not shown: --last 0 shows all.")
-    parts.append(
-        paragraph(f"{many(len(answer.committed), 'interval')} committed: {classes(answer.totals)}.")
-    )
-    parts += _grants(answer)
-    parts += _lost(answer)
-    parts.append(_holes(answer.holes))
-    return "\n\n".join(parts)
-
-
-def _status_head(answer: Status, dag: str | None) -> list[str]:
-    lines = [paragraph(f"{answer.pipeline} at {answer.uri}, version {answer.version}")]
-    for name, topic in sorted(answer.topics.items()):
-        told = f"topic {name}: {many(len(topic.origins), 'partition')}, id {topic.topic_id}, cluster {topic.cluster_id}"
-        lines.append(paragraph(told))
-    if answer.first is not None and answer.last is not None:
-        every = f", a run every {length(answer.every)}" if answer.every else ""
-        lines.append(f"ledger from {spell(answer.first)} to {spell(answer.last)} (UTC){every}")
-    if dag is not None:
-        lines.append(paragraph(f"owned by runs of DAG {dag}"))
-    return lines
-
-
-def _interval_grid(intervals: Sequence[IntervalStatus], dag: str | None) -> str:
-    rows = [
-        (
-            spell(one.interval.start),
-            spell(one.interval.end),
-            one.state,
-            str(one.generation),
-            *(
-                (f"{one.totals.records:,}", f"{one.totals.dead:,}", f"{one.totals.offsets:,}")
-                if one.totals is not None
-                else ("", "", "")
-            ),
-            _owner(one.owner, dag),
-        )
-        for one in intervals
-    ]
-    headings = ("from", "to", "state", "gen", "records", "dead", "offsets", "owner")
-    return grid(headings, rows, right=("gen", "records", "dead", "offsets"))
-
-
-def _grants(answer: Status) -> list[str]:
-    if not answer.grants:
-        return []
-    lines = [f"{many(len(answer.grants), 'grant')} not committed yet:"]
-    for grant in answer.grants:
-        kind = "replaces committed rows" if grant.replaces else "fills a hole"
-        told = f"{span(grant.interval)}: {grant.request}, generation {grant.generation}, {kind}"
-        lines.append(paragraph(told, indent=INDENT))
-    lines.append(
-        paragraph(
-            "A run that is over and left its grant: clear it, or run another one with take_over=true."
-        )
-    )
-    return ["\n".join(lines)]
-
-
-def _lost(answer: Status) -> list[str]:
-    if not answer.lost:
-        return []
-    lines = [
-        f"LOST: {many(answer.totals.lost, 'offset')} had expired, and an operator accepted that:"
-    ]
-    lines += [
-        f"{INDENT}{span(one.interval)}: {one.totals.lost:,} of {one.totals.offsets:,} offsets"
-        for one in answer.lost
-        if one.totals is not None
-    ]
-    return ["\n".join(lines)]
-
-
-def _holes(found: Sequence[Hole]) -> str:
-    if not found:
-        return "No holes."
-    lines = [f"{many(len(found), 'hole')}:"]
-    for hole in found:
-        whole = (
-            f" ({many(hole.intervals, 'interval')})" if hole.intervals else " (no whole intervals)"
-        )
-        lines.append(f"{INDENT}{span(hole.interval)}{whole}")
-        if hole.command:
-            lines.append(command(hole.command))
-    return "\n".join(lines)
 
 
 # ---------------------------------------------------------------- log and tables

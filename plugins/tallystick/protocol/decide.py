@@ -185,7 +185,8 @@ def _decide_afresh(
         own_rows = committed.request.same_run(request)
         if own_rows and (committed.fingerprint != wish.fingerprint or wish.force):
             again = True
-        elif not own_rows and wish.replace:
+        elif wish.replace:
+            # Also what this run committed itself: a backfill that repeats its runs with mode=replace asks for just that.
             if not wish.interval.covers(entry.interval):
                 return CutThrough(entry=entry)
             again = True

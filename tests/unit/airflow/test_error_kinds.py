@@ -21,6 +21,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from fakes import stage
 from small_lake import TOPIC, SmallLake, counting_world, day, days, pipeline
 from tallystick import errors
+from tallystick.airflow import operators, replay_dag
 from tallystick.airflow.outcome import airflow_errors, raise_told
 from tallystick.cli import app as cli
 from tallystick.commit import commit
@@ -41,6 +42,7 @@ from tallystick.store.memory import MemoryStore
 from tallystick.store.open import open_store
 from tallystick.testing.faults import Call, Fault, FaultyStore
 from tallystick.testing.servers import free_port
+from unit.airflow.runs import FakeRun
 from unit.cli.asking import tally, too_wide
 
 # kafka-python reads its schemas in a way that Python 3.11 (not 3.13) calls deprecated.
@@ -159,6 +161,7 @@ def newer(small: SmallLake) -> object:
 
 
 PORT = free_port()
+SPAN = str(days(2, 3))
 CASES: dict[str, Case] = {
     "not_yet": Case(
         run=lambda small: asked(small, pipeline(small.store.uri), days(1, 1 + 365 * 20)),
@@ -320,19 +323,47 @@ def test_a_task_ends_as_the_page_says_and_its_log_has_one_line_for_it(
     with (
         caplog.at_level(logging.WARNING),
         pytest.raises(AirflowException) as ended,
-        airflow_errors(),
+        airflow_errors(SPAN),
     ):
         raise raised
     group = next(g for g in GROUPS if isinstance(raised, g))
     what, _ = documented()[group.__name__]
     assert isinstance(ended.value, AirflowFailException) is ("retried" not in what)
-    assert str(ended.value) == str(raised)
+    told = str(ended.value)
+    assert told.startswith(raised.happened)
+    assert told.endswith(f" Next: {raised.next_step}")
+    assert told.count(SPAN) == 1
     assert ended.value.__cause__ is None
-    assert [r.getMessage() for r in caplog.records] == [f"{raised.kind}: {raised}"]
+    assert [r.getMessage() for r in caplog.records] == [f"{raised.kind}: {told}"]
     # The same where it was met inside the Spark job.
     write_error(str(tmp_path / "result.json"), raised)
     with pytest.raises(type(raised), match=re.escape(str(raised))):
         raise_told(tmp_path / "result.json")
+
+
+def test_each_task_tells_the_interval_with_the_error(
+    raised: TallystickError,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+) -> None:
+    def fail(_: Pipeline) -> Lake:
+        raise raised
+
+    monkeypatch.setattr(operators, "open_lake", fail)
+    declared = pipeline("memory://kinds")
+    job = tmp_path / declared.job
+    job.parent.mkdir()
+    job.write_text("job")
+    dag = replay_dag(declared, schedule="@daily", start_date=day(1), job_root=tmp_path)
+    run = FakeRun(interval=days(2, 3), run_after=day(3))
+    run.told = {"plan": {"interval": None, "version": 1, "plans": []}, "stage": []}
+    for task in ("plan", "stage", "commit"):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING), pytest.raises(AirflowException, match="Next: ") as e:
+            run.execute(dag.task_dict[task])
+        assert SPAN in str(e.value), task
+        assert [SPAN in r.getMessage() for r in caplog.records] == [True], task
 
 
 def test_the_command_line_and_the_spark_job_end_with_the_pages_code(

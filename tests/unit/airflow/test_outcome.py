@@ -23,6 +23,8 @@ from tallystick.errors import (
     TallystickError,
 )
 
+SPAN = "[2013-01-02T00:00:00.000Z, 2013-01-03T00:00:00.000Z)"
+
 
 def tree(top: type[TallystickError]) -> Iterator[type[TallystickError]]:
     yield top
@@ -39,8 +41,10 @@ def told(path: Path, value: Any) -> Path:
 @pytest.mark.parametrize("kind", list(tree(RetryLater)), ids=lambda k: k.__name__)
 def test_what_time_mends_is_retried(kind: type[TallystickError]) -> None:
     with (
-        pytest.raises(AirflowException, match=r"seen 1, wanted 2\. Next: wait\.") as caught,
-        airflow_errors(),
+        pytest.raises(
+            AirflowException, match=r"seen 1, wanted 2\. This run wants .* Next: wait\."
+        ) as caught,
+        airflow_errors(SPAN),
     ):
         raise kind("seen 1, wanted 2.", next_step="wait.")
     assert not isinstance(caught.value, AirflowFailException)
@@ -49,14 +53,24 @@ def test_what_time_mends_is_retried(kind: type[TallystickError]) -> None:
 @pytest.mark.parametrize("kind", [*tree(Stop), *tree(Ask)], ids=lambda k: k.__name__)
 def test_what_a_person_decides_is_not_retried(kind: type[TallystickError]) -> None:
     with (
-        pytest.raises(AirflowFailException, match=r"seen 1, wanted 2\. Next: decide\."),
-        airflow_errors(),
+        pytest.raises(
+            AirflowFailException, match=r"seen 1, wanted 2\. This run wants .* Next: decide\."
+        ),
+        airflow_errors(SPAN),
     ):
         raise kind("seen 1, wanted 2.", next_step="decide.")
 
 
+@pytest.mark.parametrize("happened", ["seen 1, wanted 2.", f"{SPAN} may still get records."])
+def test_what_the_run_wants_is_told_once(happened: str) -> None:
+    with pytest.raises(AirflowFailException) as caught, airflow_errors(SPAN):
+        raise Ask(happened, next_step="decide.")
+    assert str(caught.value).count(SPAN) == 1
+    assert str(caught.value).startswith(happened)
+
+
 def test_foreign_errors_pass_as_they_are() -> None:
-    with pytest.raises(ZeroDivisionError), airflow_errors():
+    with pytest.raises(ZeroDivisionError), airflow_errors(SPAN):
         raise ZeroDivisionError
 
 

@@ -14,7 +14,7 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 
 from canaries import told_by
 from small_lake import pipeline
-from tallystick.airflow.run import dates_of, job_file, kafka_of, request_of, utc
+from tallystick.airflow.run import dates_of, job_file, kafka_of, request_of, span_of, utc
 from tallystick.errors import InvalidPipeline, InvalidRequest, SettingsError
 from tallystick.protocol.interval import Interval
 
@@ -51,6 +51,38 @@ def test_interval_of_airflow_is_ours() -> None:
 def test_interval_without_extent_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="holds no time"):
         dates_of(run(data_interval_start=AT, data_interval_end=AT))
+
+
+DAY_1 = "[2013-01-01T00:00:00.000Z, 2013-01-02T00:00:00.000Z)"
+LOCAL = pendulum.datetime(2013, 1, 1, 7, tz="Asia/Tokyo")
+
+
+@pytest.mark.parametrize(
+    ("dates", "params", "told"),
+    [
+        ({"data_interval_start": AT - timedelta(days=1), "data_interval_end": AT}, {}, DAY_1),
+        (
+            {"data_interval_start": LOCAL, "data_interval_end": LOCAL.add(hours=1)},
+            {},
+            "[2012-12-31T22:00:00.000Z, 2012-12-31T23:00:00.000Z)",
+        ),
+        # What the form says stands above the run's own dates, as it does for the plan.
+        (
+            {"data_interval_start": AT, "data_interval_end": AT + timedelta(days=1)},
+            {"from": "2013-01-01", "to": "2013-01-02"},
+            DAY_1,
+        ),
+        ({}, {"from": "yesterday", "to": "2013-01-02"}, "from='yesterday' to='2013-01-02'"),
+        ({}, {"from": "2013-01-01", "to": None}, "from='2013-01-01' to=None"),
+        ({"data_interval_start": AT, "data_interval_end": AT}, {"form": 1}, "02T00:00:00.000Z)"),
+        ({}, {}, "what is new until 2013-01-02T00:00:00.000Z"),
+        ({}, {"mode": "erase"}, "what is new until 2013-01-02T00:00:00.000Z"),
+    ],
+)
+def test_what_a_run_wants_can_be_told_whatever_is_wrong_with_it(
+    dates: dict[str, Any], params: dict[str, Any], told: str
+) -> None:
+    assert told in span_of(run(**dates), params)
 
 
 def test_instants_are_utc_and_whole_milliseconds() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
+from dataclasses import replace
 
 import pytest
 
@@ -82,6 +84,63 @@ def test_status_tells_losses(lake: SmallLake) -> None:
     # Replaced in a log that lost one of the day's offsets since.
     assert "LOST: 1 offset had expired, and an operator accepted that:" in told
     assert "2013-01-03 to 2013-01-04: 1 of 7 offsets" in told
+    (one,) = ask("status", LAKE)["lost"]
+    assert (one["from"], one["lost"], one["offsets"]) == ("2013-01-03T00:00:00.000Z", 1, 7)
+
+
+def test_status_tells_how_old_a_grant_is_and_how_to_end_it(lake: SmallLake) -> None:
+    """The lake's clock stands in 2024, and this machine's is later."""
+    told = tally("status", LAKE).stdout
+    assert re.search(r"generation 1, fills a hole, granted \d+ d ago", " ".join(told.split()))
+    assert (
+        "STUCK? 1 grant a day old or more, or without a plan. End one whose run will never" in told
+    )
+    pasted = told[told.index("tally release") :].split("\n\n")[0]
+    words = subprocess.run(
+        ["sh", "-c", f"tally() {{ printf '%s\\n' \"$@\"; }}\n{pasted}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    form = ask("status", LAKE)["grants"][0]
+    assert ["tally", *words] == form["release"]
+    assert (form["planned_at"], form["stuck"]) == ("2024-05-01T00:00:00.000Z", True)
+    assert tally(*words).exit_code == 0
+    assert ask("status", LAKE)["grants"] == []
+
+
+def test_status_tells_grants_that_ended_without_a_commit(lake: SmallLake) -> None:
+    lake.run(days(1, 2), run="manual__1", mode="replace")
+    lake.plan(days(1, 2), run="manual__2", mode="replace")
+    assert tally("release", LAKE, "--from", "2013-01-01", "--to", "2013-01-02").exit_code == 0
+    told = tally("status", LAKE).stdout
+    assert (
+        "Grants that ended without a commit (taken over, released, refused, or wished anew):"
+        in told
+    )
+    assert "2013-01-01 to 2013-01-02: 1, of small / manual__2" in told
+    assert too_wide(told) == []
+    assert ask("status", LAKE)["cancelled"] == [
+        {
+            "from": "2013-01-01T00:00:00.000Z",
+            "to": "2013-01-02T00:00:00.000Z",
+            "count": 1,
+            "owners": [{"dag": "small", "run": "manual__2", "clear": 0}],
+        }
+    ]
+
+
+def test_status_tells_replacements_that_hold_fewer_records(lake: SmallLake) -> None:
+    topic = lake.log.topics[TOPIC]
+    topic.compacted = True
+    for partition in topic.partitions:
+        partition.records[0] = replace(partition.records[0], kind="absent")
+    lake.run(days(1, 2), run="manual__c", accept_compaction=True, mode="replace")
+    told = tally("status", LAKE).stdout
+    assert "FEWER: replaced by less than was there, and an operator accepted that:" in told
+    assert "2013-01-01 to 2013-01-02: 5 of 7 records and dead letters" in told
+    (one,) = ask("status", LAKE)["fewer"]
+    assert (one["before"], one["now"]) == (7, 5)
 
 
 def test_log_tells_what_replaced_what(lake: SmallLake) -> None:
@@ -139,7 +198,7 @@ def test_status_as_json(lake: SmallLake) -> None:
     form = ask("status", LAKE)
     assert set(form) == {
         *("lake", "pipeline", "version", "record", "topics", "from", "to", "every_s", "totals"),
-        *("intervals", "holes", "grants"),
+        *("intervals", "holes", "grants", "cancelled", "lost", "fewer"),
     }
     assert form["intervals"][1] == {
         "from": "2013-01-02T00:00:00.000Z",

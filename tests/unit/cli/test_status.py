@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from small_lake import TOPIC, SmallLake, day, days, good_lake
+from small_lake import NOW, TOPIC, SmallLake, counting_world, day, days, good_lake
 from tallystick.errors import Corrupt, RootVanished
+from tallystick.holes import Hole
+from tallystick.params import parse_params
 from tallystick.protocol.interval import Interval
-from tallystick.status import Hole, read_log, read_status, read_tables
+from tallystick.release import release
+from tallystick.status import read_log, read_status, read_tables
 
 
 def backfill(first: str, last: str, dag: str = "small") -> tuple[str, ...]:
@@ -137,6 +142,120 @@ def test_losses_are_told() -> None:
     assert [(one.interval, one.totals and one.totals.lost) for one in answer.lost] == [
         (days(2, 3), 3)
     ]
+
+
+def test_losses_of_a_compacted_replacement_are_told() -> None:
+    """Compacted since it was committed, and replaced by the fewer records that were left."""
+    small = SmallLake()
+    small.run(days(1, 2))
+    compact(small)
+    small.run(days(1, 2), run="manual__1", mode="replace", accept_compaction=True)
+    (one,) = read_status(small.lake).fewer
+    assert (one.interval, one.before, one.now) == (days(1, 2), 7, 3)
+    # Replaced once more, as it is now: what the interval once held is not forgotten.
+    small.run(days(1, 2), run="manual__2", mode="replace")
+    assert [(f.before, f.now) for f in read_status(small.lake).fewer] == [(7, 3)]
+
+
+def test_a_topic_that_was_compacted_before_its_first_commit_lost_nothing_here() -> None:
+    small = SmallLake()
+    compact(small)
+    small.run(days(1, 2))
+    small.run(days(1, 2), run="manual__1", mode="replace")
+    answer = read_status(small.lake)
+    assert (answer.totals.absent, answer.fewer) == (4, ())
+
+
+def compact(small: SmallLake) -> None:
+    """Let the cleaner remove two records of day 1 of each partition, not the first ones: a boundary passes over those."""
+    topic = small.log.topics[TOPIC]
+    topic.compacted = True
+    for partition in topic.partitions:
+        partition.records[1:3] = [replace(r, kind="absent") for r in partition.records[1:3]]
+
+
+# ---------------------------------------------------------------- grants
+
+
+def aging(**passed: float) -> SmallLake:
+    """A lake in which day 1 was granted, and then time passed."""
+    clock = [NOW]
+    small = SmallLake(world=replace(counting_world(), now=lambda: clock[0]))
+    small.plan(days(1, 2))
+    clock[0] += timedelta(**passed)
+    return small
+
+
+@pytest.mark.parametrize(("hours", "stuck"), [(0, False), (23.9, False), (24, True), (80, True)])
+def test_a_grant_tells_its_age_and_an_old_one_is_perhaps_stuck(hours: float, stuck: bool) -> None:
+    (grant,) = read_status(aging(hours=hours).lake).grants
+    assert (grant.planned_at, grant.age, grant.stuck) == (NOW, timedelta(hours=hours), stuck)
+
+
+def test_the_release_command_of_a_grant_really_ends_it() -> None:
+    small = aging(days=3)
+    (grant,) = read_status(small.lake).grants
+    assert grant.release[:3] == ("tally", "release", "memory://memory")
+    words = dict(itertools.pairwise(grant.release))
+    asked = parse_params({"from": words["--from"], "to": words["--to"]})
+    assert asked.start is not None
+    assert asked.end is not None
+    release(small.lake, Interval(start=asked.start, end=asked.end))
+    assert read_status(small.lake).grants == ()
+
+
+@pytest.mark.parametrize("how", ["gone", "damaged"])
+def test_a_grant_whose_plan_cannot_be_read_does_not_hide_the_rest(how: str) -> None:
+    small = good_lake()
+    (grant,) = read_status(small.lake).grants
+    if how == "gone":
+        small.store.delete([grant.plan])
+    else:
+        small.overwrite(grant.plan, b"{")
+    answer = read_status(small.lake)
+    (grant,) = answer.grants
+    assert (grant.age, grant.stuck, len(answer.intervals)) == (None, True, 5)
+
+
+def ended(small: SmallLake) -> list[tuple[Interval, int, list[str]]]:
+    found = read_status(small.lake).cancelled
+    return [(one.interval, one.count, [r.run for r in one.requests]) for one in found]
+
+
+def test_grants_that_committed_or_are_held_have_not_ended() -> None:
+    assert ended(good_lake()) == []
+
+
+def test_a_grant_that_was_taken_over_is_told_until_the_taker_commits() -> None:
+    small = SmallLake()
+    small.plan(days(1, 2), run="first")
+    small.plan(days(1, 2), run="second", take_over=True)
+    assert ended(small) == [(days(1, 2), 1, ["first"])]
+    small.run(days(1, 2), run="third", take_over=True)
+    assert ended(small) == []
+
+
+def test_a_replacement_that_was_released_is_told_beside_the_rows_that_stand() -> None:
+    small = SmallLake()
+    small.run(days(1, 2), run="first")
+    small.plan(days(1, 2), run="second", mode="replace")
+    assert ended(small) == []
+    release(small.lake, days(1, 2))
+    small.plan(days(1, 2), run="third", mode="replace")
+    assert ended(small) == [(days(1, 2), 1, ["second"])]
+    release(small.lake, days(1, 2))
+    assert ended(small) == [(days(1, 2), 2, ["second", "third"])]
+
+
+def test_of_a_grant_that_left_a_hole_the_ledger_knows_nothing() -> None:
+    small = SmallLake()
+    small.run(days(1, 2))
+    small.plan(days(2, 3), run="second")
+    release(small.lake, days(2, 3))
+    assert (ended(small), [h.interval for h in holes(small)]) == ([], [days(2, 3)])
+
+
+# ---------------------------------------------------------------- odd lakes, log, tables
 
 
 def test_a_lake_before_its_first_plan_has_nothing() -> None:

@@ -211,9 +211,23 @@ def test_replace_takes_every_committed_entry_inside_and_fills_the_holes() -> Non
     ]
 
 
-def test_a_cut_through_a_committed_entry_is_refused() -> None:
-    there = ledger(entry(0, 2, commit=committed(0, 2)))
-    assert decide_plan(there, MINE, wish(1, 3, replace=True)) == CutThrough(entry=there.entries[0])
+def test_replace_takes_what_the_run_committed_itself_too_although_nothing_changed() -> None:
+    """A backfill with mode=replace repeats its runs by a clear: a green run that replaces nothing would be a lie."""
+    there = ledger(entry(0, 1, commit=committed(0, 1, run="mine"), served=(MINE,)))
+    decision = intent(decide_plan(there, AGAIN, wish(0, 1, replace=True)))
+    assert [(g.interval, g.generation) for g in decision.grants] == [(interval(0, 1), 2)]
+    # A retry of the same wish is answered with what it got.
+    pending = granted(0, 1, run="mine", clear=1, generation=2)
+    rows = committed(0, 1, run="mine")
+    there = ledger(entry(0, 1, grant=pending, commit=rows, served=(MINE, AGAIN)))
+    answer = intent(decide_plan(there, AGAIN, wish(0, 1, replace=True)))
+    assert (answer.grants, [h.plan for h in answer.holdings]) == ((), [pending.plan])
+
+
+@pytest.mark.parametrize("run", ["other", "mine"])
+def test_a_cut_through_a_committed_entry_is_refused_whoever_committed_it(run: str) -> None:
+    there = ledger(entry(0, 2, commit=committed(0, 2, run=run)))
+    assert decide_plan(there, AGAIN, wish(1, 3, replace=True)) == CutThrough(entry=there.entries[0])
 
 
 def test_a_wish_that_is_refused_withdraws_the_runs_older_grants() -> None:

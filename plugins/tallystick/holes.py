@@ -1,0 +1,145 @@
+"""What a ledger lacks between its first and its last boundary, and the command that fills each hole.
+
+The ledger does not know the schedule: it is read off the intervals that scheduled runs own. Where they do not agree
+about it (it was changed, a zone's clock was), the command names the hole's exact dates, which no schedule can misread.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from tallystick.protocol.interval import Interval
+from tallystick.protocol.ledger import Entry, Ledger
+
+# Airflow names the runs of a schedule and of a backfill so; both have whole intervals of the schedule.
+_SCHEDULED = ("scheduled__", "backfill__")
+# Enough to outvote the rest of an interval that others had in part, few enough to follow a changed schedule soon.
+_LATEST = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hole:
+    """A stretch between the first and the last boundary that no entry covers, and the command that fills it.
+
+    `intervals`: of how many whole intervals of the schedule it is made, None where it is not. `command` is empty where no
+    DAG is known.
+    """
+
+    interval: Interval
+    intervals: int | None
+    command: tuple[str, ...]
+
+
+def holes(ledger: Ledger) -> tuple[Hole, ...]:
+    """The stretches between the first and the last boundary that no entry covers, with the commands that fill them."""
+    instants = [b.at for b in ledger.boundaries]
+    if not instants:
+        return ()
+    every = schedule_length(ledger.entries)
+    found: list[Hole] = []
+    start = instants[0]
+    for entry in ledger.entries:
+        if entry.interval.start > start:
+            found.append(
+                _hole(Interval(start=start, end=entry.interval.start), ledger.entries, every)
+            )
+        start = max(start, entry.interval.end)
+    if start < instants[-1]:
+        found.append(_hole(Interval(start=start, end=instants[-1]), ledger.entries, every))
+    return tuple(found)
+
+
+def schedule_length(entries: Iterable[Entry]) -> timedelta | None:
+    """How long the schedule's intervals are, by what its runs own; None where no scheduled run shows it.
+
+    The commonest length of the latest few, since the schedule may have been changed, and the longer of two equally
+    common ones, since some have only the rest of an interval that others had in part.
+    """
+    latest = sorted(_scheduled(entries))[-_LATEST:]
+    lengths = Counter(_length(interval) for interval in latest)
+    return max(lengths, key=lambda length: (lengths[length], length), default=None)
+
+
+def _scheduled(entries: Iterable[Entry]) -> list[Interval]:
+    return [e.interval for e in entries if _is_scheduled(e)]
+
+
+def _is_scheduled(entry: Entry) -> bool:
+    return any(
+        s is not None and s.request.run.startswith(_SCHEDULED)
+        for s in (entry.granted, entry.committed)
+    )
+
+
+def _length(interval: Interval) -> timedelta:
+    return interval.end - interval.start
+
+
+def _hole(interval: Interval, entries: Sequence[Entry], every: timedelta | None) -> Hole:
+    dag = _dag_near(interval, entries)
+    whole = _whole_intervals(interval, entries, every)
+    if dag is None:
+        command: tuple[str, ...] = ()
+    elif whole is not None and every is not None:
+        command = backfill_command(dag, interval.start, interval.end - every)
+    else:
+        command = trigger_command(dag, interval)
+    return Hole(interval=interval, intervals=whole, command=command)
+
+
+def _whole_intervals(
+    interval: Interval, entries: Iterable[Entry], every: timedelta | None
+) -> int | None:
+    """How many intervals of the schedule fit exactly; schedules in local time have two phases in a year.
+
+    None where the schedule beside the hole, or the latest, is another: a backfill makes runs by the schedule of now,
+    and an old run that began at the same instant keeps the interval that it had.
+    """
+    if every is None or _length(interval) % every:
+        return None
+    scheduled = _scheduled(entries)
+    witnesses = {
+        max((i for i in scheduled if i.end <= interval.start), default=None),
+        min((i for i in scheduled if i.start >= interval.end), default=None),
+        max(scheduled, default=None),
+    }
+    if any(i is not None and _length(i) != every for i in witnesses):
+        return None
+    phases = {(i.start - interval.start) % every for i in scheduled if _length(i) == every}
+    return _length(interval) // every if timedelta(0) in phases else None
+
+
+def _dag_near(interval: Interval, entries: Iterable[Entry]) -> str | None:
+    """The DAG of the nearest entry, scheduled runs first: a lake may be written by more than one."""
+    near = min(
+        entries,
+        key=lambda e: (
+            not _is_scheduled(e),
+            min(abs(e.interval.end - interval.start), abs(e.interval.start - interval.end)),
+        ),
+        default=None,
+    )
+    slot = (near.committed or near.granted) if near else None
+    return slot.request.dag if slot else None
+
+
+def backfill_command(dag: str, first: datetime, last: datetime) -> tuple[str, ...]:
+    """The command that runs the intervals beginning at `first` to `last`, both inclusive: Airflow takes logical dates.
+
+    `completed`: by default Airflow skips a date that has a run already, also one that failed or left its part to others.
+    """
+    return (
+        *("airflow", "backfill", "create", "--dag-id", dag),
+        *("--from-date", first.isoformat(), "--to-date", last.isoformat()),
+        *("--reprocess-behavior", "completed"),
+    )
+
+
+def trigger_command(dag: str, interval: Interval) -> tuple[str, ...]:
+    """The command that runs exactly `interval`, whatever the schedule is."""
+    conf = json.dumps({"from": interval.start.isoformat(), "to": interval.end.isoformat()})
+    return ("airflow", "dags", "trigger", dag, "--conf", conf)

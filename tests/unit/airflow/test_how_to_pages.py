@@ -1,0 +1,302 @@
+"""The how-to pages for operators: their commands are run, in their order, on a lake in the state that the page is about.
+
+`tally` runs as it is. `airflow` is parsed by Airflow's own parser, and what it would start is run with the real plan
+and commit: a clear as a clear of the run that has the date, a backfill by Airflow's own calendar.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.cli.cli_parser import get_parser
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_calendar import Calendar
+from small_lake import TOPIC, SmallLake, day, days, good_lake, pipeline
+from tallystick import errors
+from tallystick.airflow.outcome import airflow_errors
+from tallystick.errors import TallystickError
+from tallystick.pipeline import Column, Pipeline, Table
+from tallystick.protocol.interval import Interval
+from tallystick.status import read_status
+from tallystick.store.memory import MemoryStore
+from tallystick.store.open import open_store
+from unit.cli.asking import tally
+
+DOCS = Path(__file__).parents[3] / "docs"
+LAKE = "memory://how-to-lake"
+PAGES = {
+    *("rerun", "replace", "recover-from-lost-retention", "move-to-a-new-cluster"),
+    *("change-the-schedule", "add-a-table"),
+}
+
+
+@cache
+def airflow_parser() -> Any:
+    return get_parser()
+
+
+def page(name: str) -> str:
+    return (DOCS / "how-to" / f"{name}.md").read_text(encoding="utf-8")
+
+
+def fenced(name: str, language: str) -> list[str]:
+    return re.findall(rf"^ *```{language}\n(.*?)^ *```$", page(name), re.DOTALL | re.MULTILINE)
+
+
+class Operator:
+    """Someone who follows a page on a lake; `said` is what the commands of `tally` answered, in order."""
+
+    def __init__(self, small: SmallLake, *, schedule: str = "@daily") -> None:
+        self.small = small
+        self.calendar = Calendar(schedule, datetime(2013, 1, 1, tzinfo=UTC))
+        self.runs: dict[datetime, tuple[str, Interval, int]] = {}
+        for one in read_status(small.lake).intervals:
+            self.runs.setdefault(one.interval.start, (one.owner.run, one.interval, one.owner.clear))
+        self.said: list[str] = []
+        self._manual = itertools.count(1)
+
+    def follow(self, name: str) -> list[str]:
+        for block in fenced(name, "sh"):
+            for line in block.splitlines():
+                words = shlex.split(line)
+                if words[0] == "tally":
+                    result = tally(*words[1:])
+                    assert result.exit_code == 0, (line, result.output, result.stderr)
+                    self.said.append(result.stdout)
+                else:
+                    assert words[0] == "airflow", line
+                    self._airflow(airflow_parser().parse_args(words[1:]))
+        return self.said
+
+    def _airflow(self, asked: Any) -> None:
+        assert getattr(asked, "dag_id", None) == self.small.dag
+        if asked.subcommand == "trigger":
+            conf = json.loads(asked.conf)
+            # Its dates are its conf's; a run without them has no data interval here.
+            self.small.run(days(1, 2), run=f"manual__{next(self._manual)}", **conf)
+        elif asked.subcommand == "clear":
+            assert (asked.task_regex, asked.downstream, asked.yes) == ("plan", True, True)
+            found = [at for at in self.runs if asked.start_date <= at <= asked.end_date]
+            assert found, "a clear of nothing"
+            for at in sorted(found):
+                self._again(at, {})
+        elif asked.subcommand == "create":
+            assert asked.reprocess_behavior == "completed"
+            made = self.calendar.backfill(asked.from_date, asked.to_date)
+            assert made, "No runs to create"
+            for one in made:
+                self.runs.setdefault(one.start, (f"backfill__{one.end.isoformat()}", one, -1))
+                self._again(one.start, json.loads(asked.dag_run_conf or "{}"))
+        else:
+            assert asked.subcommand == "pause"
+
+    def _again(self, at: datetime, conf: dict[str, Any]) -> None:
+        run, interval, clear = self.runs[at]
+        self.runs[at] = (run, interval, clear + 1)
+        self.small.run(interval, run=run, clear=clear + 1, **conf)
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryStore]:
+    monkeypatch.setenv("TALLYSTICK_LAKE", LAKE)
+    found = open_store(LAKE)
+    assert isinstance(found, MemoryStore)
+    yield found
+    found.delete([listed.key for listed in found.list("")])
+
+
+def flights(small: SmallLake) -> SmallLake:
+    small.dag = "flights"
+    return small
+
+
+def generations(small: SmallLake) -> dict[Interval, int]:
+    return {one.interval: one.generation for one in read_status(small.lake).committed}
+
+
+# ---------------------------------------------------------------- the pages, followed
+
+
+def test_rerun(store: MemoryStore) -> None:
+    """Days out of order, a hole on day 4, a run of day 6 that died; and the job has changed since."""
+    small = good_lake(store, dag="flights")
+    small.job = b"version 3"
+    before = generations(small)
+    said = Operator(small).follow("rerun")
+    after = generations(small)
+    # Cleared for the changed job, and once more with force; the others stand.
+    assert after[days(2, 3)] == before[days(2, 3)] + 2
+    assert after[days(1, 2)] == before[days(1, 2)]
+    assert "1 hole:" in said[1]
+    assert "No holes." in said[2]
+    assert "it is a hole now" in said[3]
+    assert "Proven: " in said[4]
+    assert [one.interval for one in read_status(small.lake).grants] == []
+
+
+def test_replace(store: MemoryStore) -> None:
+    small = flights(SmallLake(store=store))
+    for number in (1, 2, 3):
+        small.run(days(number, number + 1))
+    said = Operator(small).follow("replace")
+    told = " ".join(said[0].split())
+    assert told.count("would be replaced; committed by flights / scheduled__") == 2
+    assert said[1].count("generation 2, replaces version") == 2
+    assert "Proven: " in said[2]
+    # Days 2 and 3 by the Trigger, then all three by the backfill.
+    assert generations(small) == {days(1, 2): 2, days(2, 3): 3, days(3, 4): 3}
+
+
+def test_recover_from_lost_retention(store: MemoryStore) -> None:
+    small = flights(SmallLake(store=store))
+    small.run(days(1, 2))
+    small.log.expire(TOPIC, 1, before=6)
+    with pytest.raises(AirflowFailException) as ended, airflow_errors(str(days(2, 3))):
+        small.plan(days(2, 3))
+    assert fenced("recover-from-lost-retention", "text") == [f"outside_retention: {ended.value}\n"]
+    said = Operator(small).follow("recover-from-lost-retention")
+    assert "LOST: 2 offsets had expired" in said[0]
+    assert "Proven: " in said[1]
+    # The run that failed finds the interval committed.
+    assert small.plan(days(2, 3)).pieces == ()
+
+
+def test_the_very_first_interval_is_refused_as_the_page_says() -> None:
+    small = SmallLake()
+    small.log.expire(TOPIC, 0, before=1)
+    with pytest.raises(errors.OutsideRetention) as refused:
+        small.plan(days(1, 2))
+    assert "begins at offset 1, and holds no record before" in refused.value.happened
+    assert "`begins at offset 1, and holds no record before ...`" in page(
+        "recover-from-lost-retention"
+    )
+
+
+def test_move_to_a_new_cluster(store: MemoryStore) -> None:
+    small = flights(SmallLake(store=store))
+    small.run(days(1, 2))
+    said = Operator(small).follow("move-to-a-new-cluster")
+    assert "No holes." in said[0]
+    assert "grant" not in said[0]
+    small.log.create(TOPIC, partitions=2)
+    before = small.lake.require().root.version
+    with pytest.raises(AirflowFailException) as ended, airflow_errors(str(days(2, 3))):
+        small.plan(days(2, 3))
+    assert fenced("move-to-a-new-cluster", "text") == [f"identity_changed: {ended.value}\n"]
+    assert small.lake.require().root.version == before
+
+
+def test_change_the_schedule(store: MemoryStore) -> None:
+    """Six-hourly for a day, then daily: day 4 is left over, and told."""
+    small = flights(SmallLake(store=store))
+    for hour in (0, 6, 12, 18):
+        at = day(3).replace(hour=hour)
+        small.run(Interval(start=at, end=at + (day(2) - day(1)) / 4))
+    small.run(days(5, 6))
+    said = Operator(small).follow("change-the-schedule")
+    told = " ".join(said[0].split())
+    [line] = [w for w in fenced("change-the-schedule", "sh")[0].splitlines() if "trigger" in w]
+    assert " ".join(line.split()) in told.replace("\\ ", "")
+    assert "No holes." in said[1]
+
+
+def with_carriers(warehouse: str) -> Pipeline:
+    made = pipeline(warehouse)
+    columns = [Column("n", "long"), Column("kind", "string", required=False)]
+    return replace(made, tables=[*made.tables, Table("per_carrier", columns=columns)])
+
+
+def test_add_a_table(store: MemoryStore) -> None:
+    small = flights(SmallLake(store=store))
+    for number in (1, 2, 3):
+        small.run(days(number, number + 1))
+    small.declared = with_carriers
+    demanded = ("verify", "--deep", "--every-record", "per_carrier")
+    small.run(days(4, 5))
+    assert tally(*demanded).exit_code == 1, "the past is not filled yet"
+    said = Operator(small).follow("add-a-table")
+    assert "per_carrier" in said[0]
+    assert "Proven: " in said[1]
+    # A table that is no longer declared stays, and an interval that is replaced loses its rows there.
+    small.declared = pipeline
+    rows = {t["name"]: t["rows"] for t in json.loads(tally("tables", "--json").stdout)["tables"]}
+    small.run(days(1, 2), clear=2)
+    now = {t["name"]: t["rows"] for t in json.loads(tally("tables", "--json").stdout)["tables"]}
+    assert (now["events"], now["per_carrier"]) == (rows["events"], rows["per_carrier"] - 5)
+
+
+def test_every_operators_page_is_followed_and_linked() -> None:
+    followed = {
+        name.removeprefix("test_").replace("_", "-")
+        for name in globals()
+        if name.startswith("test_")
+    }
+    assert followed >= PAGES
+    index = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
+    assert [
+        name for name in (*PAGES, "when-a-task-says") if f"docs/how-to/{name}.md" not in index
+    ] == []
+
+
+# ---------------------------------------------------------------- when a task says
+
+
+def kinds() -> dict[str, type[TallystickError]]:
+    """Every kind that a task can end with, but for the groups."""
+    groups = (TallystickError, errors.RetryLater, errors.Stop, errors.Ask)
+    found = (value for value in vars(errors).values() if isinstance(value, type))
+    return {c.kind: c for c in found if issubclass(c, TallystickError) and c not in groups}
+
+
+def entries() -> dict[str, str]:
+    parts = re.split(r"^### ", page("when-a-task-says"), flags=re.MULTILINE)[1:]
+    found = {re.match(r"`(\w+)`\n", part): part for part in parts}
+    assert None not in found, "an entry is a kind"
+    assert len(found) == len(parts)
+    return {match[1]: part for match, part in found.items() if match is not None}
+
+
+def test_every_kind_has_an_entry_and_every_entry_a_kind() -> None:
+    assert entries().keys() == kinds().keys()
+
+
+def test_each_entry_says_where_to_look_what_to_press_and_links_to_the_reference() -> None:
+    reference = (DOCS / "reference" / "errors.md").read_text(encoding="utf-8")
+    for name, entry in entries().items():
+        class_name = kinds()[name].__name__
+        assert f"### `{name}` ({class_name})\n" in reference
+        assert f"(../reference/errors.md#{name}-{class_name.lower()})" in entry
+        assert entry.count("**Look at:** ") == entry.count("**Press:** ") == 1
+    assert "(../how-to/when-a-task-says.md)" in reference
+
+
+def test_the_pages_example_is_what_a_task_says() -> None:
+    small = SmallLake()
+    small.run(days(1, 2))
+    small.declared = narrower
+    with pytest.raises(AirflowFailException) as ended, airflow_errors(str(days(2, 3))):
+        small.plan(days(2, 3))
+    assert fenced("when-a-task-says", "text") == [f"schema_changed: {ended.value}\n"]
+
+
+def narrower(warehouse: str) -> Pipeline:
+    made = pipeline(warehouse)
+    columns = [Column("n", "int"), Column("kind", "string", required=False)]
+    return replace(made, tables=[replace(made.tables[0], columns=columns), made.tables[1]])
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for name in (*PAGES, "when-a-task-says"):
+        for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page(name)):
+            assert (DOCS / "how-to" / target).resolve().is_file(), (name, target)
