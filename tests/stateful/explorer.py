@@ -224,6 +224,7 @@ class Collector:
     reader_grace: timedelta
     cancel_after: timedelta | None
     batch: int
+    doubt_grace: timedelta = timedelta(0)
     actor: greenlet.greenlet = field(init=False)
 
     def __post_init__(self) -> None:
@@ -240,6 +241,7 @@ class Collector:
                 delete=True,
                 reader_grace=self.reader_grace,
                 cancel_after=self.cancel_after,
+                doubt_grace=self.doubt_grace,
                 batch=self.batch,
                 threads=0,
             )
@@ -361,6 +363,7 @@ class Schedule:
             reader_grace=self.reader_grace,
             cancel_after=self.rng.choice([None, timedelta(0), timedelta(hours=-1)]),
             batch=self.rng.choice([1, 2, 100]),
+            doubt_grace=self.rng.choice([timedelta(0), timedelta(days=30)]),
         )
         self.sim.trace.append(f"GC cancel_after={collector.cancel_after}")
         self.zombies.append(collector.actor)

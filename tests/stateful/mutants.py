@@ -184,8 +184,14 @@ def _collected_as(order: Callable[..., Collection]) -> AbstractContextManager[An
 
         def marks(listed: Listing) -> marking.Marks:
             return lake.cut(
-                lambda view: gc_run._mark(mark, view, listed, now - reader_grace, before, dry=True)
-            )[1]
+                lambda view: mark.marks(
+                    view,
+                    view.whole_ledger().entries,
+                    listed,
+                    since=now - reader_grace,
+                    doubts_since=now,
+                )
+            )
 
         def delete(listed: Listing, marked: marking.Marks) -> Collection:
             gc_run._delete(lake, listed, marked.marked, 2, lambda *_: None, total=0)

@@ -43,11 +43,10 @@ class Oracle:
             if grant is not None:
                 _, part, uuid = grant["plan"].removesuffix(".json").split("/")
                 for key in new:
-                    # A report's key does not name its plan.
-                    report = key.startswith(f"attempts/{part}/") and json.loads(
-                        self.sim.deleted[key]
-                    )
-                    if f"/{part}/{uuid}" in key or (report and report["plan"] == grant["plan"]):
+                    # A report's key does not name its plan: that of an older plan may go while a new one is granted.
+                    report = key.startswith(f"attempts/{part}/")
+                    own = report and json.loads(self.sim.deleted[key])["plan"] == grant["plan"]
+                    if f"/{part}/{uuid}" in key or own:
                         raise Violation(f"I9: {key} of the granted {grant['plan']} was deleted")
         self._records(self.before)
         for root in (self.before, *self.readers):

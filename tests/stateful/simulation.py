@@ -172,8 +172,7 @@ class SimulatedStore:
     def delete(self, keys: Iterable[str]) -> None:
         self.sim.step()
         for key in keys:
-            found = self.sim.objects.pop(key, None)
-            if found is not None:
+            if (found := self.sim.objects.pop(key, None)) is not None:
                 self.sim.deleted[key] = found.body
         self.sim.deletions += 1
 

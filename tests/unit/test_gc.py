@@ -260,6 +260,32 @@ def test_a_root_that_was_set_back_and_went_on_is_not_collected_either(small: Sma
     untouched(small, "the root was set back")
 
 
+def test_what_one_lost_commit_reached_stays_for_a_month_although_the_root_went_on(
+    small: SmallLake,
+) -> None:
+    """Its parent is in the chain, as that of a commit that lost a race: only the ledger, which lacks its plan, tells."""
+    assert isinstance(small.store, MemoryStore)
+    small.plan(days(4, 5))
+    then = small.store._objects[keys.ROOT]
+    small.run(days(4, 5), clear=1)
+    lost = small.store._objects[keys.ROOT]
+    assert swept(small.copy()).remarks == ()
+    reached = set(small.keys("tables/")) | set(small.keys("plans/")) | set(small.keys("attempts/"))
+    small.store._objects[keys.ROOT] = then
+    small.run(days(7, 8))  # its two swaps give the root a version as high as that of the lost one
+    found = swept(small)
+    (told,) = found.remarks
+    assert "tells of a commit that the ledger does not know" in told
+    went_on = small.store._objects[keys.ROOT]
+    # Whoever finds it out has all of it back.
+    small.store._objects[keys.ROOT] = lost
+    assert proven(small)
+    small.store._objects[keys.ROOT] = went_on
+    later(small, timedelta(days=31))
+    assert swept(small).remarks == ()
+    assert reached - set(small.keys(""))
+
+
 def metadata_of(small: SmallLake) -> str:
     key = small.lake.require().root.tables["events"].metadata
     assert key is not None

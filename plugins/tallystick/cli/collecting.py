@@ -12,7 +12,7 @@ from tallystick.gc import Cancelled, Collection, Heap, collect
 from tallystick.lake import Lake
 from tallystick.protocol.keys import Kind
 
-_DURATION = re.compile(r"(\d{1,6})([smhd])")
+_DURATION = re.compile(r"([0-9]{1,5})([smhd])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _NAMES: dict[Kind, str] = {
     "data file": "data files",

@@ -47,14 +47,25 @@ class Marking:
         self.lake, self.tables, self.threads = lake, tables, threads
 
     def marks(
-        self, view: View, entries: Sequence[Entry], listing: Listing, since: datetime
+        self,
+        view: View,
+        entries: Sequence[Entry],
+        listing: Listing,
+        *,
+        since: datetime,
+        doubts_since: datetime,
     ) -> Marks:
         """Mark from one root: `entries` are its ledger's, versions that were current after `since` are retained.
 
-        Raises Corrupt where something that this root needs is gone or unreadable.
+        So is what commits reach that are younger than `doubts_since` and that nothing explains (`_doubtful`). Raises
+        Corrupt where something that this root needs is gone or unreadable.
         """
         retained = self._retained(view, since)
-        reached, gone = self._reached(view, retained)
+        doubtful = self._doubtful(entries, listing, doubts_since)
+        reached, gone = self._reached(view, [*retained, *doubtful])
+        commits = [c for r in doubtful for c in r.intervals]
+        files = (key for c in commits for named in c.added.values() for key in named)
+        papers = (key for c in commits for key in (c.plan, c.report) if key is not None)
         return Marks(
             pipeline=view.root.pipeline,
             version=view.root.version,
@@ -62,16 +73,45 @@ class Marking:
             marked=retention.mark(
                 view.root,
                 entries,
-                retained=retained,
+                retained=[*retained, *doubtful],
                 reached=reached,
                 reports=self._reports(entries, listing),
-                others=listing.young_probes,
+                others=[*listing.young_probes, *files, *papers],
             ),
-            remarks=tuple(
-                f"version {version} can be read no more: {key} is collected"
-                for version, key in sorted(gone.items())
+            remarks=(
+                *(
+                    f"version {r.version} can be read no more: {gone[r.version]} is collected"
+                    for r in reversed(retained)
+                    if r.version in gone
+                ),
+                *(
+                    f"{r.key} tells of a commit that the ledger does not know: it lost its race and was superseded, or "
+                    "root.json was set back to before it. What it reaches stays for a month after it."
+                    for r in doubtful
+                ),
             ),
         )
+
+    def _doubtful(
+        self, entries: Sequence[Entry], listing: Listing, since: datetime
+    ) -> list[Record]:
+        """Records with rows outside the chain, younger than `since`, that no entry explains.
+
+        One that lost its race leaves such a record, and its plan is committed by a later try, or granted still. Where it
+        is neither, the run was superseded; or the commit was published, and whoever set the root back has taken it away.
+        `refuse_set_back` does not notice that once the root has gone on, so nothing is made final here for a while.
+        """
+        chain = self._chain(entries)
+        slots = (slot for e in entries for slot in (e.committed, e.granted) if slot is not None)
+        plans = {slot.plan for slot in slots} | set(chain.values())
+
+        def doubtful(key: str) -> Record | None:
+            record = self._record(key)
+            unknown = any(c.added and c.plan not in plans for c in record.intervals)
+            return record if unknown and record.committed_at > since else None
+
+        strays = [key for key in listing.records if key not in chain]
+        return [record for record in self.each(doubtful, strays) if record is not None]
 
     def _reached(
         self, view: View, retained: Sequence[Record]
@@ -81,9 +121,9 @@ class Marking:
         A collection with a shorter grace, before this one or beside it, takes an old version's metadata first.
         """
         now = {t.metadata for t in view.root.tables.values() if t.metadata is not None}
-        gone: dict[int, str] = {}
+        looked: dict[int, str] | None = None
         while True:
-            before = dict(gone)
+            gone: dict[int, str] = {}
             older: set[str] = set()
             for record in retained:
                 named = {t.metadata for t in record.tables.values() if t.metadata is not None} - now
@@ -94,8 +134,10 @@ class Marking:
             try:
                 return self.tables.reached(sorted(now | older)), gone
             except Corrupt:
-                if gone == before:
+                # Taken between the look and here? Then the next look finds more gone; damage looks the same again.
+                if gone == looked:
                     raise
+                looked = gone
 
     def _retained(self, view: View, since: datetime) -> list[Record]:
         """The newest commit, and every older one that was followed by the next after `since`."""
@@ -144,27 +186,32 @@ class Marking:
             )
         return record
 
+    def _parent(self, key: str) -> str | None:
+        """A record's parent alone: the rest, its index of pages above all, is too large to hold for thousands."""
+        return self._record(key).parent
+
     # ------------------------------------------------------------ was the root set back?
 
-    def chain(self, entries: Iterable[Entry]) -> frozenset[str]:
-        """Every record of the chain: those that entries name, and those of the commits that these replaced.
+    def _chain(self, entries: Iterable[Entry]) -> dict[str, str]:
+        """Every record of the chain, with a plan that it committed: those of entries, and those that these replaced.
 
         Each record of the chain committed an interval that is committed still, or that a later one replaced.
         """
         committed = [e for e in entries if e.committed is not None]
-        found = {e.committed.record for e in committed if e.committed is not None}
+        found = {e.committed.record: e.committed.plan for e in committed if e.committed is not None}
         # The first generation of an interval replaced nothing.
         again = [e for e in committed if e.generation > 1]
         for older in self.each(self._replaced, again):
-            found.update(older)
-        return frozenset(found)
+            found |= older
+        return found
 
-    def _replaced(self, entry: Entry) -> list[str]:
-        found: list[str] = []
+    def _replaced(self, entry: Entry) -> dict[str, str]:
+        found: dict[str, str] = {}
         key = self._commit_of(entry).replaces
         while key is not None and key not in found:
-            found.append(key)
-            key = self._commit_in(key, entry).replaces
+            commit = self._commit_in(key, entry)
+            found[key] = commit.plan
+            key = commit.replaces
         return found
 
     def refuse_set_back(self, view: View, listing: Listing) -> None:
@@ -174,10 +221,11 @@ class Marking:
         """
         newer = retention.set_back(view.root, listing.records)
         if newer is None:
-            chain = self.chain(view.whole_ledger().entries)
-            strays = self.each(self._record, [key for key in listing.records if key not in chain])
-            strange = retention.strange_parent(chain, strays)
-            newer = strange.key if strange is not None else None
+            chain = self._chain(view.whole_ledger().entries)
+            strays = [key for key in listing.records if key not in chain]
+            newer = retention.strange_parent(
+                chain, zip(strays, self.each(self._parent, strays), strict=True)
+            )
         if newer is not None:
             raise Corrupt(
                 f"{self.lake.where(newer)} was written on a root that {self.lake.where(keys.ROOT)}, version "

@@ -21,6 +21,7 @@ from tallystick.protocol.retention import Marked
 READER_GRACE = timedelta(hours=24)
 CANCEL_AFTER = timedelta(days=7)
 PROBE_GRACE = timedelta(hours=1)
+DOUBT_GRACE = timedelta(days=30)
 BATCH = 1000
 EXAMPLES = 3
 FOREIGN_TOLD = 5
@@ -40,6 +41,7 @@ def collect(
     delete: bool = False,
     reader_grace: timedelta = READER_GRACE,
     cancel_after: timedelta | None = CANCEL_AFTER,
+    doubt_grace: timedelta = DOUBT_GRACE,
     watch: Watch | None = None,
     batch: int = BATCH,
     threads: int = READERS,
@@ -48,6 +50,7 @@ def collect(
 
     `reader_grace`: versions that were current within it stay readable. `cancel_after`: grants that were planned longer
     ago are given up, None for none; their runs end as Superseded, and a clear plans anew over the same boundaries.
+    `doubt_grace`: how long a commit that the ledger does not know keeps what it reaches; it may have been published.
 
     Safe to repeat: what is deleted was unreachable before the first deletion and stays so, since no swap from before
     this one's can land (C13); what a collection that died has left is found by the next. Runs beside commits, plans and
@@ -61,9 +64,16 @@ def collect(
     with Listing(lake.store, probes_since=now - PROBE_GRACE, watch=watch) as listing:
         lake.cut(lambda view: marking.refuse_set_back(view, listing))
         cancelled = _swap(lake, before) if delete else ()
-        given_up, marks = lake.cut(
-            lambda view: _mark(marking, view, listing, now - reader_grace, before, dry=not delete)
-        )
+        since, doubts_since = now - reader_grace, now - doubt_grace
+
+        def marked(view: View) -> tuple[tuple[Cancelled, ...], Marks]:
+            entries = view.whole_ledger().entries
+            given_up = () if delete else _to_cancel(lake, entries, before)
+            left = _without(entries, given_up)
+            marks = marking.marks(view, left, listing, since=since, doubts_since=doubts_since)
+            return given_up, marks
+
+        given_up, marks = lake.cut(marked)
         story = _story(lake, listing, marks)
         if delete:
             _delete(lake, listing, marks.marked, batch, watch, total=story.total.objects)
@@ -81,8 +91,14 @@ def _swap(lake: Lake, before: datetime | None) -> tuple[Cancelled, ...]:
 
     def step(view: View) -> Change[None]:
         ledger = view.whole_ledger()
-        edited = ledger.copy()
-        for one in _to_cancel(lake, ledger.entries, before):
+        # Its owner was quicker than an earlier try; what is gone altogether, such a try has taken (C9).
+        committed = {e.committed.plan for e in ledger.entries if e.committed is not None}
+        for plan in done.keys() & committed:
+            del done[plan]
+        cancelled = _to_cancel(lake, ledger.entries, before)
+        # A window on what changes: checking 100,000 untouched intervals takes longer than a busy lake stands still.
+        edited = view.around([one.interval for one in cancelled])
+        for one in cancelled:
             edited.cancel(one.interval)
             done[one.plan] = one
         return Change(tables=view.root.tables, topics=view.root.topics, ledger=edited, value=None)
@@ -120,21 +136,11 @@ def _planned_at(lake: Lake, key: str) -> datetime:
     return plan.planned_at
 
 
-def _mark(
-    marking: Marking,
-    view: View,
-    listing: Listing,
-    since: datetime,
-    before: datetime | None,
-    *,
-    dry: bool,
-) -> tuple[tuple[Cancelled, ...], Marks]:
-    """The marks of one root; in a dry run as if the old grants were given up."""
-    entries = view.whole_ledger().entries
-    given_up = _to_cancel(marking.lake, entries, before) if dry else ()
+def _without(entries: tuple[Entry, ...], given_up: tuple[Cancelled, ...]) -> list[Entry]:
+    """The entries as if these grants were gone: what a dry run marks from."""
     plans = {one.plan for one in given_up}
     left = [without_grant(e) if e.granted and e.granted.plan in plans else e for e in entries]
-    return given_up, marking.marks(view, [e for e in left if e is not None], listing, since)
+    return [e for e in left if e is not None]
 
 
 def _story(lake: Lake, listing: Listing, marks: Marks) -> Collection:

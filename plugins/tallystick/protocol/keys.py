@@ -46,6 +46,12 @@ _REPORT = re.compile(
 _METADATA = re.compile(
     r"tables/([a-z0-9][a-z0-9_-]{0,62})/metadata/[0-9a-zA-Z][0-9a-zA-Z._-]{0,199}"
 )
+# What PyIceberg and our staging write there; version-hint.text and the like are somebody else's.
+_WRITTEN_METADATA = re.compile(
+    r"tables/[a-z0-9][a-z0-9_-]{0,62}/metadata/"
+    r"(?:[0-9]{5,20}-[0-9a-z-]{1,64}\.metadata\.json|snap-[0-9]+-[0-9]+-[0-9a-z-]{1,64}\.avro|"
+    r"[0-9a-z-]{1,64}-m[0-9]+\.avro)"
+)
 _DATA = re.compile(
     rf"tables/([a-z0-9][a-z0-9_-]{{0,62}})/data/({_INTERVAL_PART})/([0-9a-f]{{32}})"
     r"/([0-9a-zA-Z][0-9a-zA-Z_-]{0,63})/[0-9a-z][0-9a-z_-]{0,63}-[0-9a-f]{32}\.parquet"
@@ -70,7 +76,7 @@ Kind = Literal[
 ]
 _KINDS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
     ("data file", _DATA),
-    ("metadata", _METADATA),
+    ("metadata", _WRITTEN_METADATA),
     ("scratch", _SCRATCH),
     ("page", _PAGE),
     ("record", _RECORD),

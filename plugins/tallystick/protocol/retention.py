@@ -6,7 +6,7 @@ more: every swap in flight holds an If-Match that has moved (2-protocol: list, s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -97,6 +97,9 @@ def set_back(root: Root, records: Iterable[str]) -> str | None:
     return None
 
 
-def strange_parent(chain: frozenset[str], strays: Iterable[Record]) -> Record | None:
-    """A record outside the chain whose parent is outside too: its root was there, and this one does not come from it."""
-    return next((r for r in strays if r.parent is not None and r.parent not in chain), None)
+def strange_parent(chain: Container[str], strays: Iterable[tuple[str, str | None]]) -> str | None:
+    """Of records outside the chain, with their parents, one whose parent is outside too; None where there is none.
+
+    Its root was there, and this one does not come from it.
+    """
+    return next((k for k, parent in strays if parent is not None and parent not in chain), None)

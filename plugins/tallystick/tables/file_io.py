@@ -140,7 +140,10 @@ class StoreOutput(OutputFile):
             if isinstance(outcome, NotApplied):
                 # An earlier try landed, or something on the way sent this one twice: the bytes tell.
                 found = self._store.get(self._key)
-                if found is not None and found.body == body:
+                if found is None:
+                    why = "gone after it was there"
+                    continue  # C13: gc has taken an earlier try's: what would name it gets 412
+                if found.body == body:
                     return
                 raise Corrupt(
                     f"{self.location} should be a fresh name, the store answers {outcome.because!r}.",

@@ -46,7 +46,7 @@ def test_grants_that_are_given_up_are_told_with_their_owner(lake: SmallLake) -> 
     assert ask("status", LAKE)["grants"] == []
 
 
-@pytest.mark.parametrize("text", ["1w", "-1h", "", "h", "1.5h", "12"])
+@pytest.mark.parametrize("text", ["1w", "-1h", "", "h", "1.5h", "12", "999999d", "٣d"])
 def test_a_time_that_is_none_is_refused_by_name(lake: SmallLake, text: str) -> None:
     result = tally("gc", LAKE, f"--reader-grace={text}")
     assert result.exit_code == 77
