@@ -7,7 +7,7 @@ RUN := .venv/bin
 export UV_PROJECT_ENVIRONMENT := .venv
 # The machine's own package settings would leak into what is installed.
 export VIRTUAL_ENV :=
-WORKERS ?= 3
+WORKERS ?= 2
 
 .PHONY: help
 help: ## show this help
@@ -36,7 +36,7 @@ check: setup ## lint, types, layers, lock file
 	! git grep -nE '^(<{7}|>{7}) '  # what a merge left behind
 
 .PHONY: test
-test: setup check wheel test-protocol ## all checks and tests, on real servers (20 minutes on 2 cores)
+test: setup check wheel test-protocol ## all checks and tests, on real servers (40 minutes on 2 cores)
 	$(RUN)/python -m pytest tests --ignore=tests/unit/protocol -n $(WORKERS) --dist loadfile
 
 .PHONY: wheel

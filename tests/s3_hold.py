@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tallystick.local.process import wait_until
-from tallystick.testing.fault_proxy import FaultProxy, Seen, _Handler
+from tallystick.testing.fault_proxy import FaultProxy, Handler, Seen
 
 HELD_S = 1500.0
 
@@ -84,7 +84,7 @@ class HoldingProxy(FaultProxy):
             held.end()
             self._holds.remove(held)
 
-    def handle(self, seen: Seen, reply: _Handler) -> None:
+    def handle(self, seen: Seen, reply: Handler) -> None:
         """Pass a request on, at once or when its test says so."""
         for held in tuple(self._holds):
             if (go := held.stop(seen)) is not None:

@@ -6,7 +6,7 @@ A mutant is a context manager that patches tallystick's own code for as long as 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
@@ -180,7 +180,7 @@ def _collected_as(order: Callable[..., Collection]) -> AbstractContextManager[An
         mark = marking.Marking(lake, tables, threads=0)
 
         def listing() -> Listing:
-            return Listing(lake.store, probes_since=now, watch=lambda *_: None)
+            return files.enter_context(Listing(lake.store, probes_since=now, watch=lambda *_: None))
 
         def marks(listed: Listing) -> marking.Marks:
             return lake.cut(
@@ -197,7 +197,8 @@ def _collected_as(order: Callable[..., Collection]) -> AbstractContextManager[An
             gc_run._delete(lake, listed, marked.marked, 2, lambda *_: None, total=0)
             return gc_run._story(lake, listed, marked)
 
-        return order(listing, lambda: gc_run._swap(lake, before), marks, delete)
+        with ExitStack() as files:
+            return order(listing, lambda: gc_run._swap(lake, before), marks, delete)
 
     return patch.object(explorer_module, "collect", collect)
 

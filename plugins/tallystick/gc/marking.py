@@ -15,6 +15,7 @@ from tallystick.protocol import keys, retention
 from tallystick.protocol.ledger import Entry
 from tallystick.protocol.record import CommittedInterval, Record
 from tallystick.protocol.retention import Marked
+from tallystick.protocol.root import Root
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -61,8 +62,14 @@ class Marking:
         Corrupt where something that this root needs is gone or unreadable.
         """
         retained = self._retained(view, since)
-        doubtful = self._doubtful(entries, listing, doubts_since)
-        reached, gone = self._reached(view, [*retained, *doubtful])
+        reached, gone = self._reached(view, retained)
+        doubtful: list[Record] = []
+        for record in self._doubtful(entries, listing, doubts_since):
+            try:
+                reached |= self.tables.reached(sorted(_metadata(record)))
+            except Corrupt:
+                continue  # it was never whole, so never published: gc came between it and its swap; or it went before
+            doubtful.append(record)
         commits = [c for r in doubtful for c in r.intervals]
         files = (key for c in commits for named in c.added.values() for key in named)
         papers = (key for c in commits for key in (c.plan, c.report) if key is not None)
@@ -120,13 +127,13 @@ class Marking:
 
         A collection with a shorter grace, before this one or beside it, takes an old version's metadata first.
         """
-        now = {t.metadata for t in view.root.tables.values() if t.metadata is not None}
+        now = _metadata(view.root)
         looked: dict[int, str] | None = None
         while True:
             gone: dict[int, str] = {}
             older: set[str] = set()
             for record in retained:
-                named = {t.metadata for t in record.tables.values() if t.metadata is not None} - now
+                named = _metadata(record) - now
                 lost = [k for k in sorted(named - older) if self.lake.store.get(k) is None]
                 if lost:
                     gone[record.version] = lost[0]
@@ -241,3 +248,7 @@ class Marking:
             return [read(item) for item in items]
         with ThreadPoolExecutor(self.threads) as pool:
             return list(pool.map(read, items))
+
+
+def _metadata(state: Root | Record) -> set[str]:
+    return {t.metadata for t in state.tables.values() if t.metadata is not None}

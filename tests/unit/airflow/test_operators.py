@@ -21,7 +21,7 @@ from airflow.sdk.exceptions import (
 
 from fakes import FakeLog, stage
 from small_lake import day, days, fill, pipeline
-from tallystick.airflow.dag import replay_dag
+from tallystick.airflow.dag import asset_of, replay_dag
 from tallystick.airflow.operators import PlanOperator, again_at, open_lake
 from tallystick.lake import Lake
 from tallystick.params import RunDates
@@ -162,7 +162,7 @@ def test_whole_run_commits_and_tells_what_is_covered(bench: Bench) -> None:
     assert told["covered"] == [days(1, 2).to_json()]
     assert told["version"] == bench.lake.require().root.version
     assert keys.record_version(told["record"]) == told["version"]
-    assert run.events["small"].extra == told
+    assert run.events[asset_of(bench.pipeline).name].extra == told
     assert len(bench.calls) == 1
 
 
@@ -208,7 +208,7 @@ def test_clear_after_the_commit_starts_no_spark_and_changes_nothing(
         run.execute(bench.task(name))
     assert len(bench.calls) == 1
     assert bench.lake.require().root == before
-    assert run.events["small"].extra["covered"] == [days(1, 2).to_json()]
+    assert run.events[asset_of(bench.pipeline).name].extra["covered"] == [days(1, 2).to_json()]
 
 
 @pytest.mark.parametrize("task", ["plan", "stage", "commit"])
