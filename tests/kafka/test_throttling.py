@@ -90,7 +90,10 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
             seen.sent += [(connection, time.monotonic(), name) for _, name in gone]
 
     def throttled(connection: KafkaConnection, answer: Any) -> None:
-        if wait_ms := getattr(answer, "throttle_time_ms", 0):
+        # On its first connection kafka-python does not know the version of the broker that answers ApiVersions: it takes
+        # no throttle from that answer, and asks for metadata at once. Later ones know it.
+        known = connection.broker_version_data is not None
+        if known and (wait_ms := getattr(answer, "throttle_time_ms", 0)):
             now = time.monotonic()
             seen.quiet.append((connection, now, now + wait_ms / 1000))
         throttle(connection, answer)

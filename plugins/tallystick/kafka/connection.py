@@ -173,7 +173,8 @@ class Connection:
     """Requests to a cluster's brokers; opened by `with`.
 
     A failed request is Retriable where asking again may help, else a TallystickError naming endpoint and setting. No
-    request is sent to a broker before its throttle is over (KIP-219); the wait is no part of a request's timeout.
+    request is sent to a broker before its throttle is over (KIP-219), but for the library's first one, whose broker's
+    version it does not know yet; the wait is no part of a request's timeout.
     """
 
     def __init__(self, settings: KafkaSettings) -> None:
