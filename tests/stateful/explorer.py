@@ -434,9 +434,8 @@ class Schedule:
             for run in self.runs:
                 self._finish(run, again)
         self._judge_the_end()
-        if (
-            self.sim.deletions or self.seed % 4 == 0
-        ):  # two collections take as long as a third of a schedule
+        # Two collections take a third of a schedule's time: not after each that had none.
+        if self.sim.deletions or self.seed % 16 == 0:
             self._collect_the_rest()
 
     def _collect_the_rest(self) -> None:

@@ -27,9 +27,10 @@ def encode(value: Mapping[str, Any]) -> bytes:
 
 
 def _refuse_inexact(value: Any) -> None:
-    if isinstance(value, float):
-        raise TypeError(f"{value!r} is a float: canonical JSON holds exact values only")
-    if isinstance(value, Mapping):
+    # Most values are texts; and a dict is all that json takes, while the check for any Mapping is slow.
+    if isinstance(value, str):
+        return
+    if isinstance(value, dict):
         for key, inner in value.items():
             if not isinstance(key, str):
                 raise TypeError(f"{key!r} is no JSON key")
@@ -37,6 +38,8 @@ def _refuse_inexact(value: Any) -> None:
     elif isinstance(value, list | tuple):
         for inner in value:
             _refuse_inexact(inner)
+    elif isinstance(value, float):
+        raise TypeError(f"{value!r} is a float: canonical JSON holds exact values only")
     elif isinstance(value, int) and not -INT_MAX - 1 <= value <= INT_MAX:
         raise TypeError(f"{value} does not fit 64 bits")
 
