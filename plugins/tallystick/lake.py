@@ -275,7 +275,10 @@ class Lake:
                 case NotApplied():
                     found = self.store.get(key)
                     if found is None:
-                        continue  # C13: an earlier try landed, and gc has taken it since: whoever names it gets 412
+                        # C13: an earlier try landed, and gc has taken it since: whoever names it gets 412. A store that
+                        # says so again and again is in doubt, and not asked for ever.
+                        tries.wait_or_give_up("it is there, says the store, and then it is not")
+                        continue
                     if found.body == body:
                         return
                     raise Corrupt(

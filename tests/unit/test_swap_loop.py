@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from small_lake import SmallLake, days
 from tallystick.errors import InvalidRequest, OutcomeUnknown, SettingsError, SwapContended
 from tallystick.lake import CONTENDED_S, UNKNOWN_S, Change, Lake, Settled, View
 from tallystick.protocol import canonical, keys
-from tallystick.store import ETag, Outcome, Store, Unknown
+from tallystick.store import ETag, NotApplied, Outcome, Store, Unknown
 from tallystick.store.memory import MemoryStore
 from tallystick.testing.faults import Call, Fault, FaultyStore
 
@@ -155,3 +156,22 @@ def test_pages_that_no_root_names_any_more_are_let_go() -> None:
         small.run(days(number, number + 1))
     small.lake.require().whole_ledger()
     assert set(small.lake._pages) == {ref.key for ref in small.lake.require().root.pages}
+
+
+class Denying(MemoryStore):
+    """A store that says of every fresh key that it is taken, and then shows nothing there."""
+
+    asked = 0
+
+    def create(self, key: str, body: bytes | Path) -> Outcome:
+        self.asked += 1
+        assert self.asked < 10_000, "it is asked for ever"
+        return NotApplied(because="exists")
+
+
+def test_a_store_that_contradicts_itself_is_not_asked_for_ever() -> None:
+    clock = Clock()
+    lake = lake_over(SmallLake(), Denying(), clock)
+    with pytest.raises(OutcomeUnknown, match="and then it is not"):
+        lake.put_new(keys.page("0" * 32), b"{}")
+    assert clock.now_s >= UNKNOWN_S

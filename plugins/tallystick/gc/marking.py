@@ -12,6 +12,7 @@ from tallystick.errors import Corrupt
 from tallystick.gc.listing import Listing
 from tallystick.lake import Lake, View
 from tallystick.protocol import keys, retention
+from tallystick.protocol.interval import Interval
 from tallystick.protocol.ledger import Entry
 from tallystick.protocol.record import CommittedInterval, Record
 from tallystick.protocol.retention import Marked
@@ -46,6 +47,8 @@ class Marking:
 
     def __init__(self, lake: Lake, tables: TableReach, *, threads: int = READERS) -> None:
         self.lake, self.tables, self.threads = lake, tables, threads
+        # Records never change: what was replaced before one is read once, for the look before the swap and the mark.
+        self._older: dict[tuple[str, Interval], dict[str, str]] = {}
 
     def marks(
         self,
@@ -213,12 +216,17 @@ class Marking:
         return found
 
     def _replaced(self, entry: Entry) -> dict[str, str]:
+        assert entry.committed is not None
+        newest = (entry.committed.record, entry.interval)
+        if newest in self._older:
+            return self._older[newest]
         found: dict[str, str] = {}
         key = self._commit_of(entry).replaces
         while key is not None and key not in found:
             commit = self._commit_in(key, entry)
             found[key] = commit.plan
             key = commit.replaces
+        self._older[newest] = found
         return found
 
     def refuse_set_back(self, view: View, listing: Listing) -> None:
