@@ -182,9 +182,8 @@ class FakeLog:
         self, topic: str, partition: int, start: int, end: int
     ) -> Iterator[tuple[int, FakeRecord]]:
         """Yield (offset, record) of a range."""
-        records = self._topic(topic).partitions[partition].records
         for offset in range(start, end):
-            yield offset, records[offset]
+            yield offset, self._topic(topic).partitions[partition].records[offset]
 
     def _topic(self, name: str) -> FakeTopic:
         found = self.topics.get(name)
@@ -225,7 +224,9 @@ def stage(
     for topic in plan.topics:
         for number, planned in enumerate(topic.ranges):
             counts = {"records": 0, "dead": 0, "aborted": 0, "control": 0, "absent": 0}
-            for offset, record in log.read(topic.name, number, planned.readable_from, planned.end):
+            for offset, record in log.read(
+                keys.kafka_topic(topic.name), number, planned.readable_from, planned.end
+            ):
                 counts["records" if record.kind == "data" else record.kind] += 1
                 if record.kind != "data" or keep(record):
                     _sort_in(rows, pipeline, topic.name, number, offset, record)

@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewTopic, PartitionMetadata
 
 from brokers import TestBroker, done
@@ -68,7 +69,7 @@ def rewritten(cluster: TestBroker) -> Iterator[dict[str, Case]]:
                 assert arrived.wait(MOVED_S)
             _elect_follower(cluster, topics.values())
             for topic in topics.values():
-                assert cluster.high_watermark(topic) == KEPT
+                assert _end(cluster, topic) == KEPT
                 fill(cluster, topic, *OTHERS, day=1.5)
         finally:
             over.set()
@@ -136,6 +137,27 @@ def _elect_follower(cluster: TestBroker, topics: Iterable[str]) -> None:
             deadline_s=MOVED_S,
             what=f"broker {FOLLOWER} leading {topic}",
         )
+
+
+def _end(cluster: TestBroker, topic: str) -> int:
+    """Where the topic ends, once the client has caught up with the new leader epoch."""
+    found: list[int] = []
+
+    def asked() -> bool:
+        try:
+            found.append(cluster.high_watermark(topic))
+        except KafkaException as error:
+            if error.args[0].code() not in (
+                KafkaError.UNKNOWN_LEADER_EPOCH,
+                KafkaError.FENCED_LEADER_EPOCH,
+                KafkaError.NOT_LEADER_FOR_PARTITION,
+            ):
+                raise
+            return False
+        return True
+
+    wait_until(asked, deadline_s=MOVED_S, what=f"an answer about the end of {topic}")
+    return found[-1]
 
 
 def _partition(cluster: TestBroker, topic: str) -> PartitionMetadata:

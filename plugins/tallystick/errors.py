@@ -5,6 +5,7 @@
     │   ├── NotYet                the log does not reach the boundary yet
     │   ├── StoreUnavailable      S3 did not answer, or answered that it cannot
     │   ├── KafkaUnavailable      no broker answered, or a leader is moving
+    │   ├── ScratchFull           no room is left on the local disk of a task or driver
     │   ├── SwapContended         others won every swap this task tried
     │   └── OutcomeUnknown        a write may or may not have landed; nothing was deleted
     ├── Stop                  this attempt is over and nothing is wrong: someone else decided
@@ -100,6 +101,12 @@ class KafkaUnavailable(RetryLater):
     """No broker answered, or a leader is moving."""
 
     kind = "kafka_unavailable"
+
+
+class ScratchFull(RetryLater):
+    """No room is left on the local disk where a task or driver writes before it uploads."""
+
+    kind = "scratch_full"
 
 
 class SwapContended(RetryLater):

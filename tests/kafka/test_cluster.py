@@ -14,7 +14,9 @@ from confluent_kafka.admin import AdminClient
 
 from brokers import TestBroker, send
 from kafka_cluster import NODES, KafkaCluster
-from log_lake import MOMENTS, changed, days, fill
+from log_lake import MOMENTS, LogLake, changed, days, fill
+from tallystick.adopt import adopt
+from tallystick.cli.topic import ends_on
 from tallystick.errors import IdentityChanged, LogDamaged
 from tallystick.kafka.client import KafkaClient, PendingFetch
 from tallystick.kafka.planning import LogPlanner
@@ -248,3 +250,35 @@ def test_a_topic_of_the_same_name_on_another_cluster_is_refused(
     for run in (lambda: elsewhere.planned(days(2, 3)), lambda: elsewhere.stage(plan)):
         error = elsewhere.refuses(IdentityChanged, plan.topics[0].cluster_id, run=run)
         assert "cluster" in str(error)
+
+
+def test_a_topic_on_another_cluster_is_adopted_where_the_old_one_was_read_to_its_end(
+    broker: TestBroker, cluster: TestBroker
+) -> None:
+    topic = cluster.topic()
+    fill(cluster, topic, *range(10), day=0.5)
+    lake = LogLake(cluster, [topic])
+    lake.run(days(0, 1))
+    fill(cluster, topic, *range(10, 14), day=1.5)  # nobody reads these
+    broker.topic(name=topic, partitions=2)
+    fill(broker, topic, *range(100, 110), day=1.5, partition=1)
+    moved = replace(lake, settings=broker.settings)
+    moved.lake = lake.lake
+    moved.refuses(IdentityChanged, "tally topic adopt", run=lambda: moved.planned(days(1, 2)))
+    ends = ends_on(lake.lake, topic, "old", environ=on(cluster))
+    assert ends == {0: 14}
+    with pytest.raises(IdentityChanged, match="connection old leads to topic"):
+        ends_on(lake.lake, topic, "old", environ=on(broker))
+    with LogPlanner(broker.settings) as log:
+        state = log.describe([topic])[topic]
+    adopt(lake.lake, topic, state, ends=ends, confirmed_id=state.topic_id)
+    done = moved.run(days(1, 2))
+    assert done is not None
+    assert (done.totals.records, done.totals.lost) == (10, 4)
+    assert sorted(row["n"] for row in moved.rows().values()) == [*range(10), *range(100, 110)]
+    moved.proven()
+
+
+def on(where: TestBroker) -> dict[str, str]:
+    """A connection named `old` that leads there."""
+    return {"TALLYSTICK_KAFKA_OLD": where.settings.as_env_json()}

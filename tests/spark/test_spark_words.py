@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,8 @@ from tallystick.errors import (
     KafkaUnavailable,
     LogDamaged,
     OutcomeUnknown,
+    RetryLater,
+    ScratchFull,
     StoreUnavailable,
     Superseded,
     TallystickError,
@@ -33,11 +36,12 @@ from tallystick.spark.outcome import (
     error_json,
     exit_code,
     most_decisive,
+    scratch_full,
     telling_line,
     write_error,
     write_results,
 )
-from tallystick.spark.stage import explained, results_of
+from tallystick.spark.stage import caught, explained, results_of
 from tallystick.store.memory import MemoryStore
 from tallystick.store.open import open_store
 
@@ -258,3 +262,35 @@ def test_a_job_that_was_started_for_something_else_stages_nothing(
     assert (code, said["error"]["kind"]) == (77, kind)
     assert told in said["error"]["happened"]
     assert next_step in said["error"]["next_step"]
+
+
+def full_disk() -> None:
+    with Path("/dev/full").open("wb", buffering=0) as file:
+        file.write(b"x")
+
+
+def test_a_full_disk_is_tried_again_and_told_by_the_last_try() -> None:
+    """Linux's own device answers as a full disk does; outside a task there is one try."""
+    result, told = caught(full_disk, 1)
+    assert result is None
+    error = json.loads(told or "")
+    assert error["kind"] == "scratch_full"
+    assert f"on {socket.gethostname()}: No space left on device" in error["happened"]
+    assert isinstance(error_from(error), RetryLater)
+
+
+def test_another_error_of_the_system_stays_what_it_is() -> None:
+    with pytest.raises(FileNotFoundError):
+        caught(lambda: Path("/no/such/file").read_text(), 1)
+    assert scratch_full(FileNotFoundError(2, "no such file")) is None
+
+
+def test_sparks_own_full_disk_is_known_by_its_text() -> None:
+    text = (
+        "An error occurred while calling o7.collect.\n: org.apache.spark.SparkException: Job aborted: Task 3 in stage 1 "
+        "failed 4 times, most recent failure: java.io.IOException: No space left on device\n\tat java.base"
+    )
+    error = explained(cast("Any", None), RuntimeError(text))
+    assert isinstance(error, ScratchFull)
+    assert "Nothing was committed" in error.happened
+    assert exit_code(error) == 75

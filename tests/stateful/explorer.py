@@ -12,7 +12,7 @@ import functools
 import json
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -24,6 +24,7 @@ from stateful.oracle import Oracle
 from stateful.simulation import (
     PIPELINE,
     TOPIC,
+    Session,
     SimulatedLog,
     SimulatedStore,
     SimulatedTables,
@@ -32,8 +33,10 @@ from stateful.simulation import (
     at,
     span,
 )
+from tallystick.adopt import adopt
 from tallystick.commit import commit
 from tallystick.errors import (
+    IdentityChanged,
     InvalidRequest,
     OutsideRetention,
     RetryLater,
@@ -119,7 +122,9 @@ class Run:
             self._succeeded(value)
         elif not isinstance(value, RetryLater):
             self.done, self.error = True, value
-            self.refused = self.refused or isinstance(value, InvalidRequest)
+            # What was read before an adoption is never replaced: no clear of such a run can end well.
+            last_copy = "A replacement would lose their rows" in str(value)
+            self.refused = self.refused or last_copy or isinstance(value, InvalidRequest)
             self.accept_loss = self.accept_loss or isinstance(value, OutsideRetention)
 
     def _succeeded(self, value: Any) -> None:
@@ -154,7 +159,7 @@ class Run:
             dates=RunDates(data_interval=None, run_after=at(self.run_after)),
             first=at(0),
         )
-        return plan(lake, self.log, asked)
+        return plan(lake, Session(self.log), asked)
 
     def _stage(self, code: int) -> list[tuple[str, str]]:
         lake, store = self._lake()
@@ -162,7 +167,7 @@ class Run:
         wanted = [p.plan for p in planned.pieces if not p.committed]
         fingerprint = PIPELINE.fingerprint(str(code).encode())
         todo = to_stage(lake, wanted, fingerprint=fingerprint)
-        return [(p.key, stage_one(lake, store, p, self.sim.uuid())) for p in todo.plans]
+        return [(p.key, stage_one(lake, store, self.log, p, self.sim.uuid())) for p in todo.plans]
 
     def _commit(self, code: int) -> list[Any]:
         lake, store = self._lake()
@@ -173,10 +178,15 @@ class Run:
         ]
 
 
-def stage_one(lake: Lake, store: SimulatedStore, todo: Plan, attempt: str) -> str:
+def stage_one(
+    lake: Lake, store: SimulatedStore, log: SimulatedLog, todo: Plan, attempt: str
+) -> str:
     """Stand in for Spark: one file per table that says which offsets it holds, then the real report."""
+    for t in todo.topics:
+        if any(not r.readable.empty for r in t.ranges) and t.topic_id != log.topic_id:
+            raise IdentityChanged(f"{log.topic_id}, not {t.topic_id}.", next_step="adopt it.")
     rows = [
-        [TOPIC, p, r.start, r.end]
+        [t.name, p, r.start, r.end]
         for t in todo.topics
         for p, r in enumerate(t.ranges)
         if not r.span.empty
@@ -252,6 +262,37 @@ class Collector:
 
 
 @dataclass
+class Adopter:
+    """Somebody who lets the topic of now follow the one that the ledger reads, and says where that one ended."""
+
+    sim: Simulation
+    log: SimulatedLog
+    ends: Mapping[str, Mapping[int, int]]
+    actor: greenlet.greenlet = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.actor = greenlet.greenlet(self._adopt)
+
+    def started(self) -> None:
+        """A process of its own begins."""
+
+    def _adopt(self) -> None:
+        self.started()
+        store = SimulatedStore(self.sim)
+        lake = Lake(store, self.sim.world(), proven=True, page_bytes_max=self.sim.page_bytes_max)
+        seen = Session(self.log).describe([TOPIC])[TOPIC]
+        try:
+            root = lake.require().root
+            known = root.topics.get(root.open_topic(TOPIC))
+            ends = self.ends.get(known.topic_id, {}) if known else {}
+            adopt(lake, TOPIC, seen, ends=ends, confirmed_id=seen.topic_id)
+            self.sim.trace.append(f"ADOPTED {seen.topic_id}")
+        except (RetryLater, RootVanished, InvalidRequest, IdentityChanged) as error:
+            # In doubt, or nothing to follow yet, or the topic was created anew once more.
+            self.sim.trace.append(f"not adopted: {error}")
+
+
+@dataclass
 class Schedule:
     """One seed's world, runs and adversary."""
 
@@ -277,6 +318,9 @@ class Schedule:
         self.reader_grace = self.rng.choice([timedelta(0), timedelta(hours=24)])
         self.readers = self.rng.choice([0, 1, 2]) if self.reader_grace else 0
         self.stickiness = self.rng.choice([0.2, 0.6, 0.9, 0.97])
+        # Most schedules have none: a topic that is created anew ends what runs were about to do.
+        self.recreations = self.rng.choice([0, 0, 0, 0, 0, 1, 2])
+        self.ends: dict[str, dict[int, int]] = {}
         self.steps = 0
 
     def _spawn(self, number: int) -> Run:
@@ -349,6 +393,14 @@ class Schedule:
         elif dice < 0.122 and self.readers and self.sim.landed:
             self.readers -= 1
             self.oracle.reader_opens()
+        elif dice < 0.129 and dice >= 0.125 and self.recreations and self.sim.hour > 0:
+            self.recreations -= 1
+            ends = {p: len(records) for p, records in self.log.records.items()}
+            self.ends[self.log.topic_id] = ends
+            self.log.recreate()
+            self.sim.trace.append("RECREATED")
+        elif 0.129 <= dice < 0.145 and self.log.incarnation > 1:
+            self._adopt()
         elif dice < 0.125 and self.deploys:
             self.deploys = False
             self.sim.code = 2
@@ -367,6 +419,12 @@ class Schedule:
         )
         self.sim.trace.append(f"GC cancel_after={collector.cancel_after}")
         self.zombies.append(collector.actor)
+
+    def _adopt(self) -> greenlet.greenlet:
+        ends = self.ends if self.rng.random() < 0.7 else {}
+        adopter = Adopter(sim=self.sim, log=self.log, ends=ends)
+        self.zombies.append(adopter.actor)
+        return adopter.actor
 
     def _log_moves(self) -> None:
         rng, log = self.rng, self.log
@@ -430,6 +488,7 @@ class Schedule:
         self.sim.hour = LAST_HOUR
         for p, log in self.log.records.items():
             self.log.stable[p] = len(log)
+        self._adopt_at_last()
         for again in (False, True):
             for run in self.runs:
                 self._finish(run, again)
@@ -437,6 +496,14 @@ class Schedule:
         # Two collections take a third of a schedule's time: not after each that had none.
         if self.sim.deletions or self.seed % 16 == 0:
             self._collect_the_rest()
+
+    def _adopt_at_last(self) -> None:
+        """Where the topic was created anew, runs can finish once somebody has adopted it."""
+        if self.log.incarnation > 1:
+            actor = self._adopt()
+            while not actor.dead:
+                actor.switch()
+                self.oracle.check_new()
 
     def _collect_the_rest(self) -> None:
         """Two more collections: the first takes all that is left over, the second finds nothing."""

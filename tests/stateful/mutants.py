@@ -19,7 +19,7 @@ from tallystick.gc import run as gc_run
 from tallystick.gc.listing import Listing
 from tallystick.lake import Lake
 from tallystick.plan.granting import Granting
-from tallystick.protocol import decide, keys, retention
+from tallystick.protocol import adoption, decide, keys, retention
 from tallystick.protocol.ledger import Boundary
 from tallystick.store import Applied, Unknown
 
@@ -275,6 +275,48 @@ def gc_without_reader_grace() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def adopted_on_a_stale_root() -> Iterator[None]:
+    """An adoption decides on the first root that it reads, and swaps that whatever has come between."""
+    real = adoption.decide_adoption
+    first: list[Any] = []
+
+    def stale(root: Any, last: Any, topic: str, new: Any, ends: Any) -> Any:
+        first.append(last)
+        return real(root, first[0] or last, topic, new, ends)
+
+    forget = patch.object(explorer_module.Adopter, "started", lambda _: first.clear())
+    with _quiet_invariants(), forget, patch.object(adoption, "decide_adoption", stale):
+        yield
+
+
+@contextmanager
+def closed_topics_asked_for() -> Iterator[None]:
+    """A boundary after an adoption asks the new topic where the old one splits."""
+    real = adoption.settled
+
+    def asked(ledger: Any, topics: Any, name: str, at: Any) -> Any:
+        closed = topics[name].closed
+        return None if closed and at > closed.since else real(ledger, topics, name, at)
+
+    with _quiet_invariants(), patch.object(adoption, "settled", asked):
+        yield
+
+
+@contextmanager
+def last_copy_replaced() -> Iterator[None]:
+    """What was read of a closed topic is replaced by a loss, where losses are accepted."""
+    with patch.object(adoption, "last_copy", lambda *_: None):
+        yield
+
+
+@contextmanager
+def unread_tail_forgotten() -> Iterator[None]:
+    """A plan says nothing of what was lost with an adoption."""
+    with patch("tallystick.plan.granting.closed_topics", lambda *_, **__: ()):
+        yield
+
+
 MUTANTS: dict[str, Mutant] = {
     "no If-Match": no_if_match,
     "decided once, not on each root": decided_once,
@@ -290,4 +332,8 @@ MUTANTS: dict[str, Mutant] = {
     "gc forgets granted plans": gc_forgets_granted_plans,
     "gc takes records": gc_takes_records,
     "gc without reader grace": gc_without_reader_grace,
+    "adopted on a stale root": adopted_on_a_stale_root,
+    "closed topics asked for": closed_topics_asked_for,
+    "the last copy replaced": last_copy_replaced,
+    "the unread tail forgotten": unread_tail_forgotten,
 }

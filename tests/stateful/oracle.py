@@ -21,6 +21,8 @@ class Oracle:
         self.seen = 0
         self.deleted: set[str] = set()
         self.readers: list[dict[str, Any]] = []
+        self.adoptions = 0
+        self.granted_before: set[str] = set()
 
     def check_new(self) -> None:
         """Check each root that landed since the last call."""
@@ -83,6 +85,7 @@ class Oracle:
             if name != "dead_letters":
                 self._table(name, table, wanted)
         self._history(entries)
+        self._adopted(root, entries, boundaries)
         self.before, self.entries_before = root, entries
 
     def _ledger(self, root: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -139,6 +142,33 @@ class Oracle:
             if sum(entry["committed"]["totals"]) != total:
                 raise Violation(f"I7: {entry['interval']} accounts {entry['committed']['totals']}")
         return wanted
+
+    def _adopted(
+        self, root: dict[str, Any], entries: list[dict[str, Any]], boundaries: dict[str, Any]
+    ) -> None:
+        """A closed topic is left behind at its end, and what was read of it is never replaced by another reading."""
+        closed = {t: k["closed"] for t, k in root["topics"].items() if k.get("closed")}
+        if len(closed) > self.adoptions:
+            self.adoptions = len(closed)
+            self.granted_before |= {
+                e["granted"]["plan"] for e in self.entries_before if e["granted"] is not None
+            }
+        then = {tuple(e["interval"]): e["committed"] for e in self.entries_before}
+        for topic, end in closed.items():
+            known = root["topics"][topic]["origins"]
+            for instant, positions in boundaries.items():
+                found = [p for p, _ in positions.get(topic, [])]
+                found += known[len(found) :]
+                if instant > end["since"] and found != end["ends"]:
+                    raise Violation(f"A1: {topic} ended at {end}, {instant} says {found}")
+            for entry in entries:
+                start, stop = entry["interval"]
+                old, new = then.get((start, stop)), entry["committed"]
+                if old is None or new is None or old["plan"] == new["plan"]:
+                    continue
+                held = boundaries[start].get(topic) != boundaries[stop].get(topic)
+                if held and start < end["since"] and new["plan"] not in self.granted_before:
+                    raise Violation(f"A2: rows of {topic} in {entry['interval']} were replaced")
 
     def _table(self, name: str, table: dict[str, Any], wanted: Offsets) -> None:
         held: Offsets = {}

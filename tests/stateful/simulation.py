@@ -16,7 +16,7 @@ from typing import Any
 
 import greenlet
 
-from tallystick.errors import Corrupt, NotYet
+from tallystick.errors import Corrupt, IdentityChanged, NotYet
 from tallystick.pipeline import Column, Pipeline, Table
 from tallystick.protocol.interval import Interval
 from tallystick.protocol.offsets import Position
@@ -196,21 +196,34 @@ class SimulatedTopic:
 
 @dataclass
 class SimulatedLog:
-    """Partitions of records (hour, is data), with retention, growth and a last stable offset that may lag."""
+    """Partitions of records (hour, is data), with retention, growth and a last stable offset that may lag.
+
+    It answers at once and for the incarnation of now; processes ask through a Session.
+    """
 
     sim: Simulation
     records: dict[int, list[tuple[int, bool]]] = field(default_factory=lambda: {0: []})
     stable: dict[int, int] = field(default_factory=lambda: {0: 0})
     start: dict[int, int] = field(default_factory=lambda: {0: 0})
+    incarnation: int = 1
+
+    def recreate(self) -> None:
+        """Delete the topic and create it anew, empty and with one partition."""
+        self.incarnation += 1
+        self.records, self.stable, self.start = {0: []}, {0: 0}, {0: 0}
+
+    @property
+    def topic_id(self) -> str:
+        """The id of the incarnation of now."""
+        return f"id-{self.incarnation}"
 
     def describe(self, topics: Sequence[str]) -> Mapping[str, SimulatedTopic]:
-        self.sim.step()
         partitions = tuple(
             SimulatedPartition(log_start=self.start[p]) for p in sorted(self.records)
         )
         return {
             name: SimulatedTopic(
-                topic_id="id-1", cluster_id="c-1", compacted=False, partitions=partitions
+                topic_id=self.topic_id, cluster_id="c-1", compacted=False, partitions=partitions
             )
             for name in topics
         }
@@ -218,7 +231,6 @@ class SimulatedLog:
     def boundary(
         self, topic: str, at_ms: int, floors: Sequence[int], *, latest_ms: int
     ) -> Sequence[Position]:
-        self.sim.step()
         wanted, latest = at_ms / 1000, latest_ms / 1000
         found: list[Position] = []
         for p in sorted(self.records):
@@ -240,7 +252,6 @@ class SimulatedLog:
         return found
 
     def unproven(self, topic: str, positions: Sequence[Position]) -> Mapping[int, int]:
-        self.sim.step()
         return {
             p: self.start[p]
             for p, position in enumerate(positions)
@@ -249,8 +260,38 @@ class SimulatedLog:
         }
 
     def diverged(self, topic: str, positions: Sequence[Position]) -> Sequence[str]:
-        self.sim.step()
         return ()
+
+
+class Session:
+    """The log as one process sees it: a step per question; only the first incarnation that it saw is accepted."""
+
+    def __init__(self, log: SimulatedLog) -> None:
+        self.log, self.seen = log, ""
+
+    def describe(self, topics: Sequence[str]) -> Mapping[str, SimulatedTopic]:
+        self._asks()
+        return self.log.describe(topics)
+
+    def boundary(
+        self, topic: str, at_ms: int, floors: Sequence[int], *, latest_ms: int
+    ) -> Sequence[Position]:
+        self._asks()
+        return self.log.boundary(topic, at_ms, floors, latest_ms=latest_ms)
+
+    def unproven(self, topic: str, positions: Sequence[Position]) -> Mapping[int, int]:
+        self._asks()
+        return self.log.unproven(topic, positions)
+
+    def diverged(self, topic: str, positions: Sequence[Position]) -> Sequence[str]:
+        self._asks()
+        return self.log.diverged(topic, positions)
+
+    def _asks(self) -> None:
+        self.log.sim.step()
+        self.seen = self.seen or self.log.topic_id
+        if self.log.topic_id != self.seen:
+            raise IdentityChanged(f"{self.log.topic_id}, not {self.seen}.", next_step="adopt it.")
 
 
 class SimulatedTables:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from tallystick.cli import stack
+from tallystick.cli import stack, topic
 from tallystick.cli.report import COUNTER_EXAMPLE, busy, out, out_json, told
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(stack.app)
+app.add_typer(topic.app)
 
 LakeUri = typer.Argument(
     None,

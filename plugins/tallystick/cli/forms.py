@@ -53,7 +53,12 @@ def status(answer: Status) -> Form:
         **_lake(answer.uri, answer.pipeline, answer.version),
         "record": answer.record,
         "topics": {
-            name: {"id": t.topic_id, "cluster": t.cluster_id, "partitions": len(t.origins)}
+            name: {
+                "id": t.topic_id,
+                "cluster": t.cluster_id,
+                "partitions": len(t.origins),
+                "closed_since": None if t.closed is None else keys.instant(t.closed.since),
+            }
             for name, t in answer.topics.items()
         },
         "from": None if answer.first is None else keys.instant(answer.first),

@@ -48,6 +48,8 @@ def _status_head(answer: Status, dag: str | None) -> list[str]:
     lines = [paragraph(f"{answer.pipeline} at {answer.uri}, version {answer.version}")]
     for name, topic in sorted(answer.topics.items()):
         told = f"topic {name}: {many(len(topic.origins), 'partition')}, id {topic.topic_id}, cluster {topic.cluster_id}"
+        if topic.closed is not None:
+            told += f"; closed at {spell(topic.closed.since)}, another one was adopted"
         lines.append(paragraph(told))
     if answer.first is not None and answer.last is not None:
         every = f", a run every {length(answer.every)}" if answer.every else ""
@@ -124,7 +126,7 @@ def _lost(answer: Status) -> list[str]:
     if not answer.lost:
         return []
     lines = [
-        f"LOST: {many(answer.totals.lost, 'offset')} had expired, and an operator accepted that:"
+        f"LOST: {many(answer.totals.lost, 'offset')}, gone before they were read; an operator accepted that:"
     ]
     lines += [
         f"{INDENT}{span(one.interval)}: {one.totals.lost:,} of {one.totals.offsets:,} offsets"

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from tallystick.cli.report import note
+from tallystick.connections import KAFKA_ENV_PREFIX
 from tallystick.errors import SettingsError
 from tallystick.lake import Lake
 from tallystick.store.open import open_store
@@ -64,7 +65,7 @@ def _running_stack() -> StackInfo | None:
 
 
 def _use(stack: StackInfo) -> None:
-    """Point this process's S3 clients at the stack. Safe to repeat: the same values."""
+    """Point this process at the stack's S3, and its Kafka where the shell names none. Safe to repeat: the same values."""
     from tallystick.cli.stack import FOREIGN
 
     for name in FOREIGN:
@@ -72,3 +73,6 @@ def _use(stack: StackInfo) -> None:
     os.environ.update(
         {name: value for name, value in stack.variables.items() if name.startswith("AWS_")}
     )
+    for name, value in stack.variables.items():
+        if name.startswith(KAFKA_ENV_PREFIX):
+            os.environ.setdefault(name, value)

@@ -26,7 +26,7 @@ def dead_letters_of(piece: Piece, batch: pa.RecordBatch, decoded: Decoded) -> pa
     Headers are spelt as a JSON list of [name, base64 or null], `null` where the record has none.
     """
     positions = pa.array(decoded.dead)
-    columns = lineage(piece, batch, positions)
+    columns = lineage(piece, batch, positions, topic=piece.topic)
     columns["key"] = batch.column("key").take(positions)
     columns["value"] = batch.column("value").take(positions)
     columns["headers"] = pa.array(

@@ -10,6 +10,7 @@ from tallystick.engine.pieces import Piece
 from tallystick.kafka.accounting import ReadAccount
 from tallystick.kafka.reader import RangeReader
 from tallystick.kafka.settings import KafkaSettings
+from tallystick.protocol import keys
 from tallystick.protocol.offsets import Position
 from tallystick.protocol.plan import PlannedTopic
 
@@ -28,7 +29,7 @@ class KafkaReading:
         self._planned_end = Position(offset=planned.end, leader_epoch=planned.end_epoch)
         self._reader = RangeReader(
             settings,
-            topic=topic.name,
+            topic=keys.kafka_topic(topic.name),
             topic_id=topic.topic_id,
             cluster_id=topic.cluster_id,
             compacted=topic.compacted,

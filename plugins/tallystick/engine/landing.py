@@ -180,7 +180,7 @@ def land_piece(
                 limits=work.limits,
             )
         )
-        schema = records_schema(work.pipeline.decode_of(piece.topic))
+        schema = records_schema(work.pipeline.decode_of(piece.source))
         records = stack.enter_context(_Scratch(work, piece, schema, Path(folder)))
         account = read_piece(work.pipeline, piece, reading, records=records.write, dead=dead.write)
         files = records.close()
@@ -237,7 +237,7 @@ class _Scratch:
         self.writer.close()
         self.sink.close()
         key, etag = self.work.prefix(self.piece.task).upload_scratch(self._path)
-        self.files.append(LandedFile(topic=self.piece.topic, key=key, etag=etag, rows=self.rows))
+        self.files.append(LandedFile(topic=self.piece.source, key=key, etag=etag, rows=self.rows))
         self._path.unlink()
         self.writer, self.sink, self.rows = None, None, 0
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from tallystick.engine.combine import key_values
 from tallystick.engine.parquet import TableWriter, spans_of
-from tallystick.engine.records import coalesce
+from tallystick.engine.records import coalesce, named_by_ledger
 from tallystick.engine.task import Attempt
 from tallystick.engine.transform import fitted
 from tallystick.errors import InvalidPipeline, listed
@@ -55,6 +55,7 @@ def write_output(
     ):
         for batch in coalesce(batches):
             rows = fitted(table, pa.Table.from_batches([batch]), where)
+            rows = named_by_ledger(rows, work.plan.read_names)
             if table.aggregates:
                 last = _check_keys(table, last, rows, where)
             else:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from tallystick.protocol import keys
 from tallystick.protocol.canonical import built, fields
 from tallystick.protocol.offsets import EPOCH_UNKNOWN, OffsetRange
 from tallystick.protocol.plan import Plan, PlannedTopic
@@ -29,6 +30,11 @@ class Piece:
     def __post_init__(self) -> None:
         if self.index < 0 or self.partition < 0 or self.span.empty:
             raise ValueError(f"{self.topic}[{self.partition}] {self.span} is no piece {self.index}")
+
+    @property
+    def source(self) -> str:
+        """The topic's name in Kafka; `topic` is the ledger's, which tells incarnations apart."""
+        return keys.kafka_topic(self.topic)
 
     @property
     def task(self) -> str:

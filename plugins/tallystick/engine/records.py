@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tallystick.engine.instants import END_US, FIRST_US
 from tallystick.engine.json_rows import Decoded
 from tallystick.engine.pieces import Piece
 
 KEY = "_key"
+TOPIC = "_topic"
 BATCH_ROWS = 65_536
 BATCH_BYTES = 32 << 20
 FIRST_MS = FIRST_US // 1_000
@@ -46,14 +48,16 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
-def lineage(piece: Piece, batch: pa.RecordBatch, positions: pa.Array | None) -> dict[str, pa.Array]:
-    """Return the lineage columns of the rows of `batch` at `positions` (None: of all)."""
+def lineage(
+    piece: Piece, batch: pa.RecordBatch, positions: pa.Array | None, *, topic: str
+) -> dict[str, pa.Array]:
+    """Return the lineage columns of the rows of `batch` at `positions` (None: of all); `topic` as they are to name it."""
     offsets, timestamps = batch.column("offset"), batch.column("timestamp")
     if positions is not None:
         offsets, timestamps = offsets.take(positions), timestamps.take(positions)
     rows = len(offsets)
     return {
-        "_topic": pa.repeat(pa.scalar(piece.topic, pa.string()), rows),
+        "_topic": pa.repeat(pa.scalar(topic, pa.string()), rows),
         "_kafka_partition": pa.array(np.full(rows, piece.partition, np.int32)),
         "_offset": offsets,
         "_timestamp": _within_calendar(timestamps),
@@ -92,10 +96,25 @@ def without_odd_times(batch: pa.RecordBatch, decoded: Decoded) -> Decoded:
 
 
 def records_of(piece: Piece, batch: pa.RecordBatch, decoded: Decoded) -> pa.Table:
-    """Return what the job's transform gets: decoded columns, lineage, and the record's key."""
+    """Return what the job's transform gets: decoded columns, lineage with Kafka's topic name, and the record's key."""
     whole = len(decoded.kept) == batch.num_rows
     positions = None if whole else pa.array(decoded.kept)
     columns = {name: decoded.rows.column(name) for name in decoded.rows.column_names}
-    columns.update(lineage(piece, batch, positions))
+    columns.update(lineage(piece, batch, positions, topic=piece.source))
     columns[KEY] = batch.column("key") if positions is None else batch.column("key").take(positions)
     return pa.table(columns)
+
+
+def named_by_ledger(rows: pa.Table, names: Mapping[str, str]) -> pa.Table:
+    """Return a transform's rows with `_topic` as the ledger names it; `names` maps Kafka's names to those.
+
+    A job sees Kafka's name, so that it need not change when another incarnation of its topic is adopted. Stored rows tell
+    the incarnations apart: topic, partition and offset together name one record for ever.
+    """
+    renamed = {kafka: name for kafka, name in names.items() if kafka != name}
+    if not renamed or TOPIC not in rows.column_names:
+        return rows
+    column = rows.column(TOPIC)
+    for kafka, name in renamed.items():
+        column = pc.if_else(pc.equal(column, kafka), name, column)
+    return rows.set_column(rows.column_names.index(TOPIC), rows.schema.field(TOPIC), column)

@@ -17,7 +17,7 @@ from tallystick.engine.dead_letters import dead_letters_of
 from tallystick.engine.json_rows import JsonDecoder
 from tallystick.engine.parquet import TableWriter, WriteLimits
 from tallystick.engine.pieces import Piece, parse_piece
-from tallystick.engine.records import coalesce, records_of, without_odd_times
+from tallystick.engine.records import coalesce, named_by_ledger, records_of, without_odd_times
 from tallystick.engine.transform import JobTransform
 from tallystick.engine.upload import AttemptPrefix, Upload
 from tallystick.errors import ReportRejected
@@ -133,7 +133,7 @@ def run_piece(
 
         def transformed(records: pa.Table) -> None:
             for name, rows in work.transform(piece, records).items():
-                writers.write(name, rows)
+                writers.write(name, named_by_ledger(rows, {piece.source: piece.topic}))
 
         account = read_piece(
             work.pipeline,
@@ -159,7 +159,7 @@ def read_piece(
 
     Raises ReportRejected where the reader's account and the rows that were handed on do not agree.
     """
-    decoder = JsonDecoder(pipeline.decode_of(piece.topic))
+    decoder = JsonDecoder(pipeline.decode_of(piece.source))
     good = bad = 0
     for batch in coalesce(reading.batches()):
         decoded = without_odd_times(batch, decoder.decode(batch.column("value")))

@@ -17,6 +17,7 @@ from tallystick.errors import (
     listed,
 )
 from tallystick.lake import Change, View
+from tallystick.plan.closed import closed_topics, positions_without_lookup
 from tallystick.plan.question import Asked, Log, Piece, Planned, TopicView, answered
 from tallystick.protocol import decide, keys
 from tallystick.protocol.columns import WantedColumn, allocate
@@ -48,10 +49,14 @@ class Granting:
     def __init__(self, view: View, log: Log, asked: Asked, ledger: Ledger) -> None:
         self.view, self.log, self.asked, self.ledger = view, log, asked, ledger
         self.lake, self.root = view.lake, view.root
-        self.topics_seen = log.describe([t.name for t in asked.pipeline.inputs])
+        described = log.describe([t.name for t in asked.pipeline.inputs])
+        # By the ledger's names: `events@2` once another incarnation of `events` was adopted.
+        self.topics_seen = {self.root.open_topic(name): seen for name, seen in described.items()}
         self._same_history: set[tuple[str, datetime]] = set()
 
-    def grant(self, intent: decide.Intent, wanted: Interval) -> Change[Planned | InvalidRequest]:
+    def grant(
+        self, intent: decide.Intent, wanted: Interval
+    ) -> Change[Planned | InvalidRequest | OutsideRetention]:
         """Make the change that grants `intent`. Safe to repeat: a plan counts only once a root names it (C1)."""
         if len(intent.grants) > GRANTS_MAX:
             raise InvalidRequest(
@@ -61,7 +66,7 @@ class Granting:
         topics = self._topics()
         tables = self._tables()
         origins = {name: topic.origins for name, topic in topics.items()}
-        set_now = self._set_boundaries(intent, origins)
+        set_now = self._set_boundaries(intent, topics, origins)
         for entry in intent.cancelled:
             self.ledger.cancel(entry.interval)
         pieces: list[Piece] = []
@@ -85,7 +90,8 @@ class Granting:
 
     def _topics(self) -> dict[str, RootTopic]:
         topics = dict(self.root.topics)
-        gone = sorted(set(topics) - set(self.topics_seen))
+        still_open = {name for name, topic in topics.items() if topic.closed is None}
+        gone = sorted(keys.kafka_topic(name) for name in still_open - set(self.topics_seen))
         if gone:
             raise InvalidPipeline(
                 f"topic {gone[0]!r} is in the ledger of {self.lake.store.uri} and no longer in the pipeline.",
@@ -107,16 +113,17 @@ class Granting:
         return topics
 
     def _same_incarnation(self, name: str, known: RootTopic, seen: TopicView) -> None:
+        topic = keys.kafka_topic(name)
         if (known.topic_id, known.cluster_id) != (seen.topic_id, seen.cluster_id):
             raise IdentityChanged(
-                f"topic {name} has id {seen.topic_id} in cluster {seen.cluster_id}; the ledger knows id "
+                f"topic {topic} has id {seen.topic_id} in cluster {seen.cluster_id}; the ledger knows id "
                 f"{known.topic_id} in cluster {known.cluster_id}.",
                 next_step="the topic was deleted and created anew, or the connection points at another cluster. Point it "
-                "back; or begin a new pipeline with a warehouse of its own for the new incarnation.",
+                f"back; or, where this one is to follow the old one for good, `tally topic adopt {topic}`.",
             )
         if len(seen.partitions) < len(known.origins):
             raise IdentityChanged(
-                f"topic {name} has {len(seen.partitions)} partitions; the ledger knows {len(known.origins)}.",
+                f"topic {topic} has {len(seen.partitions)} partitions; the ledger knows {len(known.origins)}.",
                 next_step="partitions never shrink in one incarnation: check the connection.",
             )
 
@@ -154,22 +161,26 @@ class Granting:
     # -------------------------------------------------------- boundaries
 
     def _set_boundaries(
-        self, intent: decide.Intent, origins: Mapping[str, tuple[int, ...]]
+        self,
+        intent: decide.Intent,
+        topics: Mapping[str, RootTopic],
+        origins: Mapping[str, tuple[int, ...]],
     ) -> frozenset[datetime]:
         missing = decide.missing_boundaries(self.ledger, intent.grants)
         for at in missing:
             lows = decide.floors(self.ledger, at, origins)
             at_ms = round(at.timestamp() * 1000)
             latest_ms = round((self.lake.world.now() + AHEAD_MAX).timestamp() * 1000)
-            # A partition that joined since the topic was described is for the next plan: it has no origin yet.
-            found = {
-                name: tuple(self.log.boundary(name, at_ms, lows[name], latest_ms=latest_ms))[
-                    : len(origins[name])
-                ]
-                for name in self.topics_seen
-            }
+            known = positions_without_lookup(self.ledger, topics, at)
+            asked: dict[str, tuple[Position, ...]] = {}
+            for name in topics.keys() - known:
+                topic = keys.kafka_topic(name)
+                looked_up = tuple(self.log.boundary(topic, at_ms, lows[name], latest_ms=latest_ms))
+                # A partition that joined since the topic was described is for the next plan: it has no origin yet.
+                asked[name] = looked_up[: len(origins[name])]
             left, _ = self.ledger.neighbours(at)
-            self._refuse_unproven(at, found, left)
+            self._refuse_unproven(at, asked, left)
+            found = {name: known[name] if name in known else asked[name] for name in topics}
             self.ledger.set_boundary(decide.clamped(self.ledger, at, found, origins))
         return frozenset(missing)
 
@@ -180,9 +191,11 @@ class Granting:
         if self.asked.params.accept_loss or (begin is not None and at <= begin):
             return
         for name, positions in found.items():
-            if left is not None and name in left.positions:
-                continue  # a loss shows as offsets that are wanted and gone, and is refused or recorded there
-            for partition, start in self.log.unproven(name, positions).items():
+            if left is not None and (name in left.positions or keys.incarnation(name) > 1):
+                # A loss shows as offsets that are wanted and gone, and is refused or recorded there; an adopted
+                # incarnation begins at the origins that were shown to whoever adopted it.
+                continue
+            for partition, start in self.log.unproven(keys.kafka_topic(name), positions).items():
                 raise OutsideRetention(
                     f"{name}[{partition}] begins at offset {start}, and holds no record before "
                     f"{keys.instant(at)} (offset {positions[partition].offset}): earlier ones may have expired.",
@@ -211,9 +224,12 @@ class Granting:
             request=self.asked.request,
             fingerprint=self.asked.fingerprint,
             replaces=before.plan if before else None,
-            topics=tuple(
-                self._planned_topic(name, interval, topics[name], origins, set_now)
-                for name in self.topics_seen
+            topics=(
+                *closed_topics(self.ledger, grant, topics, accept_loss=params.accept_loss),
+                *(
+                    self._planned_topic(name, interval, topics[name], origins, set_now)
+                    for name in self.topics_seen
+                ),
             ),
             tables=self._planned_tables(tables),
             spec=self.asked.pipeline.to_spec(),
@@ -267,7 +283,7 @@ class Granting:
         if (name, at) in self._same_history:
             return  # a neighbour's plan has asked
         self._same_history.add((name, at))
-        problems = self.log.diverged(name, positions)
+        problems = self.log.diverged(keys.kafka_topic(name), positions)
         if problems:
             raise LogDamaged(
                 f"{name} no longer holds the history that the boundary at {keys.instant(at)} was set in: {problems[0]}",

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
-from tallystick.errors import InvalidRequest, Superseded
+from tallystick.errors import InvalidRequest, OutsideRetention, Superseded
 from tallystick.lake import Change, Lake, Settled, View
 from tallystick.params import EPOCH, wanted_interval
 from tallystick.pipeline import LATENESS_MAX
+from tallystick.plan.closed import last_copy
 from tallystick.plan.granting import Granting
 from tallystick.plan.question import Asked, Log, Planned, answered
-from tallystick.protocol import decide, keys
-from tallystick.protocol.interval import Interval
-from tallystick.protocol.ledger import Ledger
+from tallystick.protocol import adoption, decide, keys
+from tallystick.protocol.interval import Interval, Request
+from tallystick.protocol.ledger import Entry, Ledger
+
+Refusal = InvalidRequest | OutsideRetention
 
 
 def plan(lake: Lake, log: Log, asked: Asked) -> Planned:
@@ -25,14 +29,14 @@ def plan(lake: Lake, log: Log, asked: Asked) -> Planned:
     wanted = wanted_interval(asked.pipeline, asked.params, asked.dates, now=lake.world.now())
     lake.open(asked.pipeline.name)
     answer = lake.swap(lambda view: _step(view, log, asked, wanted))
-    if isinstance(answer, InvalidRequest):
+    if isinstance(answer, Refusal):
         raise answer
     return answer
 
 
 def _step(
     view: View, log: Log, asked: Asked, wanted: Interval | datetime
-) -> Change[Planned | InvalidRequest] | Settled[Planned | InvalidRequest]:
+) -> Change[Planned | Refusal] | Settled[Planned | Refusal]:
     if isinstance(wanted, datetime):
         # An entry of this run ends at run_after less the lateness of its time: none is further back.
         tail = view.tail(wanted - LATENESS_MAX)
@@ -48,7 +52,14 @@ def _step(
     ledger = view.ledger(wanted.start, wanted.end)
     intent = _intent(ledger, asked, wanted)
     if isinstance(intent, decide.CutThrough):
-        return _refuse_cut(view, ledger, intent, wanted)
+        return _refused(view, ledger, _cut_through(intent, wanted), intent.withdrawn)
+    replaced = (g.interval for g in intent.grants if g.before and g.before.committed)
+    kept = adoption.last_copy(ledger, view.root.topics, replaced)
+    if kept is not None:
+        # As where an interval is cut: what this run's earlier clears were granted would dangle behind a run that can only
+        # fail.
+        own = [g.before for g in intent.grants if g.before and _granted_to(g.before, asked.request)]
+        return _refused(view, ledger, last_copy(kept), own)
     if not intent.grants and not intent.cancelled:
         return Settled(value=answered(intent, wanted, view.root.version, ()))
     view.lake.prove()
@@ -73,17 +84,24 @@ def _intent(ledger: Ledger, asked: Asked, wanted: Interval) -> decide.Intent | d
     return decision
 
 
-def _refuse_cut(
-    view: View, ledger: Ledger, cut: decide.CutThrough, wanted: Interval
-) -> Change[Planned | InvalidRequest] | Settled[Planned | InvalidRequest]:
+def _granted_to(entry: Entry, request: Request) -> bool:
+    return entry.granted is not None and entry.granted.request.same_run(request)
+
+
+def _cut_through(cut: decide.CutThrough, wanted: Interval) -> InvalidRequest:
     first, last = (keys.instant(at) for at in (cut.entry.interval.start, cut.entry.interval.end))
-    refusal = InvalidRequest(
+    return InvalidRequest(
         f"{wanted} cuts through the committed interval {cut.entry.interval}.",
         next_step=f"intervals are replaced whole: move the cut to {first} or to {last}.",
     )
-    if not cut.withdrawn:
+
+
+def _refused(
+    view: View, ledger: Ledger, refusal: Refusal, withdrawn: Sequence[Entry]
+) -> Change[Planned | Refusal] | Settled[Planned | Refusal]:
+    if not withdrawn:
         return Settled(value=refusal)
     edited = ledger.copy()
-    for entry in cut.withdrawn:
+    for entry in withdrawn:
         edited.cancel(entry.interval)
     return Change(tables=view.root.tables, topics=view.root.topics, ledger=edited, value=refusal)

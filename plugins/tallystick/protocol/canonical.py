@@ -53,8 +53,8 @@ def corrupt(where: str, why: str) -> Corrupt:
     )
 
 
-def decode(body: bytes, *, where: str, format_name: str) -> Fields:
-    """Parse an object whose `format` must be exactly `format_name`; raises Corrupt naming `where`."""
+def decode(body: bytes, *, where: str, format_name: str, later: str | None = None) -> Fields:
+    """Parse an object whose `format` must be exactly `format_name`, or `later`; raises Corrupt naming `where`."""
     if len(body) > BODY_BYTES_MAX:
         raise corrupt(where, f"{len(body)} bytes are more than the {BODY_BYTES_MAX} allowed")
     if _depth_exceeds(body):
@@ -73,14 +73,14 @@ def decode(body: bytes, *, where: str, format_name: str) -> Fields:
     if not isinstance(value, dict):
         raise corrupt(where, "not a JSON object")
     found = value.get("format")
-    if found != format_name:
+    if found != format_name and (later is None or found != later):
         newer = isinstance(found, str) and found.rsplit("/", 1)[0] == format_name.rsplit("/", 1)[0]
         hint = " (written by another version of tallystick)" if newer else ""
         raise corrupt(where, f"format is {found!r}{hint}, this version reads {format_name!r}")
     if spelling != body:
         raise corrupt(where, "not canonical JSON (the same values have another spelling)")
     fields = Fields(value, where)
-    fields.take("format", str)
+    fields.format_name = fields.take("format", str)
     return fields
 
 
@@ -134,6 +134,7 @@ class Fields:
     def __init__(self, value: Mapping[str, Any], where: str) -> None:
         self._left = dict(value)
         self.where = where
+        self.format_name = ""
 
     def take(self, name: str, kind: type[T]) -> T:
         """Return field `name`, which must be a `kind` (bool is no int)."""

@@ -16,7 +16,7 @@ from tallystick.protocol import keys
 from tallystick.protocol.ledger import Entry, Ledger, Page
 from tallystick.protocol.plan import Plan
 from tallystick.protocol.report import RangeAccount
-from tallystick.protocol.root import Root
+from tallystick.protocol.root import Closed, Root
 
 
 class InvariantViolated(AssertionError):
@@ -73,6 +73,8 @@ def _identity(before: Root | None, after: Root) -> Iterator[str]:
             yield f"I2: topic {name} changed its identity"
         elif now.origins[: len(topic.origins)] != topic.origins:
             yield f"I2: an origin of topic {name} moved"
+        elif topic.closed is not None and now != topic:
+            yield f"I2: topic {name} is closed, and its end moved"
     for name, table in before.tables.items():
         there = after.tables.get(name)
         if there is None or there.uuid != table.uuid:
@@ -129,9 +131,28 @@ def _boundaries(before: Ledger, after: Ledger, root: Root) -> Iterator[str]:
                 b = right.position(topic, partition, root.origins)
                 if a.offset > b.offset:
                     yield f"I2: {topic}[{partition}] goes back from {a.offset} to {b.offset} at {right.at}"
+    for name, incarnation in root.topics.items():
+        yield from _about_closed(name, incarnation.closed, after, root)
     for entry in after.entries:
         if entry.interval.start not in now:
             yield f"I2: {entry.interval} begins at no boundary"
+
+
+def _about_closed(name: str, closed: Closed | None, ledger: Ledger, root: Root) -> Iterator[str]:
+    """A closed topic is left behind at its end, and what was adopted after it begins no earlier."""
+    if closed is None:
+        return
+    following = keys.next_incarnation(name)
+    for boundary in ledger.boundaries:
+        later = boundary.at > closed.since
+        for partition, end in enumerate(closed.ends):
+            offset = boundary.position(name, partition, root.origins).offset
+            if offset > end or (later and offset != end):
+                yield f"I2: {name}[{partition}] ended at {end}, the boundary at {boundary.at} says {offset}"
+        for partition, origin in enumerate(root.topics[following].origins):
+            offset = boundary.position(following, partition, root.origins).offset
+            if not later and offset != origin:
+                yield f"I2: {following}[{partition}] has offsets before {closed.since}, where it was adopted"
 
 
 def _record(

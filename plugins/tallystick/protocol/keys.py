@@ -32,6 +32,7 @@ PROBE_PREFIX = ".probe/"
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_INCARNATION = re.compile(r"([a-zA-Z0-9._-]{1,249})@([1-9][0-9]{0,3})")
 _UUID = re.compile(r"[0-9a-f]{32}")
 _ATTEMPT = re.compile(r"[0-9a-zA-Z][0-9a-zA-Z_-]{0,63}")
 _INSTANT = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z")
@@ -104,6 +105,39 @@ def check_topic(name: str) -> str:
             next_step="use Kafka's own rule: 1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-', and not '.' or '..'.",
         )
     return name
+
+
+def check_incarnation(name: str) -> str:
+    """Return a topic as a ledger names it: `events`, and `events@2` for the incarnation that was adopted after it.
+
+    Kafka allows no @ in a topic's name, so neither spelling can be the other. Raises InvalidPipeline, ValueError.
+    """
+    if "@" not in name or incarnation(name) > 1:
+        check_topic(kafka_topic(name))
+        return name
+    raise ValueError(f"{name!r} is no topic's incarnation")
+
+
+def kafka_topic(name: str) -> str:
+    """The name that Kafka knows a ledger's topic by: `events` of `events@2`."""
+    return name.partition("@")[0]
+
+
+def incarnation(name: str) -> int:
+    """The number of a ledger's topic: 1 of `events`, 2 of `events@2`."""
+    found = _INCARNATION.fullmatch(name)
+    return int(found[2]) if found else 1
+
+
+def previous_incarnation(name: str) -> str | None:
+    """What a ledger's topic follows: `events` before `events@2`, None before `events`."""
+    topic, number = kafka_topic(name), incarnation(name)
+    return None if number == 1 else topic if number == 2 else f"{topic}@{number - 1}"
+
+
+def next_incarnation(name: str) -> str:
+    """How the ledger names the incarnation that follows: `events@2` after `events`."""
+    return f"{kafka_topic(name)}@{incarnation(name) + 1}"
 
 
 def instant(at: datetime) -> str:

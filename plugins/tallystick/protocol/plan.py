@@ -193,6 +193,12 @@ class Plan:
         """True where the plan's ranges hold no offset at all."""
         return all(r.span.empty for topic in self.topics for r in topic.ranges)
 
+    @property
+    def read_names(self) -> dict[str, str]:
+        """Kafka's name of each topic, and the ledger's name of its incarnation that is read: of several the last."""
+        ordered = sorted((keys.incarnation(t.name), t.name) for t in self.topics)
+        return {keys.kafka_topic(name): name for _, name in ordered}
+
     def table(self, name: str) -> PlannedTable | None:
         """The planned table of that name."""
         return next((t for t in self.tables if t.name == name), None)

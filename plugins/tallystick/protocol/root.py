@@ -4,15 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from tallystick.protocol import keys
-from tallystick.protocol.canonical import built, decode, encode, fields, integer, text
+from tallystick.protocol.canonical import (
+    Fields,
+    built,
+    corrupt,
+    decode,
+    encode,
+    fields,
+    integer,
+    text,
+)
 from tallystick.protocol.columns import TableColumn, check_columns, parse_column
 from tallystick.protocol.ledger import PageRef, parse_page_ref
 from tallystick.protocol.plan import check_topic_identity
 
 FORMAT = "tallystick.root/1"
+# A root with a closed topic. A library that knows only the first format must not plan as if the topic were open.
+FORMAT_ADOPTED = "tallystick.root/2"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,20 +63,56 @@ def parse_table(value: Any, where: str) -> RootTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Closed:
+    """The end of a topic incarnation: `ends` per partition, and the ledger's last boundary when another was adopted.
+
+    No offset of it is read any more. What no boundary had reached, up to `ends`, is lost by that adoption, and belongs to
+    the interval that begins at `since`.
+    """
+
+    since: datetime
+    ends: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        keys.check_instant(self.since)
+        if any(end < 0 for end in self.ends):
+            raise ValueError("an end is negative")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {"since": keys.instant(self.since), "ends": list(self.ends)}
+
+
+def _parse_closed(f: Fields) -> Closed:
+    since, ends = f.take("since", str), f.take_list("ends", integer)
+    f.done()
+    return built(f.where, lambda: Closed(since=keys.parse_instant(since), ends=ends))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RootTopic:
-    """A topic incarnation, and the origin of each partition: its log start when a swap first saw it; set once."""
+    """A topic incarnation, and the origin of each partition: its log start when a swap first saw it; set once.
+
+    `closed` once a later incarnation was adopted in its place.
+    """
 
     topic_id: str
     cluster_id: str
     origins: tuple[int, ...]
+    closed: Closed | None = None
 
     def __post_init__(self) -> None:
         check_topic_identity("topic", self.topic_id, self.cluster_id)
         if any(o < 0 for o in self.origins):
             raise ValueError("an origin is negative")
+        if self.closed is not None and (
+            len(self.closed.ends) != len(self.origins)
+            or any(end < o for end, o in zip(self.closed.ends, self.origins, strict=True))
+        ):
+            raise ValueError("each partition of a closed topic ends at or after its origin")
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
+        """Return the JSON form; `closed` stands only in the second format."""
         return {
             "topic_id": self.topic_id,
             "cluster_id": self.cluster_id,
@@ -73,12 +121,22 @@ class RootTopic:
 
 
 def _parse_topic(value: Any, where: str) -> RootTopic:
+    return _topic_of(fields(value, where), None)
+
+
+def _parse_topic_or_closed(value: Any, where: str) -> RootTopic:
     f = fields(value, where)
+    closed = f.take_fields_or_none("closed")
+    return _topic_of(f, None if closed is None else _parse_closed(closed))
+
+
+def _topic_of(f: Fields, closed: Closed | None) -> RootTopic:
     topic_id, cluster_id = f.take("topic_id", str), f.take("cluster_id", str)
     origins = f.take_list("origins", integer)
     f.done()
     return built(
-        where, lambda: RootTopic(topic_id=topic_id, cluster_id=cluster_id, origins=origins)
+        f.where,
+        lambda: RootTopic(topic_id=topic_id, cluster_id=cluster_id, origins=origins, closed=closed),
     )
 
 
@@ -105,8 +163,13 @@ class Root:
             keys.check_name(name, "table")
             if table.metadata is not None:
                 keys.check_metadata(table.metadata, name)
-        for name in self.topics:
-            keys.check_topic(name)
+        for name, topic in self.topics.items():
+            keys.check_incarnation(name)
+            if (keys.next_incarnation(name) in self.topics) is not (topic.closed is not None):
+                raise ValueError(f"topic {name} is closed exactly where another follows it")
+            previous = keys.previous_incarnation(name)
+            if previous is not None and previous not in self.topics:
+                raise ValueError(f"topic {name} follows {previous}, which is not there")
         if any(a.since >= b.since for a, b in zip(self.pages, self.pages[1:], strict=False)):
             raise ValueError("the index of pages is sorted by time")
 
@@ -115,28 +178,48 @@ class Root:
         """Origins per topic."""
         return {name: topic.origins for name, topic in self.topics.items()}
 
+    def open_topic(self, topic: str) -> str:
+        """How the ledger names the incarnation of `topic` that is read: the last one; `topic` itself if none is known."""
+        name = topic
+        while name in self.topics and self.topics[name].closed is not None:
+            name = keys.next_incarnation(name)
+        return name
+
+    def _topics_to_json(self) -> tuple[str, dict[str, Any]]:
+        forms = {name: topic.to_json() for name, topic in self.topics.items()}
+        if all(topic.closed is None for topic in self.topics.values()):
+            return FORMAT, forms
+        for name, topic in self.topics.items():
+            forms[name]["closed"] = topic.closed.to_json() if topic.closed else None
+        return FORMAT_ADOPTED, forms
+
     def encode(self) -> bytes:
         """Return the canonical bytes."""
+        format_name, topics = self._topics_to_json()
         return encode(
             {
-                "format": FORMAT,
+                "format": format_name,
                 "pipeline": self.pipeline,
                 "version": self.version,
                 "id": self.id,
                 "record": self.record,
                 "tables": {name: t.to_json() for name, t in self.tables.items()},
                 "pages": [p.to_json() for p in self.pages],
-                "topics": {name: t.to_json() for name, t in self.topics.items()},
+                "topics": topics,
             }
         )
 
 
 def parse_root(body: bytes, *, where: str) -> Root:
     """Read a root's bytes; raises Corrupt naming `where`."""
-    f = decode(body, where=where, format_name=FORMAT)
+    f = decode(body, where=where, format_name=FORMAT, later=FORMAT_ADOPTED)
     pipeline, root_id = f.take("pipeline", str), f.take("id", str)
     version, record = f.take("version", int), f.take_or_none("record", str)
-    tables, topics = f.take_map("tables", parse_table), f.take_map("topics", _parse_topic)
+    tables = f.take_map("tables", parse_table)
+    adopted = f.format_name == FORMAT_ADOPTED
+    topics = f.take_map("topics", _parse_topic_or_closed if adopted else _parse_topic)
+    if adopted and all(topic.closed is None for topic in topics.values()):
+        raise corrupt(where, f"{FORMAT_ADOPTED} without a closed topic")
     pages = f.take_list("pages", parse_page_ref)
     f.done()
     return built(

@@ -47,5 +47,8 @@ def context_of(session: SparkSession, plan: Plan) -> Context:
         start=plan.interval.start,
         end=plan.interval.end,
         planned_at=plan.planned_at,
-        topic_ids={t.name: t.topic_id for t in plan.topics},
+        topic_ids={
+            topic: next(t.topic_id for t in plan.topics if t.name == name)
+            for topic, name in plan.read_names.items()
+        },
     )

@@ -29,6 +29,7 @@ from tallystick.spark.outcome import (
     RESULT_FILE_ENV,
     StagedPlan,
     exit_code,
+    scratch_full,
     write_error,
     write_results,
 )
@@ -79,8 +80,9 @@ def run_job(
         return exit_code(error)
     except Exception as error:  # whatever it was, Airflow's task must read it from the result file
         log.exception("not staged")
-        write_error(result_file, error)
-        return exit_code(error)
+        known = scratch_full(error) or error
+        write_error(result_file, known)
+        return exit_code(known)
     finally:
         stop_session()
     return 0

@@ -6,18 +6,23 @@ The file that TALLYSTICK_RESULT_FILE names holds a list of {"plan": key, "report
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
+import socket
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tallystick.errors import Ask, RetryLater, Stop, TallystickError, error_of_kind
+from tallystick.errors import Ask, RetryLater, ScratchFull, Stop, TallystickError, error_of_kind
 
 RESULT_FILE_ENV = "TALLYSTICK_RESULT_FILE"
 RETRY_LATER, STOP, ASK, OTHER = 75, 76, 77, 1
+NO_ROOM = "No space left on device"
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _ERROR = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Exit|Interrupt)(?::|$)")
 
 
@@ -27,6 +32,22 @@ class StagedPlan:
 
     plan: str
     report: str | None
+
+
+def scratch_full(error: BaseException) -> ScratchFull | None:
+    """Return the error that says whose disk is full, where that is what `error` means; None where it means another."""
+    if isinstance(error, OSError) and error.errno in _NO_ROOM:
+        where = f"{error.filename or tempfile.gettempdir()} on {socket.gethostname()}"
+        happened = f"{where}: {os.strerror(error.errno)}"
+    elif NO_ROOM in str(error):
+        happened = telling_line(str(error)).rstrip(".")  # Spark's own files: its text says which
+    else:
+        return None
+    return ScratchFull(
+        f"{happened}. Nothing was committed.",
+        next_step="free space there, or give Spark another place: spark.local.dir, and TMPDIR for its Python workers. "
+        "The task is tried again by itself; what failed attempts left in the lake is collected by gc.",
+    )
 
 
 def exit_code(error: BaseException) -> int:

@@ -28,7 +28,7 @@ from tallystick.engine.transform import JobTransform, Transform
 from tallystick.errors import RetryLater, SettingsError, TallystickError, error_of_kind
 from tallystick.pipeline import Pipeline, pipeline_from_spec
 from tallystick.protocol.plan import Plan
-from tallystick.spark.outcome import error_from, error_json, most_decisive
+from tallystick.spark.outcome import error_from, error_json, most_decisive, scratch_full
 from tallystick.spark.progress import progress_told
 from tallystick.spark.session import failures_max
 from tallystick.store import Store
@@ -159,14 +159,20 @@ def raise_decisive(rows: Sequence[Mapping[str, Any] | Row]) -> None:
 
 def caught(run: Callable[[], T], tries_max: int) -> tuple[T | None, str | None]:
     """Run a task's work and return its result, or an error that no retry mends: Spark's wrapping would lose its kind."""
+    failure: TallystickError | None
     try:
         return run(), None
     except TallystickError as error:
-        context = TaskContext.get()
-        last = context is None or context.attemptNumber() + 1 >= tries_max
-        if isinstance(error, RetryLater) and not last:
+        failure = error
+    except OSError as error:
+        failure = scratch_full(error)
+        if failure is None:
             raise
-        return None, json.dumps(error_json(error))
+    context = TaskContext.get()
+    last = context is None or context.attemptNumber() + 1 >= tries_max
+    if isinstance(failure, RetryLater) and not last:
+        raise failure
+    return None, json.dumps(error_json(failure))
 
 
 def _task_of(
@@ -205,6 +211,8 @@ def explained(session: SparkSession, error: Exception) -> Exception:
     if (ours := _OURS.search(text)) is not None:
         kind = getattr(kinds, ours[1], TallystickError)
         return error_of_kind(kind.kind, ours[2], next_step=ours[3])
+    if (full := scratch_full(error)) is not None:
+        return full
     if "ModuleNotFoundError" not in text:
         return error
     line = next(

@@ -35,7 +35,8 @@ from tallystick.pipeline import Column, Pipeline
 from tallystick.plan import Asked, plan
 from tallystick.protocol import keys
 from tallystick.protocol.interval import Interval, Request
-from tallystick.spark.outcome import error_json, exit_code, write_error
+from tallystick.spark.outcome import error_from, error_json, exit_code, write_error
+from tallystick.spark.stage import caught
 from tallystick.stage import to_stage
 from tallystick.store import ETag, Outcome
 from tallystick.store.memory import MemoryStore
@@ -155,6 +156,22 @@ def vanished(small: SmallLake) -> object:
     return small.plan(days(2, 3))
 
 
+def onto_a_full_disk() -> None:
+    """What a task of a job does: the kernel's own device answers every write as a full disk does."""
+    try:
+        with Path("/dev/full").open("wb", buffering=0) as file:
+            file.write(b"x")
+    except OSError as error:
+        error.filename = "/dev/full"  # as Python names it where the write is not by a descriptor
+        raise
+
+
+def told_by_a_task(work: Callable[[], None]) -> None:
+    """Raise what the last try of a Spark task answers to its driver."""
+    _, answer = caught(work, 1)
+    raise error_from(json.loads(answer or ""))
+
+
 def newer(small: SmallLake) -> object:
     small.change(keys.ROOT, lambda root: root.update(format="tallystick.root/9"))
     return small.plan(days(2, 3))
@@ -179,6 +196,11 @@ CASES: dict[str, Case] = {
         ).__enter__(),
         told=(f"Kafka at 127.0.0.1:{PORT} did not give its metadata", "ECONNREFUSED"),
         next_step="bootstrap_servers",
+    ),
+    "scratch_full": Case(
+        run=lambda _: told_by_a_task(onto_a_full_disk),
+        told=("/dev/full on ", "No space left on device", "Nothing was committed"),
+        next_step="spark.local.dir",
     ),
     "swap_contended": Case(
         run=contended,
@@ -224,7 +246,7 @@ CASES: dict[str, Case] = {
     "identity_changed": Case(
         run=recreated,
         told=("topic events has id topic-id-2", "the ledger knows id topic-id-1"),
-        next_step="begin a new pipeline with a warehouse of its own",
+        next_step="tally topic adopt events",
     ),
     "schema_changed": Case(
         run=other_columns,

@@ -15,6 +15,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -66,8 +67,8 @@ class Operator:
         self.said: list[str] = []
         self._manual = itertools.count(1)
 
-    def follow(self, name: str) -> list[str]:
-        for block in fenced(name, "sh"):
+    def follow(self, name: str, blocks: slice = slice(None)) -> list[str]:
+        for block in fenced(name, "sh")[blocks]:
             for line in block.splitlines():
                 words = shlex.split(line)
                 if words[0] == "tally":
@@ -99,7 +100,7 @@ class Operator:
                 self.runs.setdefault(one.start, (f"backfill__{one.end.isoformat()}", one, -1))
                 self._again(one.start, json.loads(asked.dag_run_conf or "{}"))
         else:
-            assert asked.subcommand == "pause"
+            assert asked.subcommand in ("pause", "unpause")
 
     def _again(self, at: datetime, conf: dict[str, Any]) -> None:
         run, interval, clear = self.runs[at]
@@ -166,7 +167,7 @@ def test_recover_from_lost_retention(store: MemoryStore) -> None:
         small.plan(days(2, 3))
     assert fenced("recover-from-lost-retention", "text") == [f"outside_retention: {ended.value}\n"]
     said = Operator(small).follow("recover-from-lost-retention")
-    assert "LOST: 2 offsets had expired" in said[0]
+    assert "LOST: 2 offsets, gone before they were read" in said[0]
     assert "Proven: " in said[1]
     # The run that failed finds the interval committed.
     assert small.plan(days(2, 3)).pieces == ()
@@ -183,18 +184,41 @@ def test_the_very_first_interval_is_refused_as_the_page_says() -> None:
     )
 
 
-def test_move_to_a_new_cluster(store: MemoryStore) -> None:
+def test_move_to_a_new_cluster(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
     small = flights(SmallLake(store=store))
     small.run(days(1, 2))
-    said = Operator(small).follow("move-to-a-new-cluster")
+    operator = Operator(small)
+    said = operator.follow("move-to-a-new-cluster", slice(1))
     assert "No holes." in said[0]
     assert "grant" not in said[0]
+    old = small.log.topics[TOPIC]
     small.log.create(TOPIC, partitions=2)
+    small.log.append(TOPIC, 1, day(2), n=7, kind="moved")
     before = small.lake.require().root.version
     with pytest.raises(AirflowFailException) as ended, airflow_errors(str(days(2, 3))):
         small.plan(days(2, 3))
     assert fenced("move-to-a-new-cluster", "text") == [f"identity_changed: {ended.value}\n"]
     assert small.lake.require().root.version == before
+
+    def described(connection: str, name: str, **_: Any) -> Any:
+        found = {"old": old, "default": small.log.topics[name]}[connection]
+        ends = [
+            SimpleNamespace(log_start=p.log_start, high_watermark=p.end) for p in found.partitions
+        ]
+        return SimpleNamespace(
+            topic_id=found.topic_id, cluster_id=found.cluster_id, partitions=ends
+        )
+
+    monkeypatch.setattr("tallystick.cli.topic.described", described)
+    dry, done, status = operator.follow("move-to-a-new-cluster", slice(1, None))[2:]
+    assert "--confirm topic-id-2" in dry
+    lost = sum(p.end for p in old.partitions) - 7  # all but day 1
+    wanted = f"LOST: {lost} offsets of events, recorded in the interval that begins at 2013-01-02."
+    for told in (dry, done):
+        assert wanted in " ".join(told.split())
+    assert "topic events@2: 2 partitions" in status
+    (committed,) = small.run(days(2, 3))
+    assert (committed.totals.records, committed.totals.lost) == (1, lost)
 
 
 def test_change_the_schedule(store: MemoryStore) -> None:

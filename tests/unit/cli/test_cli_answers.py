@@ -82,7 +82,7 @@ def test_status_tells_losses(lake: SmallLake) -> None:
     lake.run(days(3, 4), run="manual__loss", accept_loss=True, mode="replace")
     told = tally("status", LAKE).stdout
     # Replaced in a log that lost one of the day's offsets since.
-    assert "LOST: 1 offset had expired, and an operator accepted that:" in told
+    assert "LOST: 1 offset, gone before they were read; an operator accepted that:" in told
     assert "2013-01-03 to 2013-01-04: 1 of 7 offsets" in told
     (one,) = ask("status", LAKE)["lost"]
     assert (one["from"], one["lost"], one["offsets"]) == ("2013-01-03T00:00:00.000Z", 1, 7)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -83,6 +84,18 @@ def test_a_file_tells_the_lineage_of_rows_from_several_partitions(
         Lineage(topic="events", partition=0, first=0, last=8),
         Lineage(topic="events", partition=1, first=7, last=9),
     )
+
+
+def test_rows_of_an_adopted_topic_are_stored_under_the_ledgers_name_of_it(
+    work: Work, kit: SimpleNamespace
+) -> None:
+    """The job sees Kafka's name; the old topic's offsets are in the plan too, all of them lost."""
+    gone, read = ("events", (kit.planned(0, 9, 9),)), ("events@2", (kit.planned(0, 10),))
+    adopted = replace(work, plan=kit.plan_of(work.pipeline, gone, read))
+    [file] = write_output(adopted, "events", "00000", [events((0, 9), (0, 3))])
+    assert file.lineage == (Lineage(topic="events@2", partition=0, first=3, last=9),)
+    with pytest.raises(InvalidPipeline, match=r"rows of other\[0\]"):
+        write_output(adopted, "events", "00000", [events((0, 1), topic="other")])
 
 
 @pytest.mark.parametrize(

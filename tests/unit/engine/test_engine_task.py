@@ -6,6 +6,7 @@ import base64
 import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -337,3 +338,26 @@ def test_a_value_too_large_with_300_headers_is_a_dead_letter_whole(
     assert letter["reason"].startswith(f"size: the value has {len(large)} bytes, more than ")
     told = [[name, base64.b64decode(value)] for name, value in json.loads(letter["headers"])]
     assert told == [[one["key"], one["value"]] for one in many]
+
+
+def test_a_job_sees_kafkas_name_of_an_adopted_topic_and_files_the_ledgers(
+    make_work: MakeWork, kit: SimpleNamespace
+) -> None:
+    store = MemoryStore("small")
+    seen: list[str] = []
+
+    def transform(records: pa.Table) -> dict[str, pa.Table]:
+        seen.extend(records.column("_topic").to_pylist())
+        return kit.identity_and_sums(records)
+
+    work = make_work(kit.planned(0, 9), store=store, transform=transform)
+    adopted = replace(work, plan=kit.plan_of(work.pipeline, ("events@2", (kit.planned(0, 4),))))
+    [piece] = cut(adopted.plan, records_per_task=100)
+    assert (piece.topic, piece.source) == ("events@2", "events")
+    result = run_piece(adopted, piece, kit.FakeReading([kit.raw_batch(0, VALUES)]))
+    assert set(seen) == {"events"}
+    for file in result.files:
+        assert {line.topic for line in file.lineage} == {"events@2"}
+        assert set(stored(store, file.key).column("_topic").to_pylist()) == {"events@2"}
+    assert {file.table for file in result.files} == {"events", "dead_letters"}
+    assert result.account.topic == "events@2"

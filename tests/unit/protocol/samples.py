@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -30,7 +31,7 @@ from tallystick.protocol.report import (
     RangeAccount,
     Report,
 )
-from tallystick.protocol.root import Root, RootTable, RootTopic
+from tallystick.protocol.root import Closed, Root, RootTable, RootTopic
 
 T0 = datetime(2013, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -243,6 +244,18 @@ SAMPLE_ROOT = Root(
     tables=SAMPLE_TABLES,
     pages=SAMPLE_INDEX,
     topics={"flights": RootTopic(topic_id="topic-1", cluster_id="cluster-1", origins=(0, 0))},
+)
+SAMPLE_ADOPTED = replace(
+    SAMPLE_ROOT,
+    topics={
+        "flights": RootTopic(
+            topic_id="topic-1",
+            cluster_id="cluster-1",
+            origins=(0, 0),
+            closed=Closed(since=T0, ends=(7, 9)),
+        ),
+        "flights@2": RootTopic(topic_id="topic-2", cluster_id="cluster-2", origins=(3,)),
+    },
 )
 
 # ---------------------------------------------------------------- strategies

@@ -19,7 +19,7 @@ from tallystick.protocol.invariants import (
 from tallystick.protocol.ledger import Boundary, Entry, Ledger
 from tallystick.protocol.offsets import Position
 from tallystick.protocol.report import RangeAccount
-from tallystick.protocol.root import Root, RootTopic, first_root
+from tallystick.protocol.root import Closed, Root, RootTopic, first_root
 from unit.protocol.samples import (
     COLUMNS,
     SAMPLE_ACCOUNTS,
@@ -82,6 +82,26 @@ def test_a_good_life_passes() -> None:
     check_swap(BEFORE, ledger(), after(topics=grown), ledger())
 
 
+CLOSED = {
+    "t": replace(TOPICS["t"], closed=Closed(since=at(3), ends=(30,))),
+    "t@2": RootTopic(topic_id="j", cluster_id="c", origins=(5,)),
+}
+
+
+def both(hour: int) -> Ledger:
+    """A boundary at an hour where the adopted topic has gone on already."""
+    out = ledger(offsets=(0, 10))
+    positions = {"t": (Position(offset=30 if hour > 3 else 20),), "t@2": (Position(offset=6),)}
+    out.set_boundary(Boundary(at=at(hour), positions=positions))
+    return out
+
+
+def test_an_adoption_passes() -> None:
+    check_swap(BEFORE, ledger(), after(topics=CLOSED), ledger())
+    adopted = replace(BEFORE, topics=CLOSED)
+    check_swap(adopted, ledger(offsets=(0, 10)), after(topics=CLOSED), both(4))
+
+
 BROKEN: dict[str, tuple[Any, Any, Any, Any]] = {
     "I10: the first root": (None, ledger(), SAMPLE_ROOT, ledger()),
     "I10: version": (BEFORE, ledger(), replace(after(), version=9), ledger()),
@@ -99,6 +119,30 @@ BROKEN: dict[str, tuple[Any, Any, Any, Any]] = {
         ledger(),
         after(topics={"t": replace(TOPICS["t"], origins=(1,))}),
         ledger(),
+    ),
+    "I2: topic t is closed, and its end moved": (
+        replace(BEFORE, topics=CLOSED),
+        ledger(),
+        after(topics={**CLOSED, "t": replace(CLOSED["t"], closed=Closed(since=at(3), ends=(31,)))}),
+        ledger(),
+    ),
+    r"I2: t\[0\] ended at 30": (
+        BEFORE,
+        ledger(offsets=(0, 31)),
+        after(topics=CLOSED),
+        ledger(offsets=(0, 31)),
+    ),
+    r"I2: t\[0\] ended at 30, the boundary": (
+        BEFORE,
+        ledger(offsets=(0, 10, 20, 20)),
+        after(topics=CLOSED),
+        ledger(offsets=(0, 10, 20, 20, 29)),
+    ),
+    r"I2: t@2\[0\] has offsets before": (
+        replace(BEFORE, topics=CLOSED),
+        ledger(offsets=(0, 10)),
+        after(topics=CLOSED),
+        both(2),
     ),
     "I4: table flights vanished": (BEFORE, ledger(), after(tables={}), ledger()),
     "I4: table flights": (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -45,6 +46,7 @@ from unit.protocol import samples
 from unit.protocol.samples import (
     COLUMNS,
     FILE_KEY,
+    SAMPLE_ADOPTED,
     SAMPLE_FILE,
     SAMPLE_PAGE,
     SAMPLE_PLAN,
@@ -64,22 +66,40 @@ from unit.protocol.samples import (
 GOLDEN = Path(__file__).parent / "golden"
 STORED: dict[str, tuple[Any, Callable[..., Any]]] = {
     "root": (SAMPLE_ROOT, parse_root),
+    "adopted root": (SAMPLE_ADOPTED, parse_root),
     "page": (SAMPLE_PAGE, parse_page),
     "plan": (SAMPLE_PLAN, parse_plan),
     "report": (SAMPLE_REPORT, parse_report),
     "record": (SAMPLE_RECORD, parse_record),
 }
+FILES = {"adopted root": "root-2.json"}
 stored = pytest.mark.parametrize("name", sorted(STORED))
 
 
 @stored
 def test_golden_bytes_are_what_this_version_writes_and_reads(name: str) -> None:
     value, parse = STORED[name]
-    golden = (GOLDEN / f"{name}-1.json").read_bytes()
+    golden = (GOLDEN / FILES.get(name, f"{name}-1.json")).read_bytes()
     assert value.encode() == golden, (
         "the stored format changed: raise its version, and keep reading the old one"
     )
     assert parse(golden, where=name) == value
+
+
+def test_the_second_format_of_a_root_is_for_adopted_topics_alone() -> None:
+    """An older library must refuse a root whose topic is closed, and read every other one."""
+    for body, said in (
+        (SAMPLE_ADOPTED.encode().replace(b"root/2", b"root/1"), "unknown field 'closed'"),
+        (SAMPLE_ROOT.encode().replace(b"root/1", b"root/2"), "'closed' is missing"),
+        (
+            SAMPLE_ROOT.encode()
+            .replace(b"root/1", b"root/2")
+            .replace(b'"cluster_id"', b'"closed":null,"cluster_id"'),
+            "without a closed topic",
+        ),
+    ):
+        with pytest.raises(Corrupt, match=said):
+            parse_root(body, where="root")
 
 
 def test_a_plan_that_replaces_nothing_comes_back() -> None:
@@ -149,12 +169,11 @@ def test_every_field_has_one_type(name: str) -> None:
 
 
 @stored
-@pytest.mark.parametrize("version", ["2", "0", "1.1"])
+@pytest.mark.parametrize("version", ["3", "0", "1.1"])
 def test_another_version_is_refused_by_name(name: str, version: str) -> None:
     value, parse = STORED[name]
-    body = value.encode().replace(
-        f'"tallystick.{name}/1"'.encode(), f'"tallystick.{name}/{version}"'.encode()
-    )
+    body = re.sub(rb'("tallystick\.[a-z]+)/[12]"', rb'\1/%b"' % version.encode(), value.encode())
+    assert body != value.encode()
     with pytest.raises(Corrupt, match="another version of tallystick"):
         parse(body, where=name)
 

@@ -1,0 +1,214 @@
+"""`tally topic`: what an operator decides about a topic of a ledger."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from tallystick.cli.report import busy, out, out_json, told
+
+if TYPE_CHECKING:
+    from tallystick.adopt import Adopted
+    from tallystick.kafka.planning import TopicState
+    from tallystick.lake import Lake
+
+UNKNOWN = "unknown"
+_END = re.compile(r"([0-9]{1,6})=([0-9]{1,19})")
+
+OldEnd = typer.Option(
+    [], "--old-end", metavar="P=OFFSET", help="Where partition P of the old one ended; or unknown."
+)
+app = typer.Typer(
+    name="topic",
+    help="Decide about a topic of a ledger.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@app.callback()
+def _topic() -> None:
+    """Keep `adopt` a command of its own: typer would else take a lone one for the whole program."""
+
+
+@app.command()
+@told
+def adopt(
+    topic: str = typer.Argument(metavar="TOPIC", help="Its name in Kafka."),
+    lake: str | None = typer.Argument(None, metavar="LAKE", help="As in `tally status --help`."),
+    kafka: str = typer.Option(
+        "default", "--kafka", metavar="NAME", help="The connection that leads to the new topic."
+    ),
+    old_kafka: str | None = typer.Option(
+        None, "--old-kafka", metavar="NAME", help="A connection to the old one: asks where it ends."
+    ),
+    old_end: list[str] = OldEnd,
+    confirm: str | None = typer.Option(
+        None, "--confirm", metavar="ID", help="Do it, for the new topic of this id."
+    ),
+    as_json: bool = typer.Option(False, "--json", help="Answer as JSON."),
+) -> None:
+    """Let a topic that was created anew, or on another cluster, follow the old one in its ledger."""
+    from tallystick.adopt import adopt as follow
+    from tallystick.cli.where import open_lake
+    from tallystick.protocol import keys
+
+    keys.check_topic(topic)
+    opened = open_lake(lake, writes=confirm is not None)
+    known = _ends(opened, topic, old_kafka, old_end, needed=confirm is not None)
+    with busy("asking Kafka and the ledger"):
+        answer = follow(
+            opened,
+            topic,
+            described(kafka, topic, environ=os.environ),
+            ends=known or {},
+            confirmed_id=confirm,
+        )
+    if as_json:
+        out_json(form(answer))
+    else:
+        out(text(answer, ends_known=known is not None))
+
+
+def _ends(
+    lake: Lake, topic: str, old_kafka: str | None, said: Sequence[str], *, needed: bool
+) -> Mapping[int, int] | None:
+    """Where the old topic's partitions ended; empty where its end is unknown, None where nobody has said so yet."""
+    from tallystick.errors import InvalidRequest
+
+    if old_kafka is not None and said:
+        raise InvalidRequest(
+            "--old-kafka and --old-end both say where the old topic ended.", next_step="name one."
+        )
+    if old_kafka is not None:
+        return ends_on(lake, topic, old_kafka, environ=os.environ)
+    if not said and needed:
+        raise InvalidRequest(
+            f"nobody has said where the old topic {topic} ended: what was not read of it is lost for ever.",
+            next_step="name a connection that still leads to it (--old-kafka), the ends that you know "
+            f"(--old-end 0=1234 --old-end 1=1300), or --old-end {UNKNOWN}.",
+        )
+    if not said:
+        return None
+    if list(said) == [UNKNOWN]:
+        return {}
+    found = [_END.fullmatch(one) for one in said]
+    ends = {int(one[1]): int(one[2]) for one in found if one}
+    if len(ends) != len(said) or max(ends.values()) >= 2**63:
+        raise InvalidRequest(
+            f"--old-end is {' '.join(said)}.",
+            next_step=f"use PARTITION=OFFSET, once per partition, e.g. 0=1234; or {UNKNOWN} alone.",
+        )
+    return ends
+
+
+def ends_on(
+    lake: Lake, topic: str, connection: str, *, environ: Mapping[str, str]
+) -> Mapping[int, int]:
+    """Where each partition of the topic that the ledger reads ends now, on the cluster of a connection.
+
+    Raises IdentityChanged where that connection leads to another incarnation, and what the client raises.
+    """
+    from tallystick.errors import IdentityChanged
+
+    root = lake.require().root
+    known = root.topics.get(root.open_topic(topic))
+    seen = described(connection, topic, environ=environ)
+    if known is not None and (seen.topic_id, seen.cluster_id) != (known.topic_id, known.cluster_id):
+        raise IdentityChanged(
+            f"connection {connection} leads to topic {topic} with id {seen.topic_id} in cluster {seen.cluster_id}; the "
+            f"ledger reads id {known.topic_id} in cluster {known.cluster_id}.",
+            next_step="name a connection that leads to the old topic; or say where it ended with --old-end.",
+        )
+    return {number: one.high_watermark for number, one in enumerate(seen.partitions)}
+
+
+def described(connection: str, topic: str, *, environ: Mapping[str, str]) -> TopicState:
+    """Identity and reach of a topic by a connection's name; raises SettingsError, and what the client raises."""
+    from tallystick.connections import kafka_settings
+    from tallystick.kafka.planning import LogPlanner
+
+    with LogPlanner(kafka_settings(connection, environ=environ)) as planner:
+        return planner.describe([topic])[topic]
+
+
+def text(answer: Adopted, *, ends_known: bool) -> str:
+    """What ends where, what begins where, and what is lost between them; then how to go on."""
+    from tallystick.cli.text import INDENT, grid, many, paragraph, span, spell
+
+    old, new = answer.old, answer.new
+    verb = "follows" if answer.done else "would follow"
+    parts = [
+        paragraph(f"{answer.pipeline} at {answer.uri}, version {answer.version}"),
+        paragraph(
+            f"topic {answer.topic} with id {new.topic_id} in cluster {new.cluster_id} {verb} the one with id "
+            f"{old.topic_id} in cluster {old.cluster_id}, from {spell(answer.since)} (UTC) on. The ledger and the rows "
+            f"name it {answer.adopted}."
+        ),
+    ]
+    rows = [
+        (str(p), f"{read:,}", f"{lost:,}")
+        for p, (read, lost) in enumerate(zip(answer.read_to, answer.lost, strict=True))
+    ]
+    headings = (f"{answer.closed} partition", "read to offset", "lost after it")
+    parts.append(grid(headings, rows, right=headings))
+    begins = [(str(p), f"{origin:,}") for p, origin in enumerate(new.origins)]
+    begin_headings = (f"{answer.adopted} partition", "begins at offset")
+    parts.append(grid(begin_headings, begins, right=begin_headings))
+    lost = sum(answer.lost)
+    if lost:
+        parts.append(
+            paragraph(
+                f"LOST: {many(lost, 'offset')} of {answer.closed}, recorded in the interval that begins at "
+                f"{spell(answer.since)}."
+            )
+        )
+    if answer.waiting:
+        lines = [
+            "Granted and not committed: staged plans can still be committed, others are losses then."
+        ]
+        lines += [f"{INDENT}{span(one)}" for one in answer.waiting]
+        parts.append("\n".join(lines))
+    if not answer.done:
+        told = "Nothing was changed."
+        if not ends_known:
+            told += (
+                " Say where the old topic ended (--old-kafka, --old-end), or what lies behind the offsets above is lost "
+                "without a trace (--old-end unknown)."
+            )
+        parts.append(paragraph(f"{told} To do it, for good: --confirm {new.topic_id}"))
+    return "\n\n".join(parts)
+
+
+def form(answer: Adopted) -> Mapping[str, Any]:
+    """The form of `tally topic adopt`."""
+    from tallystick.protocol import keys
+
+    return {
+        "lake": answer.uri,
+        "pipeline": answer.pipeline,
+        "version": answer.version,
+        "done": answer.done,
+        "topic": answer.topic,
+        "since": keys.instant(answer.since),
+        "closed": {
+            "name": answer.closed,
+            "id": answer.old.topic_id,
+            "cluster": answer.old.cluster_id,
+            "read_to": list(answer.read_to),
+            "lost": list(answer.lost),
+        },
+        "adopted": {
+            "name": answer.adopted,
+            "id": answer.new.topic_id,
+            "cluster": answer.new.cluster_id,
+            "origins": list(answer.new.origins),
+        },
+        "waiting": [
+            {"from": keys.instant(one.start), "to": keys.instant(one.end)} for one in answer.waiting
+        ],
+    }

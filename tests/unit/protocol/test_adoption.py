@@ -1,0 +1,142 @@
+"""Which incarnation of a topic may follow which, where it begins, and what boundaries say of both."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tallystick.errors import InvalidPipeline
+from tallystick.protocol import keys
+from tallystick.protocol.adoption import (
+    Adopt,
+    AlreadyRead,
+    EndsTooEarly,
+    NothingRead,
+    ReadBefore,
+    Unsplit,
+    decide_adoption,
+    settled,
+)
+from tallystick.protocol.ledger import Boundary, Ledger
+from tallystick.protocol.offsets import Position
+from tallystick.protocol.root import Closed, Root, RootTopic
+from unit.protocol.samples import SAMPLE_ADOPTED, SAMPLE_PLAN, SAMPLE_ROOT, at
+
+OLD = RootTopic(topic_id="1", cluster_id="c", origins=(2, 0))
+NEW = RootTopic(topic_id="2", cluster_id="c", origins=(0,))
+ROOT = replace(SAMPLE_ROOT, topics={"t": OLD})
+
+
+def row(*offsets: int) -> tuple[Position, ...]:
+    return tuple(Position(offset=o) for o in offsets)
+
+
+LAST = Boundary(at=at(3), positions={"t": row(10, 20)})
+
+
+def adopt(root: Root, new: RootTopic, **ends: int) -> Any:
+    return decide_adoption(root, LAST, "t", new, {int(p[1:]): end for p, end in ends.items()})
+
+
+def test_the_old_topic_is_closed_where_it_was_read_to_or_ended() -> None:
+    found = adopt(ROOT, NEW)
+    assert isinstance(found, Adopt)
+    assert (found.closed, found.adopted, found.since, found.lost) == ("t", "t@2", at(3), (0, 0))
+    assert found.topics["t"] == replace(OLD, closed=Closed(since=at(3), ends=(10, 20)))
+    assert found.topics["t@2"] == NEW
+    later = adopt(ROOT, NEW, p1=25, p2=3)
+    assert later.lost == (0, 5, 3)
+    assert later.topics["t"].origins == (2, 0, 0)
+    assert later.topics["t"].closed.ends == (10, 25, 3)
+
+
+def test_what_is_not_to_be_adopted() -> None:
+    assert adopt(ROOT, OLD) == AlreadyRead(name="t", follows=None)
+    assert adopt(ROOT, NEW, p0=9) == EndsTooEarly(partition=0, read_to=10, end=9)
+    assert decide_adoption(ROOT, LAST, "other", NEW, {}) == NothingRead()
+    assert decide_adoption(ROOT, None, "t", NEW, {}) == NothingRead()
+    adopted = replace(ROOT, topics=adopt(ROOT, NEW).topics)
+    assert adopt(adopted, NEW) == AlreadyRead(name="t@2", follows="t")
+    assert adopt(adopted, OLD) == ReadBefore(name="t")
+    assert adopt(adopted, replace(NEW, cluster_id="d")).adopted == "t@3"
+    # Another topic may have that very id on another cluster's copy: it is not this one.
+    both = replace(ROOT, topics={"t": OLD, "u": NEW})
+    assert adopt(both, NEW).adopted == "t@2"
+
+
+TOPICS = {"t": replace(OLD, closed=Closed(since=at(3), ends=(15, 20))), "t@2": NEW}
+
+
+def ledger() -> Ledger:
+    out = Ledger((), {})
+    for hour, offsets in ((1, (4, 8)), (2, (4, 8)), (3, (10, 20))):
+        out.set_boundary(Boundary(at=at(hour), positions={"t": row(*offsets)}))
+    return out
+
+
+def test_boundaries_after_an_adoption_leave_the_old_topic_at_its_end_and_ask_for_the_new_one() -> (
+    None
+):
+    assert settled(ledger(), TOPICS, "t", at(4)) == row(15, 20)
+    assert settled(ledger(), TOPICS, "t@2", at(4)) is None
+    assert settled(ledger(), {"t": OLD}, "t", at(4)) is None
+
+
+def test_boundaries_before_it_have_nothing_of_the_new_topic_and_split_no_hole_of_the_old() -> None:
+    half = at(1) + (at(2) - at(1)) / 2
+    assert settled(ledger(), TOPICS, "t@2", half) == row(0)
+    assert settled(ledger(), TOPICS, "t", half) == row(4, 8)  # nothing lies between
+    after = at(2) + (at(2) - at(1)) / 2
+    assert settled(ledger(), TOPICS, "t", after) == Unsplit(name="t", start=at(2), end=at(3))
+    assert settled(ledger(), TOPICS, "t", at(0)) == Unsplit(name="t", start=None, end=at(1))
+
+
+def test_a_name_tells_topic_and_incarnation_and_nothing_else_is_one() -> None:
+    assert [keys.incarnation(n) for n in ("t", "t@2", "t@31")] == [1, 2, 31]
+    assert [keys.kafka_topic(n) for n in ("t", "t@2")] == ["t", "t"]
+    assert [keys.next_incarnation(n) for n in ("t", "t@2")] == ["t@2", "t@3"]
+    assert [keys.previous_incarnation(n) for n in ("t", "t@2", "t@3")] == [None, "t", "t@2"]
+    for good in ("a.B-c_d", "t@2", "t@10"):
+        assert keys.check_incarnation(good) == good
+    for odd in ("t@1", "t@0", "t@", "t@02", "t@2@3", "@2", "t@x"):
+        with pytest.raises(ValueError, match="is no topic's incarnation"):
+            keys.check_incarnation(odd)
+    with pytest.raises(InvalidPipeline, match="is not allowed"):
+        keys.check_incarnation("a/b")
+
+
+@pytest.mark.parametrize(
+    "topics",
+    [
+        {"t": TOPICS["t"]},
+        {"t": OLD, "t@2": NEW},
+        {"t@2": NEW},
+        {"t": OLD, "t@3": NEW},
+        {"t": OLD, "u@2": NEW},
+    ],
+)
+def test_a_root_has_each_incarnation_after_a_closed_one(topics: dict[str, RootTopic]) -> None:
+    with pytest.raises(ValueError, match=r"closed exactly where another follows|follows"):
+        replace(SAMPLE_ROOT, topics=topics)
+
+
+@pytest.mark.parametrize("ends", [(1, 1), (3,), (3, 0, 0), (-1, 0)])
+def test_each_partition_of_a_closed_topic_ends_at_or_after_its_origin(ends: tuple[int]) -> None:
+    with pytest.raises(ValueError, match=r"ends at or after its origin|an end is negative"):
+        replace(OLD, closed=Closed(since=at(0), ends=ends))
+
+
+def test_a_plan_says_which_incarnation_of_a_topic_it_reads() -> None:
+    """The lost tail of the old one is planned beside the new one; rows come from the last."""
+    (planned,) = SAMPLE_PLAN.topics
+    names = ("b", "a@10", "a", "a@9")
+    plan = replace(SAMPLE_PLAN, topics=tuple(replace(planned, name=name) for name in names))
+    assert plan.read_names == {"b": "b", "a": "a@10"}
+
+
+def test_the_last_incarnation_is_the_one_that_is_read() -> None:
+    assert SAMPLE_ADOPTED.open_topic("flights") == "flights@2"
+    assert SAMPLE_ROOT.open_topic("flights") == "flights"
+    assert SAMPLE_ROOT.open_topic("new") == "new"
