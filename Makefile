@@ -7,7 +7,7 @@ RUN := .venv/bin
 export UV_PROJECT_ENVIRONMENT := .venv
 # The machine's own package settings would leak into what is installed.
 export VIRTUAL_ENV :=
-WORKERS ?= 2
+WORKERS ?= 3
 
 .PHONY: help
 help: ## show this help

@@ -1,6 +1,7 @@
 """What all tests share: Hypothesis without a clock (tests never assert a time), failing examples replayable.
 
 With pytest-xdist, the tests of a file share a worker; those of tests/airflow/doors share one stack, so all of them do.
+What takes longest goes first, so that no worker is left alone with it at the end.
 """
 
 from __future__ import annotations
@@ -14,6 +15,23 @@ if TYPE_CHECKING:
     from xdist.scheduler import LoadFileScheduling
 
 ONE_WORKER = "tests/airflow/doors/"
+# Its tests share nothing, and each takes a minute.
+EACH_ANYWHERE = "tests/stateful/test_explorer.py"
+# By what they cost, measured; what waits for servers first, beside what computes.
+LONGEST = (
+    ONE_WORKER,
+    "tests/spark/test_spark_frames.py",
+    "tests/chaos/test_chaos.py",
+    "tests/spark/test_spark_cluster.py",
+    "tests/airflow/test_clear_number.py",
+    "tests/contract/test_store_contract_versitygw.py",
+    "tests/spark/test_spark_stage.py",
+    "tests/airflow/test_local_stack.py",
+    "tests/contract/test_concurrent_commits.py",
+    "tests/kafka/",
+    "tests/spark/",
+    EACH_ANYWHERE,
+)
 
 settings.register_profile(
     "tallystick",
@@ -25,13 +43,28 @@ settings.register_profile(
 settings.load_profile("tallystick")
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the longest first; the order inside a file stays."""
+    items.sort(key=lambda item: _rank(item.nodeid))
+
+
+def _rank(nodeid: str) -> int:
+    return next((i for i, start in enumerate(LONGEST) if nodeid.startswith(start)), len(LONGEST))
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadFileScheduling | None:
-    """`--dist loadfile`, where the folder ONE_WORKER counts as one file; any other --dist is left alone."""
+    """`--dist loadfile` with ONE_WORKER and EACH_ANYWHERE, in the order of collection; any other --dist is left alone."""
     from xdist.scheduler import LoadFileScheduling
 
-    class ByFileOrFolder(LoadFileScheduling):
+    class InOrder(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
+            if nodeid.startswith(EACH_ANYWHERE):
+                return nodeid
             return ONE_WORKER if nodeid.startswith(ONE_WORKER) else super()._split_scope(nodeid)
 
-    return ByFileOrFolder(config, log) if config.getoption("dist") == "loadfile" else None
+    if config.getoption("dist") != "loadfile":
+        return None
+    config.option.loadscopereorder = False  # it would sort by how many tests a file has
+    return InOrder(config, log)

@@ -17,7 +17,8 @@ from tallystick.kafka.batches import walk
 from tallystick.kafka.client import KafkaClient
 from tallystick.kafka.reader import RangeReader
 from tallystick.kafka.wire import FetchOrder
-from tallystick.local.kafka import default_jar_folder, find_java
+from tallystick.local.java import find_java
+from tallystick.local.kafka import default_jar_folder
 from tallystick.protocol.offsets import OffsetRange
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

@@ -22,7 +22,7 @@ from tallystick.tables.staging import IcebergTables
 from tallystick.testing.servers import aws_environment
 from tallystick.verify.run import verify
 
-SEEN_S = 120.0
+SEEN_S = 300.0
 SMALL = {"spark.executor.memory": "512m"}
 # One executor of one core on each worker, all of them there before the first task starts.
 TWO = SMALL | {"spark.cores.max": "2", "spark.executor.cores": "1"}

@@ -123,41 +123,66 @@ def test_tasks_killed_after_their_uploads_leave_files_that_nothing_names(
     assert "table origins: " not in ended.output.replace("table origins: 3 rows", "")
 
 
-@pytest.mark.parametrize(
-    ("origins", "message"),
-    [
-        (
-            'records.groupBy("origin").agg(F.count("*").alias("flights"))',
-            "job job.py: table 'origins' lacks column 'name', declared as string",
-        ),
-        (
-            'per_origin.withColumn("flights", F.col("flights").cast("string"))',
-            "job job.py: table 'origins', column 'flights' is string, declared is int64",
-        ),
-        (
-            # Partial rows, as an Arrow job would give: only their tasks can see it.
-            "per_origin.union(per_origin.coalesce(1))",
-            "job job.py, table 'origins' has 2 rows of the key origin=EWR, name=United",
-        ),
-        (
-            'records.select("nowhere")',
-            "job job.py: the transform raised AnalysisException: [UNRESOLVED_COLUMN",
-        ),
-    ],
-)
-def test_an_output_that_does_not_fit_is_refused(
-    frames_lake: Any, origins: str, message: str
-) -> None:
-    frames_lake.job.write_text(FRAMES_JOB.replace('"origins": per_origin', f'"origins": {origins}'))
+UNFIT = {
+    'records.groupBy("origin").agg(F.count("*").alias("flights"))': (
+        "job job.py: table 'origins' lacks column 'name', declared as string"
+    ),
+    'per_origin.withColumn("flights", F.col("flights").cast("string"))': (
+        "job job.py: table 'origins', column 'flights' is string, declared is int64"
+    ),
+    'records.select("nowhere")': (
+        "job job.py: the transform raised AnalysisException: [UNRESOLVED_COLUMN"
+    ),
+    # Partial rows, as an Arrow job would give: only their tasks can see it, so it comes last.
+    "per_origin.union(per_origin.coalesce(1))": (
+        "job job.py, table 'origins' has 2 rows of the key origin=EWR, name=United"
+    ),
+}
+# Each transform as a job of its own, one after the other: a JVM takes longer to start than all of them to be refused.
+ONE_BY_ONE = """
+import os, sys
+from pathlib import Path
+from tallystick.spark.entry import run_job
+from tallystick.spark.frames import stage_frames
+from tallystick.store.open import open_store
+
+def main():
+    for number, made in enumerate(TRANSFORMS):
+        told = {**os.environ, "TALLYSTICK_RESULT_FILE": f"{PLACE}/{number}.json"}
+        code = run_job(made, sys.argv[1:], environ=told, job=Path(__file__), staging=stage_frames)
+        written = list(open_store(os.environ["TEST_LAKE"]).list("tables/flights/data/"))
+        Path(f"{PLACE}/{number}.end").write_text(f"{code} {len(written)}")
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_an_output_that_does_not_fit_is_refused(frames_lake: Any, tmp_path: Path) -> None:
+    head = FRAMES_JOB.partition("if __name__")[0]
+    transforms = [
+        head.replace('"origins": per_origin', f'"origins": {origins}').replace(
+            "def transform(", f"def transform_{number}("
+        )
+        for number, origins in enumerate(UNFIT)
+    ]
+    names = ", ".join(f"transform_{number}" for number in range(len(UNFIT)))
+    place = tmp_path / "ends"
+    place.mkdir()
+    last = f"PLACE, TRANSFORMS = {str(place)!r}, [{names}]\n{ONE_BY_ONE}"
+    frames_lake.job.write_text("\n".join([*transforms, last]))
     plan = frames_lake.plan(0)
-    ended = frames_lake.submit([plan])
-    assert ended.code == 77, ended.output
-    assert ended.result["error"]["kind"] == "invalid_pipeline"
-    assert ended.result["error"]["happened"].startswith(message)
-    assert "clear `plan`" in ended.result["error"]["next_step"]
-    if "table 'origins' has 2 rows" not in message:
-        # Seen before anything is evaluated: no file was written in vain.
-        assert not frames_lake.uploaded(plan, "flights")
+    ended = frames_lake.submit([plan], TEST_LAKE=frames_lake.uri)
+    assert ended.code == 0, ended.output
+    for number, message in enumerate(UNFIT.values()):
+        code, written = (place / f"{number}.end").read_text().split()
+        assert code == "77", ended.output
+        # All but the last are seen before anything is evaluated: no file was written in vain.
+        assert (int(written) > 0) is (number == len(UNFIT) - 1)
+        error = json.loads((place / f"{number}.json").read_text())["error"]
+        assert error["kind"] == "invalid_pipeline"
+        assert error["happened"].startswith(message)
+        assert "clear `plan`" in error["next_step"]
 
 
 def test_the_example_gives_the_share_of_flights_on_time_per_airline_and_day(

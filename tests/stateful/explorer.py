@@ -165,7 +165,7 @@ class Run:
         lake, store = self._lake()
         planned: Planned = self.results[0]
         wanted = [p.plan for p in planned.pieces if not p.committed]
-        fingerprint = PIPELINE.fingerprint(str(code).encode())
+        fingerprint = fingerprint_of(code)
         todo = to_stage(lake, wanted, fingerprint=fingerprint)
         return [(p.key, stage_one(lake, store, self.log, p, self.sim.uuid())) for p in todo.plans]
 
@@ -176,6 +176,12 @@ class Run:
             commit(lake, tables, plan_key=plan_key, report_key=report_key)
             for plan_key, report_key in self.results[1]
         ]
+
+
+@functools.cache
+def fingerprint_of(code: int) -> str:
+    """The fingerprint of one deployed version."""
+    return PIPELINE.fingerprint(str(code).encode())
 
 
 def stage_one(
@@ -273,11 +279,7 @@ class Adopter:
     def __post_init__(self) -> None:
         self.actor = greenlet.greenlet(self._adopt)
 
-    def started(self) -> None:
-        """A process of its own begins."""
-
     def _adopt(self) -> None:
-        self.started()
         store = SimulatedStore(self.sim)
         lake = Lake(store, self.sim.world(), proven=True, page_bytes_max=self.sim.page_bytes_max)
         seen = Session(self.log).describe([TOPIC])[TOPIC]

@@ -276,21 +276,6 @@ def gc_without_reader_grace() -> Iterator[None]:
 
 
 @contextmanager
-def adopted_on_a_stale_root() -> Iterator[None]:
-    """An adoption decides on the first root that it reads, and swaps that whatever has come between."""
-    real = adoption.decide_adoption
-    first: list[Any] = []
-
-    def stale(root: Any, last: Any, topic: str, new: Any, ends: Any) -> Any:
-        first.append(last)
-        return real(root, first[0] or last, topic, new, ends)
-
-    forget = patch.object(explorer_module.Adopter, "started", lambda _: first.clear())
-    with _quiet_invariants(), forget, patch.object(adoption, "decide_adoption", stale):
-        yield
-
-
-@contextmanager
 def closed_topics_asked_for() -> Iterator[None]:
     """A boundary after an adoption asks the new topic where the old one splits."""
     real = adoption.settled
@@ -332,7 +317,6 @@ MUTANTS: dict[str, Mutant] = {
     "gc forgets granted plans": gc_forgets_granted_plans,
     "gc takes records": gc_takes_records,
     "gc without reader grace": gc_without_reader_grace,
-    "adopted on a stale root": adopted_on_a_stale_root,
     "closed topics asked for": closed_topics_asked_for,
     "the last copy replaced": last_copy_replaced,
     "the unread tail forgotten": unread_tail_forgotten,

@@ -156,17 +156,18 @@ class Oracle:
         then = {tuple(e["interval"]): e["committed"] for e in self.entries_before}
         for topic, end in closed.items():
             known = root["topics"][topic]["origins"]
+            offsets: dict[str, list[int]] = {}
             for instant, positions in boundaries.items():
-                found = [p for p, _ in positions.get(topic, [])]
-                found += known[len(found) :]
-                if instant > end["since"] and found != end["ends"]:
+                found = [offset for offset, _ in positions.get(topic, [])]
+                offsets[instant] = found + known[len(found) :]
+                if instant > end["since"] and offsets[instant] != end["ends"]:
                     raise Violation(f"A1: {topic} ended at {end}, {instant} says {found}")
             for entry in entries:
                 start, stop = entry["interval"]
                 old, new = then.get((start, stop)), entry["committed"]
                 if old is None or new is None or old["plan"] == new["plan"]:
                     continue
-                held = boundaries[start].get(topic) != boundaries[stop].get(topic)
+                held = offsets[start] != offsets[stop]
                 if held and start < end["since"] and new["plan"] not in self.granted_before:
                     raise Violation(f"A2: rows of {topic} in {entry['interval']} were replaced")
 

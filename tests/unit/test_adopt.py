@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fakes import stage
-from small_lake import DAY, SmallLake, day, days
+from fakes import FakeLog, stage
+from small_lake import DAY, SmallLake, day, days, fill
 from tallystick.adopt import Adopted, adopt
 from tallystick.commit import commit
 from tallystick.errors import (
@@ -23,6 +23,7 @@ from tallystick.protocol.interval import Interval
 from tallystick.protocol.ledger import Totals
 from tallystick.protocol.root import Closed
 from tallystick.status import read_status
+from tallystick.store import ETag, Outcome
 from tallystick.tables.reading import live_files
 from tallystick.testing.faults import APPLICABLE, Fault, FaultyStore, Killed, script
 from tallystick.verify import verify
@@ -242,6 +243,22 @@ def test_incarnations_may_have_any_number_of_partitions_and_follow_each_other(
     proven(small)
 
 
+def test_a_clear_that_can_only_be_refused_gives_up_what_it_was_granted_before() -> None:
+    """Day 2 was to be replaced when the topic vanished; the run can never do it, and must not hold the grant for ever."""
+    small = SmallLake()
+    for number in (1, 2, 3):
+        small.run(days(number, number + 1))
+    small.job = b"version 2"
+    small.plan(days(2, 3), clear=1)
+    refill(small, 4, 6)
+    adopted(small)
+    assert [one.interval for one in read_status(small.lake).grants] == [days(2, 3)]
+    with pytest.raises(OutsideRetention, match="A replacement would lose their rows"):
+        small.plan(days(2, 3), clear=2)
+    assert read_status(small.lake).grants == ()
+    proven(small)
+
+
 def test_a_partition_of_the_old_topic_that_no_plan_saw_is_lost_from_its_beginning() -> None:
     small = three_days()
     answer = adopted(small, {2: 7})
@@ -329,6 +346,42 @@ def test_an_adoption_that_meets_a_fault_at_any_call_is_done_once(fault: Fault) -
         small.run(days(4, 5))
         assert totals(small, days(4, 5)) == Totals(records=4, lost=4)
         proven(small)
+
+
+def test_an_adoption_that_loses_the_race_decides_on_the_root_that_won() -> None:
+    """A run that had looked up its boundary in the old topic lands first: the adoption begins behind it."""
+    small = three_days()
+    new = small.log.topics[TOPIC]
+    old = FakeLog()
+    fill(old)
+
+    class RunsFirst:
+        left = 1
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(small.store, name)
+
+        def replace(self, key: str, body: bytes, *, expected: ETag) -> Outcome:
+            if self.left:
+                self.left = 0
+                small.log.topics[TOPIC] = old.topics[TOPIC]
+                small.run(days(4, 5))
+                small.log.topics[TOPIC] = new
+            return small.store.replace(key, body, expected=expected)
+
+    store: Any = RunsFirst()
+    answer = adopt(
+        Lake(store, small.world, proven=True),
+        TOPIC,
+        new,
+        ends={0: END_0},
+        confirmed_id=new.topic_id,
+    )
+    assert (answer.since, answer.lost) == (day(5), (END_0 - answer.read_to[0], 0))
+    small.run(days(5, 6))
+    # Days 4 and 5 of the new topic, of which the first was the old one's.
+    assert totals(small, days(5, 6)).records == 8
+    proven(small)
 
 
 def recreated(lake: Lake, small: SmallLake) -> Adopted:

@@ -20,6 +20,7 @@ from pathlib import Path
 from tallystick.errors import SettingsError, TallystickError
 from tallystick.kafka.client import KafkaClient
 from tallystick.kafka.settings import KafkaSettings
+from tallystick.local.java import COMPILES_LITTLE, find_java
 from tallystick.local.process import (
     ChildProcess,
     free_port,
@@ -46,18 +47,6 @@ def default_jar_folder() -> Path:
         / "tallystick"
         / f"kafka-{KAFKA_VERSION}-with-tools"
     )
-
-
-def find_java() -> Path:
-    """Return the `java` of JAVA_HOME, else of PATH; raises SettingsError where there is none."""
-    home = os.environ.get("JAVA_HOME")
-    found = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
-    if found is None:
-        where = f"JAVA_HOME ({home})" if home else "PATH"
-        raise SettingsError(
-            f"no java in {where}.", next_step="install Java 17 or newer, or set JAVA_HOME to it."
-        )
-    return Path(found)
 
 
 def fetch_jars(folder: Path) -> Path:
@@ -294,11 +283,11 @@ class KafkaBroker:
             "appender.out.type=Console\nappender.out.name=out\nappender.out.layout.type=PatternLayout\n"
             "appender.out.layout.pattern=%d %p %c{1}: %m%n\n"
         )
-        # One small serial heap: on a laptop this broker shares two cores with Spark, Airflow and the tests.
+        # On a laptop this broker shares two cores with Spark, Airflow and the tests.
         flags = [
             f"-Xmx{heap_mb}m",
             "-Xms64m",
-            "-XX:+UseSerialGC",
+            *COMPILES_LITTLE.split(),
             "-Djava.awt.headless=true",
             "-Dfile.encoding=UTF-8",
         ]

@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from tallystick.errors import SettingsError
+from tallystick.local.java import COMPILES_LITTLE
 from tallystick.local.private_file import write_private
 from tallystick.local.process import (
     ChildProcess,
@@ -31,7 +32,7 @@ _WORKER = "org.apache.spark.deploy.worker.Worker"
 _DAEMON_MB = 256
 _START_S = 120.0
 # A port that is taken is an error; Spark would go on to the next one, where nobody looks for it.
-_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dspark.port.maxRetries=0"
+_JAVA_OPTIONS = f"{COMPILES_LITTLE} -Dspark.port.maxRetries=0"
 _DEFAULTS = """\
 spark.authenticate                true
 spark.authenticate.secret         {secret}
@@ -41,6 +42,7 @@ spark.master.rest.enabled         false
 spark.deploy.defaultCores         {cores}
 # What executors leave behind: their logs, and every file that they were sent.
 spark.worker.cleanup.enabled      true
+spark.executor.extraJavaOptions   {java}
 """
 
 
@@ -166,5 +168,7 @@ def _keep_conf(folder: Path) -> Path:
     path = folder / "spark-defaults.conf"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        write_private(path, _DEFAULTS.format(secret=secrets.token_hex(32), cores=CORES))
+        write_private(
+            path, _DEFAULTS.format(java=COMPILES_LITTLE, secret=secrets.token_hex(32), cores=CORES)
+        )
     return folder

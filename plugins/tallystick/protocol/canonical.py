@@ -27,17 +27,17 @@ def encode(value: Mapping[str, Any]) -> bytes:
 
 
 def _refuse_inexact(value: Any) -> None:
-    # Most values are texts; and a dict is all that json takes, while the check for any Mapping is slow.
-    if isinstance(value, str):
-        return
+    # A dict is all that json takes, while the check for any Mapping is slow. Most values are texts: no call for them.
     if isinstance(value, dict):
         for key, inner in value.items():
             if not isinstance(key, str):
                 raise TypeError(f"{key!r} is no JSON key")
-            _refuse_inexact(inner)
+            if type(inner) is not str:
+                _refuse_inexact(inner)
     elif isinstance(value, list | tuple):
         for inner in value:
-            _refuse_inexact(inner)
+            if type(inner) is not str:
+                _refuse_inexact(inner)
     elif isinstance(value, float):
         raise TypeError(f"{value!r} is a float: canonical JSON holds exact values only")
     elif isinstance(value, int) and not -INT_MAX - 1 <= value <= INT_MAX:

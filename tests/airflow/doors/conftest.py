@@ -9,6 +9,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Generator, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,8 @@ from tallystick.local.process import free_port
 
 DAGS = ("doors", "paused", "beside", "beside_twin", "stranger", "before", "during", "running")
 STORIES = pytest.StashKey[Stories]()
+RUNNING = pytest.StashKey[ExitStack]()
+HERE = Path(__file__).parent
 
 
 def login_with_a_password(stack: LocalStack) -> None:
@@ -44,8 +47,8 @@ def login_with_a_password(stack: LocalStack) -> None:
     }
 
 
-@pytest.fixture(scope="session")
-def door_stack() -> Iterator[DoorStack]:
+@contextmanager
+def running_doors() -> Iterator[DoorStack]:
     """The whole stack, with a project whose DAGs Airflow has seen and whose topics are full."""
     # Not below pytest's own folder: PostgreSQL runs as another user, who must reach it, and socket paths are short.
     base = Path(tempfile.mkdtemp(prefix="tally-doors-"))
@@ -80,6 +83,25 @@ def door_stack() -> Iterator[DoorStack]:
             finally:
                 stack.stop(print)
                 shutil.rmtree(base, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def door_stack(request: pytest.FixtureRequest) -> Iterator[DoorStack]:
+    """The stack, until the last test of this folder is over: an idle one would slow down all that follows."""
+    with ExitStack() as until_then:
+        request.config.stash[RUNNING] = until_then
+        yield until_then.enter_context(running_doors())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> Generator[None, None, None]:
+    """Stop the stack once no test of this folder follows."""
+    yield
+    running = item.config.stash.get(RUNNING, None)
+    if running is not None and (nextitem is None or HERE not in nextitem.path.parents):
+        running.close()
 
 
 def seen(api: AirflowApi) -> None:
