@@ -62,9 +62,9 @@ explore: setup ## the random explorer, longer: make explore SCHEDULES=200000 SEE
 	$(RUN)/python tests/stateful/explore.py --schedules $(or $(SCHEDULES),200000) --seed $(or $(SEED),1)
 
 .PHONY: chaos
-chaos: setup ## nemeses on the real stack, each audited: ROUNDS=n NEMESIS=name SEED=n TABLE=file
+chaos: setup ## nemeses on the real stack, each audited: ROUNDS=n NEMESIS=name SEED=n TABLE=file KEEP=1
 	$(RUN)/python tests/chaos/run.py $(if $(ROUNDS),--rounds $(ROUNDS)) $(addprefix --nemesis ,$(NEMESIS)) \
-	    $(if $(SEED),--seed $(SEED)) $(if $(TABLE),--table $(TABLE))
+	    $(if $(SEED),--seed $(SEED)) $(if $(TABLE),--table $(TABLE)) $(if $(KEEP),--keep)
 
 .PHONY: demo
 demo: setup ## the main job on the embedded stack, real data; ONCE=1 ends by itself; EXAMPLE=ontime, SPARK=cluster

@@ -10,16 +10,18 @@ from __future__ import annotations
 import argparse
 import random
 import signal
+import subprocess
 import sys
 import time
 import traceback
 import warnings
+from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from chaos import small_disk, table
+from chaos import played, small_disk, table
 from chaos.course import NEMESES, Course
 from chaos.ground import Ground
 
@@ -61,7 +63,7 @@ def main() -> int:
             # From here on everything is stopped and removed, whoever presses Ctrl-C again.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            _close(course, options.table)
+            _close(course, options.table, keep=options.keep)
     if broken is not None:
         print(f"\nVIOLATION: {broken.nemesis}, seed {broken.seed}: {broken.counter_example}")
         print(f"\nreplay: {broken.replay}", flush=True)
@@ -73,11 +75,22 @@ def main() -> int:
     return 0
 
 
-def _close(course: Course, file: Path | None) -> None:
+def _close(course: Course, file: Path | None, *, keep: bool) -> None:
     lines = list(course.lines.values())
     print(f"\n{table.as_text(lines)}", flush=True)
     if file is not None:
         table.write(file, lines)
+    if keep:
+        date = datetime.now(UTC).date().isoformat()
+        played.keep(played.played_of(lines, date=date, commit=_commit()))
+
+
+def _commit() -> str:
+    """The commit that was played, with a plus where the product had been changed since."""
+    git = ["git", "-C", str(played.ROOT)]
+    commit = subprocess.check_output([*git, "rev-parse", "--short=10", "HEAD"], text=True).strip()
+    changed = subprocess.call([*git, "diff", "--quiet", "HEAD", "--", "plugins", "spark_jobs"])
+    return commit + ("+" if changed else "")
 
 
 def _as_interrupt(number: int, frame: FrameType | None) -> None:
@@ -95,6 +108,9 @@ def _options() -> argparse.Namespace:
         "--minutes", type=float, default=MINUTES, help="where --rounds is not given"
     )
     parser.add_argument("--table", type=Path, metavar="FILE", help="also write it, .json or .md")
+    parser.add_argument(
+        "--keep", action="store_true", help="add to docs/reference/chaos.json and guarantees.md"
+    )
     parser.add_argument(
         "--prelude",
         type=Path,

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from chaos import played
 from chaos.course import NEMESES
+from chaos.table import Line
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "guarantees.md"
@@ -169,7 +171,35 @@ def known_in(path: Path) -> frozenset[str]:
 
 
 def test_the_page_has_its_sections_and_no_other() -> None:
-    assert list(sections()) == list(CASES)
+    assert list(sections()) == [*CASES, "Chaos, played so far"]
+
+
+def test_the_table_of_what_was_played_is_that_of_its_file() -> None:
+    known = played.read()
+    assert played.shown() == played.as_markdown(known)
+    for one in known:
+        assert one.nemesis in NEMESES, one
+        assert one.rounds > 0, one
+        assert one.seeds[0] <= one.seeds[1], one
+        assert (one.duplicates, one.missing) == (0, 0), one
+
+
+def test_what_is_played_is_added_once_and_summed_by_nemesis(tmp_path: Path) -> None:
+    file, page = tmp_path / "chaos.json", tmp_path / "page.md"
+    page.write_text(f"before\n{played.BEGIN}\nold\n{played.END}\nafter\n")
+    line = Line(nemesis="task", what="", first_seed=5, last_seed=6, rounds=2, records=1_200)
+    idle = Line(nemesis="s3", what="", first_seed=5, last_seed=5, missed=1)
+    for date in ("2026-11-22", "2026-11-24", "2026-11-24"):
+        made = played.played_of([line, idle], date=date, commit="0123456789")
+        played.keep(made, file, page)
+    assert [one.date for one in played.read(file)] == ["2026-11-22", "2026-11-24"]
+    assert "| `task` | 4 | 2,400 | 0 | 0 | 2026-11-22 to 2026-11-24 | 5-6 |\n" in page.read_text()
+    assert page.read_text().startswith("before\n")
+    assert page.read_text().endswith(f"{played.END}\nafter\n")
+    assert played.shown(page) == played.as_markdown(played.read(file))
+    file.write_text('[{"nemesis": "task"}]')
+    with pytest.raises(ValueError, match="has not the fields"):
+        played.read(file)
 
 
 @pytest.mark.parametrize("section", CASES)

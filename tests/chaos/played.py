@@ -1,0 +1,110 @@
+"""What was played so far, kept in docs/reference/chaos.json, and the table that guarantees.md shows of it.
+
+Thirty rounds of each nemesis take hours, so they are played in several courses; each adds its lines here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from chaos.table import Line
+
+ROOT = Path(__file__).resolve().parents[2]
+PLAYED = ROOT / "docs" / "reference" / "chaos.json"
+PAGE = ROOT / "docs" / "reference" / "guarantees.md"
+BEGIN, END = "<!-- chaos: begin -->", "<!-- chaos: end -->"
+HEAD = ("nemesis", "rounds", "records", "duplicates", "missing", "played on", "seeds")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    """The rounds of one nemesis in one course. `seeds`: `[first, last]`, both included; `commit` of the working tree."""
+
+    nemesis: str
+    date: str
+    commit: str
+    seeds: tuple[int, int]
+    rounds: int
+    records: int
+    duplicates: int
+    missing: int
+    missed: int
+
+
+def played_of(lines: Iterable[Line], *, date: str, commit: str) -> list[Played]:
+    """What a course adds: the nemeses of which a round came to its end."""
+    return [
+        Played(
+            nemesis=line.nemesis,
+            date=date,
+            commit=commit,
+            seeds=(line.first_seed, line.last_seed),
+            rounds=line.rounds,
+            records=line.records,
+            duplicates=line.duplicates,
+            missing=line.missing,
+            missed=line.missed,
+        )
+        for line in lines
+        if line.rounds
+    ]
+
+
+def read(file: Path = PLAYED) -> list[Played]:
+    """All that was played; nothing where the file is not there."""
+    if not file.exists():
+        return []
+    names = {one.name for one in fields(Played)}
+    found: list[Played] = []
+    for value in json.loads(file.read_text()):
+        if set(value) != names:
+            raise ValueError(f"{file}: {value} has not the fields {sorted(names)}")
+        first, last = value.pop("seeds")
+        found.append(Played(seeds=(first, last), **value))
+    return found
+
+
+def keep(added: Iterable[Played], file: Path = PLAYED, page: Path = PAGE) -> None:
+    """Add to what was played, and write the page's table anew. Safe to repeat: what stands there already is not added."""
+    known = read(file)
+    known += [one for one in added if one not in known]
+    lines = [json.dumps(asdict(one)) for one in known]
+    file.write_text("\n".join(["[", ",\n".join(lines), "]", ""] if lines else ["[]", ""]))
+    text = page.read_text()
+    head, _, rest = text.partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    page.write_text(f"{head}{BEGIN}\n{as_markdown(known)}{END}{tail}")
+
+
+def shown(page: Path = PAGE) -> str:
+    """The table as the page has it."""
+    return page.read_text().partition(BEGIN)[2].partition(END)[0].lstrip("\n")
+
+
+def as_markdown(played: Iterable[Played]) -> str:
+    """One row per nemesis, by name, and a last one for all."""
+    by_name: dict[str, list[Played]] = {}
+    everything = list(played)
+    for one in everything:
+        by_name.setdefault(one.nemesis, []).append(one)
+    rows: list[tuple[str, ...]] = [HEAD, ("---",) * len(HEAD)]
+    rows += [_row(f"`{name}`", by_name[name]) for name in sorted(by_name)]
+    rows.append((*_row("all", everything)[:-1], ""))
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def _row(name: str, some: list[Played]) -> tuple[str, ...]:
+    def total(field: str) -> Any:
+        return sum(getattr(one, field) for one in some)
+
+    dates = sorted({one.date for one in some})
+    seeds = ", ".join(
+        str(a) if a == b else f"{a}-{b}" for a, b in sorted({one.seeds for one in some})
+    )
+    on = "" if not dates else dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+    sums = (f"{total(f):,}" for f in ("rounds", "records", "duplicates", "missing"))
+    return (name, *sums, on, seeds)
