@@ -13,12 +13,15 @@ from tallystick.protocol.adoption import (
     Adopt,
     AlreadyRead,
     EndsTooEarly,
+    LastCopy,
     NothingRead,
     ReadBefore,
     Unsplit,
     decide_adoption,
+    last_copy,
     settled,
 )
+from tallystick.protocol.interval import Interval
 from tallystick.protocol.ledger import Boundary, Ledger
 from tallystick.protocol.offsets import Position
 from tallystick.protocol.root import Closed, Root, RootTopic
@@ -91,6 +94,17 @@ def test_boundaries_before_it_have_nothing_of_the_new_topic_and_split_no_hole_of
     after = at(2) + (at(2) - at(1)) / 2
     assert settled(ledger(), TOPICS, "t", after) == Unsplit(name="t", start=at(2), end=at(3))
     assert settled(ledger(), TOPICS, "t", at(0)) == Unsplit(name="t", start=None, end=at(1))
+
+
+def test_what_was_read_of_a_closed_topic_is_the_last_copy() -> None:
+    first, second, third = (Interval(start=at(h), end=at(h + 1)) for h in (1, 2, 3))
+    there = ledger()
+    there.set_boundary(Boundary(at=at(4), positions={"t": row(15, 20), "t@2": row(9)}))
+    wanted = LastCopy(interval=second, name="t", offsets=18)
+    assert last_copy(there, TOPICS, [first, second]) == wanted
+    # The first hour has no offsets; the third lost its tail with the adoption, and is read anew from the other topic.
+    assert last_copy(there, TOPICS, [first, third]) is None
+    assert last_copy(there, {"t": OLD}, [second]) is None
 
 
 def test_a_name_tells_topic_and_incarnation_and_nothing_else_is_one() -> None:
