@@ -39,9 +39,9 @@ def make_project(folder: Path) -> Path:
     return folder / ".tally"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def airflow_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
-    """All parts, up for the session; DAGs are added by the tests."""
+    """All parts, up for the tests of one file; those add their DAGs."""
     project_dir = tmp_path_factory.mktemp("project")
     state_dir = make_project(project_dir)
     info = up(state_dir, project_dir=project_dir)

@@ -60,6 +60,8 @@ def adopt(
             f"topic {topic} has id {seen.topic_id} in cluster {seen.cluster_id}; {confirmed_id} was confirmed.",
             next_step="look at what stands there now: the same command without --confirm.",
         )
+    if confirmed_id is not None:
+        lake.prove()
     starts = tuple(partition.log_start for partition in seen.partitions)
     new = RootTopic(topic_id=seen.topic_id, cluster_id=seen.cluster_id, origins=starts)
 
@@ -92,7 +94,9 @@ def adopt(
         )
         if confirmed_id is None:
             return Settled(value=answer)
-        return Change(tables=view.root.tables, topics=decision.topics, ledger=ledger, value=answer)
+        # Every boundary was looked at to decide; none of them changes, and the swap need not check them all.
+        edge = view.ledger(last.at, last.at)
+        return Change(tables=view.root.tables, topics=decision.topics, ledger=edge, value=answer)
 
     return lake.swap(step)
 
@@ -139,7 +143,19 @@ def _refusal(
         return InvalidRequest(
             f"partition {decision.partition} of the old topic is said to end at offset {decision.end}; the ledger has "
             f"read to {decision.read_to}.",
-            next_step="name ends that are not before what was read; or leave that partition out.",
+            next_step="find out whether the old topic was truncated (unclean leader election?); say its end with "
+            "--old-end, or leave that partition out there.",
+        )
+    if isinstance(decision, adoption.OddEnds):
+        return InvalidRequest(
+            f"the ends that are said of the old topic {topic} cannot be: {decision.why}.",
+            next_step="name each partition once, by the number and the end that it had.",
+        )
+    if isinstance(decision, adoption.SameTopic):
+        return IdentityChanged(
+            f"{which} is a copy of {decision.name} in the ledger of {lake.store.uri}, which has that very id on another "
+            "cluster: the records that were read before would be read twice.",
+            next_step="point the connection back at the old cluster, or begin a pipeline with a warehouse of its own.",
         )
     if isinstance(decision, adoption.ReadBefore):
         return IdentityChanged(

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from tallystick.protocol import adoption
+from tallystick.protocol.decide import parts
 from tallystick.protocol.interval import Interval
 from tallystick.protocol.ledger import Entry, Ledger
+from tallystick.protocol.root import RootTopic
 
 # Airflow names the runs of a schedule and of a backfill so; both have whole intervals of the schedule.
 _SCHEDULED = ("scheduled__", "backfill__")
+NO_TOPICS: Mapping[str, RootTopic] = {}
 # Enough to outvote the rest of an interval that others had in part, few enough to follow a changed schedule soon.
 _LATEST = 5
 
@@ -26,31 +30,50 @@ class Hole:
     """A stretch between the first and the last boundary that no entry covers, and the command that fills it.
 
     `intervals`: of how many whole intervals of the schedule it is made, None where it is not. `command` is empty where no
-    DAG is known.
+    DAG is known. `gone`: offsets in it of a topic that was closed when another incarnation was adopted; the command then
+    accepts that loss.
     """
 
     interval: Interval
     intervals: int | None
     command: tuple[str, ...]
+    gone: int = 0
 
 
-def holes(ledger: Ledger) -> tuple[Hole, ...]:
-    """The stretches between the first and the last boundary that no entry covers, with the commands that fill them."""
+def holes(ledger: Ledger, topics: Mapping[str, RootTopic] = NO_TOPICS) -> tuple[Hole, ...]:
+    """The stretches between the first and the last boundary that no entry covers, with the commands that fill them.
+
+    One that reaches over an adoption is two: what comes before it can only be filled as a loss.
+    """
     instants = [b.at for b in ledger.boundaries]
     if not instants:
         return ()
     every = schedule_length(ledger.entries)
-    found: list[Hole] = []
+    stretches: list[Interval] = []
     start = instants[0]
     for entry in ledger.entries:
         if entry.interval.start > start:
-            found.append(
-                _hole(Interval(start=start, end=entry.interval.start), ledger.entries, every)
-            )
+            stretches.append(Interval(start=start, end=entry.interval.start))
         start = max(start, entry.interval.end)
     if start < instants[-1]:
-        found.append(_hole(Interval(start=start, end=instants[-1]), ledger.entries, every))
-    return tuple(found)
+        stretches.append(Interval(start=start, end=instants[-1]))
+    return tuple(
+        _hole(part, ledger.entries, every, gone=_gone(ledger, topics, part))
+        for stretch in stretches
+        for part in parts(stretch, adoption.cuts(topics))
+    )
+
+
+def _gone(ledger: Ledger, topics: Mapping[str, RootTopic], hole: Interval) -> int:
+    """Offsets of closed topics in a hole, less the tail that went with the adoption: every run takes that along."""
+    start, end = ledger.boundary(hole.start), ledger.boundary(hole.end)
+    assert start is not None  # holes lie between boundaries
+    assert end is not None
+    return sum(
+        adoption.offsets_between(start, end, name, topic)
+        for name, topic in topics.items()
+        if topic.closed is not None and hole.start < topic.closed.since
+    )
 
 
 def schedule_length(entries: Iterable[Entry]) -> timedelta | None:
@@ -79,16 +102,20 @@ def _length(interval: Interval) -> timedelta:
     return interval.end - interval.start
 
 
-def _hole(interval: Interval, entries: Sequence[Entry], every: timedelta | None) -> Hole:
+def _hole(
+    interval: Interval, entries: Sequence[Entry], every: timedelta | None, *, gone: int
+) -> Hole:
     dag = _dag_near(interval, entries)
     whole = _whole_intervals(interval, entries, every)
     if dag is None:
         command: tuple[str, ...] = ()
+    elif gone:
+        command = trigger_command(dag, interval, accept_loss=True)
     elif whole is not None and every is not None:
         command = backfill_command(dag, interval.start, interval.end - every)
     else:
         command = trigger_command(dag, interval)
-    return Hole(interval=interval, intervals=whole, command=command)
+    return Hole(interval=interval, intervals=whole, command=command, gone=gone)
 
 
 def _whole_intervals(
@@ -139,7 +166,14 @@ def backfill_command(dag: str, first: datetime, last: datetime) -> tuple[str, ..
     )
 
 
-def trigger_command(dag: str, interval: Interval) -> tuple[str, ...]:
+def trigger_command(dag: str, interval: Interval, *, accept_loss: bool = False) -> tuple[str, ...]:
     """The command that runs exactly `interval`, whatever the schedule is."""
-    conf = json.dumps({"from": interval.start.isoformat(), "to": interval.end.isoformat()})
-    return ("airflow", "dags", "trigger", dag, "--conf", conf)
+    conf: dict[str, object] = {"from": _short(interval.start), "to": _short(interval.end)}
+    if accept_loss:
+        conf["accept_loss"] = True
+    return ("airflow", "dags", "trigger", dag, "--conf", json.dumps(conf))
+
+
+def _short(at: datetime) -> str:
+    # One shell word that fits 100 columns, with accept_loss too.
+    return at.isoformat().replace("+00:00", "Z")

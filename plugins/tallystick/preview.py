@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from tallystick.errors import InvalidRequest
+from tallystick.errors import InvalidRequest, OutsideRetention
 from tallystick.lake import Lake, View
-from tallystick.protocol import decide, keys
+from tallystick.protocol import adoption, decide, keys
 from tallystick.protocol.interval import Interval, Request
 from tallystick.protocol.ledger import Entry
 
@@ -43,12 +43,19 @@ def preview(
 ) -> Preview:
     """Decide as a plan task of a new run would, and grant nothing.
 
-    Raises InvalidRequest where that run would be refused (a cut through a committed interval), and what the lake raises.
+    Raises InvalidRequest and OutsideRetention where that run would be refused (a cut through a committed interval, rows
+    of a topic that is read no more), and what the lake raises.
     """
-    wish = decide.Wish(interval=interval, fingerprint="", replace=replace, take_over=take_over)
 
     def question(view: View) -> Preview:
         ledger = view.ledger(interval.start, interval.end)
+        wish = decide.Wish(
+            interval=interval,
+            fingerprint="",
+            replace=replace,
+            take_over=take_over,
+            cuts=adoption.cuts(view.root.topics),
+        )
         intent = decide.decide_plan(ledger, _NOBODY, wish)
         if isinstance(intent, decide.CutThrough):
             one = intent.entry.interval
@@ -61,6 +68,9 @@ def preview(
                 f"the ledger knows the run {_NOBODY}, which is made up for this question.",
                 next_step="give the DAG `tally` another name.",
             )
+        replaced = (g.interval for g in intent.grants if g.before and g.before.committed)
+        if (kept := adoption.last_copy(ledger, view.root.topics, replaced)) is not None:
+            raise OutsideRetention(kept.happened, next_step=kept.next_step)
         return Preview(
             uri=lake.store.uri,
             pipeline=view.root.pipeline,

@@ -29,6 +29,7 @@ def release(lake: Lake, interval: Interval) -> Released:
     Safe to repeat: a repeat finds no grant, and says so; one whose reply was lost finds its own work done (C9). Nothing
     is deleted. Raises InvalidRequest where no such interval is granted, and what the lake raises.
     """
+    lake.prove()
     done: list[Released] = []
 
     def step(view: View) -> Change[Released] | Settled[Released]:

@@ -94,7 +94,7 @@ def read_status(lake: Lake) -> Status:
             last=instants[-1] if instants else None,
             every=schedule_length(ledger.entries),
             intervals=tuple(_interval_status(e) for e in ledger.entries),
-            holes=holes(ledger),
+            holes=holes(ledger, root.topics),
             grants=tuple(
                 grant_status(lake, e, now=now) for e in ledger.entries if e.granted is not None
             ),

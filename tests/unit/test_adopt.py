@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -16,14 +18,19 @@ from tallystick.errors import (
     IdentityChanged,
     InvalidRequest,
     OutsideRetention,
+    StoreRefused,
     StoreUnavailable,
 )
 from tallystick.lake import Lake
+from tallystick.preview import preview
+from tallystick.protocol import keys
 from tallystick.protocol.interval import Interval
 from tallystick.protocol.ledger import Totals
 from tallystick.protocol.root import Closed
+from tallystick.release import release
 from tallystick.status import read_status
 from tallystick.store import ETag, Outcome
+from tallystick.store.memory import MemoryStore
 from tallystick.tables.reading import live_files
 from tallystick.testing.faults import APPLICABLE, Fault, FaultyStore, Killed, script
 from tallystick.verify import verify
@@ -166,6 +173,23 @@ def test_a_hole_of_the_old_topic_is_not_split_where_nobody_knows_how() -> None:
     proven(small)
 
 
+def test_what_lies_before_the_ledgers_first_boundary_is_gone_with_the_old_topic() -> None:
+    small = SmallLake()
+    small.run(days(3, 4))
+    refill(small, 4, 5)
+    adopted(small)
+    for interval in (days(1, 2), days(2, 3), days(1, 3)):
+        with pytest.raises(InvalidRequest, match=r"begin at 2013-01-03T00:00:00\.000Z; or"):
+            small.run(interval)
+    # Where that is accepted, the interval that is asked for first has all of it.
+    small.run(days(2, 3), accept_loss=True)
+    assert totals(small, days(2, 3)).lost == 18  # those of day 1 too
+    small.run(days(1, 2), accept_loss=True)
+    assert totals(small, days(1, 2)) == Totals()
+    small.run(days(4, 5))
+    proven(small)
+
+
 def test_a_hole_without_offsets_is_split_and_committed_empty() -> None:
     small = SmallLake()
     for number in (1, 2, 3, 4, 6):
@@ -282,6 +306,108 @@ def test_a_new_log_that_has_lost_its_beginning_begins_where_it_begins() -> None:
     proven(small)
 
 
+def test_a_gap_over_the_adoption_is_two_plans() -> None:
+    """The last boundary was nobody's: its run gave up. Before it only losses, behind it only the new topic."""
+    small = SmallLake()
+    small.run(days(1, 2))
+    small.plan(days(2, 3))
+    release(small.lake, days(2, 3))
+    refill(small, 3, 5)
+    adopted(small, {0: END_0})
+    with pytest.raises(OutsideRetention, match="lacks 11 offsets"):
+        small.run(days(2, 4))
+    small.run(days(3, 4))
+    tail = totals(small, days(3, 4))
+    assert tail.records == 4
+    assert tail.lost > 0
+    small.run(days(2, 4), accept_loss=True, run="manual")
+    assert totals(small, days(2, 3)) == Totals(lost=11)
+    # What is read of the new topic can be replaced, as everywhere.
+    small.job = b"version 2"
+    small.run(days(3, 4), clear=1)
+    assert totals(small, days(3, 4)) == tail
+    proven(small)
+
+
+def test_one_wish_over_the_adoption_gets_both_parts() -> None:
+    small = SmallLake()
+    small.run(days(1, 2))
+    small.plan(days(2, 3))
+    release(small.lake, days(2, 3))
+    refill(small, 3, 5)
+    adopted(small)
+    planned = small.plan(days(2, 5), accept_loss=True)
+    assert [p.interval for p in planned.pieces] == [days(2, 3), days(3, 5)]
+
+
+def test_status_proposes_for_a_hole_of_the_old_topic_what_can_fill_it() -> None:
+    small = SmallLake()
+    small.run(days(1, 2))
+    small.run(days(4, 5))
+    small.plan(days(5, 7))
+    release(small.lake, days(5, 7))
+    refill(small, 7, 9)
+    adopted(small)
+    small.run(days(8, 9))
+    found = read_status(small.lake).holes
+    assert [hole.interval for hole in found] == [days(2, 4), days(5, 7), days(7, 8)]
+    assert [hole.gone > 0 for hole in found] == [True, True, False]
+    for hole in found:
+        conf = json.loads(hole.command[-1]) if "trigger" in hole.command else {}
+        assert conf.get("accept_loss", False) is (hole.gone > 0)
+        small.run(hole.interval, run=f"hole {hole.interval}", accept_loss=hole.gone > 0)
+    assert read_status(small.lake).holes == ()
+    proven(small)
+
+
+def test_a_preview_says_what_can_never_be_replaced() -> None:
+    small = three_days()
+    adopted(small)
+    with pytest.raises(OutsideRetention, match="A replacement would lose their rows"):
+        preview(small.lake, days(2, 3), replace=True)
+    assert [part.interval for part in preview(small.lake, days(3, 6)).parts] == [
+        days(3, 4),
+        days(4, 6),
+    ]
+
+
+def test_verify_finds_an_end_that_was_moved_behind_tallysticks_back() -> None:
+    small = three_days()
+    adopted(small)
+    small.run(days(4, 5))
+    small.change(
+        keys.ROOT, lambda root: root["topics"]["events"]["closed"]["ends"].__setitem__(0, 99)
+    )
+    proof = verify(small.lake)
+    assert not proof.proven
+    (finding,) = [
+        f for check in proof.checks for f in check.findings if f.where == "adopted topics"
+    ]
+    assert "events[0] ended at 99" in finding.happened
+
+
+def test_a_store_that_honours_no_conditions_gets_no_adoption() -> None:
+    small = three_days()
+    seen = small.log.describe([TOPIC])[TOPIC]
+
+    class Deaf(MemoryStore):
+        def replace(self, key: str, body: bytes, *, expected: ETag) -> Outcome:
+            del expected
+            self.delete([key])
+            return self.create(key, body)
+
+    deaf = Deaf("memory")
+    assert isinstance(small.store, MemoryStore)
+    deaf._objects, deaf._writes = dict(small.store._objects), small.store._writes
+    for write in (
+        lambda lake: adopt(lake, TOPIC, seen, ends={}, confirmed_id=seen.topic_id),
+        lambda lake: release(lake, days(1, 2)),
+    ):
+        with pytest.raises(StoreRefused):
+            write(Lake(deaf, small.world))
+    assert adopt(Lake(deaf, small.world), TOPIC, seen, ends={}).done is False
+
+
 def test_nothing_is_written_without_the_confirmation() -> None:
     small = three_days()
     seen = small.log.describe([TOPIC])[TOPIC]
@@ -314,8 +440,16 @@ def test_what_cannot_be_adopted_says_why() -> None:
         adopted(small)
     old = small.log.topics[TOPIC]
     refill(small, 2, 3)
+    new = small.log.topics[TOPIC]
     with pytest.raises(InvalidRequest, match=r"said to end at offset 1; the ledger has read to 3"):
         adopted(small, {0: 1})
+    restored = replace(old, cluster_id="restored")
+    small.log.topics[TOPIC] = restored
+    with pytest.raises(IdentityChanged, match="is a copy of events in the ledger"):
+        adopted(small)
+    small.log.topics[TOPIC] = new
+    with pytest.raises(InvalidRequest, match="partition 5 is named"):
+        adopted(small, {5: 1})
     adopted(small)
     small.log.topics[TOPIC] = old  # somebody points the connection back
     with pytest.raises(IdentityChanged, match=r"is events in the ledger .* and was closed there"):

@@ -113,7 +113,12 @@ def _interval_status(one: IntervalStatus) -> Form:
 
 
 def _hole(hole: Hole) -> Form:
-    return {**_interval(hole.interval), "intervals": hole.intervals, "command": list(hole.command)}
+    return {
+        **_interval(hole.interval),
+        "intervals": hole.intervals,
+        "gone": hole.gone,
+        "command": list(hole.command),
+    }
 
 
 def log(answer: Log) -> Form:

@@ -155,6 +155,9 @@ def _holes(found: Sequence[Hole]) -> str:
             f" ({many(hole.intervals, 'interval')})" if hole.intervals else " (no whole intervals)"
         )
         lines.append(f"{INDENT}{span(hole.interval)}{whole}")
+        if hole.gone:
+            told = f"{many(hole.gone, 'offset')} of it went with a topic that was closed: filled as a loss, by"
+            lines.append(paragraph(told, indent=INDENT))
         if hole.command:
             lines.append(command(hole.command))
     return "\n".join(lines)

@@ -118,6 +118,9 @@ def ends_on(
     root = lake.require().root
     known = root.topics.get(root.open_topic(topic))
     seen = described(connection, topic, environ=environ)
+    closed = [t for t in root.topics.values() if t.closed is not None]
+    if any((t.topic_id, t.cluster_id) == (seen.topic_id, seen.cluster_id) for t in closed):
+        return {}  # C9: it was closed by this very command, whose answer was lost; the root says where
     if known is not None and (seen.topic_id, seen.cluster_id) != (known.topic_id, known.cluster_id):
         raise IdentityChanged(
             f"connection {connection} leads to topic {topic} with id {seen.topic_id} in cluster {seen.cluster_id}; the "

@@ -14,17 +14,20 @@ from tallystick.protocol.root import RootTopic
 
 
 def positions_without_lookup(
-    ledger: Ledger, topics: Mapping[str, RootTopic], at: datetime
+    ledger: Ledger, topics: Mapping[str, RootTopic], at: datetime, *, accept_loss: bool
 ) -> dict[str, tuple[Position, ...]]:
     """The topics whose split at `at` adoptions tell; the log is to be asked about all others.
 
-    Raises InvalidRequest where a closed topic has unread offsets on both sides, and nobody can say how many on each.
+    Before the ledger's first boundary a closed topic begins with the interval that is asked for, where its loss is
+    accepted. Raises InvalidRequest where it has unread offsets on both sides, and nobody can say how many on each.
     """
     found: dict[str, tuple[Position, ...]] = {}
     for name in topics:
         positions = adoption.settled(ledger, topics, name, at)
         if isinstance(positions, adoption.Unsplit):
-            raise _unsplit(positions, at)
+            if positions.start is not None or not accept_loss:
+                raise _unsplit(positions, at)
+            positions = tuple(Position(offset=origin) for origin in topics[name].origins)
         if positions is not None:
             found[name] = positions
     return found
@@ -32,20 +35,17 @@ def positions_without_lookup(
 
 def _unsplit(hole: adoption.Unsplit, at: datetime) -> InvalidRequest:
     end = keys.instant(hole.end)
-    start = keys.instant(hole.start) if hole.start else "its beginning"
+    if hole.start is None:
+        return InvalidRequest(
+            f"topic {hole.name} has offsets before {end} that were never read, and was closed when another incarnation "
+            f"was adopted: which of them come after {keys.instant(at)} can no longer be looked up.",
+            next_step=f"begin at {end}; or run with accept_loss=true, which records them as lost before it.",
+        )
+    start = keys.instant(hole.start)
     return InvalidRequest(
         f"topic {hole.name} has unread offsets between {start} and {end}, and was closed when another incarnation was "
         f"adopted: how they split at {keys.instant(at)} can no longer be looked up.",
         next_step=f"take that hole as one interval, from {start} to {end}, with accept_loss=true.",
-    )
-
-
-def last_copy(found: adoption.LastCopy) -> OutsideRetention:
-    """What a run is told that would replace rows of a closed topic."""
-    return OutsideRetention(
-        f"{found.interval} is committed with {found.offsets} offsets of topic {found.name}, which is read no more: "
-        "another incarnation was adopted. A replacement would lose their rows. Nothing was changed.",
-        next_step="leave it as it is: what was read before an adoption cannot be computed anew.",
     )
 
 
@@ -62,19 +62,20 @@ def closed_topics(
     for name, topic in topics.items():
         if topic.closed is None:
             continue
+        lost = adoption.offsets_between(start, end, name, topic)
+        if not lost:
+            continue
         origins = {name: topic.origins}
         pairs = [
             (start.position(name, p, origins), end.position(name, p, origins))
             for p in range(len(topic.origins))
         ]
-        lost = sum(high.offset - low.offset for low, high in pairs)
-        if not lost:
-            continue
         if grant.interval.start < topic.closed.since and not accept_loss:
             raise OutsideRetention(
                 f"{grant.interval} lacks {lost} offsets of topic {name}, which is read no more: another incarnation was "
                 "adopted. Nothing was changed.",
-                next_step="run with accept_loss=true, which records them as lost in the ledger.",
+                next_step="run with accept_loss=true, which records them as lost in the ledger (and with take_over=true, "
+                "where another run holds it).",
             )
         yield PlannedTopic(
             name=name,

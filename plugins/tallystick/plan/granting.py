@@ -171,7 +171,8 @@ class Granting:
             lows = decide.floors(self.ledger, at, origins)
             at_ms = round(at.timestamp() * 1000)
             latest_ms = round((self.lake.world.now() + AHEAD_MAX).timestamp() * 1000)
-            known = positions_without_lookup(self.ledger, topics, at)
+            accept_loss = self.asked.params.accept_loss
+            known = positions_without_lookup(self.ledger, topics, at, accept_loss=accept_loss)
             asked: dict[str, tuple[Position, ...]] = {}
             for name in topics.keys() - known:
                 topic = keys.kafka_topic(name)

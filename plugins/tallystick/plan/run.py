@@ -9,7 +9,6 @@ from tallystick.errors import InvalidRequest, OutsideRetention, Superseded
 from tallystick.lake import Change, Lake, Settled, View
 from tallystick.params import EPOCH, wanted_interval
 from tallystick.pipeline import LATENESS_MAX
-from tallystick.plan.closed import last_copy
 from tallystick.plan.granting import Granting
 from tallystick.plan.question import Asked, Log, Planned, answered
 from tallystick.protocol import adoption, decide, keys
@@ -50,7 +49,7 @@ def _step(
             next_step="use a later start_date, or a later `from`.",
         )
     ledger = view.ledger(wanted.start, wanted.end)
-    intent = _intent(ledger, asked, wanted)
+    intent = _intent(ledger, asked, wanted, adoption.cuts(view.root.topics))
     if isinstance(intent, decide.CutThrough):
         return _refused(view, ledger, _cut_through(intent, wanted), intent.withdrawn)
     replaced = (g.interval for g in intent.grants if g.before and g.before.committed)
@@ -59,14 +58,17 @@ def _step(
         # As where an interval is cut: what this run's earlier clears were granted would dangle behind a run that can only
         # fail.
         own = [g.before for g in intent.grants if g.before and _granted_to(g.before, asked.request)]
-        return _refused(view, ledger, last_copy(kept), own)
+        refusal = OutsideRetention(kept.happened, next_step=kept.next_step)
+        return _refused(view, ledger, refusal, own)
     if not intent.grants and not intent.cancelled:
         return Settled(value=answered(intent, wanted, view.root.version, ()))
     view.lake.prove()
     return Granting(view, log, asked, ledger.copy()).grant(intent, wanted)
 
 
-def _intent(ledger: Ledger, asked: Asked, wanted: Interval) -> decide.Intent | decide.CutThrough:
+def _intent(
+    ledger: Ledger, asked: Asked, wanted: Interval, cuts: tuple[datetime, ...]
+) -> decide.Intent | decide.CutThrough:
     params = asked.params
     wish = decide.Wish(
         interval=wanted,
@@ -74,6 +76,7 @@ def _intent(ledger: Ledger, asked: Asked, wanted: Interval) -> decide.Intent | d
         replace=params.mode == "replace",
         force=params.force,
         take_over=params.take_over,
+        cuts=cuts,
     )
     decision = decide.decide_plan(ledger, asked.request, wish)
     if isinstance(decision, decide.Overtaken):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from tallystick.protocol import keys
+from tallystick.protocol.canonical import INT_MAX
 from tallystick.protocol.interval import Interval
 from tallystick.protocol.ledger import Boundary, Ledger
 from tallystick.protocol.offsets import Position
@@ -47,6 +48,24 @@ class ReadBefore:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SameTopic:
+    """The incarnation has the id of one that the ledger knows, on another cluster.
+
+    Topic ids are random, so it is a copy, as of a cluster that was restored from disks: each of its records that was read
+    before has the offset that it had, and would be read twice.
+    """
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OddEnds:
+    """The ends that were named are no ends of this topic; `why` says what is odd."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EndsTooEarly:
     """A partition is read further than the end that was named for it."""
 
@@ -60,7 +79,7 @@ class NothingRead:
     """The ledger knows no such topic, or no boundary: there is nothing that another incarnation could follow."""
 
 
-Adoption = Adopt | AlreadyRead | ReadBefore | EndsTooEarly | NothingRead
+Adoption = Adopt | AlreadyRead | ReadBefore | SameTopic | OddEnds | EndsTooEarly | NothingRead
 
 
 def decide_adoption(
@@ -80,24 +99,35 @@ def decide_adoption(
     if known is None or last is None:
         return NothingRead()
     for earlier, one in root.topics.items():
-        if keys.kafka_topic(earlier) == topic and _same(one, incarnation):
-            if earlier == name:
-                return AlreadyRead(name=name, follows=keys.previous_incarnation(name))
-            return ReadBefore(name=earlier)
+        if keys.kafka_topic(earlier) != topic or one.topic_id != incarnation.topic_id:
+            continue
+        if one.cluster_id != incarnation.cluster_id:
+            return SameTopic(name=earlier)
+        if earlier == name:
+            return AlreadyRead(name=name, follows=keys.previous_incarnation(name))
+        return ReadBefore(name=earlier)
     joined = max(len(known.origins), *(p + 1 for p in ends)) if ends else len(known.origins)
+    unnamed = next((p for p in range(len(known.origins), joined) if p not in ends), None)
+    if unnamed is not None:
+        return OddEnds(
+            why=f"partition {joined - 1} is named, and the ledger knows no partition {unnamed}"
+        )
     origins = known.origins + (0,) * (joined - len(known.origins))
     read_to = tuple(last.position(name, p, {name: origins}).offset for p in range(joined))
     closed_at = tuple(ends.get(p, read_to[p]) for p in range(joined))
     for partition, (read, end) in enumerate(zip(read_to, closed_at, strict=True)):
         if end < read:
             return EndsTooEarly(partition=partition, read_to=read, end=end)
+    lost = tuple(end - read for read, end in zip(read_to, closed_at, strict=True))
+    if sum(lost) > INT_MAX:
+        return OddEnds(why=f"{sum(lost)} offsets would be lost, more than 64 bits hold")
     following = keys.next_incarnation(name)
     closed = replace(known, origins=origins, closed=Closed(since=last.at, ends=closed_at))
     return Adopt(
         closed=name,
         adopted=following,
         since=last.at,
-        lost=tuple(e - r for r, e in zip(read_to, closed_at, strict=True)),
+        lost=lost,
         topics={**root.topics, name: closed, following: incarnation},
     )
 
@@ -147,6 +177,23 @@ class LastCopy:
     interval: Interval
     name: str
     offsets: int
+    since: datetime
+
+    @property
+    def happened(self) -> str:
+        """What a run is told that would replace it."""
+        return (
+            f"{self.interval} is committed with {self.offsets} offsets of topic {self.name}, which is read no more: "
+            "another incarnation was adopted. A replacement would lose their rows. Nothing was changed."
+        )
+
+    @property
+    def next_step(self) -> str:
+        """What can be done instead."""
+        return (
+            "leave it as it is: what was read before an adoption cannot be computed anew. Ask from "
+            f"{keys.instant(self.since)} on, where the adopted topic begins."
+        )
 
 
 def last_copy(
@@ -163,15 +210,23 @@ def last_copy(
         for name, topic in topics.items():
             if topic.closed is None or interval.start >= topic.closed.since:
                 continue
-            origins = {name: topic.origins}
-            offsets = sum(
-                end.position(name, p, origins).offset - start.position(name, p, origins).offset
-                for p in range(len(topic.origins))
-            )
+            offsets = offsets_between(start, end, name, topic)
             if offsets:
-                return LastCopy(interval=interval, name=name, offsets=offsets)
+                return LastCopy(
+                    interval=interval, name=name, offsets=offsets, since=topic.closed.since
+                )
     return None
 
 
-def _same(one: RootTopic, other: RootTopic) -> bool:
-    return (one.topic_id, one.cluster_id) == (other.topic_id, other.cluster_id)
+def offsets_between(start: Boundary, end: Boundary, name: str, topic: RootTopic) -> int:
+    """How many offsets of one topic lie between two boundaries, over all partitions."""
+    origins = {name: topic.origins}
+    return sum(
+        end.position(name, p, origins).offset - start.position(name, p, origins).offset
+        for p in range(len(topic.origins))
+    )
+
+
+def cuts(topics: Mapping[str, RootTopic]) -> tuple[datetime, ...]:
+    """The instants at which adoptions took place: no plan goes over one, for on either side another topic is read."""
+    return tuple(sorted({t.closed.since for t in topics.values() if t.closed is not None}))

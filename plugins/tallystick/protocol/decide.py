@@ -6,6 +6,7 @@ again on every root that is read is what makes a lost race and a lost reply the 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -24,7 +25,7 @@ class Wish:
     """What a request wants of `interval`.
 
     `replace`: committed entries inside it too, whoever committed them. `force`: the run's own ones although nothing
-    changed. `take_over`: cancel what others were granted there.
+    changed. `take_over`: cancel what others were granted there. `cuts`: instants that no gap goes over.
     """
 
     interval: Interval
@@ -32,6 +33,7 @@ class Wish:
     replace: bool = False
     force: bool = False
     take_over: bool = False
+    cuts: tuple[datetime, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +207,9 @@ def _decide_afresh(
                 )
             else:
                 covered.append(entry)
-    grants += [_fill(gap, orphans) for gap in gaps(wish.interval, kept)]
+    grants += [
+        _fill(part, orphans) for gap in gaps(wish.interval, kept) for part in parts(gap, wish.cuts)
+    ]
     return Intent(
         holdings=tuple(holdings),
         grants=tuple(sorted(grants, key=lambda g: g.interval)),
@@ -235,6 +239,12 @@ def _again(entry: Entry) -> Grant:
         generation=entry.generation + 1,
         served=entry.served,
     )
+
+
+def parts(gap: Interval, cuts: Iterable[datetime]) -> list[Interval]:
+    """Cut an interval at those instants that lie inside it."""
+    edges = [gap.start, *sorted(at for at in cuts if gap.start < at < gap.end), gap.end]
+    return [Interval(start=start, end=end) for start, end in itertools.pairwise(edges)]
 
 
 def _fill(gap: Interval, orphans: Iterable[Entry]) -> Grant:

@@ -10,13 +10,13 @@ for ever. I3, I6, I8 and I9 are about objects, not values: the store tests, `tal
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from tallystick.protocol import keys
-from tallystick.protocol.ledger import Entry, Ledger, Page
+from tallystick.protocol.ledger import Boundary, Entry, Ledger, Page
 from tallystick.protocol.plan import Plan
 from tallystick.protocol.report import RangeAccount
-from tallystick.protocol.root import Closed, Root
+from tallystick.protocol.root import Root
 
 
 class InvariantViolated(AssertionError):
@@ -131,28 +131,31 @@ def _boundaries(before: Ledger, after: Ledger, root: Root) -> Iterator[str]:
                 b = right.position(topic, partition, root.origins)
                 if a.offset > b.offset:
                     yield f"I2: {topic}[{partition}] goes back from {a.offset} to {b.offset} at {right.at}"
-    for name, incarnation in root.topics.items():
-        yield from _about_closed(name, incarnation.closed, after, root)
+    for problem in closed_problems(root, after.boundaries):
+        yield f"I2: {problem}"
     for entry in after.entries:
         if entry.interval.start not in now:
             yield f"I2: {entry.interval} begins at no boundary"
 
 
-def _about_closed(name: str, closed: Closed | None, ledger: Ledger, root: Root) -> Iterator[str]:
-    """A closed topic is left behind at its end, and what was adopted after it begins no earlier."""
-    if closed is None:
-        return
-    following = keys.next_incarnation(name)
-    for boundary in ledger.boundaries:
-        later = boundary.at > closed.since
-        for partition, end in enumerate(closed.ends):
-            offset = boundary.position(name, partition, root.origins).offset
-            if offset > end or (later and offset != end):
-                yield f"I2: {name}[{partition}] ended at {end}, the boundary at {boundary.at} says {offset}"
-        for partition, origin in enumerate(root.topics[following].origins):
-            offset = boundary.position(following, partition, root.origins).offset
-            if not later and offset != origin:
-                yield f"I2: {following}[{partition}] has offsets before {closed.since}, where it was adopted"
+def closed_problems(root: Root, boundaries: Iterable[Boundary]) -> Iterator[str]:
+    """How boundaries contradict adoptions: a closed topic is left at its end, and what follows it begins no earlier."""
+    row = tuple(boundaries)
+    for name, topic in root.topics.items():
+        if topic.closed is None:
+            continue
+        following = keys.next_incarnation(name)
+        for boundary in row:
+            later = boundary.at > topic.closed.since
+            for partition, end in enumerate(topic.closed.ends):
+                offset = boundary.position(name, partition, root.origins).offset
+                if offset > end or (later and offset != end):
+                    yield f"{name}[{partition}] ended at {end}, the boundary at {boundary.at} says {offset}"
+            for partition, origin in enumerate(root.topics[following].origins):
+                offset = boundary.position(following, partition, root.origins).offset
+                if not later and offset != origin:
+                    since = topic.closed.since
+                    yield f"{following}[{partition}] has offsets before {since}, where it was adopted"
 
 
 def _record(

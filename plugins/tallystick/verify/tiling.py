@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from tallystick.protocol import keys
+from tallystick.protocol.invariants import closed_problems
 from tallystick.protocol.ledger import Boundary, Entry, Page
 from tallystick.protocol.offsets import OffsetRange
 from tallystick.protocol.plan import Plan
@@ -80,6 +81,14 @@ def read_tiles(evidence: Evidence) -> Tiles:
     )
     _check_entries(check, tiles)
     _check_boundaries(check, tiles)
+    for problem in closed_problems(evidence.root, tiles.boundaries.values()):
+        check.found(
+            "I2",
+            "adopted topics",
+            problem,
+            expected="a closed topic at its end, and what follows it from there on",
+            found="otherwise",
+        )
     return tiles
 
 

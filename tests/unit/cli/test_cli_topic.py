@@ -141,6 +141,14 @@ def test_what_is_not_said_clearly_is_not_done(
     assert recreated.root() == before
 
 
+def test_the_same_command_again_says_what_it_did(recreated: SmallLake) -> None:
+    """Its answer may have been lost; the old connection leads to what is closed by then."""
+    first, second = (said(*ADOPT, "--old-kafka", "old", *CONFIRM) for _ in range(2))
+    assert first.startswith(second)
+    assert first.endswith("2013-01-06 to 2013-01-07")  # what still waits is said once
+    assert "follows the one" in second
+
+
 def test_an_unknown_end_is_said_in_so_many_words(recreated: SmallLake) -> None:
     told = said(*ADOPT, "--old-end", "unknown", *CONFIRM)
     assert "LOST" not in told

@@ -85,8 +85,8 @@ def test_a_hole_that_cuts_intervals_is_filled_by_its_exact_dates() -> None:
     assert hole.intervals is None
     assert hole.command[:5] == ("airflow", "dags", "trigger", "small", "--conf")
     assert json.loads(hole.command[5]) == {
-        "from": "2013-01-02T06:00:00+00:00",
-        "to": "2013-01-03T00:00:00+00:00",
+        "from": "2013-01-02T06:00:00Z",
+        "to": "2013-01-03T00:00:00Z",
     }
 
 

@@ -15,12 +15,16 @@ from tallystick.protocol.adoption import (
     EndsTooEarly,
     LastCopy,
     NothingRead,
+    OddEnds,
     ReadBefore,
+    SameTopic,
     Unsplit,
+    cuts,
     decide_adoption,
     last_copy,
     settled,
 )
+from tallystick.protocol.canonical import INT_MAX
 from tallystick.protocol.interval import Interval
 from tallystick.protocol.ledger import Boundary, Ledger
 from tallystick.protocol.offsets import Position
@@ -63,10 +67,24 @@ def test_what_is_not_to_be_adopted() -> None:
     adopted = replace(ROOT, topics=adopt(ROOT, NEW).topics)
     assert adopt(adopted, NEW) == AlreadyRead(name="t@2", follows="t")
     assert adopt(adopted, OLD) == ReadBefore(name="t")
-    assert adopt(adopted, replace(NEW, cluster_id="d")).adopted == "t@3"
-    # Another topic may have that very id on another cluster's copy: it is not this one.
+    # Topic ids are random: the same id on another cluster is a copy, as of one that was restored from its disks.
+    assert adopt(adopted, replace(NEW, cluster_id="d")) == SameTopic(name="t@2")
+    assert adopt(ROOT, replace(OLD, cluster_id="d")) == SameTopic(name="t")
+    assert adopt(adopted, replace(NEW, topic_id="3")).adopted == "t@3"
+    # Another topic of the pipeline may have any id: it is not this one.
     both = replace(ROOT, topics={"t": OLD, "u": NEW})
     assert adopt(both, NEW).adopted == "t@2"
+
+
+def test_ends_that_cannot_be_are_not_taken() -> None:
+    """A slip of the keyboard would stay in the root for ever."""
+    assert adopt(ROOT, NEW, p3=1) == OddEnds(
+        why="partition 3 is named, and the ledger knows no partition 2"
+    )
+    found = adopt(ROOT, NEW, p0=INT_MAX, p1=INT_MAX)
+    assert isinstance(found, OddEnds)
+    assert "more than 64 bits hold" in found.why
+    assert isinstance(adopt(ROOT, NEW, p2=1, p3=1), Adopt)
 
 
 TOPICS = {"t": replace(OLD, closed=Closed(since=at(3), ends=(15, 20))), "t@2": NEW}
@@ -100,11 +118,14 @@ def test_what_was_read_of_a_closed_topic_is_the_last_copy() -> None:
     first, second, third = (Interval(start=at(h), end=at(h + 1)) for h in (1, 2, 3))
     there = ledger()
     there.set_boundary(Boundary(at=at(4), positions={"t": row(15, 20), "t@2": row(9)}))
-    wanted = LastCopy(interval=second, name="t", offsets=18)
+    wanted = LastCopy(interval=second, name="t", offsets=18, since=at(3))
     assert last_copy(there, TOPICS, [first, second]) == wanted
     # The first hour has no offsets; the third lost its tail with the adoption, and is read anew from the other topic.
     assert last_copy(there, TOPICS, [first, third]) is None
     assert last_copy(there, {"t": OLD}, [second]) is None
+    assert "18 offsets of topic t" in wanted.happened
+    assert f"Ask from {keys.instant(at(3))} on" in wanted.next_step
+    assert cuts(TOPICS) == (at(3),)
 
 
 def test_a_name_tells_topic_and_incarnation_and_nothing_else_is_one() -> None:
