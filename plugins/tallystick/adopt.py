@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from tallystick.errors import IdentityChanged, InvalidRequest
+from tallystick.errors import IdentityChanged, InvalidRequest, Superseded
 from tallystick.lake import Change, Lake, Settled, View
 from tallystick.plan.question import TopicView
 from tallystick.protocol import adoption
@@ -42,26 +42,31 @@ class Adopted:
 def adopt(
     lake: Lake,
     topic: str,
-    seen: TopicView,
+    describe: Callable[[], TopicView],
     *,
     ends: Mapping[int, int],
     confirmed_id: str | None = None,
 ) -> Adopted:
-    """Let the incarnation `seen` of Kafka's `topic` follow the one that the ledger reads, if `confirmed_id` is its id.
+    """Let the incarnation of `topic` that Kafka has follow the one that the ledger reads, if `confirmed_id` is its id.
+
+    `describe` asks Kafka. It is asked after the root was read: what it tells then is no older than what the ledger reads,
+    and where the ledger comes to read another one before the swap, nothing is adopted.
 
     `ends`: where each partition of the old one ended; one that is not named ended where the ledger had read to. Without
     `confirmed_id` nothing is written. Safe to repeat: once the ledger reads that incarnation, the answer is read from it,
     and nothing is written (C9). Raises InvalidRequest where there is nothing to adopt, where an end lies before what was
-    read, or where another id was confirmed; IdentityChanged for an incarnation that was closed before; and what the lake
-    raises.
+    read, or where another id was confirmed; IdentityChanged for a copy and for an incarnation that was closed before;
+    Superseded where somebody else adopted meanwhile; and what `describe` and the lake raise.
     """
+    if confirmed_id is not None:
+        lake.prove()
+    opened = lake.require().root.open_topic(topic)
+    seen = describe()
     if confirmed_id is not None and confirmed_id != seen.topic_id:
         raise InvalidRequest(
             f"topic {topic} has id {seen.topic_id} in cluster {seen.cluster_id}; {confirmed_id} was confirmed.",
             next_step="look at what stands there now: the same command without --confirm.",
         )
-    if confirmed_id is not None:
-        lake.prove()
     starts = tuple(partition.log_start for partition in seen.partitions)
     new = RootTopic(topic_id=seen.topic_id, cluster_id=seen.cluster_id, origins=starts)
 
@@ -74,6 +79,12 @@ def adopt(
             return Settled(value=_found(lake, view, topic, decision.name, decision.follows))
         if not isinstance(decision, adoption.Adopt):
             raise _refusal(lake, topic, decision, new)
+        if decision.closed != opened:
+            raise Superseded(
+                f"the ledger of {lake.store.uri} read {opened} a moment ago, and reads {decision.closed} now: somebody "
+                "else has adopted.",
+                next_step="look at what it reads: `tally status`.",
+            )
         assert last is not None  # else there was nothing to adopt
         old = view.root.topics[decision.closed]
         waiting = tuple(e.interval for e in ledger.entries if e.granted is not None)

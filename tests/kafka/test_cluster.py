@@ -271,7 +271,7 @@ def test_a_topic_on_another_cluster_is_adopted_where_the_old_one_was_read_to_its
         ends_on(lake.lake, topic, "old", environ=on(broker))
     with LogPlanner(broker.settings) as log:
         state = log.describe([topic])[topic]
-    adopt(lake.lake, topic, state, ends=ends, confirmed_id=state.topic_id)
+    adopt(lake.lake, topic, lambda: state, ends=ends, confirmed_id=state.topic_id)
     done = moved.run(days(1, 2))
     assert done is not None
     assert (done.totals.records, done.totals.lost) == (10, 4)

@@ -41,6 +41,7 @@ from tallystick.errors import (
     OutsideRetention,
     RetryLater,
     RootVanished,
+    Superseded,
     TallystickError,
 )
 from tallystick.gc import Collection, collect
@@ -282,14 +283,15 @@ class Adopter:
     def _adopt(self) -> None:
         store = SimulatedStore(self.sim)
         lake = Lake(store, self.sim.world(), proven=True, page_bytes_max=self.sim.page_bytes_max)
-        seen = Session(self.log).describe([TOPIC])[TOPIC]
+        log = Session(self.log)
         try:
             root = lake.require().root
             known = root.topics.get(root.open_topic(TOPIC))
             ends = self.ends.get(known.topic_id, {}) if known else {}
-            adopt(lake, TOPIC, seen, ends=ends, confirmed_id=seen.topic_id)
-            self.sim.trace.append(f"ADOPTED {seen.topic_id}")
-        except (RetryLater, RootVanished, InvalidRequest, IdentityChanged) as error:
+            seen = log.describe([TOPIC])[TOPIC].topic_id
+            adopt(lake, TOPIC, lambda: log.describe([TOPIC])[TOPIC], ends=ends, confirmed_id=seen)
+            self.sim.trace.append(f"ADOPTED {seen}")
+        except (RetryLater, RootVanished, InvalidRequest, IdentityChanged, Superseded) as error:
             # In doubt, or nothing to follow yet, or the topic was created anew once more.
             self.sim.trace.append(f"not adopted: {error}")
 
@@ -300,6 +302,7 @@ class Schedule:
 
     seed: int
     honours_conditions = True  # of every store; a mutant switches it off
+    collections_drawn = (0, 0, 1, 2)  # a mutant that shows only after a collection draws more
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
@@ -316,7 +319,7 @@ class Schedule:
         self.grows = self.rng.random() < 0.4
         self.deploys = self.rng.random() < 0.5
         self.clears, self.kills = self.rng.choice([0, 1, 2, 3]), self.rng.choice([0, 1, 2, 3])
-        self.collections = self.rng.choice([0, 0, 1, 2])
+        self.collections = self.rng.choice(self.collections_drawn)
         self.reader_grace = self.rng.choice([timedelta(0), timedelta(hours=24)])
         self.readers = self.rng.choice([0, 1, 2]) if self.reader_grace else 0
         self.stickiness = self.rng.choice([0.2, 0.6, 0.9, 0.97])

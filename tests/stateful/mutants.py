@@ -167,7 +167,8 @@ def decided_by_generation() -> Iterator[None]:
             return decide.Publish(before=entry)
         return real(root, entry, plan, **more)
 
-    with _quiet_invariants(), patch.object(commit_module.decide, "decide_commit", by_number):
+    collecting = patch.object(explorer_module.Schedule, "collections_drawn", (3, 5))
+    with collecting, _quiet_invariants(), patch.object(decide, "decide_commit", by_number):
         yield
 
 

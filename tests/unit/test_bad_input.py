@@ -479,7 +479,7 @@ def test_a_root_that_vanished_is_never_created_again(small: SmallLake) -> None:
 @pytest.mark.parametrize(
     ("edit", "part"),
     [
-        (lambda root: root.update(format="tallystick.root/2"), "another version of tallystick"),
+        (lambda root: root.update(format="tallystick.root/9"), "another version of tallystick"),
         (lambda root: root.update(surprise=1), "unknown field 'surprise'"),
         (lambda root: root.pop("pages"), "'pages' is missing"),
         (lambda root: root.update(version="7"), "'version' is a string"),

@@ -64,7 +64,7 @@ def adopt(
         answer = follow(
             opened,
             topic,
-            described(kafka, topic, environ=os.environ),
+            lambda: described(kafka, topic, environ=os.environ),
             ends=known or {},
             confirmed_id=confirm,
         )

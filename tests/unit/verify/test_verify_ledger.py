@@ -341,7 +341,7 @@ def test_each_damage_is_found_by_its_check(small: SmallLake, name: str) -> None:
     [
         (b"{", "not canonical JSON"),
         (b"", "not canonical JSON"),
-        (b'{"format":"tallystick.root/2"}', "written by another version of tallystick"),
+        (b'{"format":"tallystick.root/9"}', "written by another version of tallystick"),
         (b'{"format":"something"}', "format is 'something'"),
     ],
 )
