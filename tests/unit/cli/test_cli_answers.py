@@ -66,8 +66,8 @@ def test_a_command_with_conf_is_quoted(lake: SmallLake) -> None:
     ).stdout.splitlines()
     assert words[:3] == ["dags", "trigger", "small"]
     assert json.loads(words[4]) == {
-        "from": "2013-01-04T06:00:00+00:00",
-        "to": "2013-01-05T00:00:00+00:00",
+        "from": "2013-01-04T06:00:00Z",
+        "to": "2013-01-05T00:00:00Z",
     }
 
 
