@@ -6,6 +6,7 @@ import json
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any, cast
 
@@ -277,6 +278,20 @@ def test_a_full_disk_is_tried_again_and_told_by_the_last_try() -> None:
     assert error["kind"] == "scratch_full"
     assert f"on {socket.gethostname()}: No space left on device" in error["happened"]
     assert isinstance(error_from(error), RetryLater)
+
+
+def test_a_full_disk_is_told_where_python_finds_no_temporary_folder_on_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def probes() -> str:
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "gettempdir", probes)
+    monkeypatch.setenv("TMPDIR", "/full")
+    found = scratch_full(OSError(28, "No space left on device"))
+    assert found is not None
+    assert found.happened.startswith("/full on ")
 
 
 def test_another_error_of_the_system_stays_what_it_is() -> None:

@@ -37,7 +37,11 @@ class StagedPlan:
 def scratch_full(error: BaseException) -> ScratchFull | None:
     """Return the error that says whose disk is full, where that is what `error` means; None where it means another."""
     if isinstance(error, OSError) and error.errno in _NO_ROOM:
-        where = f"{error.filename or tempfile.gettempdir()} on {socket.gethostname()}"
+        # Not gettempdir(): where it was not asked before it probes by writing, and fails on this very disk.
+        place = (
+            error.filename or tempfile.tempdir or os.environ.get("TMPDIR", "the temporary folder")
+        )
+        where = f"{place} on {socket.gethostname()}"
         happened = f"{where}: {os.strerror(error.errno)}"
     elif NO_ROOM in str(error):
         happened = telling_line(str(error)).rstrip(".")  # Spark's own files: its text says which
