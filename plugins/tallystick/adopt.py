@@ -11,8 +11,7 @@ from tallystick.lake import Change, Lake, Settled, View
 from tallystick.plan.question import TopicView
 from tallystick.protocol import adoption
 from tallystick.protocol.interval import Interval
-from tallystick.protocol.ledger import Boundary
-from tallystick.protocol.root import RootTopic
+from tallystick.protocol.root import Root, RootTopic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,23 +43,24 @@ def adopt(
     topic: str,
     describe: Callable[[], TopicView],
     *,
-    ends: Mapping[int, int],
+    ends_of: Callable[[Root], Mapping[int, int]],
     confirmed_id: str | None = None,
 ) -> Adopted:
     """Let the incarnation of `topic` that Kafka has follow the one that the ledger reads, if `confirmed_id` is its id.
 
-    `describe` asks Kafka. It is asked after the root was read: what it tells then is no older than what the ledger reads,
-    and where the ledger comes to read another one before the swap, nothing is adopted.
+    `describe` asks Kafka, after the root was read: what it tells then is no older than what the ledger reads. `ends_of`
+    says where each partition of the incarnation that this very root reads ended; one that is not named ended where the
+    ledger had read to. Where the ledger comes to read another one before the swap, nothing is adopted.
 
-    `ends`: where each partition of the old one ended; one that is not named ended where the ledger had read to. Without
-    `confirmed_id` nothing is written. Safe to repeat: once the ledger reads that incarnation, the answer is read from it,
-    and nothing is written (C9). Raises InvalidRequest where there is nothing to adopt, where an end lies before what was
-    read, or where another id was confirmed; IdentityChanged for a copy and for an incarnation that was closed before;
-    Superseded where somebody else adopted meanwhile; and what `describe` and the lake raise.
+    Without `confirmed_id` nothing is written. Safe to repeat: once the ledger reads that incarnation, the answer is read
+    from it, and nothing is written (C9). Raises InvalidRequest where there is nothing to adopt, where an end lies before
+    what was read, or where another id was confirmed; IdentityChanged for a copy and for an incarnation that was closed
+    before; Superseded where somebody else adopted meanwhile; and what `describe`, `ends_of` and the lake raise.
     """
     if confirmed_id is not None:
         lake.prove()
-    opened = lake.require().root.open_topic(topic)
+    root = lake.require().root
+    opened, ends = root.open_topic(topic), ends_of(root)
     seen = describe()
     if confirmed_id is not None and confirmed_id != seen.topic_id:
         raise InvalidRequest(
@@ -85,7 +85,6 @@ def adopt(
                 "else has adopted.",
                 next_step="look at what it reads: `tally status`.",
             )
-        assert last is not None  # else there was nothing to adopt
         old = view.root.topics[decision.closed]
         waiting = tuple(e.interval for e in ledger.entries if e.granted is not None)
         answer = Adopted(
@@ -98,7 +97,7 @@ def adopt(
             adopted=decision.adopted,
             new=new,
             since=decision.since,
-            read_to=_read_to(last, decision),
+            read_to=decision.read_to,
             lost=decision.lost,
             waiting=waiting,
             done=confirmed_id is not None,
@@ -106,17 +105,10 @@ def adopt(
         if confirmed_id is None:
             return Settled(value=answer)
         # Every boundary was looked at to decide; none of them changes, and the swap need not check them all.
-        edge = view.ledger(last.at, last.at)
+        edge = view.ledger(decision.since, decision.since)
         return Change(tables=view.root.tables, topics=decision.topics, ledger=edge, value=answer)
 
     return lake.swap(step)
-
-
-def _read_to(last: Boundary, decision: adoption.Adopt) -> tuple[int, ...]:
-    origins = {decision.closed: decision.topics[decision.closed].origins}
-    return tuple(
-        last.position(decision.closed, p, origins).offset for p in range(len(decision.lost))
-    )
 
 
 def _found(lake: Lake, view: View, topic: str, name: str, follows: str) -> Adopted:
@@ -125,9 +117,9 @@ def _found(lake: Lake, view: View, topic: str, name: str, follows: str) -> Adopt
     assert old.closed is not None  # another follows it
     ledger = view.ledger(old.closed.since, old.closed.since)
     last = ledger.boundary(old.closed.since)
+    assert last is not None  # boundaries are never removed
     read_to = tuple(
-        (end if last is None else last.position(follows, p, view.root.origins).offset)
-        for p, end in enumerate(old.closed.ends)
+        last.position(follows, p, view.root.origins).offset for p in range(len(old.origins))
     )
     return Adopted(
         uri=lake.store.uri,

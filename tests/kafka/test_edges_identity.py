@@ -124,7 +124,7 @@ def test_a_recreated_topic_is_adopted_and_both_incarnations_are_there_once(
     lake.transform = dispatch
     with LogPlanner(broker.settings) as log:
         state = log.describe([topic])[topic]
-    adopt(lake.lake, topic, lambda: state, ends=ends, confirmed_id=state.topic_id)
+    adopt(lake.lake, topic, lambda: state, ends_of=lambda _: ends, confirmed_id=state.topic_id)
     lake.run(DAY_2)
     assert seen_by_the_job == {topic}
     assert numbers(lake) == [*OLD[:10], *NEW]

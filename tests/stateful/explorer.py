@@ -53,6 +53,7 @@ from tallystick.protocol.interval import Request
 from tallystick.protocol.invariants import InvariantViolated
 from tallystick.protocol.plan import Plan
 from tallystick.protocol.report import FileReport, RangeAccount, Report
+from tallystick.protocol.root import Root
 from tallystick.stage import to_stage
 
 STEPS_MAX = 900
@@ -285,15 +286,22 @@ class Adopter:
         lake = Lake(store, self.sim.world(), proven=True, page_bytes_max=self.sim.page_bytes_max)
         log = Session(self.log)
         try:
-            root = lake.require().root
-            known = root.topics.get(root.open_topic(TOPIC))
-            ends = self.ends.get(known.topic_id, {}) if known else {}
             seen = log.describe([TOPIC])[TOPIC].topic_id
-            adopt(lake, TOPIC, lambda: log.describe([TOPIC])[TOPIC], ends=ends, confirmed_id=seen)
+            adopt(
+                lake,
+                TOPIC,
+                lambda: log.describe([TOPIC])[TOPIC],
+                ends_of=self._ends_of,
+                confirmed_id=seen,
+            )
             self.sim.trace.append(f"ADOPTED {seen}")
         except (RetryLater, RootVanished, InvalidRequest, IdentityChanged, Superseded) as error:
             # In doubt, or nothing to follow yet, or the topic was created anew once more.
             self.sim.trace.append(f"not adopted: {error}")
+
+    def _ends_of(self, root: Root) -> Mapping[int, int]:
+        known = root.topics.get(root.open_topic(TOPIC))
+        return self.ends.get(known.topic_id, {}) if known else {}
 
 
 @dataclass

@@ -54,7 +54,9 @@ def refill(small: SmallLake, first: int, last: int, *, partitions: int = 2) -> N
 def adopted(small: SmallLake, ends: dict[int, int] | None = None) -> Adopted:
     """Adopt the topic as it stands now."""
     seen = small.log.describe([TOPIC])[TOPIC]
-    return adopt(small.lake, TOPIC, lambda: seen, ends=ends or {}, confirmed_id=seen.topic_id)
+    return adopt(
+        small.lake, TOPIC, lambda: seen, ends_of=lambda _: ends or {}, confirmed_id=seen.topic_id
+    )
 
 
 def totals(small: SmallLake, interval: Interval) -> Totals:
@@ -401,22 +403,24 @@ def test_a_store_that_honours_no_conditions_gets_no_adoption() -> None:
     assert isinstance(small.store, MemoryStore)
     deaf._objects, deaf._writes = dict(small.store._objects), small.store._writes
     for write in (
-        lambda lake: adopt(lake, TOPIC, lambda: seen, ends={}, confirmed_id=seen.topic_id),
+        lambda lake: adopt(
+            lake, TOPIC, lambda: seen, ends_of=lambda _: {}, confirmed_id=seen.topic_id
+        ),
         lambda lake: release(lake, days(1, 2)),
     ):
         with pytest.raises(StoreRefused):
             write(Lake(deaf, small.world))
-    assert adopt(Lake(deaf, small.world), TOPIC, lambda: seen, ends={}).done is False
+    assert adopt(Lake(deaf, small.world), TOPIC, lambda: seen, ends_of=lambda _: {}).done is False
 
 
 def test_nothing_is_written_without_the_confirmation() -> None:
     small = three_days()
     seen = small.log.describe([TOPIC])[TOPIC]
     before = small.root()
-    answer = adopt(small.lake, TOPIC, lambda: seen, ends={0: 12})
+    answer = adopt(small.lake, TOPIC, lambda: seen, ends_of=lambda _: {0: 12})
     assert (answer.done, answer.adopted, answer.version) == (False, "events@2", before["version"])
     with pytest.raises(InvalidRequest, match="topic-id-1 was confirmed"):
-        adopt(small.lake, TOPIC, lambda: seen, ends={}, confirmed_id="topic-id-1")
+        adopt(small.lake, TOPIC, lambda: seen, ends_of=lambda _: {}, confirmed_id="topic-id-1")
     assert small.root() == before
 
 
@@ -436,7 +440,12 @@ def test_what_cannot_be_adopted_says_why() -> None:
     small.run(days(1, 2))
     small.log.create("other")
     with pytest.raises(InvalidRequest, match="read nothing of topic other yet"):
-        adopt(small.lake, "other", lambda: small.log.describe(["other"])["other"], ends={})
+        adopt(
+            small.lake,
+            "other",
+            lambda: small.log.describe(["other"])["other"],
+            ends_of=lambda _: {},
+        )
     with pytest.raises(InvalidRequest, match="nothing is to be adopted"):
         adopted(small)
     old = small.log.topics[TOPIC]
@@ -509,7 +518,7 @@ def test_an_adoption_that_loses_the_race_decides_on_the_root_that_won() -> None:
         Lake(store, small.world, proven=True),
         TOPIC,
         lambda: new,
-        ends={0: END_0},
+        ends_of=lambda _: {0: END_0},
         confirmed_id=new.topic_id,
     )
     assert (answer.since, answer.lost) == (day(5), (END_0 - answer.read_to[0], 0))
@@ -530,7 +539,7 @@ def test_of_two_who_adopt_the_one_with_the_older_news_gives_way() -> None:
         return older
 
     with pytest.raises(Superseded, match="read events a moment ago, and reads events@2 now"):
-        adopt(small.lake, TOPIC, answers_late, ends={}, confirmed_id=older.topic_id)
+        adopt(small.lake, TOPIC, answers_late, ends_of=lambda _: {}, confirmed_id=older.topic_id)
     assert small.lake.require().root.open_topic(TOPIC) == "events@2"
     small.run(days(4, 5))
     proven(small)
@@ -538,4 +547,6 @@ def test_of_two_who_adopt_the_one_with_the_older_news_gives_way() -> None:
 
 def recreated(lake: Lake, small: SmallLake) -> Adopted:
     seen = small.log.describe([TOPIC])[TOPIC]
-    return adopt(lake, TOPIC, lambda: seen, ends={0: END_0}, confirmed_id=seen.topic_id)
+    return adopt(
+        lake, TOPIC, lambda: seen, ends_of=lambda _: {0: END_0}, confirmed_id=seen.topic_id
+    )

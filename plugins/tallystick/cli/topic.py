@@ -14,7 +14,7 @@ from tallystick.cli.report import busy, out, out_json, told
 if TYPE_CHECKING:
     from tallystick.adopt import Adopted
     from tallystick.kafka.planning import TopicState
-    from tallystick.lake import Lake
+    from tallystick.protocol.root import Root
 
 UNKNOWN = "unknown"
 _END = re.compile(r"([0-9]{1,6})=([0-9]{1,19})")
@@ -59,34 +59,38 @@ def adopt(
 
     keys.check_topic(topic)
     opened = open_lake(lake, writes=confirm is not None)
-    known = _ends(opened, topic, old_kafka, old_end, needed=confirm is not None)
+    said = _said_ends(topic, old_kafka, old_end, needed=confirm is not None)
+
+    def ends_of(root: Root) -> Mapping[int, int]:
+        if old_kafka is not None:
+            return ends_on(root, topic, old_kafka, environ=os.environ)
+        return said or {}
+
     with busy("asking Kafka and the ledger"):
         answer = follow(
             opened,
             topic,
             lambda: described(kafka, topic, environ=os.environ),
-            ends=known or {},
+            ends_of=ends_of,
             confirmed_id=confirm,
         )
     if as_json:
         out_json(form(answer))
     else:
-        out(text(answer, ends_known=known is not None))
+        out(text(answer, ends_known=old_kafka is not None or said is not None))
 
 
-def _ends(
-    lake: Lake, topic: str, old_kafka: str | None, said: Sequence[str], *, needed: bool
+def _said_ends(
+    topic: str, old_kafka: str | None, said: Sequence[str], *, needed: bool
 ) -> Mapping[int, int] | None:
-    """Where the old topic's partitions ended; empty where its end is unknown, None where nobody has said so yet."""
+    """What --old-end says of the old topic's ends; empty where they are unknown, None where it says nothing."""
     from tallystick.errors import InvalidRequest
 
     if old_kafka is not None and said:
         raise InvalidRequest(
             "--old-kafka and --old-end both say where the old topic ended.", next_step="name one."
         )
-    if old_kafka is not None:
-        return ends_on(lake, topic, old_kafka, environ=os.environ)
-    if not said and needed:
+    if not said and old_kafka is None and needed:
         raise InvalidRequest(
             f"nobody has said where the old topic {topic} ended: what was not read of it is lost for ever.",
             next_step="name a connection that still leads to it (--old-kafka), the ends that you know "
@@ -107,7 +111,7 @@ def _ends(
 
 
 def ends_on(
-    lake: Lake, topic: str, connection: str, *, environ: Mapping[str, str]
+    root: Root, topic: str, connection: str, *, environ: Mapping[str, str]
 ) -> Mapping[int, int]:
     """Where each partition of the topic that the ledger reads ends now, on the cluster of a connection.
 
@@ -115,7 +119,6 @@ def ends_on(
     """
     from tallystick.errors import IdentityChanged
 
-    root = lake.require().root
     known = root.topics.get(root.open_topic(topic))
     seen = described(connection, topic, environ=environ)
     closed = [t for t in root.topics.values() if t.closed is not None]

@@ -23,11 +23,12 @@ from tallystick.protocol.root import Closed, Root, RootTopic
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adopt:
-    """Swap the root: `closed` ends, `adopted` begins; `lost` offsets per partition were never read."""
+    """Swap the root: `closed` was read to `read_to` and ends, `adopted` begins; `lost` offsets were never read."""
 
     closed: str
     adopted: str
     since: datetime
+    read_to: tuple[int, ...]
     lost: tuple[int, ...]
     topics: Mapping[str, RootTopic]
 
@@ -127,6 +128,7 @@ def decide_adoption(
         closed=name,
         adopted=following,
         since=last.at,
+        read_to=read_to,
         lost=lost,
         topics={**root.topics, name: closed, following: incarnation},
     )
