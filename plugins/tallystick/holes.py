@@ -20,7 +20,6 @@ from tallystick.protocol.root import RootTopic
 
 # Airflow names the runs of a schedule and of a backfill so; both have whole intervals of the schedule.
 _SCHEDULED = ("scheduled__", "backfill__")
-NO_TOPICS: Mapping[str, RootTopic] = {}
 # Enough to outvote the rest of an interval that others had in part, few enough to follow a changed schedule soon.
 _LATEST = 5
 
@@ -40,7 +39,7 @@ class Hole:
     gone: int = 0
 
 
-def holes(ledger: Ledger, topics: Mapping[str, RootTopic] = NO_TOPICS) -> tuple[Hole, ...]:
+def holes(ledger: Ledger, topics: Mapping[str, RootTopic]) -> tuple[Hole, ...]:
     """The stretches between the first and the last boundary that no entry covers, with the commands that fill them.
 
     One that reaches over an adoption is two: what comes before it can only be filled as a loss.
