@@ -32,7 +32,7 @@ from tallystick.kafka.client import KafkaClient
 from tallystick.kafka.settings import KafkaSettings
 from tallystick.kafka.wire import LATEST
 from tallystick.lake import Lake
-from tallystick.local.java import COMPILES_LITTLE
+from tallystick.local.class_archive import submit_options
 from tallystick.local.kafka import KafkaBroker
 from tallystick.local.process import wait_until
 from tallystick.params import RunDates, parse_params
@@ -406,7 +406,7 @@ class SparkLake:
                 "AWS_SECRET_ACCESS_KEY": SECRET,
                 "SPARK_LOCAL_IP": "127.0.0.1",
                 # As on the embedded stack: jobs of seconds do not earn back what a JVM spends on compiling.
-                "SPARK_SUBMIT_OPTS": COMPILES_LITTLE,
+                "SPARK_SUBMIT_OPTS": submit_options(),
                 "PYSPARK_PYTHON": sys.executable,
                 "TALLYSTICK_KAFKA_DEFAULT": settings,
                 "TALLYSTICK_RESULT_FILE": str(result_file),

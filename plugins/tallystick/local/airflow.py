@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tallystick.errors import RetryLater, TallystickError
 from tallystick.local.airflow_api import AirflowApi
-from tallystick.local.java import COMPILES_LITTLE
+from tallystick.local.class_archive import submit_options
 from tallystick.local.private_file import write_private
 from tallystick.local.process import (
     ChildProcess,
@@ -94,7 +94,7 @@ class AirflowStack:
             "PYSPARK_PYTHON": home,
             "PYSPARK_DRIVER_PYTHON": home,
             "SPARK_LOCAL_IP": "127.0.0.1",
-            "SPARK_SUBMIT_OPTS": COMPILES_LITTLE,
+            "SPARK_SUBMIT_OPTS": submit_options(),
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(
                 {
                     "conn_type": "spark",

@@ -1,9 +1,10 @@
-"""The Java of the embedded stack: where it is, and what it is told."""
+"""The Java of the embedded stack: where it is, what it is told, and where Spark's jars are."""
 
 from __future__ import annotations
 
 import os
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 
 from tallystick.errors import SettingsError
@@ -23,3 +24,14 @@ def find_java() -> Path:
             f"no java in {where}.", next_step="install Java 17 or newer, or set JAVA_HOME to it."
         )
     return Path(found)
+
+
+def spark_home() -> Path:
+    """Return the folder of the installed pyspark, Spark's home; raises SettingsError where there is none."""
+    spec = find_spec("pyspark")
+    if spec is None or not spec.submodule_search_locations:
+        raise SettingsError(
+            "pyspark is not installed.",
+            next_step="install it with: pip install 'tallystick[spark]'.",
+        )
+    return Path(spec.submodule_search_locations[0])

@@ -13,13 +13,14 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
 from tallystick.errors import SettingsError, TallystickError
 from tallystick.kafka.client import KafkaClient
 from tallystick.kafka.settings import KafkaSettings
+from tallystick.local.class_archive import ClassArchive
 from tallystick.local.java import COMPILES_LITTLE, find_java
 from tallystick.local.process import (
     ChildProcess,
@@ -69,6 +70,24 @@ def fetch_jars(folder: Path) -> Path:
             if not folder.is_dir():
                 raise
     return folder
+
+
+def class_archive(jars: Path) -> ClassArchive:
+    """The archive of the broker's classes, which lies beside its jars."""
+    return ClassArchive(program=jars.name, jars=jars, folder=jars.parent)
+
+
+def make_class_archive(jars: Path) -> bool:
+    """Archive what a broker loads, by starting and stopping one; False where that failed.
+
+    Safe to repeat: see `ClassArchive.make`.
+    """
+
+    def run(flags: list[str]) -> None:
+        with tempfile.TemporaryDirectory(prefix="tally-kafka-") as name:
+            KafkaBroker(Path(name), jars, java_flags=flags).start().stop()
+
+    return class_archive(jars).make(run)
 
 
 def _sweep_interrupted(folder: Path) -> None:
@@ -150,7 +169,8 @@ class KafkaBroker:
     """A broker with its log in `state_dir`; start it, use `bootstrap`, stop it; start it again over the same log.
 
     `settings` are added to the broker's properties and `users` (name: password) open a second listener that asks for
-    them (SASL PLAIN), both for tests. Nothing is created or downloaded before `start`.
+    them (SASL PLAIN), both for tests. `java_flags` take the place of those that use the class archive. Nothing is
+    created or downloaded before `start`.
     """
 
     def __init__(
@@ -162,6 +182,7 @@ class KafkaBroker:
         settings: Mapping[str, str] | None = None,
         users: Mapping[str, str] | None = None,
         heap_mb: int = 384,
+        java_flags: Sequence[str] | None = None,
     ) -> None:
         self._state_dir = state_dir
         self._jar_dir = ivy_dir if ivy_dir is not None else default_jar_folder()
@@ -172,6 +193,7 @@ class KafkaBroker:
         self._heap_mb = heap_mb
         self._port: int | None = None
         self._process: ChildProcess | None = None
+        self._java_flags = java_flags
 
     @property
     def bootstrap(self) -> str:
@@ -284,7 +306,9 @@ class KafkaBroker:
             "appender.out.layout.pattern=%d %p %c{1}: %m%n\n"
         )
         # On a laptop this broker shares two cores with Spark, Airflow and the tests.
+        own = self._java_flags
         flags = [
+            *(class_archive(self._jar_dir).flags if own is None else own),
             f"-Xmx{heap_mb}m",
             "-Xms64m",
             *COMPILES_LITTLE.split(),

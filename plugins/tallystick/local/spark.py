@@ -10,11 +10,9 @@ import secrets
 import sys
 from collections.abc import Mapping
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 
-from tallystick.errors import SettingsError
-from tallystick.local.java import COMPILES_LITTLE
+from tallystick.local.java import COMPILES_LITTLE, spark_home
 from tallystick.local.private_file import write_private
 from tallystick.local.process import (
     ChildProcess,
@@ -133,7 +131,7 @@ class SparkCluster:
     def _spark_class(
         self, name: str, log: str, words: list[str], host: str = "127.0.0.1"
     ) -> ChildProcess:
-        home = _spark_home()
+        home = spark_home()
         settings = {
             "SPARK_HOME": str(home),
             "SPARK_LOCAL_IP": host,
@@ -151,16 +149,6 @@ class SparkCluster:
 
 def _is_registered(worker: ChildProcess) -> bool:
     return "registered with master" in worker.tail(200)
-
-
-def _spark_home() -> Path:
-    spec = find_spec("pyspark")
-    if spec is None or not spec.submodule_search_locations:
-        raise SettingsError(
-            "pyspark is not installed.",
-            next_step="install it with: pip install 'tallystick[spark]'.",
-        )
-    return Path(spec.submodule_search_locations[0])
 
 
 def _keep_conf(folder: Path) -> Path:

@@ -9,16 +9,24 @@ from tallystick.local import prepare
 
 
 @pytest.mark.parametrize(
-    ("words", "done"), [([], ["broker", "decoders"]), (["--decoders"], ["decoders"])]
+    ("words", "done"),
+    [([], ["Kafka", "Spark", "broker", "decoders"]), (["--decoders"], ["decoders"])],
 )
 def test_decoders_alone_where_that_is_asked(
-    words: list[str], done: list[str], monkeypatch: pytest.MonkeyPatch
+    words: list[str],
+    done: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     found: list[str] = []
     monkeypatch.setattr(prepare, "_fetch_broker", lambda: found.append("broker"))
     monkeypatch.setattr(prepare, "_compile_decoders", lambda: found.append("decoders"))
+    monkeypatch.setattr(prepare, "_archive_kafka", lambda: found.append("Kafka") or True)
+    monkeypatch.setattr(prepare, "_archive_spark", lambda: found.append("Spark") or False)
     assert prepare.main(words) == 0
-    assert found == done
+    assert sorted(found) == done
+    told = capsys.readouterr().err
+    assert ("Kafka's classes: archived\nSpark's classes: not archived\n" in told) is (not words)
 
 
 def test_a_broker_that_cannot_be_fetched_is_told(
@@ -28,5 +36,6 @@ def test_a_broker_that_cannot_be_fetched_is_told(
         raise SettingsError("no java in PATH.", next_step="install Java 17 or newer.")
 
     monkeypatch.setattr(prepare, "_fetch_broker", fail)
+    monkeypatch.setattr(prepare, "_archive_spark", lambda: True)
     assert prepare.main([]) == 1
     assert capsys.readouterr().err == "no java in PATH. Next: install Java 17 or newer.\n"

@@ -1,0 +1,101 @@
+"""Class archives: made once for one Java and one list of jars, whole or not at all, and never needed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tallystick.errors import SettingsError
+from tallystick.local import class_archive
+from tallystick.local.class_archive import ClassArchive
+from tallystick.local.java import find_java
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> ClassArchive:
+    jars = tmp_path / "jars"
+    jars.mkdir()
+    (jars / "a.jar").write_bytes(b"a")
+    return ClassArchive(program="p", jars=jars, folder=tmp_path / "kept here")
+
+
+def a_java(flags: list[str]) -> None:
+    subprocess.run([find_java(), *flags, "-version"], check=True, capture_output=True)
+
+
+def test_it_is_made_once_and_then_used(archive: ClassArchive) -> None:
+    assert archive.flags == []
+    assert archive.make(a_java)
+    assert archive.flags == [f"-XX:SharedArchiveFile={archive.path}"]
+    assert [p for p in archive.folder.iterdir()] == [archive.path]
+    told = subprocess.run(
+        [find_java(), *archive.flags, "-Xlog:cds", "-version"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert f"trying to map {archive.path}" in told.stdout
+
+    def never(flags: list[str]) -> None:
+        raise AssertionError("it was there")
+
+    assert archive.make(never)
+
+
+@pytest.mark.parametrize("change", ["content", "time", "another jar", "java"])
+def test_of_other_jars_or_another_java_it_is_another_one(
+    archive: ClassArchive, change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert archive.make(a_java)
+    first, jar = archive.path, archive.jars / "a.jar"
+    if change == "content":
+        jar.write_bytes(b"bb")
+    elif change == "time":
+        os.utime(jar, ns=(1, 1))
+    elif change == "another jar":
+        (archive.jars / "b.jar").touch()
+    else:
+        there = tmp_path / "jdk" / "bin"
+        there.mkdir(parents=True)
+        (there / "java").touch(mode=0o755)
+        monkeypatch.setenv("JAVA_HOME", str(there.parent))
+    assert archive.path != first
+    assert archive.flags == []
+    monkeypatch.undo()
+    assert archive.make(a_java)
+    assert [p for p in archive.folder.iterdir()] == [archive.path]
+
+
+def test_what_cannot_be_archived_is_no_error_and_leaves_nothing(archive: ClassArchive) -> None:
+    def fails(flags: list[str]) -> None:
+        raise SettingsError("exit code 1.", next_step="look.")
+
+    assert not archive.make(fails)
+    assert not archive.make(lambda flags: None)  # a JVM that ended well and wrote nothing
+    assert list(archive.folder.iterdir()) == []
+
+
+def test_a_torn_one_is_never_used(archive: ClassArchive) -> None:
+    def torn(flags: list[str]) -> None:
+        a_java(flags)
+        fresh = Path(flags[0].partition("=")[2])
+        fresh.chmod(0o600)
+        os.truncate(fresh, 4096)
+
+    assert not archive.make(torn)
+    assert archive.flags == []
+    assert list(archive.folder.iterdir()) == []
+
+
+def test_drivers_are_told_of_it_in_one_word_even_where_its_path_has_spaces(
+    archive: ClassArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(class_archive, "of_spark", lambda: archive)
+    assert class_archive.submit_options() == class_archive.COMPILES_LITTLE
+    assert archive.make(a_java)
+    assert class_archive.submit_options() == (
+        f'{class_archive.COMPILES_LITTLE} "-XX:SharedArchiveFile={archive.path}"'
+    )
