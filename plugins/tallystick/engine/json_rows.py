@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from tallystick.engine import instants, json_read, json_scan
+from tallystick.engine.decoded import Decoded
 from tallystick.engine.json_exact import INT_BITS, VALUE_BYTES_MAX, ExactRow, Misfit
 from tallystick.engine.json_scan import Array
 from tallystick.parse_rules import EPOCH_FACTORS
@@ -31,19 +32,6 @@ _NUMPY = {
     "double": np.float64,
     "date": np.int32,
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decoded:
-    """One batch: `rows` holds the declared columns, `kept` the positions of its rows in the batch, ascending.
-
-    `dead` holds the positions of the dead letters, ascending, `reasons` one text for each.
-    """
-
-    rows: pa.Table
-    kept: Array
-    dead: Array
-    reasons: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tallystick.engine.decoded import Decoded
 from tallystick.engine.instants import END_US, FIRST_US
-from tallystick.engine.json_rows import Decoded
 from tallystick.engine.pieces import Piece
 
 KEY = "_key"

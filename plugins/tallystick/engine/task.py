@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from tallystick.engine.combine import Partials
 from tallystick.engine.dead_letters import dead_letters_of
-from tallystick.engine.json_rows import JsonDecoder
 from tallystick.engine.parquet import TableWriter, WriteLimits
 from tallystick.engine.pieces import Piece, parse_piece
 from tallystick.engine.records import coalesce, named_by_ledger, records_of, without_odd_times
@@ -159,6 +158,9 @@ def read_piece(
 
     Raises ReportRejected where the reader's account and the rows that were handed on do not agree.
     """
+    # It loads numba, and the driver, which imports this module too, decodes nothing: half a second of each job.
+    from tallystick.engine.json_rows import JsonDecoder
+
     decoder = JsonDecoder(pipeline.decode_of(piece.source))
     good = bad = 0
     for batch in coalesce(reading.batches()):

@@ -21,9 +21,8 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from tallystick import errors as kinds
 from tallystick.connections import kafka_settings
 from tallystick.engine.combine import require_room, too_much_for_driver
-from tallystick.engine.kafka_pieces import KafkaReading
 from tallystick.engine.pieces import Piece
-from tallystick.engine.task import Attempt, TaskResult, Work, parse_result, run_piece
+from tallystick.engine.task import Attempt, Reading, TaskResult, Work, parse_result, run_piece
 from tallystick.engine.transform import JobTransform, Transform
 from tallystick.errors import RetryLater, SettingsError, TallystickError, error_of_kind
 from tallystick.pipeline import Pipeline, pipeline_from_spec
@@ -81,8 +80,11 @@ class Order:
     def __repr__(self) -> str:
         return f"Order({self.target.plan.key}, {self.target.attempt}, {len(self.pieces)} pieces)"
 
-    def reading(self, piece: Piece) -> KafkaReading:
+    def reading(self, piece: Piece) -> Reading:
         """The reader of one piece."""
+        # It loads numba: half a second that the driver, which reads nothing, does not spend.
+        from tallystick.engine.kafka_pieces import KafkaReading
+
         plan = self.target.plan
         # An executor's own environment or mounted secret comes first; else what the driver resolved.
         settings = kafka_settings(plan.spec["kafka"], environ=os.environ, otherwise=self.kafka)
