@@ -329,7 +329,8 @@ class Lake:
     def prove(self) -> None:
         """Refuse a store that does not honour conditional writes, once per process. Raises StoreRefused."""
         if not self._proven:
-            prove_conditional_writes(self.store, scratch=keys.probe(self.world.uuid()))
+            scratch = keys.probe(self.world.uuid())
+            prove_conditional_writes(self.store, scratch=scratch, sleep=self.world.sleep)
             self._proven = True
 
     def swap(self, step: Callable[[View], Change[T] | Settled[T]]) -> T:

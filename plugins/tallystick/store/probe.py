@@ -1,11 +1,12 @@
 """The start-up probe: does this store honour conditional writes, and give back the bytes it was given?
 
 Most stores that lack conditional writes do not say so: they answer 200 and overwrite. So each step looks at the answer
-and then at the object.
+and then at the object. A store that throttles may answer no single write at once: an unknown one is sent again.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,6 +18,9 @@ from tallystick.store import Applied, ETag, NotApplied, Outcome, Store, Unknown
 _FIRST = b"tallystick probe, first body\n" + bytes(range(256)) * 16
 _SECOND = b"tallystick probe, second body\n" + bytes(reversed(range(256))) * 16
 _LOSER = b"tallystick probe: this body must never be read back\n"
+_TRIES_MAX = 8
+_PAUSE_S = 0.2
+_PAUSE_MAX_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,18 +43,22 @@ class ProbeResult:
 
 
 def prove_conditional_writes(
-    store: Store, *, scratch: str, watch: Callable[[ProbeStep], None] | None = None
+    store: Store,
+    *,
+    scratch: str,
+    watch: Callable[[ProbeStep], None] | None = None,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> ProbeResult:
     """Ask the store, on scratch keys, each question on which the commit protocol rests; return the findings.
 
     `scratch` is a fresh key such as `.probe/<random>`; `<scratch>-absent` is used as well. The probe deletes both
     afterwards, as they are no lake data; where it may not delete, it leaves `scratch` and says so in the result.
     `watch` is told each step, also the one that is refused.
-    Raises StoreRefused naming the step that went wrong, StoreUnavailable where an outcome stayed unknown,
+    Raises StoreRefused naming the step that went wrong, StoreUnavailable where an outcome stayed unknown over 8 tries,
     SettingsError where the store refuses the caller.
     Safe to repeat: with another `scratch`; no key of the lake is touched.
     """
-    probe = _Probe(store, scratch, watch)
+    probe = _Probe(store, scratch, watch, sleep)
     left = True
     try:
         probe.run()
@@ -64,22 +72,30 @@ def prove_conditional_writes(
 
 class _Probe:
     def __init__(
-        self, store: Store, scratch: str, watch: Callable[[ProbeStep], None] | None
+        self,
+        store: Store,
+        scratch: str,
+        watch: Callable[[ProbeStep], None] | None,
+        sleep: Callable[[float], None],
     ) -> None:
         self._store = store
         self._watch = watch
+        self._sleep = sleep
         self._scratch = scratch
         self.absent = f"{scratch}-absent"
         self.steps: list[ProbeStep] = []
 
     def run(self) -> None:
         first = self._applied(
-            "create an object that is not there (If-None-Match: *)", self._create(_FIRST)
+            "create an object that is not there (If-None-Match: *)",
+            self._create(_FIRST, lands=True),
         )
         self._holds(_FIRST, first)
         self._refused("create it again (If-None-Match: *)", self._create(_LOSER), "exists")
         self._holds(_FIRST, first)
-        second = self._applied("replace it by its ETag (If-Match)", self._replace(_SECOND, first))
+        second = self._applied(
+            "replace it by its ETag (If-Match)", self._replace(_SECOND, first, lands=True)
+        )
         self._holds(_SECOND, second)
         self._refused(
             "replace it by the ETag it had before (stale If-Match)",
@@ -88,7 +104,7 @@ class _Probe:
         )
         self._holds(_SECOND, second)
         # Stores differ here, and both answers are honest: S3 says 404, R2 and Ozone 412.
-        answer = self._store.replace(self.absent, _LOSER, expected=second)
+        answer = self._certain(lambda: self._store.replace(self.absent, _LOSER, expected=second))
         self._refused(
             "replace an object that is not there (If-Match)", answer, "missing", "changed"
         )
@@ -100,11 +116,34 @@ class _Probe:
             found is None,
         )
 
-    def _create(self, body: bytes) -> Outcome:
-        return self._store.create(self._scratch, body)
+    def _create(self, body: bytes, *, lands: bool = False) -> Outcome:
+        return self._certain(
+            lambda: self._store.create(self._scratch, body), body if lands else None
+        )
 
-    def _replace(self, body: bytes, expected: ETag) -> Outcome:
-        return self._store.replace(self._scratch, body, expected=expected)
+    def _replace(self, body: bytes, expected: ETag, *, lands: bool = False) -> Outcome:
+        return self._certain(
+            lambda: self._store.replace(self._scratch, body, expected=expected),
+            body if lands else None,
+        )
+
+    def _certain(self, write: Callable[[], Outcome], lands: bytes | None = None) -> Outcome:
+        """The outcome of a write that is sent again while it is unknown, but not for ever.
+
+        Safe to repeat: one that must be refused is refused each time; of one that must land (`lands`), an earlier try
+        that landed makes the next one refused, and the object then holds its bytes.
+        """
+        outcome = write()
+        for tries in range(_TRIES_MAX - 1):
+            if not isinstance(outcome, Unknown):
+                break
+            self._sleep(min(_PAUSE_MAX_S, _PAUSE_S * 2**tries))
+            outcome = write()
+            if isinstance(outcome, NotApplied) and lands is not None:
+                found = self._store.get(self._scratch)
+                if found is not None and found.body == lands:
+                    outcome = Applied(etag=found.etag)
+        return outcome
 
     def _applied(self, asked: str, outcome: Outcome) -> ETag:
         self._note(asked, "applied", self._name(asked, outcome), isinstance(outcome, Applied))

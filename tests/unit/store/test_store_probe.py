@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from tallystick.errors import SettingsError, StoreRefused, StoreUnavailable
 from tallystick.store import Applied, ETag, NotApplied, Outcome, Stored
 from tallystick.store.memory import MemoryStore
 from tallystick.store.probe import prove_conditional_writes
-from tallystick.testing.faults import Fault, FaultyStore, script
+from tallystick.testing.faults import Call, Fault, FaultyStore, Plan, script
 
 SCRATCH = ".probe/0123"
 
@@ -151,12 +152,58 @@ def test_where_deleting_is_forbidden_the_scratch_is_left_and_told(store: MemoryS
     assert [line.key for line in store.list("")] == [SCRATCH]
 
 
-def test_an_unknown_outcome_is_no_finding_but_a_reason_to_try_again() -> None:
-    for fault in (Fault.DROP, Fault.LOSE_REPLY, Fault.CONFLICT):
-        with pytest.raises(StoreUnavailable, match=r"could not be finished.*If-None-Match"):
-            prove_conditional_writes(
-                FaultyStore(MemoryStore(), script({0: fault})), scratch=SCRATCH
-            )
+DOUBTS = (Fault.DROP, Fault.LOSE_REPLY, Fault.CONFLICT)
+WRITES = 5
+
+
+def of_writes(first: int, count: int, fault: Fault) -> Plan:
+    """The plan that fails `count` writes from the one numbered `first` on."""
+    writes = itertools.count()
+
+    def plan(call: Call) -> Fault | None:
+        if call.verb not in ("create", "replace"):
+            return None
+        return fault if first <= next(writes) < first + count else None
+
+    return plan
+
+
+@pytest.mark.parametrize("fault", DOUBTS)
+@pytest.mark.parametrize("first", range(WRITES))
+def test_an_unknown_outcome_is_no_finding_and_is_sent_again(fault: Fault, first: int) -> None:
+    """S3 that answers 503 to a third of requests lets five single writes through once in eight times."""
+    honest = prove_conditional_writes(MemoryStore(), scratch=SCRATCH).steps
+    store, pauses = FaultyStore(MemoryStore(), of_writes(first, 3, fault)), list[float]()
+    found = prove_conditional_writes(store, scratch=SCRATCH, sleep=pauses.append)
+    assert [s.answered for s in found.steps] == [s.answered for s in honest]
+    assert len(store.fired) == 3 if fault is not Fault.LOSE_REPLY else store.fired
+    assert pauses
+    assert [*store.list("")] == []
+
+
+@pytest.mark.parametrize("fault", DOUBTS)
+@pytest.mark.parametrize("first", range(WRITES))
+def test_where_it_stays_unknown_there_is_a_reason_to_try_again(fault: Fault, first: int) -> None:
+    pauses: list[float] = []
+    store = FaultyStore(MemoryStore(), of_writes(first, 100, fault))
+    with pytest.raises(StoreUnavailable, match=r"could not be finished.*If-"):
+        prove_conditional_writes(store, scratch=SCRATCH, sleep=pauses.append)
+    assert len(pauses) == 7
+    assert sum(pauses) < 10
+
+
+@pytest.mark.parametrize("fault", DOUBTS)
+@pytest.mark.parametrize(
+    "make", [IgnoresIfNoneMatch, IgnoresIfMatch, IgnoresIfMatchOnMissing, RefusesButWrites]
+)
+@pytest.mark.parametrize("first", range(WRITES))
+def test_doubt_does_not_let_a_dishonest_store_pass(
+    make: Callable[[], MemoryStore], fault: Fault, first: int
+) -> None:
+    with pytest.raises(StoreRefused):
+        prove_conditional_writes(
+            FaultyStore(make(), of_writes(first, 2, fault)), scratch=SCRATCH, sleep=lambda _: None
+        )
 
 
 @pytest.mark.parametrize("index", range(10))
