@@ -24,7 +24,7 @@ $(UV):
 	@echo 'ready: type $(RUN)/tally, or first `source $(RUN)/activate`'
 
 .PHONY: setup
-setup: .venv/.ready ## install everything into .venv, fetch the Kafka broker, compile the decoder
+setup: .venv/.ready ## install everything into .venv: packages, the Kafka broker, compiled decoders, archives of Java classes
 
 .PHONY: check
 check: setup ## lint, types, layers, lock file

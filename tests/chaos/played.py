@@ -5,6 +5,7 @@ Thirty rounds of each nemesis take hours, so they are played in several courses;
 
 from __future__ import annotations
 
+import fcntl
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
@@ -70,14 +71,16 @@ def read(file: Path = PLAYED) -> list[Played]:
 
 def keep(added: Iterable[Played], file: Path = PLAYED, page: Path = PAGE) -> None:
     """Add to what was played, and write the page's table anew. Safe to repeat: what stands there already is not added."""
-    known = read(file)
-    known += [one for one in added if one not in known]
-    lines = [json.dumps(asdict(one)) for one in known]
-    file.write_text("\n".join(["[", ",\n".join(lines), "]", ""] if lines else ["[]", ""]))
-    text = page.read_text()
-    head, _, rest = text.partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    page.write_text(f"{head}{BEGIN}\n{as_markdown(known)}{END}{tail}")
+    with page.open() as lock:  # two courses may be played beside each other, each on a ground of its own
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        known = read(file)
+        known += [one for one in added if one not in known]
+        lines = [json.dumps(asdict(one)) for one in known]
+        file.write_text("\n".join(["[", ",\n".join(lines), "]", ""] if lines else ["[]", ""]))
+        text = page.read_text()
+        head, _, rest = text.partition(BEGIN)
+        _, _, tail = rest.partition(END)
+        page.write_text(f"{head}{BEGIN}\n{as_markdown(known)}{END}{tail}")
 
 
 def shown(page: Path = PAGE) -> str:
