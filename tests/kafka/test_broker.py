@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from confluent_kafka.admin import AdminClient
 
@@ -16,7 +17,7 @@ from tallystick.kafka.client import KafkaClient
 from tallystick.kafka.planning import LogPlanner
 from tallystick.kafka.reader import RangeReader
 from tallystick.kafka.settings import KafkaSettings
-from tallystick.local.kafka import KafkaBroker, fetch_jars
+from tallystick.local.kafka import KafkaBroker, class_archive, default_jar_folder, fetch_jars
 from tallystick.local.process import free_port
 from tallystick.protocol.offsets import OffsetRange, Position
 
@@ -29,6 +30,14 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestBroker]:
     state = tmp_path_factory.mktemp("own-kafka")
     with KafkaBroker(state, port=free_port(), users={"me": PASSWORD}) as running:
         yield TestBroker(running, AdminClient({"bootstrap.servers": running.bootstrap}))
+
+
+def test_a_broker_starts_from_the_class_archive_that_setup_made(own: TestBroker) -> None:
+    (archive,) = class_archive(default_jar_folder()).flags
+    below = psutil.Process(own.kafka.process.pid).children(recursive=True)
+    (java,) = [process for process in below if process.name() == "java"]
+    mapped = Path(f"/proc/{java.pid}/maps").read_text()
+    assert archive.partition("=")[2] in mapped
 
 
 def user(broker: TestBroker, password: str, mechanism: str = "PLAIN") -> KafkaSettings:

@@ -11,6 +11,7 @@ import pyspark
 
 from flights_jobs import assert_arrow_exact, by_place
 from tallystick.commit import check_report
+from tallystick.local.class_archive import submit_options
 
 KILLED_AFTER_UPLOAD = """
 import os
@@ -30,7 +31,12 @@ def transform(records):
 
 def test_two_plans_in_one_job_are_staged_exactly(spark_lake: Any) -> None:
     plans = [spark_lake.plan(0), spark_lake.plan(1)]
-    ended = spark_lake.submit(plans)
+    mapped = spark_lake.folder / "cds.log"
+    ended = spark_lake.submit(
+        plans, SPARK_SUBMIT_OPTS=f"{submit_options()} -Xlog:cds=info:file={mapped}"
+    )
+    # What `make setup` archived fits the class path of a real driver.
+    assert "Mapped dynamic region" in mapped.read_text()
 
     for day, plan in enumerate(plans):
         report = spark_lake.report(ended, day)
