@@ -55,7 +55,7 @@ class ClassArchive:
             with tempfile.TemporaryDirectory(prefix=f"{self.program}-", dir=self.folder) as scratch:
                 fresh = Path(scratch, "fresh.jsa")
                 run([f"-XX:ArchiveClassesAtExit={fresh}"])
-                self._check(fresh, Path(scratch, "check.log"))
+                self._check(fresh, Path(scratch))
                 earlier = set(self.folder.glob(f"{self.program}-*.jsa")) - {path}
                 fresh.rename(path)
         except (OSError, SettingsError):
@@ -64,13 +64,14 @@ class ClassArchive:
             other.unlink(missing_ok=True)
         return True
 
-    def _check(self, fresh: Path, log: Path) -> None:
+    def _check(self, fresh: Path, scratch: Path) -> None:
         with fresh.open("rb") as archive:
             os.fsync(archive.fileno())
+        flags = [f"-XX:SharedArchiveFile={fresh}", f"-XX:ErrorFile={scratch / 'crash.log'}"]
         run_to_end(
-            [find_java(), *COMPILES_LITTLE.split(), f"-XX:SharedArchiveFile={fresh}", "-version"],
+            [find_java(), *COMPILES_LITTLE.split(), *flags, "-version"],
             name=f"a JVM from the class archive of {self.program}",
-            log_path=log,
+            log_path=scratch / "check.log",
             deadline_s=_CHECK_S,
         )
 
