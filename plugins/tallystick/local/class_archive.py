@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tallystick.errors import SettingsError
 from tallystick.local.java import COMPILES_LITTLE, find_java, spark_home
 from tallystick.local.process import base_environment, run_to_end
 
@@ -41,28 +40,25 @@ class ClassArchive:
         path = self.path
         return [f"-XX:SharedArchiveFile={path}"] if path.is_file() else []
 
-    def make(self, run: Callable[[list[str]], None]) -> bool:
-        """Let `run(flags)` run the program once with flags that archive what it loads; False where that failed.
+    def make(self, run: Callable[[list[str]], None]) -> None:
+        """Let `run(flags)` run the program once with flags that archive what it loads.
 
         Safe to repeat: one that is there is kept. It appears by one rename, after a JVM has started from it: of a torn
-        one every JVM would die.
+        one every JVM would die. Raises SettingsError where the program or the JVM fails, OSError where it wrote nothing
+        or the folder is not ours: everything then starts as ever.
         """
         path = self.path
         if path.is_file():
-            return True
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(prefix=f"{self.program}-", dir=self.folder) as scratch:
-                fresh = Path(scratch, "fresh.jsa")
-                run([f"-XX:ArchiveClassesAtExit={fresh}"])
-                self._check(fresh, Path(scratch))
-                earlier = set(self.folder.glob(f"{self.program}-*.jsa")) - {path}
-                fresh.rename(path)
-        except (OSError, SettingsError):
-            return False  # a JVM that cannot archive, a full disk, a folder of somebody else: all starts just as before
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f"{self.program}-", dir=self.folder) as scratch:
+            fresh = Path(scratch, "fresh.jsa")
+            run([f"-XX:ArchiveClassesAtExit={fresh}"])
+            self._check(fresh, Path(scratch))
+            earlier = set(self.folder.glob(f"{self.program}-*.jsa")) - {path}
+            fresh.rename(path)
         for other in earlier:  # of another Java or of other jars; who has it mapped keeps it
             other.unlink(missing_ok=True)
-        return True
 
     def _check(self, fresh: Path, scratch: Path) -> None:
         with fresh.open("rb") as archive:
@@ -96,9 +92,9 @@ def submit_options() -> str:
     return " ".join([COMPILES_LITTLE, *map(_quoted, of_spark().flags)])
 
 
-def make_spark_archive() -> bool:
-    """Archive what a driver loads, by a small job without any server. Safe to repeat: see `ClassArchive.make`."""
-    return of_spark().make(_run_job)
+def make_spark_archive() -> None:
+    """Archive what a driver loads, by a small job without any server; see `ClassArchive.make`."""
+    of_spark().make(_run_job)
 
 
 def _run_job(flags: list[str]) -> None:

@@ -77,17 +77,14 @@ def class_archive(jars: Path) -> ClassArchive:
     return ClassArchive(program=jars.name, jars=jars, folder=jars.parent)
 
 
-def make_class_archive(jars: Path) -> bool:
-    """Archive what a broker loads, by starting and stopping one; False where that failed.
-
-    Safe to repeat: see `ClassArchive.make`.
-    """
+def make_class_archive(jars: Path) -> None:
+    """Archive what a broker loads, by starting and stopping one; see `ClassArchive.make`."""
 
     def run(flags: list[str]) -> None:
         with tempfile.TemporaryDirectory(prefix="tally-kafka-") as name:
             KafkaBroker(Path(name), jars, java_flags=flags).start().stop()
 
-    return class_archive(jars).make(run)
+    class_archive(jars).make(run)
 
 
 def _sweep_interrupted(folder: Path) -> None:

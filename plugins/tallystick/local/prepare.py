@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from tallystick.errors import TallystickError
@@ -22,7 +22,8 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     decoders_alone = parser.parse_args(words).decoders
     with ThreadPoolExecutor(1) as beside:
-        spark = None if decoders_alone else beside.submit(_archive_spark)
+        # Half a minute of one core, beside what waits for the network.
+        spark = None if decoders_alone else beside.submit(_archived, "Spark", _archive_spark)
         if not decoders_alone:
             try:
                 _fetch_broker()
@@ -32,26 +33,30 @@ def main(words: Sequence[str] | None = None) -> int:
         _compile_decoders()
         print("decoders: compiled", file=sys.stderr)
         if spark is not None:
-            _tell_archived("Kafka", _archive_kafka())
-            _tell_archived("Spark", spark.result())
+            print(_archived("Kafka", _archive_kafka), file=sys.stderr)
+            print(spark.result(), file=sys.stderr)
     return 0
 
 
-def _tell_archived(program: str, done: bool) -> None:
-    # Without an archive everything works as well, and starts more slowly.
-    print(f"{program}'s classes: {'archived' if done else 'not archived'}", file=sys.stderr)
+def _archived(program: str, archive: Callable[[], None]) -> str:
+    """Archive a program's classes, and tell how that ended: without an archive all works as well, and starts later."""
+    try:
+        archive()
+    except (OSError, TallystickError) as error:
+        return f"{program}'s classes: not archived, it will start more slowly: {error}"
+    return f"{program}'s classes: archived"
 
 
-def _archive_kafka() -> bool:
+def _archive_kafka() -> None:
     from tallystick.local.kafka import default_jar_folder, make_class_archive
 
-    return make_class_archive(default_jar_folder())
+    make_class_archive(default_jar_folder())
 
 
-def _archive_spark() -> bool:
+def _archive_spark() -> None:
     from tallystick.local.class_archive import make_spark_archive
 
-    return make_spark_archive()
+    make_spark_archive()
 
 
 def _fetch_broker() -> None:

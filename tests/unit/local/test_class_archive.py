@@ -28,7 +28,7 @@ def a_java(flags: list[str]) -> None:
 
 def test_it_is_made_once_and_then_used(archive: ClassArchive) -> None:
     assert archive.flags == []
-    assert archive.make(a_java)
+    archive.make(a_java)
     assert archive.flags == [f"-XX:SharedArchiveFile={archive.path}"]
     assert [p for p in archive.folder.iterdir()] == [archive.path]
     told = subprocess.run(
@@ -42,14 +42,14 @@ def test_it_is_made_once_and_then_used(archive: ClassArchive) -> None:
     def never(flags: list[str]) -> None:
         raise AssertionError("it was there")
 
-    assert archive.make(never)
+    archive.make(never)
 
 
 @pytest.mark.parametrize("change", ["content", "time", "another jar", "java"])
 def test_of_other_jars_or_another_java_it_is_another_one(
     archive: ClassArchive, change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert archive.make(a_java)
+    archive.make(a_java)
     first, jar = archive.path, archive.jars / "a.jar"
     if change == "content":
         jar.write_bytes(b"bb")
@@ -65,16 +65,19 @@ def test_of_other_jars_or_another_java_it_is_another_one(
     assert archive.path != first
     assert archive.flags == []
     monkeypatch.undo()
-    assert archive.make(a_java)
+    archive.make(a_java)
     assert [p for p in archive.folder.iterdir()] == [archive.path]
 
 
-def test_what_cannot_be_archived_is_no_error_and_leaves_nothing(archive: ClassArchive) -> None:
+def test_what_cannot_be_archived_leaves_nothing(archive: ClassArchive) -> None:
     def fails(flags: list[str]) -> None:
         raise SettingsError("exit code 1.", next_step="look.")
 
-    assert not archive.make(fails)
-    assert not archive.make(lambda flags: None)  # a JVM that ended well and wrote nothing
+    with pytest.raises(SettingsError, match="exit code 1"):
+        archive.make(fails)
+    with pytest.raises(FileNotFoundError):
+        archive.make(lambda flags: None)  # a JVM that ended well and wrote nothing
+    assert archive.flags == []
     assert list(archive.folder.iterdir()) == []
 
 
@@ -85,7 +88,8 @@ def test_a_torn_one_is_never_used(archive: ClassArchive) -> None:
         fresh.chmod(0o600)
         os.truncate(fresh, 4096)
 
-    assert not archive.make(torn)
+    with pytest.raises(SettingsError, match="a JVM from the class archive of p ended with"):
+        archive.make(torn)
     assert archive.flags == []
     assert list(archive.folder.iterdir()) == []
 
@@ -95,7 +99,7 @@ def test_drivers_are_told_of_it_in_one_word_even_where_its_path_has_spaces(
 ) -> None:
     monkeypatch.setattr(class_archive, "of_spark", lambda: archive)
     assert class_archive.submit_options() == class_archive.COMPILES_LITTLE
-    assert archive.make(a_java)
+    archive.make(a_java)
     assert class_archive.submit_options() == (
         f'{class_archive.COMPILES_LITTLE} "-XX:SharedArchiveFile={archive.path}"'
     )
