@@ -11,9 +11,10 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-import stateful.explorer as explorer_module
+from stateful import actors, explorer
 from stateful.simulation import SimulatedTables
 from tallystick import commit as commit_module
+from tallystick.errors import RetryLater
 from tallystick.gc import Collection, marking
 from tallystick.gc import run as gc_run
 from tallystick.gc.listing import Listing
@@ -34,7 +35,7 @@ def _quiet_invariants() -> AbstractContextManager[Any]:
 @contextmanager
 def no_if_match() -> Iterator[None]:
     """The root is PUT without a condition."""
-    with _quiet_invariants(), patch.object(explorer_module.Schedule, "honours_conditions", False):
+    with _quiet_invariants(), patch.object(explorer.Schedule, "honours_conditions", False):
         yield
 
 
@@ -126,12 +127,12 @@ def own_412_taken_for_a_loss() -> Iterator[None]:
     with (
         _quiet_invariants(),
         patch.object(Lake, "_replace_root", put_once),
-        patch.object(explorer_module, "commit", tidy),
+        patch.object(actors, "commit", tidy),
     ):
         yield
 
 
-class _TakenForALoss(explorer_module.RetryLater):
+class _TakenForALoss(RetryLater):
     """Stands for the error that a writer with SDK retries would raise."""
 
     def __init__(self) -> None:
@@ -167,7 +168,7 @@ def decided_by_generation() -> Iterator[None]:
             return decide.Publish(before=entry)
         return real(root, entry, plan, **more)
 
-    collecting = patch.object(explorer_module.Schedule, "collections_drawn", (3, 5))
+    collecting = patch.object(explorer.Schedule, "collections_drawn", (3, 5))
     with collecting, _quiet_invariants(), patch.object(decide, "decide_commit", by_number):
         yield
 
@@ -201,7 +202,7 @@ def _collected_as(order: Callable[..., Collection]) -> AbstractContextManager[An
         with ExitStack() as files:
             return order(listing, lambda: gc_run._swap(lake, before), marks, delete)
 
-    return patch.object(explorer_module, "collect", collect)
+    return patch.object(actors, "collect", collect)
 
 
 @contextmanager
