@@ -228,6 +228,36 @@ def test_what_was_read_before_the_log_was_rewritten_is_committed_and_the_next_pl
     case.lake.proven()
 
 
+def test_the_way_on_from_a_rewritten_log_is_a_topic_created_anew_that_is_adopted(
+    cluster: TestBroker, rewritten: dict[str, Case]
+) -> None:
+    """What was read stays, what the new history holds instead goes into a new incarnation: each is there once."""
+    case = rewritten["before the commit"]
+    assert case.plan is not None
+    assert case.report is not None
+    case.lake.commit(case.plan, case.report)  # as the test above did, if it ran
+    cluster.delete_topic(case.topic)
+    cluster.topic(name=case.topic)
+    fill(cluster, case.topic, *OTHERS, day=1.5)
+    case.lake.refuses(
+        IdentityChanged, "tally topic adopt", run=lambda: case.lake.planned(days(2, 3))
+    )
+    with LogPlanner(case.lake.settings) as log:
+        state = log.describe([case.topic])[case.topic]
+    adopt(
+        case.lake.lake,
+        case.topic,
+        lambda: state,
+        ends_of=lambda _: {},
+        confirmed_id=state.topic_id,
+    )
+    done = case.lake.run(days(2, 3))
+    assert done is not None
+    assert (done.totals.records, done.totals.lost) == (len(OTHERS), 0)
+    assert case.numbers == [*range(KEPT + LOST), *OTHERS]
+    case.lake.proven()
+
+
 def test_what_is_committed_of_a_rewritten_log_is_not_replaced(rewritten: dict[str, Case]) -> None:
     case = rewritten["after the commit"]
     again = changed(case.lake)
