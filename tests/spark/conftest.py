@@ -406,7 +406,7 @@ class SparkLake:
                 "AWS_SECRET_ACCESS_KEY": SECRET,
                 "SPARK_LOCAL_IP": "127.0.0.1",
                 # As on the embedded stack: jobs of seconds do not earn back what a JVM spends on compiling.
-                "SPARK_SUBMIT_OPTS": submit_options(),
+                "SPARK_SUBMIT_OPTS": submit_options(environ),
                 "PYSPARK_PYTHON": sys.executable,
                 "TALLYSTICK_KAFKA_DEFAULT": settings,
                 "TALLYSTICK_RESULT_FILE": str(result_file),

@@ -33,7 +33,7 @@ def test_two_plans_in_one_job_are_staged_exactly(spark_lake: Any) -> None:
     plans = [spark_lake.plan(0), spark_lake.plan(1)]
     mapped = spark_lake.folder / "cds.log"
     ended = spark_lake.submit(
-        plans, SPARK_SUBMIT_OPTS=f"{submit_options()} -Xlog:cds=info:file={mapped}"
+        plans, SPARK_SUBMIT_OPTS=f"{submit_options({})} -Xlog:cds=info:file={mapped}"
     )
     # What `make setup` archived fits the class path of a real driver.
     assert "Mapped dynamic region" in mapped.read_text()

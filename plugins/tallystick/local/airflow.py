@@ -94,7 +94,7 @@ class AirflowStack:
             "PYSPARK_PYTHON": home,
             "PYSPARK_DRIVER_PYTHON": home,
             "SPARK_LOCAL_IP": "127.0.0.1",
-            "SPARK_SUBMIT_OPTS": submit_options(),
+            "SPARK_SUBMIT_OPTS": submit_options(self._env),
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(
                 {
                     "conn_type": "spark",

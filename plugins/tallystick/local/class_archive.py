@@ -9,7 +9,7 @@ import hashlib
 import os
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,12 +84,13 @@ def of_spark() -> ClassArchive:
     return ClassArchive(program="spark", jars=spark_home() / "jars", folder=folder)
 
 
-def submit_options() -> str:
-    """SPARK_SUBMIT_OPTS of drivers in local mode: few compilations, and the class archive where there is one.
+def submit_options(environ: Mapping[str, str]) -> str:
+    """SPARK_SUBMIT_OPTS of drivers that get `environ`: few compilations, and the class archive where it fits.
 
-    A driver with a SPARK_CONF_DIR of its own has another class path: it says so in its log, and loads as ever.
+    A SPARK_CONF_DIR stands on the class path, and no archive covers a folder with files: each driver would say so.
     """
-    return " ".join([COMPILES_LITTLE, *map(_quoted, of_spark().flags)])
+    flags = [] if environ.get("SPARK_CONF_DIR") else of_spark().flags
+    return " ".join([COMPILES_LITTLE, *map(_quoted, flags)])
 
 
 def make_spark_archive() -> None:

@@ -98,8 +98,11 @@ def test_drivers_are_told_of_it_in_one_word_even_where_its_path_has_spaces(
     archive: ClassArchive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(class_archive, "of_spark", lambda: archive)
-    assert class_archive.submit_options() == class_archive.COMPILES_LITTLE
+    assert class_archive.submit_options({}) == class_archive.COMPILES_LITTLE
     archive.make(a_java)
-    assert class_archive.submit_options() == (
+    assert class_archive.submit_options({}) == (
         f'{class_archive.COMPILES_LITTLE} "-XX:SharedArchiveFile={archive.path}"'
     )
+    # It would not fit, and every driver would say so.
+    on_a_cluster = {"SPARK_CONF_DIR": "/some/conf"}
+    assert class_archive.submit_options(on_a_cluster) == class_archive.COMPILES_LITTLE
