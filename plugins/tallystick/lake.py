@@ -330,7 +330,12 @@ class Lake:
         """Refuse a store that does not honour conditional writes, once per process. Raises StoreRefused."""
         if not self._proven:
             scratch = keys.probe(self.world.uuid())
-            prove_conditional_writes(self.store, scratch=scratch, sleep=self.world.sleep)
+            prove_conditional_writes(
+                self.store,
+                scratch=scratch,
+                sleep=self.world.sleep,
+                monotonic_s=self.world.monotonic_s,
+            )
             self._proven = True
 
     def swap(self, step: Callable[[View], Change[T] | Settled[T]]) -> T:

@@ -17,7 +17,13 @@ from tallystick.kafka.client import KafkaClient
 from tallystick.kafka.planning import LogPlanner
 from tallystick.kafka.reader import RangeReader
 from tallystick.kafka.settings import KafkaSettings
-from tallystick.local.kafka import KafkaBroker, class_archive, default_jar_folder, fetch_jars
+from tallystick.local.kafka import (
+    KafkaBroker,
+    class_archive,
+    default_jar_folder,
+    fetch_jars,
+    make_class_archive,
+)
 from tallystick.local.process import free_port
 from tallystick.protocol.offsets import OffsetRange, Position
 
@@ -28,6 +34,9 @@ PASSWORD = "not-to-be-seen"
 def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestBroker]:
     """A broker that these tests may stop and kill; it stays on one port, as a real one does."""
     state = tmp_path_factory.mktemp("own-kafka")
+    make_class_archive(
+        fetch_jars(default_jar_folder())
+    )  # set-up did, unless Java has changed since
     with KafkaBroker(state, port=free_port(), users={"me": PASSWORD}) as running:
         yield TestBroker(running, AdminClient({"bootstrap.servers": running.bootstrap}))
 

@@ -11,7 +11,7 @@ import pyspark
 
 from flights_jobs import assert_arrow_exact, by_place
 from tallystick.commit import check_report
-from tallystick.local.class_archive import submit_options
+from tallystick.local.class_archive import make_spark_archive, submit_options
 
 KILLED_AFTER_UPLOAD = """
 import os
@@ -32,6 +32,7 @@ def transform(records):
 def test_two_plans_in_one_job_are_staged_exactly(spark_lake: Any) -> None:
     plans = [spark_lake.plan(0), spark_lake.plan(1)]
     mapped = spark_lake.folder / "cds.log"
+    make_spark_archive()  # set-up did, unless Java or pyspark has changed since
     ended = spark_lake.submit(
         plans, SPARK_SUBMIT_OPTS=f"{submit_options({})} -Xlog:cds=info:file={mapped}"
     )

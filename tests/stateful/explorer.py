@@ -314,9 +314,8 @@ def _cache_parsers() -> None:
 def explore(first_seed: int, schedules: int, *, stop_after: int = 1) -> Findings:
     """Run `schedules` seeds from `first_seed` on, until `stop_after` of them broke the promise."""
     _cache_parsers()
-    gc.set_threshold(
-        50_000, 20, 50
-    )  # most of what it makes lives long; a tenth of the time went into looking for garbage
+    # Most of what it makes lives long; a tenth of the time went into looking for garbage.
+    gc.set_threshold(50_000, 20, 50)
     found = Findings()
     for seed in range(first_seed, first_seed + schedules):
         schedule = Schedule(seed)

@@ -21,6 +21,8 @@ _LOSER = b"tallystick probe: this body must never be read back\n"
 _TRIES_MAX = 8
 _PAUSE_S = 0.2
 _PAUSE_MAX_S = 2.0
+# A store that hangs costs a read timeout each time: after this no other try is made.
+_DOUBT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,17 +50,18 @@ def prove_conditional_writes(
     scratch: str,
     watch: Callable[[ProbeStep], None] | None = None,
     sleep: Callable[[float], None] = time.sleep,
+    monotonic_s: Callable[[], float] = time.monotonic,
 ) -> ProbeResult:
     """Ask the store, on scratch keys, each question on which the commit protocol rests; return the findings.
 
     `scratch` is a fresh key such as `.probe/<random>`; `<scratch>-absent` is used as well. The probe deletes both
     afterwards, as they are no lake data; where it may not delete, it leaves `scratch` and says so in the result.
     `watch` is told each step, also the one that is refused.
-    Raises StoreRefused naming the step that went wrong, StoreUnavailable where an outcome stayed unknown over 8 tries,
-    SettingsError where the store refuses the caller.
+    Raises StoreRefused naming the step that went wrong, StoreUnavailable where an outcome stayed unknown over 8 tries
+    or 30 s, SettingsError where the store refuses the caller.
     Safe to repeat: with another `scratch`; no key of the lake is touched.
     """
-    probe = _Probe(store, scratch, watch, sleep)
+    probe = _Probe(store, scratch, watch, sleep, monotonic_s)
     left = True
     try:
         probe.run()
@@ -77,10 +80,12 @@ class _Probe:
         scratch: str,
         watch: Callable[[ProbeStep], None] | None,
         sleep: Callable[[float], None],
+        monotonic_s: Callable[[], float],
     ) -> None:
         self._store = store
         self._watch = watch
         self._sleep = sleep
+        self._monotonic_s = monotonic_s
         self._scratch = scratch
         self.absent = f"{scratch}-absent"
         self.steps: list[ProbeStep] = []
@@ -133,9 +138,10 @@ class _Probe:
         Safe to repeat: one that must be refused is refused each time; of one that must land (`lands`), an earlier try
         that landed makes the next one refused, and the object then holds its bytes.
         """
+        deadline = self._monotonic_s() + _DOUBT_S
         outcome = write()
         for tries in range(_TRIES_MAX - 1):
-            if not isinstance(outcome, Unknown):
+            if not isinstance(outcome, Unknown) or self._monotonic_s() >= deadline:
                 break
             self._sleep(min(_PAUSE_MAX_S, _PAUSE_S * 2**tries))
             outcome = write()
