@@ -104,8 +104,7 @@ def _frozen(r: Round) -> None:
     alone_first, in_flight = r.rng.random() < 0.5, r.rng.random() < 0.5
     with r.at(DRIVER, hold=True) as trap:
         chain = r.chain(trap, fits=lambda c: c.driver is not None)
-        frozen = chain.all
-        freeze(frozen)
+        frozen = freeze(chain.all)
         r.tell(f"frozen: supervisor {chain.supervisor.pid} and {len(frozen) - 1} below it")
         try:
             if not in_flight:

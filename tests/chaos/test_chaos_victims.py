@@ -77,7 +77,7 @@ def test_frozen_process_stays_so_until_it_is_thawed() -> None:
     with tree("airflow worker -- LocalExecutor: 01a2") as scheduler:
         (one,) = scheduler.children()
         try:
-            freeze([one])
+            assert freeze([one]) == (one,)
             assert one.status() == psutil.STATUS_STOPPED
         finally:
             thaw([one])
@@ -86,6 +86,19 @@ def test_frozen_process_stays_so_until_it_is_thawed() -> None:
             deadline_s=DEADLINE_S,
             what="the process going on",
         )
+
+
+def test_zombie_of_a_frozen_parent_is_not_among_the_frozen() -> None:
+    with tree("airflow worker -- LocalExecutor: 01a2", "worker of PySpark") as scheduler:
+        parent, child = scheduler.children(recursive=True)
+        try:
+            freeze([parent])
+            child.kill()  # nobody waits for it now
+            wait_until(lambda: not lives(child), deadline_s=DEADLINE_S, what="the child's end")
+            assert child.is_running()
+            assert freeze([parent, child]) == (parent,)
+        finally:
+            thaw([parent])
 
 
 def test_killed_process_is_gone_when_kill_returns() -> None:

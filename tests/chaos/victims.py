@@ -76,14 +76,19 @@ def kill(victim: psutil.Process) -> None:
     wait_until(lambda: not lives(victim), deadline_s=DEAD_S, what=f"the end of {victim.pid}")
 
 
-def freeze(victims: Sequence[psutil.Process]) -> None:
-    """Stop processes, and wait until they stand still. Safe to repeat: the frozen stay so."""
+def freeze(victims: Sequence[psutil.Process]) -> tuple[psutil.Process, ...]:
+    """Stop processes, wait until they stand still, and return them. Safe to repeat: the frozen stay so.
+
+    Whoever had ended just then (a worker of PySpark, say) is not among them, although it may stay a zombie for as long
+    as its parent stands still.
+    """
     for victim in victims:
         with suppress(psutil.NoSuchProcess):
             victim.send_signal(signal.SIGSTOP)
     wait_until(
         lambda: not any(map(_moves, victims)), deadline_s=DEAD_S, what="everybody standing still"
     )
+    return tuple(filter(lives, victims))
 
 
 def thaw(victims: Sequence[psutil.Process]) -> None:
