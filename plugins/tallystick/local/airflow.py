@@ -10,12 +10,12 @@ import json
 import os
 import secrets
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from tallystick.errors import RetryLater, TallystickError
+from tallystick.errors import RetryLater, SettingsError, TallystickError
 from tallystick.local.airflow_api import AirflowApi
 from tallystick.local.class_archive import submit_options
 from tallystick.local.private_file import write_private
@@ -34,9 +34,12 @@ USER = "admin"
 LOCAL_MASTER = "local[2,4]"
 # They sign logins and tasks' tokens: components need them, a shell does not.
 _SIGNING = ("AIRFLOW__API__SECRET_KEY", "AIRFLOW__API_AUTH__JWT_SECRET")
-COMPONENTS = ("api-server", "scheduler", "dag-processor")
+# Each with the part of Airflow's health that tells of it; the api-server gives the answer itself.
+COMPONENTS = {"api-server": None, "scheduler": "scheduler", "dag-processor": "dag_processor"}
 _MIGRATE_S = 240.0
 _START_S = 180.0
+# Of a component that runs already: it tells of itself every five seconds.
+_SILENT_S = 60.0
 _STOP_S = 20.0
 
 
@@ -113,13 +116,28 @@ class AirflowStack:
         """Migrate the database, start all components and wait until each has reported itself.
 
         Raises RetryLater where the database does not answer, SettingsError with the last log lines of a component that
-        does not. Safe to repeat: a migration that is done changes nothing, and components that run are left alone.
+        does not. Safe to repeat: a migration that is done changes nothing, and components that run are left alone, but
+        for one that stands still.
         """
         self._migrate(empty=not self._reach_database())
         since = datetime.now(UTC)
+        running = [name for name, process in self.processes.items() if process.alive]
         for name in COMPONENTS:
             self.start_component(name)
-        self.wait_until_healthy(since)
+        self.wait_until_healthy(since, running=running)
+
+    def _wake(self, name: str, since: datetime) -> None:
+        """Start a component anew that ran already, and gives no sign of life.
+
+        A scheduler that has lost its database waits for its workers to end, and one of them may never hear of it: alive,
+        and silent for ever (Airflow 3.3.2, LocalExecutor.end: three of four idle workers had gone, the last one read
+        from a pipe that nobody wrote into any more).
+        """
+        try:
+            self._wait_for(name, since, deadline_s=_SILENT_S)
+        except SettingsError:
+            self.stop_component(name, kill=True)
+            self.start_component(name)
 
     def start_component(self, name: str) -> None:
         """Start one of COMPONENTS without waiting for it. Safe to repeat: one that runs is left alone."""
@@ -139,21 +157,24 @@ class AirflowStack:
             cwd=self.state_dir,
         )
 
-    def wait_until_healthy(self, since: datetime) -> None:
-        """Wait until each component has given a sign of life later than `since`; the dead leave old ones behind."""
-        api = self.api()
-        for name, part in (
-            ("api-server", None),
-            ("scheduler", "scheduler"),
-            ("dag-processor", "dag_processor"),
-        ):
-            wait_until(
-                partial(_reported, api, part, since),
-                deadline_s=_START_S,
-                what=f"a sign of life from Airflow's {name}",
-                process=self.processes[name],
-                poll_s=0.2,
-            )
+    def wait_until_healthy(self, since: datetime, *, running: Collection[str] = ()) -> None:
+        """Wait until each component has given a sign of life later than `since`; the dead leave old ones behind.
+
+        `running`: those that ran before already. Of them one that stays silent is killed and started anew.
+        """
+        for name in COMPONENTS:  # the api-server first: it is asked about the others
+            if name in running:
+                self._wake(name, since)
+            self._wait_for(name, since, deadline_s=_START_S)
+
+    def _wait_for(self, name: str, since: datetime, *, deadline_s: float) -> None:
+        wait_until(
+            partial(_reported, self.api(), COMPONENTS[name], since),
+            deadline_s=deadline_s,
+            what=f"a sign of life from Airflow's {name}",
+            process=self.processes[name],
+            poll_s=0.2,
+        )
 
     def stop_component(self, name: str, *, kill: bool = False) -> None:
         """Stop one of COMPONENTS, or kill it with all it started. Safe to repeat: the dead are left alone."""

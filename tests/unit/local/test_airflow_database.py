@@ -49,7 +49,7 @@ def test_a_database_that_was_made_anew_is_migrated_although_a_mark_says_it_was(
 
     monkeypatch.setattr(airflow, "run_to_end", migrate)
     monkeypatch.setattr(stack, "start_component", lambda _: None)
-    monkeypatch.setattr(stack, "wait_until_healthy", lambda _: None)
+    monkeypatch.setattr(stack, "wait_until_healthy", lambda *_, **__: None)
     stack.start()
     stack.start()
     assert migrations == ["airflow db migrate"]
