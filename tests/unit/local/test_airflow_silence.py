@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -19,7 +20,7 @@ SILENT_S, UP_S = 0.3, 0.6
 
 @dataclass
 class FakeProcess:
-    """A process that is only said to run, `ends_after_s` seconds at most."""
+    """A process that is only said to run."""
 
     log_path: Path
     alive: bool = True
@@ -35,7 +36,7 @@ class FakeProcess:
 
 
 class FakeAirflow(AirflowStack):
-    """Components that are only said to run; each has its first sign of life at its start, or `hung` never gives one."""
+    """Components that are only said to run; those in `hung` give no sign of life."""
 
     def __init__(self, tmp_path: Path, *, api_up_s: float = 0.0) -> None:
         super().__init__(
@@ -102,18 +103,11 @@ def test_a_component_that_lives_and_says_nothing_is_killed_and_started_anew(
 def test_a_component_that_ends_while_it_is_waited_for_is_started_again(stack: FakeAirflow) -> None:
     """As a scheduler that winds down, because its database has gone."""
     scheduler: Any = stack.processes["scheduler"]
-
-    class Ending(FakeProcess):
-        @property
-        def alive(self) -> bool:  # type: ignore[override]
-            return time.monotonic() < self.began + SILENT_S / 2
-
-        @alive.setter
-        def alive(self, _: bool) -> None: ...
-
-    ending: Any = Ending(scheduler.log_path)
-    stack.processes["scheduler"], stack.hung = ending, {"scheduler"}
+    stack.hung = {"scheduler"}
+    ending = threading.Timer(SILENT_S / 3, scheduler.kill)
+    ending.start()
     stack.start()
+    ending.join()
     assert stack.started[3:] == ["scheduler"]
 
 
