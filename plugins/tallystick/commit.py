@@ -6,18 +6,19 @@ again on every root that is read.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
 from tallystick.errors import Corrupt, IdentityChanged, ReportRejected, SchemaChanged, Superseded
 from tallystick.lake import Change, Lake, Settled, View
-from tallystick.pipeline import DEAD_LETTERS
+from tallystick.pipeline import DEAD_LETTERS, PlannedOutput, outputs_in_spec
 from tallystick.protocol import decide, keys
 from tallystick.protocol.interval import Interval
 from tallystick.protocol.invariants import account_problem
 from tallystick.protocol.ledger import Committed, Entry, Totals
+from tallystick.protocol.outputs import outputs_wanting
 from tallystick.protocol.plan import Plan
 from tallystick.protocol.record import CommittedInterval
 from tallystick.protocol.report import FileReport, Report, account_totals
@@ -57,12 +58,24 @@ class CommitResult:
     replaced_by: int | None = None
 
 
-def commit(lake: Lake, tables: TableWriter, *, plan_key: str, report_key: str) -> CommitResult:
+# What is done for outputs before the swap, once per call: with the entry as it stood, the plan and its report.
+Prepare = Callable[[Entry, Plan, Report], None]
+
+
+def commit(
+    lake: Lake,
+    tables: TableWriter,
+    *,
+    plan_key: str,
+    report_key: str,
+    prepare: Prepare | None = None,
+) -> CommitResult:
     """Publish what the report staged for the plan, once, whatever is rerun.
 
     Safe to repeat: the ledger names the committed plan, so a repeat, a lost reply and a second attempt all end as
-    AlreadyCommitted (C9, C10, C11, C12). A replacement that holds fewer records than what it replaces is refused, and its
-    grant withdrawn. Raises Superseded, ReportRejected, IdentityChanged, SchemaChanged, and what the lake raises.
+    AlreadyCommitted (C9, C10, C11, C12). A replacement that holds fewer records than what it replaces is refused, and so
+    is one of what an output got that takes no second sending: its grant is withdrawn. Raises Superseded, ReportRejected,
+    IdentityChanged, SchemaChanged, and what the lake raises.
     """
     plan = lake.plan(plan_key)
     report = lake.report(report_key)
@@ -70,6 +83,7 @@ def commit(lake: Lake, tables: TableWriter, *, plan_key: str, report_key: str) -
         gone = plan_key if plan is None else report_key
         return _without_objects(lake, plan_key, gone)
     checked: list[bool] = []
+    prepared: list[bool] = []
     refused: list[tuple[ReportRejected, Committed | None]] = []
 
     def step(
@@ -94,9 +108,15 @@ def commit(lake: Lake, tables: TableWriter, *, plan_key: str, report_key: str) -
             # Only now: a plan that is committed or superseded needs no look at files that gc may have taken.
             check_report(lake, plan, report)
             checked.append(True)
-        if (fewer := _holds_fewer(plan, report, decision.before.committed)) is not None:
-            refused[:] = [(fewer, decision.before.committed)]
-            return _withdraw(view, decision.before, fewer)
+        why_not = _holds_fewer(plan, report, decision.before.committed) or _sent_for_good(
+            lake, plan, decision.before
+        )
+        if why_not is not None:
+            refused[:] = [(why_not, decision.before.committed)]
+            return _withdraw(view, decision.before, why_not)
+        if prepare is not None and not prepared:
+            prepare(decision.before, plan, report)
+            prepared.append(True)
         return _publish(lake, tables, view, decision.before, plan, report)
 
     answer = lake.swap(step)
@@ -280,6 +300,20 @@ def _holds_fewer(plan: Plan, report: Report, before: Committed | None) -> Report
     )
 
 
+def _sent_for_good(lake: Lake, plan: Plan, before: Entry) -> ReportRejected | None:
+    """An output that takes no second sending may have got the interval since the replacement was planned."""
+    for output in _outputs_of(lake, plan):
+        slot = before.outputs.get(output.name)
+        if output.replaced == "refuse" and slot is not None and slot.sent:
+            return ReportRejected(
+                f"{plan.interval} has been sent to output {output.name}, which takes no second sending. The old commit "
+                "stands, and the grant is withdrawn.",
+                next_step="leave the interval as it is; or declare what a replacement means there, with "
+                "replaced='correct' or 'compensate'.",
+            )
+    return None
+
+
 def _withdraw(
     view: View, before: Entry, why: ReportRejected
 ) -> Change[CommitResult | ReportRejected]:
@@ -318,6 +352,7 @@ def _publish(
                 record=view.record_key,
                 totals=totals,
             ),
+            outputs=outputs_wanting(before.outputs, plan.key, _nothing_for(lake, plan, report)),
         )
     )
     added = {name: tuple(f.key for f in report.files if f.table == name) for name in staged}
@@ -349,6 +384,15 @@ def _publish(
         committed=(done,),
         value=result,
     )
+
+
+def _nothing_for(lake: Lake, plan: Plan, report: Report) -> dict[str, bool]:
+    """By output of the plan, whether nothing was staged for it."""
+    return {o.name: not report.rows(o.table) for o in _outputs_of(lake, plan)}
+
+
+def _outputs_of(lake: Lake, plan: Plan) -> tuple[PlannedOutput, ...]:
+    return outputs_in_spec(plan.spec, where=f"{lake.where(plan.key)}.spec")
 
 
 def _files_of(lake: Lake, entry: Entry, committed: Committed) -> Mapping[str, tuple[str, ...]]:

@@ -7,7 +7,9 @@
     │   ├── KafkaUnavailable      no broker answered, or a leader is moving
     │   ├── ScratchFull           no room is left on the local disk of a task or driver
     │   ├── SwapContended         others won every swap this task tried
-    │   └── OutcomeUnknown        a write may or may not have landed; nothing was deleted
+    │   ├── OutcomeUnknown        a write may or may not have landed; nothing was deleted
+    │   ├── OutputUnavailable     a receiver outside the lake did not answer, or answered that it cannot
+    │   └── OutputBusy            another process publishes into that output
     ├── Stop                  this attempt is over and nothing is wrong: someone else decided
     │   └── Superseded
     └── Ask                   a person has to decide or mend something first
@@ -20,6 +22,7 @@
         ├── OutsideRetention      the log no longer holds what is wanted
         ├── LogDamaged            the log holds something else than it must
         ├── ReportRejected        what was staged does not add up
+        ├── OutputRefused         an output cannot take these rows as they are, or nobody knows what it holds
         ├── StoreRefused          the store does not honour conditional writes
         ├── RootVanished          the root was there and is gone
         └── Corrupt               an object that cannot be read as what it claims to be
@@ -121,6 +124,18 @@ class OutcomeUnknown(RetryLater):
     kind = "outcome_unknown"
 
 
+class OutputUnavailable(RetryLater):
+    """A receiver outside the lake did not answer, or answered that it cannot. What it has taken is not sent again."""
+
+    kind = "output_unavailable"
+
+
+class OutputBusy(RetryLater):
+    """Another process publishes into the same output. What it publishes is what this one would have."""
+
+    kind = "output_busy"
+
+
 class Stop(TallystickError):
     """This attempt is over, and nothing is wrong: someone else has decided."""
 
@@ -191,6 +206,12 @@ class ReportRejected(Ask):
     """What an attempt staged does not add up, or is not there."""
 
     kind = "report_rejected"
+
+
+class OutputRefused(Ask):
+    """An output cannot take these rows as they are, or what it holds is in doubt. The tables' commit stands."""
+
+    kind = "output_refused"
 
 
 class StoreRefused(Ask):

@@ -94,6 +94,10 @@ class View:
         wanted = {ref.key for i in intervals for ref in pages_between(refs, i.start, i.end)}
         return self._load([ref for ref in refs if ref.key in wanted])
 
+    def owed(self) -> Ledger:
+        """Load the pages of which an output still lacks something."""
+        return self._load([ref for ref in self.root.pages if ref.key in self.root.owed])
+
     def whole_ledger(self) -> Ledger:
         """Load every page: for people and proofs, never on the way of a commit."""
         return self._load(self.root.pages)
@@ -104,13 +108,17 @@ class View:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change(Generic[T]):
-    """What a swap makes of the root: tables, topics and an edited ledger, the intervals it commits, and its answer."""
+    """What a swap makes of the root: tables, topics and an edited ledger, the intervals it commits, and its answer.
+
+    `outputs` None: those of the root stay as they are.
+    """
 
     tables: Mapping[str, RootTable]
     topics: Mapping[str, RootTopic]
     ledger: Ledger
     value: T
     committed: tuple[CommittedInterval, ...] = ()
+    outputs: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -387,6 +395,12 @@ class Lake:
             tables=change.tables,
             pages=index,
             topics=change.topics,
+            outputs=before.outputs if change.outputs is None else change.outputs,
+            owed=tuple(
+                ref.key
+                for ref in index
+                if (pages[ref.key].owed if ref.key in pages else ref.key in before.owed)
+            ),
         )
         check_swap(before, change.ledger.original(), after, change.ledger)
         check_pages(before, after, change.ledger, pages)

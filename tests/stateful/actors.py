@@ -39,6 +39,7 @@ from tallystick.errors import (
 from tallystick.gc import Collection, collect
 from tallystick.lake import Lake
 from tallystick.params import RunDates, RunParams
+from tallystick.pipeline import Pipeline
 from tallystick.plan import Asked, Planned, plan
 from tallystick.protocol import keys
 from tallystick.protocol.interval import Request
@@ -69,6 +70,7 @@ class Run:
     refused: bool = False
     accept_loss: bool = False
     error: TallystickError | None = None
+    pipeline: Pipeline = PIPELINE
 
     def ready(self) -> bool:
         """True once the scheduler would start the run."""
@@ -137,7 +139,7 @@ class Run:
         lake, _ = self._lake()
         start, end = (at(h) for h in self.hours) if self.hours else (None, None)
         asked = Asked(
-            pipeline=PIPELINE,
+            pipeline=self.pipeline,
             job_source=str(code).encode(),
             request=Request(dag="d", run=self.name, clear=self.clear_number),
             params=RunParams(

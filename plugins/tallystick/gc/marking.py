@@ -73,7 +73,7 @@ class Marking:
             except Corrupt:
                 continue  # it was never whole, so never published: gc came between it and its swap; or it went before
             doubtful.append(record)
-        commits = [c for r in doubtful for c in r.intervals]
+        commits = [c for r in doubtful for c in r.intervals] + self._unpublished(entries)
         files = (key for c in commits for named in c.added.values() for key in named)
         papers = (key for c in commits for key in (c.plan, c.report) if key is not None)
         return Marks(
@@ -156,6 +156,18 @@ class Marking:
         while key is not None and (not found or found[-1].committed_at > since):
             found.append(self._record(key))
             key = found[-1].parent
+        return found
+
+    def _unpublished(self, entries: Iterable[Entry]) -> list[CommittedInterval]:
+        """Replaced commits whose rows an output still needs: it is to take them back, or they are half out."""
+        found: list[CommittedInterval] = []
+        for entry in entries:
+            needed = {uuid for slot in entry.outputs.values() for uuid in slot.needed}
+            if needed and entry.committed is not None:
+                needed -= {keys.plan_parts(entry.committed.plan)[1]}
+            if needed:
+                chain = self.lake.earlier_commits(entry)
+                found += [c for c in chain if keys.plan_parts(c.plan)[1] in needed]
         return found
 
     def _reports(self, entries: Iterable[Entry], listing: Listing) -> list[str]:

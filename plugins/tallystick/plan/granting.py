@@ -32,6 +32,7 @@ from tallystick.protocol.ledger import (
     Totals,
 )
 from tallystick.protocol.offsets import Position
+from tallystick.protocol.outputs import outputs_wanting
 from tallystick.protocol.plan import Plan, PlannedRange, PlannedTable, PlannedTopic
 from tallystick.protocol.record import CommittedInterval
 from tallystick.protocol.root import RootTable, RootTopic
@@ -65,6 +66,7 @@ class Granting:
             )
         topics = self._topics()
         tables = self._tables()
+        outputs = self._outputs(intent)
         origins = {name: topic.origins for name, topic in topics.items()}
         set_now = self._set_boundaries(intent, topics, origins)
         for entry in intent.cancelled:
@@ -83,6 +85,7 @@ class Granting:
             topics=topics,
             ledger=self.ledger,
             committed=tuple(committed),
+            outputs=outputs,
             value=answered(intent, wanted, self.root.version + 1, pieces),
         )
 
@@ -157,6 +160,30 @@ class Granting:
                 partition_by=rules,
             )
         return tables
+
+    def _outputs(self, intent: decide.Intent) -> dict[str, str]:
+        """The root's outputs with those that the pipeline declares; raises InvalidPipeline, InvalidRequest."""
+        outputs = dict(self.root.outputs)
+        for declared in self.asked.pipeline.planned_outputs:
+            known = outputs.setdefault(declared.name, declared.target)
+            if known != declared.target:
+                raise InvalidPipeline(
+                    f"output {declared.name} is {known} in the lake; the pipeline says {declared.target}.",
+                    next_step="an output stands for one target for life: declare the old one, or another name.",
+                )
+            if declared.replaced == "refuse":
+                self._refuse_second_send(declared.name, intent)
+        return outputs
+
+    def _refuse_second_send(self, output: str, intent: decide.Intent) -> None:
+        for grant in intent.grants:
+            slot = grant.before.outputs.get(output) if grant.before else None
+            if slot is not None and slot.sent:
+                raise InvalidRequest(
+                    f"{grant.interval} has been sent to output {output}, which takes no second sending.",
+                    next_step="leave the interval as it is; or declare what a replacement means there, with "
+                    "replaced='correct' or 'compensate'.",
+                )
 
     # -------------------------------------------------------- boundaries
 
@@ -323,6 +350,7 @@ class Granting:
                 granted=granted,
                 committed=before.committed if before else None,
                 served=_served(grant, request),
+                outputs=before.outputs if before else {},
             )
         )
 
@@ -342,6 +370,11 @@ class Granting:
                     totals=Totals(),
                 ),
                 served=_served(grant, request),
+                outputs=outputs_wanting(
+                    before.outputs if before else {},
+                    plan.key,
+                    {o.name: True for o in self.asked.pipeline.planned_outputs},
+                ),
             )
         )
         return CommittedInterval(

@@ -53,8 +53,8 @@ def corrupt(where: str, why: str) -> Corrupt:
     )
 
 
-def decode(body: bytes, *, where: str, format_name: str, later: str | None = None) -> Fields:
-    """Parse an object whose `format` must be exactly `format_name`, or `later`; raises Corrupt naming `where`."""
+def decode(body: bytes, *, where: str, format_name: str, later: Sequence[str] = ()) -> Fields:
+    """Parse an object whose `format` is exactly `format_name`, or one of `later`; raises Corrupt naming `where`."""
     if len(body) > BODY_BYTES_MAX:
         raise corrupt(where, f"{len(body)} bytes are more than the {BODY_BYTES_MAX} allowed")
     if _depth_exceeds(body):
@@ -73,7 +73,7 @@ def decode(body: bytes, *, where: str, format_name: str, later: str | None = Non
     if not isinstance(value, dict):
         raise corrupt(where, "not a JSON object")
     found = value.get("format")
-    if found != format_name and (later is None or found != later):
+    if found != format_name and found not in later:
         newer = isinstance(found, str) and found.rsplit("/", 1)[0] == format_name.rsplit("/", 1)[0]
         hint = " (written by another version of tallystick)" if newer else ""
         raise corrupt(where, f"format is {found!r}{hint}, this version reads {format_name!r}")

@@ -4,7 +4,8 @@ I1 each offset of a committed range belongs to exactly one committed interval. I
 are monotone. I3 every object that the root reaches exists. I4 an acknowledged commit stays in the chain. I5 only a
 granted plan is committed; generations grow. I6 writers delete nothing. I7 accounts add up. I8 one root, one cut. I9 gc
 deletes nothing that is reached. I10 versions grow by one, records form one chain. I11 a column id means one (name, type)
-for ever. I3, I6, I8 and I9 are about objects, not values: the store tests, `tally verify` and the explorer check them.
+for ever. I12 an output's name means one target for ever, and what is published was begun, and wanted by a commit.
+I3, I6, I8 and I9 are about objects, not values: the store tests, `tally verify` and the explorer check them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from tallystick.protocol import keys
 from tallystick.protocol.ledger import Boundary, Entry, Ledger, Page
+from tallystick.protocol.outputs import slot_problem
 from tallystick.protocol.plan import Plan
 from tallystick.protocol.report import RangeAccount
 from tallystick.protocol.root import Root
@@ -33,6 +35,7 @@ def check_swap(
         *_entries(ledger_before, ledger_after),
         *_boundaries(ledger_before, ledger_after, after),
         *_record(before, ledger_before, after, ledger_after),
+        *_outputs(before, ledger_before, after, ledger_after),
     ):
         raise InvariantViolated(problem)
 
@@ -49,6 +52,10 @@ def check_pages(before: Root, after: Root, edited: Ledger, written: Mapping[str,
     read_back = Ledger(after.pages, {**edited.loaded, **written})
     if (read_back.entries, read_back.boundaries) != (edited.entries, edited.boundaries):
         raise InvariantViolated("I4: the pages to be written do not say what was decided")
+    for ref in after.pages:
+        owes = written[ref.key].owed if ref.key in written else ref.key in before.owed
+        if owes is not (ref.key in after.owed):
+            raise InvariantViolated(f"I12: the root is wrong about what page {ref.key} owes")
 
 
 def _chain(before: Root | None, after: Root) -> Iterator[str]:
@@ -173,6 +180,25 @@ def _record(
     for entry in new:
         if entry.committed and entry.committed.record != after.record:
             yield f"I10: {entry.interval} names the record {entry.committed.record}, the root {after.record}"
+
+
+def _outputs(
+    before: Root | None, ledger_before: Ledger, after: Root, ledger_after: Ledger
+) -> Iterator[str]:
+    for name, target in (before.outputs if before else {}).items():
+        if after.outputs.get(name) != target:
+            yield f"I12: output {name} was {target} and became {after.outputs.get(name)}"
+    for entry in ledger_after.entries:
+        was = ledger_before.entry(entry.interval)
+        old, new = (None if e is None else e.committed for e in (was, entry))
+        committed = keys.plan_parts(new.plan)[1] if new is not None and new != old else None
+        slots = was.outputs if was else {}
+        for name in sorted({*slots, *entry.outputs}):
+            if name not in after.outputs:
+                yield f"I12: {entry.interval} has rows for output {name}, which the root does not know"
+            problem = slot_problem(slots.get(name), entry.outputs.get(name), committed)
+            if problem is not None:
+                yield f"I12: output {name} of {entry.interval} {problem}"
 
 
 def account_problem(plan: Plan, accounts: tuple[RangeAccount, ...]) -> str | None:

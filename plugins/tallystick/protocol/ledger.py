@@ -1,6 +1,7 @@
 """The interval ledger: entries, boundaries, and the copy-on-write pages that hold them.
 
-An entry is one interval with two slots, granted and committed: a pending replacement never hides committed rows. A
+An entry is one interval with two slots, granted and committed: a pending replacement never hides committed rows; and with
+one slot per output that its commits name (tallystick.protocol.outputs). A
 boundary splits the log at an instant; it is set once and never moved. Pages are immutable objects; the root's index
 names them by time. A page holds what begins at or after its `since` and before the next page's.
 """
@@ -9,16 +10,28 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from tallystick.protocol import keys
-from tallystick.protocol.canonical import built, corrupt, decode, encode, fields, integers, text
+from tallystick.protocol.canonical import (
+    Fields,
+    built,
+    corrupt,
+    decode,
+    encode,
+    fields,
+    integers,
+    text,
+)
 from tallystick.protocol.interval import Interval, Request, parse_interval, parse_request
 from tallystick.protocol.offsets import Position
+from tallystick.protocol.outputs import OutputSlot, check_slots, parse_slot
 
 FORMAT = "tallystick.page/1"
+# A page with an output's slot. A library that knows only the first format must not replace what it would not publish.
+FORMAT_OUTPUTS = "tallystick.page/2"
 PAGE_BYTES_MAX = 256 * 1024
 SERVED_MAX = 8
 TOTALS = ("records", "dead", "aborted", "control", "absent", "lost")
@@ -104,17 +117,24 @@ class Committed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One interval of the ledger. `generation` counts its grants; `served` holds the last requests that got one."""
+    """One interval of the ledger. `generation` counts its grants; `served` holds the last requests that got one.
+
+    `outputs`: what each output has of it, by the output's name.
+    """
 
     interval: Interval
     generation: int
     granted: Granted | None
     committed: Committed | None
     served: tuple[Request, ...] = ()
+    outputs: Mapping[str, OutputSlot] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.granted is None and self.committed is None:
             raise ValueError(f"{self.interval}: an entry is granted, committed or both")
+        if self.outputs and self.committed is None:
+            raise ValueError(f"{self.interval}: an output has rows of what is not committed")
+        check_slots(self.outputs)
         for slot in (self.granted, self.committed):
             if slot is not None and keys.plan_parts(slot.plan)[0] != self.interval.part:
                 raise ValueError(f"{self.interval}: {slot.plan} is a plan of another interval")
@@ -125,8 +145,13 @@ class Entry:
         if len(self.served) > SERVED_MAX:
             raise ValueError(f"{self.interval}: more than {SERVED_MAX} served requests")
 
+    @property
+    def owed(self) -> tuple[str, ...]:
+        """The outputs that still lack something of it, by name."""
+        return tuple(sorted(name for name, slot in self.outputs.items() if slot.owed))
+
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
+        """Return the JSON form; `outputs` stands only in the second format."""
         return {
             "interval": self.interval.to_json(),
             "generation": self.generation,
@@ -137,7 +162,16 @@ class Entry:
 
 
 def _parse_entry(value: Any, where: str) -> Entry:
+    return _entry_of(fields(value, where), {})
+
+
+def _parse_entry_with_outputs(value: Any, where: str) -> Entry:
     f = fields(value, where)
+    return _entry_of(f, f.take_map("outputs", parse_slot))
+
+
+def _entry_of(f: Fields, outputs: Mapping[str, OutputSlot]) -> Entry:
+    where = f.where
     interval = parse_interval(f.take("interval", list), where)
     generation = f.take("generation", int)
     granted, committed = None, None
@@ -164,6 +198,7 @@ def _parse_entry(value: Any, where: str) -> Entry:
             granted=granted,
             committed=committed,
             served=served,
+            outputs=outputs,
         ),
     )
 
@@ -238,12 +273,26 @@ class Page:
         """The last end of an entry in the page, or its last boundary: nothing in it reaches further."""
         return max([self.boundaries[-1].at, *(e.interval.end for e in self.entries)])
 
+    @property
+    def owed(self) -> bool:
+        """Whether an output still lacks something of one of its entries."""
+        return any(e.owed for e in self.entries)
+
+    def _entries_to_json(self) -> tuple[str, list[dict[str, Any]]]:
+        forms = [e.to_json() for e in self.entries]
+        if not any(e.outputs for e in self.entries):
+            return FORMAT, forms
+        for entry, form in zip(self.entries, forms, strict=True):
+            form["outputs"] = {name: slot.to_json() for name, slot in entry.outputs.items()}
+        return FORMAT_OUTPUTS, forms
+
     def encode(self) -> bytes:
         """Return the canonical bytes."""
+        format_name, entries = self._entries_to_json()
         return encode(
             {
-                "format": FORMAT,
-                "entries": [e.to_json() for e in self.entries],
+                "format": format_name,
+                "entries": entries,
                 "boundaries": [b.to_json() for b in self.boundaries],
             }
         )
@@ -251,12 +300,15 @@ class Page:
 
 def parse_page(body: bytes, *, where: str) -> Page:
     """Read a page's bytes; raises Corrupt naming `where`."""
-    f = decode(body, where=where, format_name=FORMAT)
+    f = decode(body, where=where, format_name=FORMAT, later=(FORMAT_OUTPUTS,))
+    with_outputs = f.format_name == FORMAT_OUTPUTS
     entries, boundaries = (
-        f.take_list("entries", _parse_entry),
+        f.take_list("entries", _parse_entry_with_outputs if with_outputs else _parse_entry),
         f.take_list("boundaries", _parse_boundary),
     )
     f.done()
+    if with_outputs and not any(e.outputs for e in entries):
+        raise corrupt(where, f"{FORMAT_OUTPUTS} without an output")
     return built(where, lambda: Page(entries=entries, boundaries=boundaries))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -20,11 +20,14 @@ from tallystick.protocol.canonical import (
 )
 from tallystick.protocol.columns import TableColumn, check_columns, parse_column
 from tallystick.protocol.ledger import PageRef, parse_page_ref
+from tallystick.protocol.outputs import check_slots, parse_target
 from tallystick.protocol.plan import check_topic_identity
 
 FORMAT = "tallystick.root/1"
 # A root with a closed topic. A library that knows only the first format must not plan as if the topic were open.
 FORMAT_ADOPTED = "tallystick.root/2"
+# A root with outputs. A library that does not know them would commit what it owes nobody.
+FORMAT_OUTPUTS = "tallystick.root/3"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +145,10 @@ def _topic_of(f: Fields, closed: Closed | None) -> RootTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Root:
-    """What the lake is at one version. `id` is fresh for every body, so no body and no ETag ever comes twice (ABA)."""
+    """What the lake is at one version. `id` is fresh for every body, so no body and no ETag ever comes twice (ABA).
+
+    `outputs`: what each output's name stands for, set once. `owed`: the keys of the pages with something to publish.
+    """
 
     pipeline: str
     version: int
@@ -151,6 +157,8 @@ class Root:
     tables: Mapping[str, RootTable]
     pages: tuple[PageRef, ...]
     topics: Mapping[str, RootTopic]
+    outputs: Mapping[str, str] = field(default_factory=dict)
+    owed: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         keys.check_name(self.pipeline, "pipeline")
@@ -172,6 +180,13 @@ class Root:
                 raise ValueError(f"topic {name} follows {previous}, which is not there")
         if any(a.since >= b.since for a, b in zip(self.pages, self.pages[1:], strict=False)):
             raise ValueError("the index of pages is sorted by time")
+        check_slots(self.outputs)
+        if list(self.owed) != [ref.key for ref in self.pages if ref.key in set(self.owed)]:
+            raise ValueError(
+                "the pages with something to publish are pages of the index, in its order"
+            )
+        if self.owed and not self.outputs:
+            raise ValueError("something is to be published, and there is no output")
 
     @property
     def origins(self) -> dict[str, tuple[int, ...]]:
@@ -185,44 +200,54 @@ class Root:
             name = keys.next_incarnation(name)
         return name
 
-    def _topics_to_json(self) -> tuple[str, dict[str, Any]]:
+    @property
+    def format_name(self) -> str:
+        """The oldest format that can say what this root says."""
+        if self.outputs:
+            return FORMAT_OUTPUTS
+        adopted = any(topic.closed is not None for topic in self.topics.values())
+        return FORMAT_ADOPTED if adopted else FORMAT
+
+    def _topics_to_json(self) -> dict[str, Any]:
         forms = {name: topic.to_json() for name, topic in self.topics.items()}
-        if all(topic.closed is None for topic in self.topics.values()):
-            return FORMAT, forms
-        for name, topic in self.topics.items():
-            forms[name]["closed"] = topic.closed.to_json() if topic.closed else None
-        return FORMAT_ADOPTED, forms
+        if self.format_name != FORMAT:
+            for name, topic in self.topics.items():
+                forms[name]["closed"] = topic.closed.to_json() if topic.closed else None
+        return forms
 
     def encode(self) -> bytes:
         """Return the canonical bytes."""
-        format_name, topics = self._topics_to_json()
+        said_later = {"outputs": dict(self.outputs), "owed": list(self.owed)}
         return encode(
             {
-                "format": format_name,
+                "format": self.format_name,
                 "pipeline": self.pipeline,
                 "version": self.version,
                 "id": self.id,
                 "record": self.record,
                 "tables": {name: t.to_json() for name, t in self.tables.items()},
                 "pages": [p.to_json() for p in self.pages],
-                "topics": topics,
+                "topics": self._topics_to_json(),
+                **(said_later if self.outputs else {}),
             }
         )
 
 
 def parse_root(body: bytes, *, where: str) -> Root:
     """Read a root's bytes; raises Corrupt naming `where`."""
-    f = decode(body, where=where, format_name=FORMAT, later=FORMAT_ADOPTED)
+    f = decode(body, where=where, format_name=FORMAT, later=(FORMAT_ADOPTED, FORMAT_OUTPUTS))
     pipeline, root_id = f.take("pipeline", str), f.take("id", str)
     version, record = f.take("version", int), f.take_or_none("record", str)
     tables = f.take_map("tables", parse_table)
-    adopted = f.format_name == FORMAT_ADOPTED
-    topics = f.take_map("topics", _parse_topic_or_closed if adopted else _parse_topic)
-    if adopted and all(topic.closed is None for topic in topics.values()):
-        raise corrupt(where, f"{FORMAT_ADOPTED} without a closed topic")
+    first = f.format_name == FORMAT
+    topics = f.take_map("topics", _parse_topic if first else _parse_topic_or_closed)
     pages = f.take_list("pages", parse_page_ref)
+    outputs: Mapping[str, str] = {}
+    owed: tuple[str, ...] = ()
+    if f.format_name == FORMAT_OUTPUTS:
+        outputs, owed = f.take_map("outputs", parse_target), f.take_list("owed", text)
     f.done()
-    return built(
+    root = built(
         where,
         lambda: Root(
             pipeline=pipeline,
@@ -232,8 +257,13 @@ def parse_root(body: bytes, *, where: str) -> Root:
             tables=tables,
             pages=pages,
             topics=topics,
+            outputs=outputs,
+            owed=owed,
         ),
     )
+    if root.format_name != f.format_name:
+        raise corrupt(where, f"{f.format_name}, and {root.format_name} can say all of it")
+    return root
 
 
 def first_root(pipeline: str, root_id: str) -> Root:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -22,6 +23,7 @@ from tallystick.protocol.ledger import (
     Totals,
 )
 from tallystick.protocol.offsets import Position
+from tallystick.protocol.outputs import OutputSlot
 from tallystick.protocol.plan import Plan, PlannedRange, PlannedTable, PlannedTopic
 from tallystick.protocol.record import CommittedInterval, Record
 from tallystick.protocol.report import (
@@ -103,6 +105,7 @@ def entry(
     grant: Granted | None = None,
     commit: Committed | None = None,
     served: tuple[Request, ...] = (),
+    outputs: Mapping[str, OutputSlot] | None = None,
 ) -> Entry:
     """An entry; its generation is the largest of its slots."""
     generation = max(slot.generation for slot in (grant, commit) if slot is not None)
@@ -112,6 +115,7 @@ def entry(
         granted=grant,
         committed=commit,
         served=served,
+        outputs=outputs or {},
     )
 
 
@@ -257,8 +261,36 @@ SAMPLE_ADOPTED = replace(
         "flights@2": RootTopic(topic_id="topic-2", cluster_id="cluster-2", origins=(3,)),
     },
 )
+SAMPLE_OWING = Page(
+    entries=(
+        entry(
+            0,
+            1,
+            grant=granted(0, 1, generation=2),
+            commit=committed(0, 1),
+            outputs={
+                "feed": OutputSlot(wanted=uuid(1)),
+                "invoices": OutputSlot(wanted=uuid(1), begun=uuid(1), published=uuid(9)),
+            },
+        ),
+        entry(1, 3, grant=granted(1, 3)),
+    ),
+    boundaries=SAMPLE_PAGE.boundaries,
+)
+SAMPLE_WITH_OUTPUTS = replace(
+    SAMPLE_ADOPTED,
+    outputs={"feed": "kafka:default/feed", "invoices": "postgres:billing/invoices"},
+    owed=(SAMPLE_INDEX[0].key,),
+)
 
 # ---------------------------------------------------------------- strategies
+
+slots = st.builds(
+    OutputSlot,
+    wanted=st.sampled_from([uuid(1), uuid(2)]),
+    begun=st.sampled_from([None, uuid(1), uuid(2)]),
+    published=st.sampled_from([None, uuid(3), uuid(4)]),
+)
 
 offsets = st.integers(0, 2**63 - 1)
 small = st.integers(0, 40)
@@ -301,7 +333,10 @@ def pages(draw: Any, *, hours_max: int = 30) -> Page:
         grant = granted(first, last, generation=2) if shape in ("granted", "both") else None
         commit = committed(first, last) if shape in ("committed", "both") else None
         served = tuple(draw(st.lists(requests, max_size=3)))
-        entries.append(entry(first, last, grant=grant, commit=commit, served=served))
+        outputs = draw(st.dictionaries(st.sampled_from(["feed", "mail"]), slots)) if commit else {}
+        entries.append(
+            entry(first, last, grant=grant, commit=commit, served=served, outputs=outputs)
+        )
     width = draw(st.integers(0, 3))
     boundaries = tuple(boundary(hour, *[hour * 10] * width) for hour in cuts)
     return Page(entries=tuple(entries), boundaries=boundaries)

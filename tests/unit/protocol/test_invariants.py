@@ -18,6 +18,7 @@ from tallystick.protocol.invariants import (
 )
 from tallystick.protocol.ledger import Boundary, Entry, Ledger
 from tallystick.protocol.offsets import Position
+from tallystick.protocol.outputs import OutputSlot
 from tallystick.protocol.report import RangeAccount
 from tallystick.protocol.root import Closed, Root, RootTopic, first_root
 from unit.protocol.samples import (
@@ -80,6 +81,27 @@ def test_a_good_life_passes() -> None:
     check_swap(BEFORE, ledger(), commits, ledger(recorded(records=0)))
     grown = {"t": replace(TOPICS["t"], origins=(0, 5))}
     check_swap(BEFORE, ledger(), after(topics=grown), ledger())
+
+
+OUTPUTS = {"feed": "kafka:default/feed"}
+SENDING = replace(BEFORE, outputs=OUTPUTS)
+
+
+def holding(slot: OutputSlot, **details: Any) -> Entry:
+    """Hour 0, committed before, with what the output has of it."""
+    return replace(COMMITTED, outputs={"feed": slot}, **details)
+
+
+def test_the_life_of_an_output_passes() -> None:
+    check_swap(BEFORE, ledger(), after(outputs=OUTPUTS), ledger())
+    wanted, begun = OutputSlot(wanted=uuid(1)), OutputSlot(wanted=uuid(1), begun=uuid(1))
+    done = OutputSlot(wanted=uuid(1), published=uuid(1))
+    commits = after(record=RECORD, outputs=OUTPUTS)
+    check_swap(
+        SENDING, ledger(GRANTED), commits, ledger(replace(recorded(), outputs={"feed": wanted}))
+    )
+    for was, now in ((wanted, begun), (begun, done)):
+        check_swap(SENDING, ledger(holding(was)), after(outputs=OUTPUTS), ledger(holding(now)))
 
 
 CLOSED = {
@@ -236,6 +258,30 @@ BROKEN: dict[str, tuple[Any, Any, Any, Any]] = {
         after(record=RECORD),
         ledger(COMMITTED),
     ),
+    "I12: output feed was kafka:default/feed and became None": (
+        SENDING,
+        ledger(),
+        after(),
+        ledger(),
+    ),
+    "I12: .* has rows for output feed, which the root does not know": (
+        BEFORE,
+        ledger(GRANTED),
+        after(record=RECORD),
+        ledger(replace(recorded(), outputs={"feed": OutputSlot(wanted=uuid(1))})),
+    ),
+    "I12: output feed of .* went from": (
+        SENDING,
+        ledger(holding(OutputSlot(wanted=uuid(1)))),
+        after(outputs=OUTPUTS),
+        ledger(holding(OutputSlot(wanted=uuid(1), published=uuid(1)))),
+    ),
+    "I12: output feed of .* vanished": (
+        SENDING,
+        ledger(holding(OutputSlot(wanted=uuid(1)))),
+        after(outputs=OUTPUTS),
+        ledger(COMMITTED),
+    ),
     "I2: .* begins at no boundary": (BEFORE, Ledger((), {}), after(), stripped(ledger(GRANTED), 0)),
 }
 
@@ -285,6 +331,24 @@ def test_pages_that_say_something_else_are_refused() -> None:
     window.put(replace(GRANTED, generation=2))
     with pytest.raises(InvariantViolated, match=r"I4: the pages to be written"):
         check_pages(before, after(pages=before.pages), window, {})
+
+
+def test_a_root_that_is_wrong_about_what_is_owed_is_refused() -> None:
+    """Whoever publishes looks only into the pages that the root names."""
+    before, window = paged()
+    window.put(replace(COMMITTED, outputs={"feed": OutputSlot(wanted=uuid(1))}))
+    index, written = window.flush(uuid(n) for n in range(80, 90))
+    owing = tuple(ref.key for ref in index if ref.key in written and written[ref.key].owed)
+    assert len(owing) == 1
+    sending = after(pages=index, outputs=OUTPUTS, owed=owing)
+    check_pages(before, sending, window, written)
+    with pytest.raises(InvariantViolated, match=r"I12: the root is wrong about what page ledger/"):
+        check_pages(before, replace(sending, owed=()), window, written)
+    again = Ledger(index, written)
+    kept = replace(sending, version=sending.version + 1, id=uuid(98))
+    check_pages(sending, kept, again, {})
+    with pytest.raises(InvariantViolated, match=r"I12: the root is wrong about what page ledger/"):
+        check_pages(sending, replace(kept, owed=()), again, {})
 
 
 # ---------------------------------------------------------------- accounts

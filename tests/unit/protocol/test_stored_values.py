@@ -29,6 +29,7 @@ from tallystick.protocol.ledger import (
     parse_totals,
 )
 from tallystick.protocol.offsets import Position
+from tallystick.protocol.outputs import OutputSlot
 from tallystick.protocol.plan import PlannedRange, PlannedTopic, parse_plan
 from tallystick.protocol.record import parse_record
 from tallystick.protocol.report import (
@@ -48,11 +49,13 @@ from unit.protocol.samples import (
     FILE_KEY,
     SAMPLE_ADOPTED,
     SAMPLE_FILE,
+    SAMPLE_OWING,
     SAMPLE_PAGE,
     SAMPLE_PLAN,
     SAMPLE_RECORD,
     SAMPLE_REPORT,
     SAMPLE_ROOT,
+    SAMPLE_WITH_OUTPUTS,
     at,
     committed,
     entry,
@@ -67,12 +70,18 @@ GOLDEN = Path(__file__).parent / "golden"
 STORED: dict[str, tuple[Any, Callable[..., Any]]] = {
     "root": (SAMPLE_ROOT, parse_root),
     "adopted root": (SAMPLE_ADOPTED, parse_root),
+    "root with outputs": (SAMPLE_WITH_OUTPUTS, parse_root),
+    "page with outputs": (SAMPLE_OWING, parse_page),
     "page": (SAMPLE_PAGE, parse_page),
     "plan": (SAMPLE_PLAN, parse_plan),
     "report": (SAMPLE_REPORT, parse_report),
     "record": (SAMPLE_RECORD, parse_record),
 }
-FILES = {"adopted root": "root-2.json"}
+FILES = {
+    "adopted root": "root-2.json",
+    "root with outputs": "root-3.json",
+    "page with outputs": "page-2.json",
+}
 stored = pytest.mark.parametrize("name", sorted(STORED))
 
 
@@ -95,11 +104,25 @@ def test_the_second_format_of_a_root_is_for_adopted_topics_alone() -> None:
             SAMPLE_ROOT.encode()
             .replace(b"root/1", b"root/2")
             .replace(b'"cluster_id"', b'"closed":null,"cluster_id"'),
-            "without a closed topic",
+            "tallystick.root/1 can say all of it",
         ),
     ):
         with pytest.raises(Corrupt, match=said):
             parse_root(body, where="root")
+
+
+def test_the_formats_with_outputs_are_for_lakes_with_outputs_alone() -> None:
+    """An older library must refuse what it would not publish, and read every other lake."""
+    cut = json.loads(SAMPLE_WITH_OUTPUTS.encode())
+    cut["outputs"], cut["owed"] = {}, []
+    assert "tallystick.root/2 can say all of it" in refused(parse_root, cut, "root")
+    page = json.loads(SAMPLE_OWING.encode())
+    for one in page["entries"]:
+        one["outputs"] = {}
+    assert "tallystick.page/2 without an output" in refused(parse_page, page, "page")
+    old = SAMPLE_OWING.encode().replace(b"page/2", b"page/1")
+    with pytest.raises(Corrupt, match="unknown field 'outputs'"):
+        parse_page(old, where="page")
 
 
 def test_a_plan_that_replaces_nothing_comes_back() -> None:
@@ -135,7 +158,8 @@ def test_every_field_is_needed_and_no_other_is_taken(name: str) -> None:
 
 
 def _is_map(path: tuple[Any, ...]) -> bool:
-    return bool(path) and path[-1] in ("tables", "topics", "added", "dropped")
+    # Of the root and of an entry, `outputs` is a map of names too.
+    return bool(path) and path[-1] in ("tables", "topics", "added", "dropped", "outputs")
 
 
 def _paths(value: Any, path: tuple[Any, ...] = ()) -> Any:
@@ -169,10 +193,10 @@ def test_every_field_has_one_type(name: str) -> None:
 
 
 @stored
-@pytest.mark.parametrize("version", ["3", "0", "1.1"])
+@pytest.mark.parametrize("version", ["4", "0", "1.1"])
 def test_another_version_is_refused_by_name(name: str, version: str) -> None:
     value, parse = STORED[name]
-    body = re.sub(rb'("tallystick\.[a-z]+)/[12]"', rb'\1/%b"' % version.encode(), value.encode())
+    body = re.sub(rb'("tallystick\.[a-z]+)/[123]"', rb'\1/%b"' % version.encode(), value.encode())
     assert body != value.encode()
     with pytest.raises(Corrupt, match="another version of tallystick"):
         parse(body, where=name)
@@ -241,6 +265,12 @@ def test_small_values_refuse_what_they_are_not(parse: Any, value: Any) -> None:
         ("report", ["files", 0, "partition"], [True]),
         ("root", ["pages", 0], ["x"]),
         ("root", ["topics", "flights", "origins"], [-1]),
+        ("root with outputs", ["outputs", "feed"], ""),
+        ("root with outputs", ["outputs", "feed"], "a\n"),
+        ("root with outputs", ["outputs", "feed"], "x" * 1001),
+        ("root with outputs", ["owed"], ["ledger/x.json"]),
+        ("page with outputs", ["entries", 0, "outputs", "feed", "wanted"], "x"),
+        ("page with outputs", ["entries", 0, "outputs", "invoices", "published"], samples.uuid(1)),
         ("root", ["tables", "flights", "metadata"], "tables/other/metadata/x.json"),
         ("plan", ["topics", 0, "ranges", 0], [1, 0, 0, 0, 0]),
     ],
@@ -304,6 +334,10 @@ def _twice(value: Any) -> tuple[Any, Any]:
         (lambda: entry(0, 1, grant=granted(1, 2)), "of another interval"),
         (lambda: replace(entry(0, 1, commit=committed(0, 1)), generation=0), "generation 1 of 0"),
         (lambda: entry(0, 1, grant=granted(0, 1), served=(request(),) * 9), "more than 8"),
+        (
+            lambda: entry(0, 1, grant=granted(0, 1), outputs={"feed": OutputSlot(wanted=uuid(1))}),
+            "of what is not committed",
+        ),
         (lambda: Page(boundaries=()), "one at least"),
         (lambda: replace(SAMPLE_PAGE, entries=SAMPLE_PAGE.entries[::-1]), "sorted"),
         (lambda: replace(SAMPLE_PAGE, boundaries=SAMPLE_PAGE.boundaries[1:]), "begins at one of"),
@@ -318,6 +352,8 @@ def _twice(value: Any) -> tuple[Any, Any]:
         (lambda: replace(SAMPLE_ROOT, version=0), "no version"),
         (lambda: replace(SAMPLE_ROOT, record=keys.record(9, uuid(1))), "later than version"),
         (lambda: replace(SAMPLE_ROOT, pages=_twice(SAMPLE_ROOT.pages[0])), "sorted by time"),
+        (lambda: replace(SAMPLE_WITH_OUTPUTS, owed=(keys.page(uuid(98)),)), "pages of the index"),
+        (lambda: replace(SAMPLE_WITH_OUTPUTS, outputs={}), "there is no output"),
         (lambda: replace(SAMPLE_RECORD, version=9), "no record of version"),
         (lambda: replace(SAMPLE_RECORD, parent=SAMPLE_RECORD.key), "not earlier"),
         (lambda: replace(SAMPLE_RECORD, intervals=()), "commits something"),

@@ -1,0 +1,39 @@
+"""What a user declares: a pipeline, its topics, its tables. Frozen values, no heavy import, checked at once.
+
+pipeline = Pipeline(
+    name="flights",
+    topics=[Topic("flights", decode=Json([Column("origin", "string"), Column("dep_delay", "int", required=False)]))],
+    warehouse="s3://lake/flights",
+    job="spark_jobs/flights.py",
+    tables=[Table("flights", columns=[Column("origin", "string"), Column("dep_delay", "int", required=False)])],
+)
+"""
+
+from __future__ import annotations
+
+from tallystick.pipeline.columns import DEAD_LETTER_COLUMNS, LINEAGE, Column
+from tallystick.pipeline.declared import LATENESS_MAX, ROW_SEMANTICS, SPEC_FORMAT, Pipeline
+from tallystick.pipeline.outputs import DeclaredOutput, PlannedOutput, Replaced
+from tallystick.pipeline.spec import outputs_in_spec, pipeline_from_spec
+from tallystick.pipeline.tables import DEAD_LETTERS, Table, partition_rule
+from tallystick.pipeline.topics import Json, Topic
+
+__all__ = [
+    "DEAD_LETTERS",
+    "DEAD_LETTER_COLUMNS",
+    "LATENESS_MAX",
+    "LINEAGE",
+    "ROW_SEMANTICS",
+    "SPEC_FORMAT",
+    "Column",
+    "DeclaredOutput",
+    "Json",
+    "Pipeline",
+    "PlannedOutput",
+    "Replaced",
+    "Table",
+    "Topic",
+    "outputs_in_spec",
+    "partition_rule",
+    "pipeline_from_spec",
+]

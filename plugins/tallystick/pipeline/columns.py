@@ -1,0 +1,104 @@
+"""Columns as a user declares them, and the ones that tallystick adds: lineage, and those of the dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from tallystick.errors import InvalidPipeline
+from tallystick.parse_rules import rule_problem
+from tallystick.protocol.columns import check_column_name, check_type
+
+T = TypeVar("T")
+
+
+def refuse(happened: str, next_step: str) -> InvalidPipeline:
+    """The error for a declaration that is not allowed."""
+    return InvalidPipeline(happened, next_step=next_step)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: name, Iceberg type string, whether it must be there, and how it is read from JSON.
+
+    `source` is the JSON field (default: the column's name). `parse` is for dates and timestamps: `iso8601` (the
+    default), `epoch_ms`, `epoch_s`, `epoch_us`, or a strptime format; a timestamptz without an offset is UTC only where
+    the format says so by ending in `Z`. A rule that no text could follow is InvalidPipeline at once (`parse_rules`).
+    """
+
+    name: str
+    type: str
+    required: bool = True
+    source: str | None = None
+    parse: str | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            check_column_name(self.name)
+            object.__setattr__(self, "type", check_type(self.type))
+        except ValueError as error:
+            raise refuse(f"{error}.", "mend the Column in the pipeline's file.") from error
+        if self.parse is not None and self.type not in {"date", "timestamp", "timestamptz"}:
+            raise refuse(
+                f"column {self.name!r} of type {self.type} has a parse rule {self.parse!r}.",
+                "only date, timestamp and timestamptz take one: remove it.",
+            )
+        if self.parse is not None and (problem := rule_problem(self.parse, self.type)):
+            raise refuse(
+                f"column {self.name!r} of type {self.type}: the parse rule {self.parse!r} {problem}.",
+                "use iso8601, epoch_s, epoch_ms, epoch_us or a strptime format with a year; of a timestamptz also with "
+                "%z or a final Z.",
+            )
+
+    @property
+    def field(self) -> str:
+        """The JSON field that the column is read from."""
+        return self.source if self.source is not None else self.name
+
+
+LINEAGE = (
+    Column("_topic", "string"),
+    Column("_kafka_partition", "int"),
+    Column("_offset", "long"),
+    Column("_timestamp", "timestamptz"),
+)
+"""What every row of every record-level table carries."""
+
+DEAD_LETTER_COLUMNS = (
+    *LINEAGE,
+    Column("key", "binary", required=False),
+    Column("value", "binary", required=False),
+    # A JSON list of [name, base64 or null]: header names may repeat, values are bytes.
+    Column("headers", "string", required=False),
+    Column("reason", "string"),
+)
+
+
+def several(values: Sequence[T], what: str) -> tuple[T, ...]:
+    """Values as a tuple; raises InvalidPipeline where they are one text."""
+    # A text is a sequence too, of its letters.
+    if isinstance(values, str):
+        raise refuse(
+            f"{what} is the text {values!r}, where a list belongs.", f"write [{values!r}]."
+        )
+    return tuple(values)
+
+
+def unique(columns: Iterable[Column], what: str) -> tuple[Column, ...]:
+    """Columns as a tuple; raises InvalidPipeline for none, for a name twice, and for a name of tallystick's own."""
+    kept = tuple(columns)
+    names = [c.name.lower() for c in kept]
+    twice = sorted({n for n in names if names.count(n) > 1})
+    if twice or not kept:
+        raise refuse(
+            f"{what}: " + (f"column {twice[0]!r} stands twice." if twice else "no columns."),
+            "mend it.",
+        )
+    reserved = sorted(c.name for c in kept if c.name.startswith("_"))
+    if reserved:
+        raise refuse(
+            f"{what}: column {reserved[0]!r} begins with an underscore.",
+            "such names are tallystick's: choose another.",
+        )
+    return kept

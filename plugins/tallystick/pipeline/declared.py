@@ -1,0 +1,192 @@
+"""The pipeline: topics in, tables out, one lake root. A frozen value that checks itself."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from tallystick.errors import listed
+from tallystick.pipeline.columns import DEAD_LETTER_COLUMNS, Column, refuse, several
+from tallystick.pipeline.outputs import (
+    DeclaredOutput,
+    PlannedOutput,
+    check_outputs,
+    output_json,
+    planned,
+)
+from tallystick.pipeline.tables import DEAD_LETTERS, Table
+from tallystick.pipeline.topics import Json, Topic
+from tallystick.protocol import keys
+from tallystick.protocol.canonical import encode
+
+SPEC_FORMAT = "tallystick.pipeline/1"
+# A declaration with outputs. A library that knows only the first would stage what it owes nobody.
+SPEC_FORMAT_OUTPUTS = "tallystick.pipeline/2"
+# Raise it whenever the same bytes, job and declaration would give other rows: committed intervals then count as changed.
+ROW_SEMANTICS = 1
+RECORDS_PER_TASK = 1_000_000
+# How long a pipeline may wait for late records. A ledger is searched this far back for what a run was granted.
+LATENESS_MAX = timedelta(days=31)
+_WAREHOUSE = re.compile(r"(?:s3|memory)://[^/\s]+(?:/[^/\s]+)*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    """Topics in, tables out, one lake root.
+
+    `kafka` names a connection, never its values. `job` is a path relative to the project's folder. A boundary is asked
+    for only when `lateness` has passed since it. `begin` is the declared beginning of the log: what the topic lost
+    before it is nobody's loss. `outputs` get the rows of a committed interval's tables outside the lake, each once
+    (docs/reference/outputs.md).
+    """
+
+    name: str
+    topics: Sequence[Topic | str]
+    warehouse: str
+    job: str
+    tables: Sequence[Table]
+    kafka: str = "default"
+    lateness: timedelta = timedelta(0)
+    begin: datetime | None = None
+    records_per_task: int = RECORDS_PER_TASK
+    outputs: Sequence[DeclaredOutput] = ()
+
+    def __post_init__(self) -> None:
+        keys.check_name(self.name, "pipeline")
+        keys.check_name(self.kafka, "connection")
+        set_ = object.__setattr__
+        set_(self, "tables", tuple(self.tables))
+        topics = several(self.topics, f"pipeline {self.name}: topics")
+        set_(self, "topics", tuple(Topic(t) if isinstance(t, str) else t for t in topics))
+        if not self.tables or not self.topics:
+            raise refuse(
+                f"pipeline {self.name} lacks topics or tables.", "declare at least one of each."
+            )
+        for what, names in (
+            ("topic", [t.name for t in self.inputs]),
+            ("table", [t.name for t in self.tables]),
+        ):
+            if len(set(names)) != len(names):
+                raise refuse(
+                    f"pipeline {self.name} declares a {what} twice: {listed(sorted(names))}.",
+                    "remove one.",
+                )
+        if (
+            not timedelta(0) <= self.lateness <= LATENESS_MAX
+            or not 1 <= self.records_per_task <= 10**9
+        ):
+            raise refuse(
+                f"pipeline {self.name}: lateness {self.lateness} or records_per_task {self.records_per_task} is out of "
+                "range.",
+                f"use a lateness from 0 to {LATENESS_MAX.days} days, and 1 to 10^9 records per task.",
+            )
+        # A plan, a log and Airflow's database show it: a key in it would be everybody's, so it is not repeated either.
+        if "@" in self.warehouse:
+            raise refuse(
+                f"the warehouse of pipeline {self.name} has an @, as if a user or a key stood before it.",
+                "use s3://bucket/prefix; keys belong into AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
+            )
+        if not _WAREHOUSE.fullmatch(self.warehouse):
+            raise refuse(
+                f"warehouse {self.warehouse!r} is not allowed.",
+                "use s3://bucket/prefix, a prefix of its own.",
+            )
+        if not self.job or self.job.startswith("/") or ".." in self.job.split("/"):
+            raise refuse(
+                f"job {self.job!r} is no path inside the project.",
+                "use e.g. 'spark_jobs/flights.py'.",
+            )
+        if self.begin is not None:
+            try:
+                if keys.check_instant(self.begin) < datetime(1970, 1, 1, tzinfo=UTC):
+                    raise ValueError("before 1970, where Kafka's timestamps begin")
+            except ValueError as error:
+                raise refuse(f"begin: {error}.", "use a datetime with tzinfo=UTC.") from error
+
+        set_(self, "outputs", several(self.outputs, f"pipeline {self.name}: outputs"))
+        check_outputs(self.planned_outputs, self.written_columns().keys())
+
+    @property
+    def planned_outputs(self) -> tuple[PlannedOutput, ...]:
+        """The outputs as a plan carries them."""
+        return tuple(planned(output) for output in self.outputs)
+
+    @property
+    def inputs(self) -> tuple[Topic, ...]:
+        """The topics as values (a name alone stands for a topic with the default decode)."""
+        return tuple(t for t in self.topics if isinstance(t, Topic))
+
+    def decode_of(self, topic: str) -> Json:
+        """How `topic`'s values are read."""
+        declared = next(t for t in self.inputs if t.name == topic).decode
+        return declared or Json(self.tables[0].columns)
+
+    def table(self, name: str) -> Table | None:
+        """The declared table of that name (the dead letters are not among them)."""
+        return next((t for t in self.tables if t.name == name), None)
+
+    def written_columns(self) -> dict[str, tuple[Column, ...]]:
+        """Columns of every stored table, the dead letters too, by table name."""
+        return {**{t.name: t.written for t in self.tables}, DEAD_LETTERS: DEAD_LETTER_COLUMNS}
+
+    def partition_by(self, table: str) -> tuple[str, ...]:
+        """Partition rules of a stored table."""
+        declared = self.table(table)
+        return tuple(declared.partition_by) if declared else ()
+
+    def to_spec(self) -> dict[str, Any]:
+        """Return the canonical JSON form that a plan carries; `outputs` stand only in the second format."""
+        outputs = [output_json(o) for o in self.planned_outputs]
+        return {
+            "format": SPEC_FORMAT_OUTPUTS if outputs else SPEC_FORMAT,
+            "name": self.name,
+            "warehouse": self.warehouse,
+            "job": self.job,
+            "kafka": self.kafka,
+            "records_per_task": self.records_per_task,
+            **self._rows_spec(),
+            **({"outputs": outputs} if outputs else {}),
+        }
+
+    def _rows_spec(self) -> dict[str, Any]:
+        topics = []
+        for topic in self.inputs:
+            decode = self.decode_of(topic.name)
+            columns = [_column_json(c) for c in decode.columns]
+            kind = {"kind": "json", "columns": columns, "tombstones": decode.tombstones}
+            topics.append({"name": topic.name, "decode": kind})
+        tables = [
+            {
+                "name": t.name,
+                "columns": [_column_json(c) for c in t.columns],
+                "partition_by": list(t.partition_by),
+                "keys": list(t.keys),
+                "combine": dict(t.combine),
+            }
+            for t in self.tables
+        ]
+        return {"topics": topics, "tables": tables}
+
+    def fingerprint(self, job_source: bytes) -> str:
+        """Digest of what decides the rows: tables, decode rules, the job's source, and our own row semantics.
+
+        Not lateness, schedule, piece sizes, outputs or the library's version. Modules that the job imports are not seen.
+        """
+        rows = {"rows": self._rows_spec(), "semantics": ROW_SEMANTICS}
+        digest = hashlib.sha256(encode(rows))
+        digest.update(hashlib.sha256(job_source).digest())
+        return digest.hexdigest()
+
+
+def _column_json(column: Column) -> dict[str, Any]:
+    return {
+        "name": column.name,
+        "type": column.type,
+        "required": column.required,
+        "source": column.source,
+        "parse": column.parse,
+    }

@@ -1,0 +1,136 @@
+"""Tables as a user declares them: columns, partitioning, and how partial rows combine."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tallystick.errors import listed
+from tallystick.pipeline.columns import LINEAGE, Column, refuse, several, unique
+from tallystick.protocol import keys
+
+DEAD_LETTERS = "dead_letters"
+_TRANSFORM = re.compile(
+    r"(?:(year|month|day|hour)\(([A-Za-z_][A-Za-z0-9_]*)\)|([A-Za-z_][A-Za-z0-9_]*))"
+)
+Combine = Literal["sum", "min", "max"]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One output table.
+
+    Record-level by default: each row comes from one record and carries its lineage columns, which are added here.
+    With `keys` it aggregates: one row per `keys` and interval, and none says which records it comes from. With `combine`
+    each other column is combined by sum, min or max, which an Arrow job needs, as its rows are partial; a DataFrame job
+    returns one row per key, whatever it computes.
+    `partition_by`: column names or year(c), month(c), day(c), hour(c) (Iceberg spec, Partition Transforms).
+    """
+
+    name: str
+    columns: Sequence[Column]
+    partition_by: Sequence[str] = ()
+    keys: Sequence[str] = ()
+    combine: Mapping[str, Combine] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        keys.check_name(self.name, "table")
+        if self.name == DEAD_LETTERS:
+            raise refuse(
+                f"a table is named {DEAD_LETTERS}.",
+                "that name is tallystick's own: choose another.",
+            )
+        object.__setattr__(self, "columns", unique(self.columns, f"table {self.name}"))
+        for name in ("partition_by", "keys"):
+            object.__setattr__(
+                self, name, several(getattr(self, name), f"table {self.name}: {name}")
+            )
+        object.__setattr__(self, "combine", dict(self.combine))
+        self._check_combine()
+        self._check_partition()
+
+    @property
+    def aggregates(self) -> bool:
+        """True where rows are combined over records, so that none has a lineage."""
+        return bool(self.keys)
+
+    @property
+    def written(self) -> tuple[Column, ...]:
+        """All columns of the stored table."""
+        return tuple(self.columns) if self.aggregates else (*self.columns, *LINEAGE)
+
+    def _check_combine(self) -> None:
+        names = {c.name for c in self.columns}
+        if strange := sorted(set(self.keys) - names):
+            raise refuse(
+                f"table {self.name}: keys name {strange[0]!r}, which is no column.",
+                f"use some of {listed(sorted(names))}.",
+            )
+        if len(set(self.keys)) != len(self.keys):
+            raise refuse(
+                f"table {self.name}: keys {listed(self.keys)} name a column twice.",
+                "name each key once.",
+            )
+        if not self.combine:
+            return
+        wanted = set(self.keys) | set(self.combine)
+        if wanted != names or set(self.keys) & set(self.combine) or not self.keys:
+            raise refuse(
+                f"table {self.name}: keys ({listed(self.keys)}) and combine ({listed(self.combine)}) are not the "
+                f"columns ({listed(sorted(names))}), each once.",
+                "name each column either in keys or in combine.",
+            )
+        for name, how in self.combine.items():
+            kind = next(c.type for c in self.columns if c.name == name)
+            if how not in ("sum", "min", "max"):
+                raise refuse(
+                    f"table {self.name}: combine {name!r} by {how!r}.", "use sum, min or max."
+                )
+            if how == "sum" and not (
+                kind in {"int", "long", "double"} or kind.startswith("decimal")
+            ):
+                raise refuse(
+                    f"table {self.name}: {name!r} of type {kind} has no sum.",
+                    "use min, max or a number.",
+                )
+
+    def _check_partition(self) -> None:
+        kinds = {c.name: c.type for c in self.written}
+        if len(set(self.partition_by)) != len(self.partition_by):
+            raise refuse(f"table {self.name}: a partition rule stands twice.", "remove one.")
+        for rule in self.partition_by:
+            transform, column = partition_rule(rule)
+            kind = kinds.get(column)
+            derived = column if transform == "identity" else f"{column}_{transform}"
+            if derived != column and derived in kinds:
+                raise refuse(
+                    f"table {self.name}: partition_by {rule!r} makes a partition field {derived!r}, which is a column.",
+                    "rename the column.",
+                )
+            if kind is None:
+                raise refuse(
+                    f"table {self.name}: partition_by {rule!r} names no column.",
+                    f"use one of {listed(sorted(kinds))}.",
+                )
+            in_time = {"timestamptz", "timestamp", "date"} - (
+                {"date"} if transform == "hour" else set()
+            )
+            plain = {"string", "int", "long", "date"}
+            if kind not in (in_time if transform != "identity" else plain):
+                raise refuse(
+                    f"table {self.name}: partition_by {rule!r} of a {kind} column.",
+                    "use year, month, day or hour of a time, or a string, int, long or date column by itself.",
+                )
+
+
+def partition_rule(rule: str) -> tuple[str, str]:
+    """Return (transform, column) of a partition rule, e.g. ("day", "departure"); raises InvalidPipeline."""
+    found = _TRANSFORM.fullmatch(rule.replace(" ", ""))
+    if not found:
+        raise refuse(
+            f"partition_by {rule!r} is not known.",
+            "use a column, or year(c), month(c), day(c), hour(c).",
+        )
+    return (found[1], found[2]) if found[1] else ("identity", found[3])

@@ -1,0 +1,314 @@
+"""The use case `publish`: bring the committed rows that outputs lack to where they belong, and note it. No JVM.
+
+For each output and interval: prepare, note `begun` by a swap, publish, note `published` by a swap. Whoever comes next
+goes on wherever the last one died: the ledger says what was begun, the output says how far it went.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from tallystick.errors import Corrupt, OutputUnavailable, TallystickError
+from tallystick.lake import Change, Lake, Settled, View
+from tallystick.outputs.port import NoRows, Output, Rows, Scope, Sending
+from tallystick.pipeline import LINEAGE, pipeline_from_spec
+from tallystick.protocol import keys
+from tallystick.protocol import outputs as slots
+from tallystick.protocol.interval import Interval
+from tallystick.protocol.ledger import Entry
+from tallystick.protocol.plan import Plan
+from tallystick.protocol.report import FileReport, Report
+from tallystick.store import Store
+
+Watch = Callable[["Published"], None]
+Noted = Literal["set", "there", "refused"]
+# How the rows of a plan's files are read, in their order; tallystick.tables.rows is the real one.
+RowsOf = Callable[[Store, Sequence[FileReport]], Rows]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """One interval that an output now holds; `resumed`: an earlier call had begun it."""
+
+    output: str
+    interval: Interval
+    generation: int
+    plan: str
+    rows: int
+    resumed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotPublished:
+    """One interval that an output still lacks, and why."""
+
+    output: str
+    interval: Interval | None
+    error: TallystickError
+
+
+def publish(
+    lake: Lake, outputs: Mapping[str, Output], *, rows_of: RowsOf, watch: Watch | None = None
+) -> tuple[NotPublished, ...]:
+    """Publish all that the ledger says these outputs lack, by interval; return what could not be.
+
+    Safe to repeat: what is published is left alone, and what was begun is brought to its end first. An interval that an
+    output refuses holds up neither the others nor the other outputs, unless some of its rows may be out there already.
+    """
+    failed: list[NotPublished] = []
+    for name, output in outputs.items():
+        try:
+            if not _owed(lake, name):
+                continue
+            root = lake.require().root
+            output.begin(Scope(lake=lake.store.uri, pipeline=root.pipeline))
+            failed += _publish_all(lake, name, output, rows_of, watch or _silent)
+        except Exception as error:  # noqa: BLE001 - a user's own output may raise anything, and holds up no other
+            failed.append(NotPublished(output=name, interval=None, error=_ours(name, error)))
+        finally:
+            output.close()
+    return tuple(failed)
+
+
+def _ours(output: str, error: Exception) -> TallystickError:
+    if isinstance(error, TallystickError):
+        return error
+    found = OutputUnavailable(
+        f"output {output}: {type(error).__name__}: {error}.",
+        next_step="it is tried again. If it comes back, mend the output: it raises what is none of tallystick's errors.",
+    )
+    found.__cause__ = error
+    return found
+
+
+def _publish_all(
+    lake: Lake, name: str, output: Output, rows_of: RowsOf, watch: Watch
+) -> list[NotPublished]:
+    failed: dict[Interval, NotPublished] = {}
+    while True:
+        todo = next((i for i in _owed(lake, name) if i not in failed), None)
+        if todo is None:
+            return list(failed.values())
+        try:
+            done = publish_one(lake, name, output, todo, rows_of=rows_of)
+        except Exception as error:  # noqa: BLE001 - a user's own output may raise anything
+            failed[todo] = NotPublished(output=name, interval=todo, error=_ours(name, error))
+            if _begun(lake, name, todo):
+                # Some of its rows may be out there: nothing is sent past it before it has come to its end.
+                return list(failed.values())
+        else:
+            if done is not None:
+                watch(done)
+
+
+def _owed(lake: Lake, output: str) -> tuple[Interval, ...]:
+    """The intervals that the output lacks: those that were begun first, then by time."""
+
+    def question(view: View) -> tuple[Interval, ...]:
+        entries = [e for e in view.owed().entries if output in e.owed]
+        return tuple(
+            e.interval
+            for e in sorted(entries, key=lambda e: (e.outputs[output].begun is None, e.interval))
+        )
+
+    return lake.cut(question)
+
+
+def _begun(lake: Lake, output: str, interval: Interval) -> bool:
+    entry = _entry(lake, interval)
+    return entry is not None and entry.outputs[output].begun is not None
+
+
+def _entry(lake: Lake, interval: Interval) -> Entry | None:
+    return lake.cut(lambda view: view.ledger(interval.start, interval.end).entry(interval))
+
+
+def publish_one(
+    lake: Lake, name: str, output: Output, interval: Interval, *, rows_of: RowsOf
+) -> Published | None:
+    """Do the next step of one output and interval to its end; None where there was none to do any more.
+
+    Safe to repeat: each step is read from the ledger, and `output` makes its own part safe.
+    """
+    todo = lake.cut(lambda view: _todo(lake, view, name, interval, rows_of))
+    if todo is None:
+        return None
+    try:
+        return _publish_sending(lake, output, *todo)
+    except Corrupt:
+        # C13: others have published it meanwhile, and gc has taken what nobody needed any more.
+        now = lake.cut(lambda view: _todo(lake, view, name, interval, rows_of))
+        if now is None or now[0] != todo[0]:
+            return None
+        raise
+
+
+def _todo(
+    lake: Lake, view: View, name: str, interval: Interval, rows_of: RowsOf
+) -> tuple[slots.Start | slots.Resume, Sending] | None:
+    entry = view.ledger(interval.start, interval.end).entry(interval)
+    slot = entry.outputs.get(name) if entry is not None else None
+    if entry is None or slot is None:
+        return None
+    step = slots.next_step(slot)
+    if isinstance(step, slots.Rest):
+        return None
+    pipeline = view.root.pipeline
+    return step, sending_of(lake, pipeline, name, entry, step, rows_of=rows_of)
+
+
+def _publish_sending(
+    lake: Lake, output: Output, step: slots.Start | slots.Resume, sending: Sending
+) -> Published | None:
+    interval, name = sending.interval, sending.output
+    resumed = isinstance(step, slots.Resume)
+    if not resumed:
+        output.prepare(sending)
+        noted = _note(lake, interval, name, lambda s: slots.begun(s, step.plan))
+        if noted == "refused":
+            return None  # replaced since, or published by others: the next look says what is to be done
+        # Another publisher may have begun it since, or our own reply was lost: rows may be out there.
+        resumed = noted == "there"
+    output.publish(sending, resumed=resumed)
+    _note(lake, interval, name, lambda s: slots.finished(s, step.plan))
+    return Published(
+        output=name,
+        interval=interval,
+        generation=sending.generation,
+        plan=step.plan,
+        rows=len(sending.rows),
+        resumed=resumed,
+    )
+
+
+def _note(
+    lake: Lake,
+    interval: Interval,
+    name: str,
+    change: Callable[[slots.OutputSlot], slots.OutputSlot | None],
+) -> Noted:
+    """Change one slot by a swap: `set` by this call, `there` already, or `refused` as the ledger stands now.
+
+    Safe to repeat: the slot says whether it was changed already (C9).
+    """
+
+    def step(view: View) -> Change[Noted] | Settled[Noted]:
+        ledger = view.ledger(interval.start, interval.end)
+        entry = ledger.entry(interval)
+        slot = entry.outputs.get(name) if entry is not None else None
+        now = change(slot) if slot is not None else None
+        if entry is None or now is None:
+            return Settled(value="refused")
+        if now == slot:
+            return Settled(value="there")
+        ledger.put(replace(entry, outputs={**entry.outputs, name: now}))
+        return Change(tables=view.root.tables, topics=view.root.topics, ledger=ledger, value="set")
+
+    return lake.swap(step)
+
+
+# ---------------------------------------------------------------- what is sent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Source:
+    """The rows of one plan for one output."""
+
+    plan: str
+    generation: int
+    identity: tuple[str, ...]
+    rows: Rows
+
+
+def sending_of(
+    lake: Lake,
+    pipeline: str,
+    name: str,
+    entry: Entry,
+    step: slots.Start | slots.Resume,
+    *,
+    rows_of: RowsOf,
+) -> Sending:
+    """What a step sends, read from the records of the interval's commits. Raises Corrupt where one is gone."""
+    source = _committed(lake, entry, step.plan, name, rows_of)
+    before = None
+    if step.instead_of is not None:
+        before = _committed(lake, entry, step.instead_of, name, rows_of)
+    return _sending(pipeline, name, entry.interval, source, before)
+
+
+def prepared(
+    lake: Lake, name: str, entry: Entry | None, plan: Plan, report: Report, *, rows_of: RowsOf
+) -> Sending:
+    """What an output is to prepare for a plan that is about to be committed; `entry` is the interval's as it stands.
+
+    Without one: what it is to take back for a plan that will not be.
+    """
+    source = _staged(lake, plan, report, name, rows_of)
+    slot = entry.outputs.get(name) if entry is not None else None
+    before = None
+    if entry is not None and slot is not None and slot.published is not None:
+        before = _committed(lake, entry, slot.published, name, rows_of)
+    return _sending(plan.pipeline, name, plan.interval, source, before)
+
+
+def _sending(
+    pipeline: str, name: str, interval: Interval, source: _Source, before: _Source | None
+) -> Sending:
+    return Sending(
+        pipeline=pipeline,
+        output=name,
+        interval=interval,
+        generation=source.generation,
+        plan=source.plan,
+        identity=source.identity,
+        rows=source.rows,
+        instead_of=before.plan if before is not None else None,
+        generation_before=before.generation if before is not None else None,
+        rows_before=before.rows if before is not None else NoRows(),
+    )
+
+
+def _committed(lake: Lake, entry: Entry, uuid: str, output: str, rows_of: RowsOf) -> _Source:
+    """The rows of a plan that was committed for the entry. Raises Corrupt where its objects are gone."""
+    commits = {keys.plan_parts(c.plan)[1]: c for c in lake.earlier_commits(entry)}
+    commit = commits.get(uuid)
+    if commit is None:
+        raise Corrupt(
+            f"the ledger of {lake.store.uri} wants rows of plan {uuid} of {entry.interval} in an output; no record of "
+            "its commits names that plan.",
+            next_step="nothing was sent. Run `tally verify`: the ledger and its records disagree.",
+        )
+    plan = lake.plan(commit.plan)
+    report = lake.report(commit.report) if commit.report is not None else None
+    for found, key in ((plan, commit.plan), (report, commit.report)):
+        if found is None and key is not None:
+            raise Corrupt(
+                f"{lake.where(key)} is gone, and output {output} lacks its rows.",
+                next_step="restore it from a bucket version; nothing was sent.",
+            )
+    assert plan is not None
+    return _staged(lake, plan, report, output, rows_of)
+
+
+def _staged(lake: Lake, plan: Plan, report: Report | None, output: str, rows_of: RowsOf) -> _Source:
+    where = f"{lake.where(plan.key)}.spec"
+    declared = pipeline_from_spec(plan.spec, where=where)
+    table = next((o.table for o in declared.planned_outputs if o.name == output), None)
+    files = [f for f in report.files if f.table == table] if report is not None else []
+    of_table = declared.table(table) if table is not None else None
+    aggregates = of_table is not None and of_table.aggregates
+    return _Source(
+        plan=keys.plan_parts(plan.key)[1],
+        generation=plan.generation,
+        identity=tuple(of_table.keys)
+        if of_table is not None and aggregates
+        else tuple(column.name for column in LINEAGE),
+        rows=rows_of(lake.store, files) if files else NoRows(),
+    )
+
+
+def _silent(done: Published) -> None:
+    del done

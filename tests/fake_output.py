@@ -1,0 +1,142 @@
+"""An output in memory that behaves as a topic under a transactional producer, and may die at any of its steps.
+
+Batches land whole, the last to begin fences the others, and the place where a publication stands lands with its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tallystick.errors import OutputBusy, OutputRefused
+from tallystick.outputs.port import Scope, Sending
+from tallystick.pipeline import Replaced
+
+BATCH_ROWS = 2
+
+
+class Killed(BaseException):
+    """The process ended here: nothing after it ran."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """What a pipeline declares of it."""
+
+    name: str = "feed"
+    table: str = "events"
+    replaced: Replaced = "correct"
+    target: str = "memory:feed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One row as the receiver sees it: `sign` 1 for a row that holds, -1 for one that holds no more."""
+
+    plan: str
+    number: int
+    sign: int
+    row: tuple[Any, ...]
+
+
+@dataclass
+class Wire:
+    """What is outside the lake: messages in their order, who may send, and where the last publication stands."""
+
+    messages: list[Message] = field(default_factory=list)
+    epoch: int = 0
+    place: tuple[str, int] | None = None
+
+    def held(self) -> list[tuple[Any, ...]]:
+        """The rows that hold, each as often as it was sent and not taken back; -1 times is a violation."""
+        counts: dict[tuple[Any, ...], int] = {}
+        for message in self.messages:
+            counts[message.row] = counts.get(message.row, 0) + message.sign
+        assert min(counts.values(), default=0) >= 0, counts
+        return sorted(row for row, count in counts.items() for _ in range(count))
+
+    def twice(self) -> list[tuple[str, int]]:
+        """Places that were sent more than once."""
+        places = [(m.plan, m.number) for m in self.messages]
+        return sorted({p for p in places if places.count(p) > 1})
+
+
+class FakeOutput:
+    """A publisher of one wire. `step` is called before each thing that happens outside; it may raise Killed."""
+
+    def __init__(
+        self,
+        wire: Wire,
+        *,
+        step: Callable[[str], None] = lambda _: None,
+        refuses: Callable[[tuple[Any, ...]], bool] = lambda _: False,
+    ) -> None:
+        self.wire, self.step, self.refuses = wire, step, refuses
+        self.epoch = 0
+        self.prepared: list[str] = []
+        self.aborted: list[str] = []
+        self.closed = 0
+
+    def begin(self, scope: Scope) -> None:
+        """Fence whoever began before."""
+        assert scope.pipeline
+        self.step("begin")
+        self.wire.epoch += 1
+        self.epoch = self.wire.epoch
+
+    def prepare(self, sending: Sending) -> None:
+        """Refuse rows that the receiver would not take, before any is sent."""
+        self.step("prepare")
+        for row in rows_of(sending):
+            if self.refuses(row):
+                raise OutputRefused(f"{sending}: {row} does not fit.", next_step="mend the job.")
+        self.prepared.append(sending.plan)
+
+    def publish(self, sending: Sending, *, resumed: bool) -> None:
+        """Send from where the wire says that this plan stands."""
+        self._own()
+        place = self.wire.place
+        start = place[1] if place is not None and place[0] == sending.plan else 0
+        assert not start or resumed, "the ledger did not say that it was begun"
+        messages = list(_messages(sending))[start:]
+        for low in range(0, len(messages), BATCH_ROWS):
+            some = messages[low : low + BATCH_ROWS]
+            self.step("send")
+            self._own()
+            self.wire.messages += some
+            self.wire.place = (sending.plan, start + low + len(some))
+            self.step("sent")
+        self._own()
+
+    def abort(self, sending: Sending) -> None:
+        """Note it."""
+        self.aborted.append(sending.plan)
+
+    def close(self) -> None:
+        """Count it."""
+        self.closed += 1
+
+    def _own(self) -> None:
+        if self.epoch != self.wire.epoch:
+            raise OutputBusy("another publisher has the output.", next_step="nothing.")
+
+
+def rows_of(sending: Sending) -> list[tuple[Any, ...]]:
+    """The rows that are to be there."""
+    return list(_tuples(sending.rows.batches()))
+
+
+def _messages(sending: Sending) -> Iterable[Message]:
+    changes = [
+        *((-1, row) for row in _tuples(sending.rows_before.batches())),
+        *((1, row) for row in _tuples(sending.rows.batches())),
+    ]
+    for number, (sign, row) in enumerate(changes):
+        yield Message(plan=sending.plan, number=number, sign=sign, row=row)
+
+
+def _tuples(batches: Iterable[Any]) -> Iterable[tuple[Any, ...]]:
+    for batch in batches:
+        for row in batch.to_pylist():
+            yield tuple(row.values())
