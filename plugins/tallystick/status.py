@@ -6,7 +6,7 @@ Values only; nothing is printed and nothing is written. Each answer comes from o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
@@ -38,6 +38,16 @@ class IntervalStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Owed:
+    """What an output lacks: the rows of a committed interval. `begun`: some of them may be there."""
+
+    output: str
+    interval: Interval
+    generation: int
+    begun: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
     """What a root says about its ledger. `every`: the schedule's length, as the ledger's scheduled runs show it."""
 
@@ -54,6 +64,8 @@ class Status:
     grants: tuple[GrantStatus, ...]
     cancelled: tuple[Cancelled, ...]
     fewer: tuple[Fewer, ...]
+    outputs: Mapping[str, str]
+    owed: tuple[Owed, ...]
 
     @property
     def totals(self) -> Totals:
@@ -100,9 +112,22 @@ def read_status(lake: Lake) -> Status:
             ),
             cancelled=tuple(c for e in ledger.entries if (c := cancelled(e)) is not None),
             fewer=tuple(f for e in ledger.entries if (f := fewer(lake, e)) is not None),
+            outputs=root.outputs,
+            owed=tuple(o for e in ledger.entries for o in _owed(e)),
         )
 
     return lake.cut(question)
+
+
+def _owed(entry: Entry) -> Iterator[Owed]:
+    for name in entry.owed:
+        assert entry.committed is not None  # an output has slots of what is committed alone
+        yield Owed(
+            output=name,
+            interval=entry.interval,
+            generation=entry.committed.generation,
+            begun=entry.outputs[name].begun is not None,
+        )
 
 
 def _interval_status(entry: Entry) -> IntervalStatus:

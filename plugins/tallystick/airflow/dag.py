@@ -1,4 +1,4 @@
-"""A pipeline as a DAG: plan -> stage -> commit. All that a DAG file calls.
+"""A pipeline as a DAG: plan -> stage -> commit, and publish where it has outputs. All that a DAG file calls.
 
 dag = replay_dag(pipeline, schedule="@daily", start_date=datetime(2013, 1, 1, tzinfo=UTC))
 """
@@ -16,11 +16,13 @@ from airflow.sdk import DAG, Asset, CronDataIntervalTimetable, Param
 from tallystick.airflow.operators import (
     COMMIT,
     PLAN,
+    PUBLISH,
     STAGE,
     CommitOperator,
     PlanOperator,
     StageOperator,
 )
+from tallystick.airflow.publishing import PublishOperator
 from tallystick.errors import InvalidPipeline
 from tallystick.params import MODES, NAMES, defaults
 from tallystick.pipeline import Pipeline
@@ -119,6 +121,15 @@ def replay_dag(
         doc_md=_COMMIT_DOC,
     )
     planned >> staged >> committed
+    if pipeline.outputs:
+        committed >> PublishOperator(
+            task_id=PUBLISH,
+            pipeline=pipeline,
+            # Each run publishes all that is owed: a second one beside it would only be fenced.
+            max_active_tis_per_dag=1,
+            dag=dag,
+            doc_md=_PUBLISH_DOC,
+        )
     return dag
 
 
@@ -241,3 +252,8 @@ _STAGE_DOC = (
     "its own, seen by nobody. Starts no Spark where everything is committed."
 )
 _COMMIT_DOC = "Checks what was staged, and swaps the root: all tables, dead letters and offsets at once, or nothing."
+
+_PUBLISH_DOC = """\
+Gives outputs outside the lake what they lack of all that is committed, of whichever run; each row once. What was half \
+out is brought to its end first.
+"""

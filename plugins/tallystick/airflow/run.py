@@ -96,11 +96,16 @@ def job_file(pipeline: Pipeline, job_root: str) -> Path:
 
 
 def kafka_of(pipeline: Pipeline) -> KafkaSettings:
-    """Resolve the pipeline's Kafka connection: environment, secrets folder, then Airflow's `kafka_<name>`.
+    """Resolve the pipeline's Kafka connection, as `kafka_named` does."""
+    return kafka_named(pipeline.kafka)
+
+
+def kafka_named(connection: str) -> KafkaSettings:
+    """Resolve a Kafka connection by its name: environment, secrets folder, then Airflow's `kafka_<name>`.
 
     Raises SettingsError naming every place that was looked at. What is secret is masked in this task's log from here on.
     """
-    name = check_connection_name(pipeline.kafka)
+    name = check_connection_name(connection)
     otherwise = None if os.environ.get(kafka_env_name(name)) else _airflow_words(f"kafka_{name}")
     try:
         settings = kafka_settings(name, environ=os.environ, otherwise=otherwise)

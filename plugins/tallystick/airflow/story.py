@@ -9,6 +9,7 @@ from tallystick.plan import Planned
 from tallystick.protocol.interval import Interval
 from tallystick.protocol.ledger import Totals
 from tallystick.protocol.plan import Plan
+from tallystick.publish import NotPublished, Published
 
 _SHOWN_MAX = 5
 
@@ -53,6 +54,21 @@ def committed_line(result: CommitResult) -> str:
         f"committed {result.interval} as version {result.version}, generation {result.generation}: "
         f"{totals_text(result.totals)}"
     )
+
+
+def published_line(one: Published) -> str:
+    """What an output got."""
+    went_on = ", which an earlier try had begun" if one.resumed else ""
+    return (
+        f"published {one.interval} to output {one.output}: {one.rows:,} rows of generation "
+        f"{one.generation}{went_on}"
+    )
+
+
+def not_published_line(one: NotPublished) -> str:
+    """What an output still lacks, and why."""
+    what = f"{one.interval} to output {one.output}" if one.interval else f"to output {one.output}"
+    return f"not published: {what}: {one.error.kind}: {one.error}"
 
 
 def totals_text(totals: Totals) -> str:

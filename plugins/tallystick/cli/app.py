@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -42,6 +43,10 @@ EveryRecord = typer.Option(
     metavar="TABLE",
     help="With --deep: this table must hold each decoded record.",
 )
+PipelineFile = typer.Option(
+    ..., "--pipeline", metavar="FILE", help="The DAG file that declares the pipeline; it is run."
+)
+Only = typer.Option([], "--output", metavar="NAME", help="This output alone; may be repeated.")
 Repeats = typer.Option(
     [],
     "--repeats",
@@ -176,6 +181,26 @@ def release(
         out_json(forms.released(found))
     else:
         out(text.released(found))
+
+
+@app.command()
+@told
+def publish(
+    lake: str | None = LakeUri,
+    file: Path = PipelineFile,
+    only: list[str] = Only,
+    as_json: bool = AsJson,
+) -> None:
+    """Bring outputs what they lack of what is committed, as each run's publish task does."""
+    from tallystick.cli import forms, publishing
+
+    answer = publishing.published(_open(lake, writes=True), file, only)
+    if as_json:
+        out_json(forms.published(answer))
+    else:
+        out(publishing.text(answer))
+    if answer.failed:
+        raise answer.failed[0].error
 
 
 @app.command()

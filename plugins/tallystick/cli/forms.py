@@ -11,6 +11,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
+from tallystick.cli.publishing import Publishing
 from tallystick.gc import Collection, Heap
 from tallystick.holes import Hole
 from tallystick.preview import Preview
@@ -66,6 +67,15 @@ def status(answer: Status) -> Form:
         "every_s": None if answer.every is None else round(answer.every.total_seconds()),
         "totals": _totals(answer.totals),
         "intervals": [_interval_status(one) for one in answer.intervals],
+        "owed": [
+            {
+                **_interval(one.interval),
+                "output": one.output,
+                "generation": one.generation,
+                "begun": one.begun,
+            }
+            for one in answer.owed
+        ],
         "holes": [_hole(hole) for hole in answer.holes],
         "grants": [
             {
@@ -293,3 +303,31 @@ def cell(value: Any) -> Any:
     ):  # neither infinite nor NaN, which JSON has not
         return value
     return str(value) if not isinstance(value, Decimal) else format(value, "f")
+
+
+def published(answer: Publishing) -> Form:
+    """The form of `tally publish`."""
+    return {
+        **_lake(answer.uri, answer.pipeline, answer.version),
+        "published": [
+            {
+                **_interval(one.interval),
+                "output": one.output,
+                "generation": one.generation,
+                "rows": one.rows,
+                "resumed": one.resumed,
+            }
+            for one in answer.published
+        ],
+        "failed": [
+            {
+                "from": None if one.interval is None else keys.instant(one.interval.start),
+                "to": None if one.interval is None else keys.instant(one.interval.end),
+                "output": one.output,
+                "kind": one.error.kind,
+                "happened": one.error.happened,
+                "next_step": one.error.next_step,
+            }
+            for one in answer.failed
+        ],
+    }

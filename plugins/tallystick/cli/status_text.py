@@ -21,6 +21,8 @@ from tallystick.holes import Hole
 from tallystick.protocol.interval import Request
 from tallystick.status import IntervalStatus, Status
 
+OWED_SHOWN = 20
+
 
 def status(answer: Status, *, last: int) -> str:
     """The ledger: intervals, holes with their commands, grants, those that ended, losses."""
@@ -37,6 +39,7 @@ def status(answer: Status, *, last: int) -> str:
         paragraph(f"{many(len(answer.committed), 'interval')} committed: {classes(answer.totals)}.")
     )
     parts += _grants(answer)
+    parts += _owed(answer)
     parts += _cancelled(answer)
     parts += _lost(answer)
     parts += _fewer(answer)
@@ -110,6 +113,27 @@ def _stuck(grants: Sequence[GrantStatus]) -> str:
     ]
     lines += [command(grant.release) for grant in grants]
     return "\n".join(lines)
+
+
+def _owed(answer: Status) -> list[str]:
+    if not answer.owed:
+        return []
+    lines = [f"OWED: {many(len(answer.owed), 'interval')} that outputs lack:"]
+    for one in answer.owed[:OWED_SHOWN]:
+        begun = ", begun: some rows may be there" if one.begun else ""
+        lines.append(
+            paragraph(
+                f"{one.output}: {span(one.interval)}, generation {one.generation}{begun}",
+                indent=INDENT,
+            )
+        )
+    if len(answer.owed) > OWED_SHOWN:
+        lines.append(f"{INDENT}and {len(answer.owed) - OWED_SHOWN:,} more")
+    lines.append(
+        "Any run's publish task brings them, or, with the file that declares the pipeline:"
+    )
+    lines.append(command(("tally", "publish", answer.uri, "--pipeline", "FILE")))
+    return ["\n".join(lines)]
 
 
 def _cancelled(answer: Status) -> list[str]:

@@ -6,6 +6,7 @@ next step is something that can be done.
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import json
 import logging
@@ -13,6 +14,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -30,6 +32,9 @@ from tallystick.errors import TallystickError
 from tallystick.kafka.planning import LogPlanner
 from tallystick.kafka.settings import KafkaSettings
 from tallystick.lake import CONTENDED_S, UNKNOWN_S, Change, Lake, View
+from tallystick.outputs.files import HIDDEN, FileOutput, Folder
+from tallystick.outputs.kafka import KafkaOutput
+from tallystick.outputs.kafka_topic import KafkaTopic
 from tallystick.params import RunDates, parse_params
 from tallystick.pipeline import Column, Pipeline
 from tallystick.plan import Asked, plan
@@ -45,6 +50,7 @@ from tallystick.testing.faults import Call, Fault, FaultyStore
 from tallystick.testing.servers import free_port
 from unit.airflow.runs import FakeRun
 from unit.cli.asking import tally, too_wide
+from unit.outputs.sendings import SCOPE, sending
 
 # kafka-python reads its schemas in a way that Python 3.11 (not 3.13) calls deprecated.
 pytestmark = [
@@ -177,6 +183,37 @@ def newer(small: SmallLake) -> object:
     return small.plan(days(2, 3))
 
 
+def feed(folder: Path, **how: Any) -> Folder:
+    """An output of files."""
+    return Folder(FileOutput(name="feed", table="events", folder=str(folder)), **how)
+
+
+def held_folder(_: SmallLake) -> object:
+    with TemporaryDirectory() as folder:
+        output = feed(Path(folder), lock_s=0.1)
+        output.begin(SCOPE)
+        with (Path(folder) / HIDDEN / "lock").open("ab") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            return output.publish(sending([{"k": "a"}]), resumed=False)
+
+
+def topic(**how: Any) -> KafkaTopic:
+    """An output over a topic of a broker that is not there."""
+    settings = KafkaSettings(bootstrap_servers=(f"127.0.0.1:{PORT}",), bootstrap_timeout_ms=300)
+    return KafkaTopic(
+        KafkaOutput(name="feed", table="events", topic="feed", **how), lambda: settings
+    )
+
+
+def silent_broker(_: SmallLake) -> object:
+    return topic().prepare(sending([{"k": "a"}]))
+
+
+def null_key(_: SmallLake) -> object:
+    output = topic(key=["k"])
+    return output.prepare(sending([{"k": "a"}, {"k": None}]))
+
+
 PORT = free_port()
 SPAN = str(days(2, 3))
 CASES: dict[str, Case] = {
@@ -211,6 +248,16 @@ CASES: dict[str, Case] = {
         run=in_doubt,
         told=("memory://memory/root.json", "after 1 tries (timeout"),
         next_step="run the task again",
+    ),
+    "output_unavailable": Case(
+        run=silent_broker,
+        told=("output feed of [2013-01-01T00:00:00.000Z", "topic feed of connection default"),
+        next_step="the next try goes on where this one stood",
+    ),
+    "output_busy": Case(
+        run=held_folder,
+        told=("another process has held ", "output feed"),
+        next_step="try again later",
     ),
     "superseded": Case(
         run=overtaken_request,
@@ -267,6 +314,14 @@ CASES: dict[str, Case] = {
         run=changed_file,
         told=("memory://memory/attempts/", "has 11 bytes and ETag", "reported were"),
         next_step="clear this run's stage task",
+    ),
+    "output_refused": Case(
+        run=null_key,
+        told=(
+            "output feed of [2013-01-01T00:00:00.000Z",
+            "row 1 has no value in its key column 'k'",
+        ),
+        next_step="Mend the job, so that the key is there, and clear `plan`",
     ),
     "store_refused": Case(
         run=lambda _: Lake(Overwrites("odd"), counting_world()).open("small"),

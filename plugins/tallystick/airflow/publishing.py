@@ -1,0 +1,118 @@
+"""The task `publish`, and what `commit` prepares for it: outputs get what is committed, and nothing else. No JVM."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+from airflow.sdk import BaseOperator
+
+from tallystick.airflow.links import LakeObjectLink
+from tallystick.airflow.outcome import airflow_errors
+from tallystick.airflow.run import kafka_named, span_of
+from tallystick.airflow.story import not_published_line, published_line
+from tallystick.errors import TallystickError
+from tallystick.lake import Lake
+from tallystick.outputs.opening import open_output
+from tallystick.outputs.port import Output
+from tallystick.pipeline import Pipeline
+from tallystick.protocol.ledger import Entry
+from tallystick.protocol.plan import Plan
+from tallystick.protocol.report import Report
+from tallystick.publish import Published, prepared, publish
+
+log = logging.getLogger(__name__)
+
+
+def opened(pipeline: Pipeline) -> dict[str, Output]:
+    """The pipeline's outputs by name; nothing is connected yet."""
+    return {d.name: open_output(d, kafka=kafka_named) for d in pipeline.outputs}
+
+
+def told(error: Exception) -> str:
+    """An error in one line: by its kind where it is one of ours."""
+    kind = error.kind if isinstance(error, TallystickError) else type(error).__name__
+    return f"{kind}: {error}"
+
+
+class Preparing:
+    """What `commit` does for outputs before the swap, and where there will be none.
+
+    A receiver that is away holds up no commit: what could not be prepared is told, and prepared again by `publish`.
+    """
+
+    def __init__(self, lake: Lake, pipeline: Pipeline) -> None:
+        self.lake, self.pipeline = lake, pipeline
+
+    def __call__(self, entry: Entry, plan: Plan, report: Report) -> None:
+        """Prepare each output for a plan that is about to be committed. Safe to repeat: as `Output.prepare` is."""
+        # pyarrow loads in the task, never at DAG parse.
+        from tallystick.tables.rows import StoredRows
+
+        for name, output in opened(self.pipeline).items():
+            try:
+                output.prepare(prepared(self.lake, name, entry, plan, report, rows_of=StoredRows))
+            except Exception as error:  # noqa: BLE001 - whatever a user's own output raises, the tables are committed
+                log.warning(
+                    "output %s is not prepared for %s: %s", name, plan.interval, told(error)
+                )
+            finally:
+                output.close()
+
+    def abort(self, plan_key: str, report_key: str) -> None:
+        """Take back what was prepared for a plan that will not be committed. Safe to repeat: as `Output.abort` is."""
+        # pyarrow loads in the task, never at DAG parse.
+        from tallystick.tables.rows import StoredRows
+
+        for name, output in opened(self.pipeline).items():
+            try:
+                plan, report = self.lake.plan(plan_key), self.lake.report(report_key)
+                if plan is not None and report is not None:
+                    output.abort(prepared(self.lake, name, None, plan, report, rows_of=StoredRows))
+            except Exception as error:  # noqa: BLE001 - what ended this commit is told, not this
+                log.warning("output %s keeps what was prepared: %s", name, told(error))
+            finally:
+                output.close()
+
+
+class PublishOperator(BaseOperator):
+    """Publishes all that the pipeline's outputs lack, of whichever run. No JVM."""
+
+    operator_extra_links = (LakeObjectLink(),)
+    ui_color = "#eadcf4"
+
+    def __init__(self, *, pipeline: Pipeline, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.pipeline = pipeline
+        self.linked: str | None = None
+
+    def execute(self, context: Any) -> dict[str, Any]:
+        """Publish, tell, and return how many intervals each output got.
+
+        Safe to repeat: the ledger says what is published, and the output what it has of an interval that is half out.
+        """
+        from tallystick.airflow.operators import open_lake
+
+        # pyarrow loads in the task, never at DAG parse.
+        from tallystick.tables.rows import StoredRows
+
+        started = time.monotonic()
+        done: dict[str, int] = {declared.name: 0 for declared in self.pipeline.outputs}
+
+        def watch(one: Published) -> None:
+            done[one.output] += 1
+            self.log.info(published_line(one))
+
+        with airflow_errors(span_of(context["dag_run"], context["params"])):
+            lake = open_lake(self.pipeline)
+            failed = publish(lake, opened(self.pipeline), rows_of=StoredRows, watch=watch)
+            for one in failed[1:]:
+                self.log.warning(not_published_line(one))
+            if failed:
+                raise failed[0].error
+        for name, intervals in done.items():
+            if not intervals:
+                self.log.info("output %s lacks nothing", name)
+        self.log.info("done in %.1f s", time.monotonic() - started)
+        return {"published": done}

@@ -1,0 +1,209 @@
+"""A folder with one file per interval: prepared under a hidden name, and published by one rename.
+
+    <folder>/<interval>.jsonl                              what readers see: whole files, always
+    <folder>/.tallystick/<interval>.<plan uuid>.prepared    written and synced before the swap of the root
+    <folder>/.tallystick/<interval>.published              which plan the file is of, and how many rows it has
+    <folder>/.tallystick/lock                               held while a file is published
+
+rename(2) takes the place of an older file atomically (POSIX.1-2024, rename). The folder must be one file system, local or
+one whose locks reach all machines that publish.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO
+
+from tallystick.errors import Corrupt, OutputBusy, ScratchFull, SettingsError
+from tallystick.outputs.encoding import json_lines
+from tallystick.outputs.port import Scope, Sending
+from tallystick.pipeline import Replaced
+
+HIDDEN = ".tallystick"
+LOCK_S = 60.0
+PAUSE_S = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileOutput:
+    """Declares a folder that gets one file of JSON lines per interval; a replacement takes the file's place.
+
+    `folder` is the same path on every machine that commits or publishes.
+    """
+
+    name: str
+    table: str
+    folder: str
+    replaced: Replaced = "compensate"
+
+    @property
+    def target(self) -> str:
+        """What the name stands for."""
+        return f"file:{self.folder}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """Which plan a published file is of."""
+
+    plan: str
+    generation: int
+    rows: int
+
+
+class Folder:
+    """The folder of a FileOutput, as an output."""
+
+    def __init__(self, declared: FileOutput, *, lock_s: float = LOCK_S) -> None:
+        self.declared, self.lock_s = declared, lock_s
+        self.folder = Path(declared.folder)
+        self.hidden = self.folder / HIDDEN
+
+    def begin(self, scope: Scope) -> None:
+        """Make the folders. Raises SettingsError where that is not allowed. Safe to repeat: what is there stays."""
+        del scope  # the folder is the output's own
+        self._make_folders()
+
+    def _make_folders(self) -> None:
+        try:
+            self.hidden.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise SettingsError(
+                f"output {self.declared.name}: {self.hidden} cannot be made: {error.strerror}.",
+                next_step="let the user who runs Airflow's tasks write there, on each machine that does.",
+            ) from error
+
+    def prepare(self, sending: Sending) -> None:
+        """Write the file under its hidden name. Safe to repeat: the second file takes the first one's place."""
+        self._make_folders()
+        fresh = self.hidden / f"{uuid.uuid4().hex}.writing"
+        try:
+            with fresh.open("xb") as file:
+                for batch in sending.rows.batches():
+                    for line in json_lines(batch):
+                        file.write(line + b"\n")
+                _sync(file)
+            fresh.replace(self._prepared(sending))
+            _sync_folder(self.hidden)
+        except OSError as error:
+            raise self._failed(sending, error) from error
+        finally:
+            fresh.unlink(missing_ok=True)
+
+    def publish(self, sending: Sending, *, resumed: bool) -> None:
+        """Rename the prepared file to where readers look.
+
+        Safe to repeat: under the lock, the note says which plan the file is of. A zombie of an older generation finds a
+        newer one there and leaves it. What was prepared elsewhere, or cleaned away, is prepared again.
+        """
+        del resumed  # the note tells, whoever began
+        with self._locked():
+            note = self._note(sending)
+            if note is not None and note.generation > sending.generation:
+                self._prepared(sending).unlink(missing_ok=True)
+                return
+            prepared = self._prepared(sending)
+            if not prepared.exists():
+                if note is not None and note.plan == sending.plan and self._file(sending).exists():
+                    return
+                self.prepare(sending)
+            try:
+                # The note comes last: where it names this plan, the file is this plan's.
+                prepared.replace(self._file(sending))
+                _sync_folder(self.folder)
+                self._write_note(sending)
+            except OSError as error:
+                raise self._failed(sending, error) from error
+
+    def abort(self, sending: Sending) -> None:
+        """Remove the prepared file. Safe to repeat: what is gone stays so."""
+        self._prepared(sending).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    # ------------------------------------------------------------ names and notes
+
+    def _file(self, sending: Sending) -> Path:
+        return self.folder / f"{sending.interval.part}.jsonl"
+
+    def _prepared(self, sending: Sending) -> Path:
+        return self.hidden / f"{sending.interval.part}.{sending.plan}.prepared"
+
+    def _note_path(self, sending: Sending) -> Path:
+        return self.hidden / f"{sending.interval.part}.published"
+
+    def _note(self, sending: Sending) -> Note | None:
+        path = self._note_path(sending)
+        try:
+            return Note(**json.loads(path.read_bytes()))
+        except FileNotFoundError:
+            return None
+        except (ValueError, TypeError) as error:
+            raise Corrupt(
+                f"{path} does not say which plan {self._file(sending)} is of.",
+                next_step=f"nothing was changed. Compare the file with `tally sql`; then remove {path}, and it is "
+                "published again.",
+            ) from error
+
+    def _write_note(self, sending: Sending) -> None:
+        note = Note(plan=sending.plan, generation=sending.generation, rows=len(sending.rows))
+        fresh = self.hidden / f"{uuid.uuid4().hex}.writing"
+        with fresh.open("xb") as file:
+            file.write(json.dumps(asdict(note)).encode())
+            _sync(file)
+        fresh.replace(self._note_path(sending))
+        _sync_folder(self.hidden)
+
+    # ------------------------------------------------------------ the lock
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Hold the folder's lock; the kernel lets go of it with the process. Raises OutputBusy in the end."""
+        self._make_folders()
+        deadline = time.monotonic() + self.lock_s
+        with (self.hidden / "lock").open("ab") as file:
+            while True:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() >= deadline:
+                        raise OutputBusy(
+                            f"another process has held {file.name} for {self.lock_s:g} s: it is publishing into "
+                            f"output {self.declared.name}, or stands still.",
+                            next_step="try again later; `fuser` names the process.",
+                        ) from None
+                    time.sleep(PAUSE_S)
+            yield
+
+    def _failed(self, sending: Sending, error: OSError) -> ScratchFull | SettingsError:
+        what = f"{sending}: {error.filename or self.folder}: {error.strerror}."
+        if error.errno == errno.ENOSPC:
+            return ScratchFull(
+                what, next_step="free some room there; the commit of the tables stands."
+            )
+        return SettingsError(what, next_step="mend the folder; the commit of the tables stands.")
+
+
+def _sync(file: IO[bytes]) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    # A rename is on the disk once its folder is (fsync(2)).
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,40 @@
+"""From a declared output to one that works: the kinds that come with tallystick, and a user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tallystick.errors import InvalidPipeline
+from tallystick.kafka.settings import KafkaSettings
+from tallystick.outputs.files import FileOutput, Folder
+from tallystick.outputs.kafka import KafkaOutput
+from tallystick.outputs.port import Output
+from tallystick.pipeline import DeclaredOutput
+
+Connect = Callable[[str], KafkaSettings]
+
+
+def open_output(declared: DeclaredOutput, *, kafka: Connect) -> Output:
+    """The output that a declaration stands for; nothing is connected yet. `kafka` resolves a connection by its name.
+
+    A class of the user's own brings it by its method `open()`. Raises InvalidPipeline where there is none.
+    """
+    if isinstance(declared, FileOutput):
+        return Folder(declared)
+    if isinstance(declared, KafkaOutput):
+        from tallystick.outputs.kafka_topic import (
+            KafkaTopic,  # its client loads in the task, never at DAG parse
+        )
+
+        return KafkaTopic(declared, lambda: kafka(declared.kafka))
+    opening: Any = getattr(declared, "open", None)
+    if callable(opening):
+        opened: Output = opening()
+        return opened
+    raise InvalidPipeline(
+        f"output {declared.name} is declared as {type(declared).__name__}, which tallystick does not know and which has "
+        "no method open().",
+        next_step="declare one of the kinds in docs/reference/outputs.md, or give the class an open() that returns an "
+        "object with begin, prepare, publish, abort and close.",
+    )

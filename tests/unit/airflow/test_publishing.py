@@ -1,0 +1,227 @@
+"""The task `publish`, and what `commit` does for outputs: files in a folder, receivers that are away, and reruns."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from fake_output import Declared, FakeOutput, Wire
+from small_lake import day, days
+from tallystick.airflow import operators
+from tallystick.errors import InvalidPipeline, OutputUnavailable
+from tallystick.outputs.files import HIDDEN, FileOutput
+from tallystick.outputs.opening import open_output
+from tallystick.outputs.port import Scope, Sending
+from unit.airflow.runs import FakeRun
+from unit.airflow.test_operators import Bench, bench
+
+__all__ = ["bench"]
+
+pytestmark = pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, bench: Bench) -> Path:
+    """The folder that the pipeline's table `events` goes to."""
+    path = tmp_path / "out"
+    outputs = [FileOutput(name="files", table="events", folder=str(path))]
+    bench.pipeline = replace(bench.pipeline, outputs=outputs)
+    return path
+
+
+def run_of(first: int, **how: Any) -> FakeRun:
+    """The scheduled run of a day."""
+    return FakeRun(
+        interval=days(first, first + 1),
+        run_after=day(first + 1),
+        run_id=f"scheduled__{day(first).isoformat()}",
+        **how,
+    )
+
+
+def seen(folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """The files that readers see, by the day that they begin with."""
+    return {
+        path.name[:8]: [json.loads(line) for line in path.read_text().splitlines()]
+        for path in sorted(folder.glob("*.jsonl"))
+    }
+
+
+def test_a_dag_with_outputs_has_a_task_more(bench: Bench, folder: Path) -> None:
+    assert [t.task_id for t in bench.dag.topological_sort()] == [
+        "plan",
+        "stage",
+        "commit",
+        "publish",
+    ]
+    assert bench.task("publish").max_active_tis_per_dag == 1
+
+
+def test_commit_prepares_and_publish_publishes(bench: Bench, folder: Path) -> None:
+    run = run_of(1)
+    bench.whole(run)
+    assert seen(folder) == {}
+    assert len(list((folder / HIDDEN).glob("*.prepared"))) == 1
+    assert run.execute(bench.task("publish")) == {"published": {"files": 1}}
+    rows = seen(folder)["20130101"]
+    assert len(rows) == 5
+    assert {row["_topic"] for row in rows} == {"events"}
+    assert list((folder / HIDDEN).glob("*.prepared")) == []
+
+
+def test_publish_again_does_nothing_and_says_so(
+    bench: Bench, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = run_of(1)
+    bench.whole(run)
+    run.execute(bench.task("publish"))
+    before = {path: path.stat().st_mtime_ns for path in folder.glob("*.jsonl")}
+    assert run.execute(bench.task("publish")) == {"published": {"files": 0}}
+    assert "output files lacks nothing" in capsys.readouterr().out
+    assert {path: path.stat().st_mtime_ns for path in folder.glob("*.jsonl")} == before
+
+
+def test_any_later_run_publishes_what_an_earlier_one_left(bench: Bench, folder: Path) -> None:
+    bench.whole(run_of(1))  # and its publish task never ran
+    later = run_of(2)
+    bench.whole(later)
+    assert later.execute(bench.task("publish")) == {"published": {"files": 2}}
+    assert seen(folder).keys() == {"20130101", "20130102"}
+
+
+def test_a_clear_after_a_change_of_the_job_publishes_the_new_rows(
+    bench: Bench, folder: Path
+) -> None:
+    run = run_of(1)
+    bench.whole(run)
+    run.execute(bench.task("publish"))
+    before = next(folder.glob("*.jsonl")).stat().st_ino
+    bench.deploy("version 2")
+    again = run_of(1, clear_number=1)
+    bench.whole(again)
+    assert again.execute(bench.task("publish")) == {"published": {"files": 1}}
+    assert next(folder.glob("*.jsonl")).stat().st_ino != before
+    assert len(seen(folder)["20130101"]) == 5
+
+
+def test_an_output_that_is_away_holds_up_no_commit_and_is_tried_again(
+    bench: Bench, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder.write_text("a file where the folder belongs")
+    run = run_of(1)
+    with caplog.at_level(logging.WARNING):
+        bench.whole(run)
+    assert "output files is not prepared for [2013-01-01" in caplog.text
+    assert run.told["commit"]["covered"]
+    with pytest.raises(AirflowFailException, match=r"output files: .* cannot be made"):
+        run.execute(bench.task("publish"))
+    folder.unlink()
+    assert run.execute(bench.task("publish")) == {"published": {"files": 1}}
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnKind(Declared):
+    """A kind of the user's own, over a wire."""
+
+    wire: Wire
+    away: bool = False
+
+    def open(self) -> FakeOutput:
+        """As docs/reference/outputs.md says."""
+        return Away(self.wire) if self.away else FakeOutput(self.wire)
+
+
+class Odd(FakeOutput):
+    """One that raises what is none of ours."""
+
+    def prepare(self, sending: Sending) -> None:
+        raise ZeroDivisionError(str(sending))
+
+
+@dataclass(frozen=True, kw_only=True)
+class OddKind(Declared):
+    """A kind of the user's own that is broken."""
+
+    def open(self) -> FakeOutput:
+        return Odd(Wire())
+
+
+def test_an_output_that_raises_anything_harms_no_commit_and_no_other_output(
+    bench: Bench, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (files,) = bench.pipeline.outputs
+    bench.pipeline = replace(bench.pipeline, outputs=[OddKind(), files])
+    run = run_of(1)
+    with caplog.at_level(logging.WARNING):
+        bench.whole(run)
+    assert "output feed is not prepared for [2013-01-01" in caplog.text
+    assert "ZeroDivisionError: output feed of [2013-01-01" in caplog.text
+    with pytest.raises(AirflowException, match="output feed: ZeroDivisionError"):
+        run.execute(bench.task("publish"))
+    assert seen(folder).keys() == {"20130101"}
+
+
+class Away(FakeOutput):
+    """A receiver that does not answer."""
+
+    def begin(self, scope: Scope) -> None:
+        raise OutputUnavailable("the receiver of feed is away.", next_step="nothing.")
+
+
+def test_a_kind_of_ones_own_is_opened_by_itself(bench: Bench) -> None:
+    wire = Wire()
+    bench.pipeline = replace(bench.pipeline, outputs=[OwnKind(wire=wire)])
+    run = run_of(1)
+    bench.whole(run)
+    assert wire.messages == []
+    assert run.execute(bench.task("publish")) == {"published": {"feed": 1}}
+    assert len(wire.held()) == 5
+
+
+def test_one_output_that_fails_holds_up_no_other_and_fails_the_task(
+    bench: Bench, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (files,) = bench.pipeline.outputs
+    away = OwnKind(wire=Wire(), away=True)
+    other = OwnKind(name="other", target="memory:other", wire=Wire(), away=True)
+    bench.pipeline = replace(bench.pipeline, outputs=[away, files, other])
+    run = run_of(1)
+    bench.whole(run)
+    with pytest.raises(AirflowException, match="feed is away"):
+        run.execute(bench.task("publish"))
+    assert "not published: to output other: output_unavailable" in capsys.readouterr().out
+    assert seen(folder).keys() == {"20130101"}
+
+
+def test_what_cannot_be_opened_is_named(bench: Bench) -> None:
+    with pytest.raises(InvalidPipeline, match=r"output feed is declared as Declared, which"):
+        open_output(Declared(), kafka=lambda _: pytest.fail("nobody asks"))
+
+
+def test_what_was_prepared_for_a_plan_that_loses_is_taken_back(
+    bench: Bench, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody takes the interval over between the look and the swap."""
+    run = run_of(1)
+    run.execute(bench.task("plan"))
+    bench.stage(run)
+    real = operators.Preparing.__call__
+
+    def taken_over_meanwhile(self: Any, *of: Any) -> None:
+        real(self, *of)
+        assert len(list((folder / HIDDEN).glob("*.prepared"))) == 1
+        taker = run_of(1, params={"take_over": True})
+        taker.run_id = "manual"
+        taker.execute(bench.task("plan"))
+
+    monkeypatch.setattr(operators.Preparing, "__call__", taken_over_meanwhile)
+    with pytest.raises(AirflowFailException, match="is now held by"):
+        run.execute(bench.task("commit"))
+    assert list((folder / HIDDEN).glob("*.prepared")) == []
+    assert seen(folder) == {}

@@ -1,0 +1,62 @@
+"""Rows to send, without a lake: what an output is given, built by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from small_lake import days
+from tallystick.outputs.port import NoRows, Rows, Scope, Sending
+
+SCOPE = Scope(lake="memory://small", pipeline="small")
+
+
+class TableRows:
+    """Rows of Arrow tables, one per data file."""
+
+    def __init__(self, *tables: pa.Table) -> None:
+        self._tables = tables
+
+    def __len__(self) -> int:
+        return sum(len(table) for table in self._tables)
+
+    def batches(self, start: int = 0) -> Iterator[pa.RecordBatch]:
+        """Two rows at a time."""
+        for table in self._tables:
+            for batch in table.to_batches(max_chunksize=2):
+                if start < len(batch):
+                    yield batch.slice(start)
+                start = max(0, start - len(batch))
+
+
+def rows(*values: dict[str, Any]) -> Rows:
+    """Rows of one file."""
+    return TableRows(pa.Table.from_pylist(list(values))) if values else NoRows()
+
+
+def sending(
+    values: Sequence[dict[str, Any]],
+    *,
+    plan: int = 1,
+    generation: int = 1,
+    instead_of: int | None = None,
+    before: Sequence[dict[str, Any]] = (),
+    first: int = 1,
+    output: str = "feed",
+    identity: tuple[str, ...] = ("k",),
+) -> Sending:
+    """One interval's rows; plans are named by numbers."""
+    return Sending(
+        pipeline="small",
+        output=output,
+        interval=days(first, first + 1),
+        generation=generation,
+        plan=f"{plan:032x}",
+        identity=identity,
+        rows=rows(*values),
+        instead_of=None if instead_of is None else f"{instead_of:032x}",
+        generation_before=None if instead_of is None else generation - 1,
+        rows_before=rows(*before),
+    )

@@ -1,0 +1,87 @@
+"""From one generation to the next: what is sent changes what is there into what is to be there, in one order for ever."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tallystick.outputs.changes import Change, changes
+from unit.outputs.sendings import sending
+
+ROWS = st.lists(
+    st.builds(lambda k, n: {"k": k, "n": n}, st.sampled_from("abc"), st.integers(0, 3)),
+    max_size=8,
+)
+
+
+def held(before: list[dict[str, Any]], sent: list[Change]) -> Counter[tuple[Any, ...]]:
+    """What a receiver holds that had `before` and applies what was sent, by identity and occurrence."""
+    there: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+    counts: Counter[str] = Counter()
+    for row in before:
+        there[row["k"], counts[row["k"]]] = tuple(row.values())
+        counts[row["k"]] += 1
+    for change in sent:
+        place = (*change.identity, change.occurrence)
+        row = tuple(change.row.values())
+        if change.operation == "row":
+            assert place not in there
+            there[place] = row
+        elif change.operation == "correction":
+            assert there[place] != row
+            there[place] = row
+        else:
+            assert there.pop(place) == row
+    return Counter(there.values())
+
+
+def of(before: list[dict[str, Any]] | None, after: list[dict[str, Any]]) -> list[Change]:
+    """The changes; `before` None where nothing was published."""
+    one = sending(
+        after, generation=2, instead_of=None if before is None else 9, before=before or ()
+    )
+    return list(changes(one, one.identity))
+
+
+@given(ROWS, ROWS)
+def test_a_receiver_that_applies_them_holds_the_new_generation(
+    before: list[dict[str, Any]], after: list[dict[str, Any]]
+) -> None:
+    sent = of(before, after)
+    assert held(before, sent) == Counter(tuple(row.values()) for row in after)
+    assert [change.number for change in sent] == list(range(len(sent)))
+    assert of(before, after) == sent
+
+
+@given(ROWS)
+def test_a_first_generation_is_its_rows(after: list[dict[str, Any]]) -> None:
+    sent = of(None, after)
+    assert [change.row for change in sent] == after
+    assert {change.operation for change in sent} <= {"row"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ([{"k": "a", "n": 1}], [{"k": "a", "n": 1}], []),
+        ([{"k": "a", "n": 1}], [{"k": "a", "n": 2}], [("correction", 0, {"k": "a", "n": 2})]),
+        ([{"k": "a", "n": 1}], [], [("retraction", 0, {"k": "a", "n": 1})]),
+        ([], [{"k": "a", "n": 1}], [("row", 0, {"k": "a", "n": 1})]),
+        # Two rows of one identity are told apart by their order.
+        (
+            [{"k": "a", "n": 1}, {"k": "a", "n": 2}],
+            [{"k": "a", "n": 1}],
+            [("retraction", 1, {"k": "a", "n": 2})],
+        ),
+        # A column more: every row is another.
+        ([{"k": "a"}], [{"k": "a", "n": None}], [("correction", 0, {"k": "a", "n": None})]),
+    ],
+)
+def test_each_kind_of_change(
+    before: list[dict[str, Any]], after: list[dict[str, Any]], told: list[tuple[Any, ...]]
+) -> None:
+    assert [(c.operation, c.row_number, c.row) for c in of(before, after)] == told

@@ -1,0 +1,225 @@
+"""A folder of files: readers see whole files of committed intervals, one each, whoever dies or comes late."""
+
+from __future__ import annotations
+
+import datetime as dt
+import errno
+import fcntl
+import json
+import os
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fake_output import Killed
+from tallystick.errors import Corrupt, OutputBusy, ScratchFull, SettingsError
+from tallystick.outputs import files
+from tallystick.outputs.encoding import encoded
+from tallystick.outputs.files import FileOutput, Folder
+from unit.outputs.sendings import SCOPE, sending
+
+OLD = [{"k": "a", "n": 1}, {"k": "b", "n": 2}, {"k": "c", "n": 3}]
+NEW = [{"k": "a", "n": 10}]
+
+
+def folder(path: Path, **how: Any) -> Folder:
+    """The output over a folder."""
+    return Folder(FileOutput(name="feed", table="events", folder=str(path)), **how)
+
+
+def seen(path: Path) -> dict[str, list[Any]]:
+    """What a reader finds: the visible files, each with its rows."""
+    return {
+        file.name: [json.loads(line) for line in file.read_bytes().splitlines()]
+        for file in sorted(path.iterdir())
+        if not file.name.startswith(".")
+    }
+
+
+def hidden(path: Path, ending: str) -> list[str]:
+    """Hidden files by their ending."""
+    return sorted(p.name for p in (path / files.HIDDEN).glob(f"*{ending}"))
+
+
+FILE = "20130101T000000000Z-20130102T000000000Z.jsonl"
+
+
+def test_prepared_rows_are_unseen_and_published_ones_are_one_whole_file(tmp_path: Path) -> None:
+    output, one = folder(tmp_path), sending(OLD)
+    output.begin(SCOPE)
+    output.prepare(one)
+    assert seen(tmp_path) == {}
+    output.publish(one, resumed=False)
+    assert seen(tmp_path) == {FILE: OLD}
+    assert hidden(tmp_path, ".prepared") == hidden(tmp_path, ".writing") == []
+    output.close()
+
+
+def test_publishing_again_changes_nothing(tmp_path: Path) -> None:
+    output, one = folder(tmp_path), sending(OLD)
+    output.prepare(one)
+    output.publish(one, resumed=False)
+    before = (tmp_path / FILE).stat()
+    output.publish(one, resumed=True)
+    after = (tmp_path / FILE).stat()
+    assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
+
+
+def test_a_replacement_takes_the_files_place_and_a_zombie_of_the_old_one_leaves_it(
+    tmp_path: Path,
+) -> None:
+    output = folder(tmp_path)
+    old, new = sending(OLD), sending(NEW, plan=2, generation=2, instead_of=1, before=OLD)
+    for one in (old, new):
+        output.prepare(one)
+        output.publish(one, resumed=False)
+    assert seen(tmp_path) == {FILE: NEW}
+    zombie = folder(tmp_path)
+    zombie.prepare(old)
+    zombie.publish(old, resumed=True)
+    assert seen(tmp_path) == {FILE: NEW}
+    assert hidden(tmp_path, ".prepared") == []
+
+
+def test_an_empty_replacement_leaves_an_empty_file(tmp_path: Path) -> None:
+    output = folder(tmp_path)
+    output.publish(sending(OLD), resumed=False)
+    output.publish(sending([], plan=2, generation=2, instead_of=1, before=OLD), resumed=False)
+    assert seen(tmp_path) == {FILE: []}
+
+
+def test_what_will_not_be_committed_is_taken_away(tmp_path: Path) -> None:
+    output, one = folder(tmp_path), sending(OLD)
+    output.prepare(one)
+    output.abort(one)
+    output.abort(one)
+    assert hidden(tmp_path, ".prepared") == []
+    assert seen(tmp_path) == {}
+
+
+POINTS = ("replace", "sync", "sync_folder")
+
+
+@pytest.mark.parametrize("nth", range(1, 4))
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("point", POINTS)
+def test_whoever_dies_at_any_step_is_followed_by_one_that_ends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str, when: str, nth: int
+) -> None:
+    output = folder(tmp_path)
+    output.publish(sending(OLD), resumed=False)
+    new = sending(NEW, plan=2, generation=2, instead_of=1, before=OLD)
+    with monkeypatch.context() as patched:
+        die_at(patched, point, when, nth)
+        died = False
+        try:
+            output.prepare(new)
+            output.publish(new, resumed=False)
+        except Killed:
+            died = True
+    # Readers see one of the two, whole.
+    assert seen(tmp_path) in ({FILE: OLD}, {FILE: NEW})
+    assert died is (nth <= {"replace": 3, "sync": 2, "sync_folder": 3}[point])
+    folder(tmp_path).publish(new, resumed=True)
+    assert seen(tmp_path) == {FILE: NEW}
+    assert hidden(tmp_path, ".prepared") == []
+
+
+def die_at(patched: pytest.MonkeyPatch, point: str, when: str, nth: int) -> None:
+    """Let the process die before or after the nth call of a step."""
+    where, name = (Path, "replace") if point == "replace" else (files, f"_{point}")
+    real: Callable[..., Any] = getattr(where, name)
+    count = 0
+
+    def step(*of: Any) -> Any:
+        nonlocal count
+        count += 1
+        if count == nth and when == "before":
+            raise Killed(name)
+        done = real(*of)
+        if count == nth:
+            raise Killed(name)
+        return done
+
+    patched.setattr(where, name, step)
+
+
+def test_a_folder_that_another_process_holds_is_waited_for_and_then_told(tmp_path: Path) -> None:
+    output, one = folder(tmp_path, lock_s=0.2), sending(OLD)
+    output.begin(SCOPE)
+    with (tmp_path / files.HIDDEN / "lock").open("ab") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(OutputBusy, match=r"another process has held .* output feed"):
+            output.publish(one, resumed=False)
+    output.publish(one, resumed=False)
+    assert seen(tmp_path) == {FILE: OLD}
+
+
+def test_a_full_disk_is_tried_again_and_anything_else_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output, one = folder(tmp_path), sending(OLD)
+    for number, error in ((errno.ENOSPC, ScratchFull), (errno.EROFS, SettingsError)):
+
+        def fails(*_: Any, number: int = number) -> None:
+            raise OSError(number, os.strerror(number), "the folder")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(files, "_sync", fails)
+            with pytest.raises(
+                error, match=r"output feed of .*: the folder: .*the commit of the tables stands"
+            ):
+                output.prepare(one)
+        assert hidden(tmp_path, ".writing") == []
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SettingsError, match=r"output feed: .*cannot be made: Not a directory"):
+        folder(tmp_path / "file" / "sub").begin(SCOPE)
+
+
+def test_a_note_that_is_damaged_is_not_guessed_at(tmp_path: Path) -> None:
+    output = folder(tmp_path)
+    output.publish(sending(OLD), resumed=False)
+    (note,) = (tmp_path / files.HIDDEN).glob("*.published")
+    note.write_text('{"plan": 1')
+    with pytest.raises(Corrupt, match="does not say which plan"):
+        output.publish(sending(NEW, plan=2, generation=2), resumed=False)
+    assert seen(tmp_path) == {FILE: OLD}
+
+
+def test_rows_are_exact_json() -> None:
+    zone = dt.timezone(dt.timedelta(hours=2))
+    row = {
+        "text": "é\n",
+        "number": 2**63 - 1,
+        "exact": Decimal("1E+3"),
+        "cents": Decimal("0.10"),
+        "float": 0.1,
+        "nan": float("nan"),
+        "inf": float("inf"),
+        "minus": float("-inf"),
+        "none": None,
+        "yes": True,
+        "bytes": b"\x00\xff",
+        "day": dt.date(2013, 1, 1),
+        "naive": dt.datetime(2013, 1, 1, 5, 0, 0, 1),  # noqa: DTZ001 - a column without a zone
+        "instant": dt.datetime(2013, 1, 1, 5, tzinfo=zone),
+    }
+    assert json.loads(encoded(row)) == {
+        **row,
+        "exact": "1000",
+        "cents": "0.10",
+        "nan": "NaN",
+        "inf": "Infinity",
+        "minus": "-Infinity",
+        "bytes": "AP8=",
+        "day": "2013-01-01",
+        "naive": "2013-01-01T05:00:00.000001",
+        "instant": "2013-01-01T03:00:00Z",
+    }
+    assert "é".encode() in encoded(row)
