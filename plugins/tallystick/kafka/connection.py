@@ -7,6 +7,7 @@ connection manager and network loop are not public; what is used of them is used
     KafkaConnectionManager(net, ...).bootstrap / .send / .get_connection / .reset_backoff / .close / .cluster
     KafkaConnectionManager.least_loaded_node, ._conns, KafkaConnection.paused, ._throttle_time (as its own consumer does)
     KafkaConnectionManager._build_transport (overridden), KafkaNetSocket(proxy_url).dns_lookup / .socket / .connect
+    KafkaNetClient(net=, manager=), what the library's producer and admin client talk through
     KafkaTCPTransport._sock_recv (overridden for speed), KafkaSSLTransport.handshake (overridden for its deadline)
 
 The loop is driven by the calling thread: no thread of ours outlives a call, forking is safe, and whoever abandons a
@@ -23,6 +24,7 @@ from collections.abc import Callable
 from typing import Any, Final, Self
 
 import kafka.errors as kerrors
+from kafka.net.compat import KafkaNetClient
 from kafka.net.inet import KafkaNetSocket
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
@@ -163,6 +165,12 @@ def _receive(sock: socket.socket) -> tuple[bytes, Exception | None]:
             break
         arrived.append(part)
     return b"".join(arrived), None if arrived else error
+
+
+def net_client(**configs: Any) -> Any:
+    """The library's client over our manager, for its producer and admin client: no refused socket stays open."""
+    net = NetworkSelector(**configs)
+    return KafkaNetClient(net=net, manager=_Manager(net, **configs))
 
 
 class Retriable(Exception):

@@ -29,6 +29,7 @@ from tallystick.errors import (
     SettingsError,
     TallystickError,
 )
+from tallystick.kafka.connection import net_client
 from tallystick.kafka.settings import KafkaSettings
 from tallystick.kafka.tls import tls_context
 from tallystick.kafka.transactions import TransactionalProducer
@@ -221,6 +222,7 @@ class KafkaTopic:
         return settings.client_options() | {
             "ssl_context": tls_context(settings),
             "allow_auto_create_topics": False,
+            "kafka_client": net_client,
         }
 
     @contextmanager
@@ -257,7 +259,8 @@ class KafkaTopic:
 
     def _in_words(self, what: str, error: kerrors.KafkaError) -> TallystickError:
         where = f"topic {self.declared.topic} of connection {self.declared.kafka}"
-        text = str(error) or type(error).__name__
+        # The library shows lists as Python writes them.
+        text = (str(error) or type(error).__name__).translate(str.maketrans("", "", "[]'"))
         if isinstance(error, kerrors.ProducerFencedError | kerrors.InvalidProducerEpochError):
             return OutputBusy(
                 f"{what}: another publisher has taken output {self.declared.name} ({where}).",

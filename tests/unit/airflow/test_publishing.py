@@ -18,8 +18,8 @@ from tallystick.errors import InvalidPipeline, OutputUnavailable
 from tallystick.outputs.files import HIDDEN, FileOutput
 from tallystick.outputs.opening import open_output
 from tallystick.outputs.port import Scope, Sending
+from unit.airflow.bench import Bench, bench
 from unit.airflow.runs import FakeRun
-from unit.airflow.test_operators import Bench, bench
 
 __all__ = ["bench"]
 
