@@ -1,0 +1,139 @@
+"""A pipeline with a lake and a log in memory, its DAG, and a spark-submit that is a script which notes its calls."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import stat
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG
+
+from fakes import FakeLog, stage
+from small_lake import day, fill, pipeline
+from tallystick.airflow.dag import replay_dag
+from tallystick.airflow.operators import open_lake
+from tallystick.lake import Lake
+from tallystick.pipeline import Pipeline
+from unit.airflow.runs import FakeRun
+
+NAMES = itertools.count()
+
+
+class Bench:
+    """A pipeline with a lake and a log of its own, its DAG, and the spark-submit that its stage starts."""
+
+    def __init__(self, folder: Path, *, lateness: timedelta = timedelta(0)) -> None:
+        self.folder = folder
+        made = pipeline(f"memory://operators-{next(NAMES)}")
+        self.pipeline = Pipeline(
+            name=made.name,
+            topics=made.topics,
+            warehouse=made.warehouse,
+            job=made.job,
+            tables=made.tables,
+            lateness=lateness,
+        )
+        self.log = FakeLog()
+        fill(self.log)
+        self.deploy("version 1")
+        self.program = folder / "spark-submit"
+        self.says(
+            {
+                "error": {
+                    "kind": "ask",
+                    "happened": "nothing was prepared.",
+                    "next_step": "prepare.",
+                }
+            },
+            code=77,
+        )
+
+    def deploy(self, source: str) -> None:
+        job = self.folder / self.pipeline.job
+        job.parent.mkdir(exist_ok=True)
+        job.write_text(source)
+
+    def says(self, result: Any, *, code: int = 0) -> None:
+        """Let spark-submit write this result file (None: none) and end with this code."""
+        text = None if result is None else json.dumps(result)
+        self.program.write_text(
+            f"#!{sys.executable}\nimport json, os, sys\n"
+            f"open(sys.argv[0] + '.calls', 'a').write(json.dumps(sys.argv[1:]) + '\\n')\n"
+            f"text = {text!r}\n"
+            f"if text is not None:\n    open(os.environ['TALLYSTICK_RESULT_FILE'], 'w').write(text)\n"
+            f"print('the job talks')\nsys.exit({code})\n"
+        )
+        self.program.chmod(self.program.stat().st_mode | stat.S_IXUSR)
+
+    @property
+    def calls(self) -> list[list[str]]:
+        noted = self.program.with_name("spark-submit.calls")
+        return (
+            [json.loads(line) for line in noted.read_text().splitlines()] if noted.exists() else []
+        )
+
+    @property
+    def lake(self) -> Lake:
+        return open_lake(self.pipeline)
+
+    @property
+    def dag(self) -> DAG:
+        return replay_dag(
+            self.pipeline,
+            schedule="@daily",
+            start_date=day(1),
+            job_root=self.folder,
+            spark_binary=str(self.program),
+        )
+
+    def task(self, name: str) -> Any:
+        return self.dag.task_dict[name]
+
+    def stage(self, run: FakeRun) -> Any:
+        """Execute the stage task with a spark-submit that stages what was planned."""
+        left = [p["plan"] for p in run.told["plan"]["plans"] if not p["committed"]]
+        view = self.lake.require()
+        open_ = [k for k in left if not _committed(view.whole_ledger().entries, k)]
+        self.says(
+            [
+                {"plan": k, "report": stage(self.lake, self.log, k, attempt=run.attempt.hex)}
+                for k in open_
+            ]
+        )
+        return run.execute(self.task("stage"))
+
+    def whole(self, run: FakeRun) -> Any:
+        """Execute all three tasks."""
+        run.execute(self.task("plan"))
+        self.stage(run)
+        return run.execute(self.task("commit"))
+
+
+def _committed(entries: Any, key: str) -> bool:
+    return any(e.committed is not None and e.committed.plan == key for e in entries)
+
+
+class _Planner:
+    log: FakeLog
+
+    def __init__(self, _: Any) -> None: ...
+
+    def __enter__(self) -> FakeLog:
+        return self.log
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    monkeypatch.setenv("TALLYSTICK_KAFKA_DEFAULT", '{"bootstrap_servers": "nowhere:9092"}')
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "local[2]"}')
+    made = Bench(tmp_path)
+    monkeypatch.setattr(_Planner, "log", made.log, raising=False)
+    monkeypatch.setattr("tallystick.kafka.planning.LogPlanner", _Planner)
+    return made
