@@ -111,7 +111,7 @@ DAMAGES = {
         found="it is not there",
     ),
     "a page is of a newer format": Damage(
-        do=lambda s: s.change(s.page(), lambda page: page.update(format="tallystick.page/2")),
+        do=lambda s: s.change(s.page(), lambda page: page.update(format="tallystick.page/3")),
         check="objects",
         rule="I3",
         where="ledger/",
