@@ -351,6 +351,7 @@ def _publish(
                 fingerprint=plan.fingerprint,
                 record=view.record_key,
                 totals=totals,
+                looked=report.looked,
             ),
             outputs=outputs_wanting(before.outputs, plan.key, _nothing_for(lake, plan, report)),
         )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tallystick.errors import InvalidRequest, NotYet
@@ -16,9 +16,12 @@ from tallystick.protocol import keys
 from tallystick.protocol.interval import Interval
 from tallystick.world import whole_ms
 
-MODES = ("process", "replace")
+MODES = ("process", "replace", "refresh")
 SWITCHES = ("force", "take_over", "accept_loss", "accept_compaction")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# How far a producer's clock may run ahead: message.timestamp.after.max.ms of a broker is one hour too (KIP-937). A record
+# from further ahead (microseconds for milliseconds) belongs to the interval in which it arrives, as a late one does.
+AHEAD_MAX = timedelta(hours=1)
 NAMES = ("mode", "from", "to", *SWITCHES)
 
 
@@ -45,7 +48,7 @@ def parse_params(raw: Mapping[str, Any]) -> RunParams:
     mode = raw.get("mode", "process")
     if mode not in MODES:
         raise InvalidRequest(
-            f"mode={mode!r} is not allowed.", next_step="use 'process' or 'replace'."
+            f"mode={mode!r} is not allowed.", next_step="use 'process', 'replace' or 'refresh'."
         )
     switches: dict[str, bool] = {}
     for name in SWITCHES:

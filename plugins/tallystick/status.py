@@ -19,6 +19,7 @@ from tallystick.protocol.canonical import corrupt
 from tallystick.protocol.columns import TableColumn
 from tallystick.protocol.interval import Interval, Request
 from tallystick.protocol.ledger import Entry, Totals
+from tallystick.protocol.lookback import stale
 from tallystick.protocol.record import CommittedInterval, Record
 from tallystick.protocol.root import RootTable, RootTopic
 
@@ -48,6 +49,14 @@ class Owed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StaleStatus:
+    """A committed interval whose job looked back at `changed`, which holds other records or other rows by now."""
+
+    interval: Interval
+    changed: Interval
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
     """What a root says about its ledger. `every`: the schedule's length, as the ledger's scheduled runs show it."""
 
@@ -66,6 +75,7 @@ class Status:
     fewer: tuple[Fewer, ...]
     outputs: Mapping[str, str]
     owed: tuple[Owed, ...]
+    stale: tuple[StaleStatus, ...]
 
     @property
     def totals(self) -> Totals:
@@ -114,6 +124,10 @@ def read_status(lake: Lake) -> Status:
             fewer=tuple(f for e in ledger.entries if (f := fewer(lake, e)) is not None),
             outputs=root.outputs,
             owed=tuple(o for e in ledger.entries for o in _owed(e)),
+            stale=tuple(
+                StaleStatus(interval=interval, changed=changed)
+                for interval, changed in stale(ledger.entries).items()
+            ),
         )
 
     return lake.cut(question)

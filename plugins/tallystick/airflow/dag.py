@@ -154,7 +154,8 @@ def form() -> dict[str, Param]:
             enum=list(MODES),
             title="Mode",
             description_md="`process`: what is not committed yet. `replace`: everything between *from* and *to* again, "
-            "whoever committed it; each interval is replaced whole, in one swap.",
+            "whoever committed it; each interval is replaced whole, in one swap. `refresh`: what is stale, because "
+            "earlier time that its job looked back at has changed since; without dates all of it.",
         ),
         "from": _date(
             preset["from"],
@@ -242,6 +243,7 @@ rerun, killed or run out of order. `tally status` shows intervals and holes.
 the run's interval is replaced in every table at once |
 | **Trigger** without dates | from where the ledger ends to now |
 | **Trigger** with `mode=replace`, `from` and `to` | every committed interval between them is replaced |
+| **Trigger** with `mode=refresh` | every interval that looked back at what has changed since is replaced |
 
 Trigger without a logical date, as the form proposes. Two runs that want the same span: the first has it, the second \
 says so and ends green. Consumers of the Asset skip versions that they have seen: a cleared commit emits its event again.

@@ -76,6 +76,9 @@ def status(answer: Status) -> Form:
             }
             for one in answer.owed
         ],
+        "stale": [
+            {**_interval(one.interval), "changed": _interval(one.changed)} for one in answer.stale
+        ],
         "holes": [_hole(hole) for hole in answer.holes],
         "grants": [
             {

@@ -22,6 +22,7 @@ from tallystick.protocol.interval import Request
 from tallystick.status import IntervalStatus, Status
 
 OWED_SHOWN = 20
+STALE_SHOWN = 20
 
 
 def status(answer: Status, *, last: int) -> str:
@@ -40,6 +41,7 @@ def status(answer: Status, *, last: int) -> str:
     )
     parts += _grants(answer)
     parts += _owed(answer)
+    parts += _stale(answer)
     parts += _cancelled(answer)
     parts += _lost(answer)
     parts += _fewer(answer)
@@ -133,6 +135,25 @@ def _owed(answer: Status) -> list[str]:
         "Any run's publish task brings them, or, with the file that declares the pipeline:"
     )
     lines.append(command(("tally", "publish", answer.uri, "--pipeline", "FILE")))
+    return ["\n".join(lines)]
+
+
+def _stale(answer: Status) -> list[str]:
+    if not answer.stale:
+        return []
+    lines = [
+        f"STALE: {many(len(answer.stale), 'interval')} whose job looked back at what has changed since:"
+    ]
+    lines += [
+        paragraph(f"{span(one.interval)} looked back at {span(one.changed)}", indent=INDENT)
+        for one in answer.stale[:STALE_SHOWN]
+    ]
+    if len(answer.stale) > STALE_SHOWN:
+        lines.append(f"{INDENT}and {len(answer.stale) - STALE_SHOWN:,} more")
+    dags = {one.owner.dag for one in answer.intervals}
+    dag = next(iter(dags)) if len(dags) == 1 else "DAG"
+    lines.append("One run replaces them:")
+    lines.append(command(("airflow", "dags", "trigger", dag, "--conf", '{"mode": "refresh"}')))
     return ["\n".join(lines)]
 
 

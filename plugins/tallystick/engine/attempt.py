@@ -14,6 +14,7 @@ from tallystick.engine.task import Attempt, TaskResult
 from tallystick.errors import ReportRejected
 from tallystick.protocol import keys
 from tallystick.protocol.invariants import account_problem
+from tallystick.protocol.lookback import LookedBack
 from tallystick.protocol.offsets import OffsetRange, tile
 from tallystick.protocol.plan import Plan, PlannedRange
 from tallystick.protocol.report import FileReport, RangeAccount, Report
@@ -27,12 +28,14 @@ def assemble(
     results: Iterable[TaskResult],
     *,
     outputs: Sequence[FileReport] | None = None,
+    looked: LookedBack | None = None,
     scratch: Path | None = None,
 ) -> Report:
     """Join exactly one result per piece into the report of this attempt, which is not written yet.
 
     Aggregating tables are combined to one row per key here and uploaded under the attempt's prefix, unless the job made
-    its tables by itself: then `outputs` are their files. Safe to repeat: uploads go under fresh keys. Raises
+    its tables by itself: then `outputs` are their files. `looked`: what it saw of earlier intervals. Safe to repeat:
+    uploads go under fresh keys. Raises
     ReportRejected naming the piece or range where results are missing, doubled or do not add up.
     """
     by_piece = _one_per_piece(pieces, results)
@@ -55,6 +58,7 @@ def assemble(
         library=__version__,
         files=tuple(sorted(files, key=lambda f: f.key)),
         accounts=accounts,
+        looked=looked,
     )
 
 

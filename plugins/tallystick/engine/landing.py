@@ -162,9 +162,16 @@ def records_schema(how: Json) -> pa.Schema:
 
 
 def land_piece(
-    work: Attempt, piece: Piece, reading: Reading, *, scratch: Path | None = None
+    work: Attempt,
+    piece: Piece,
+    reading: Reading,
+    *,
+    keep_dead: bool = True,
+    scratch: Path | None = None,
 ) -> LandedPiece:
     """Read one piece once: its records into the attempt's scratch, its dead letters under the table's prefix.
+
+    `keep_dead` False: dead letters are left to the commit of the interval that they belong to.
 
     Safe to repeat, also at the same moment: every upload has a key of its own, and only the result that the driver takes
     makes files count (C4). Local files are removed whatever happens.
@@ -182,10 +189,20 @@ def land_piece(
         )
         schema = records_schema(work.pipeline.decode_of(piece.source))
         records = stack.enter_context(_Scratch(work, piece, schema, Path(folder)))
-        account = read_piece(work.pipeline, piece, reading, records=records.write, dead=dead.write)
+        account = read_piece(
+            work.pipeline,
+            piece,
+            reading,
+            records=records.write,
+            dead=dead.write if keep_dead else _dropped,
+        )
         files = records.close()
         result = TaskResult(piece=piece, account=account, files=dead.close(), partials={})
         return LandedPiece(result=result, files=files)
+
+
+def _dropped(rows: pa.Table) -> None:
+    """Keep nothing."""
 
 
 @dataclass(slots=True)

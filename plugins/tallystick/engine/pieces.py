@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -81,10 +81,17 @@ def cut(plan: Plan, *, records_per_task: int) -> tuple[Piece, ...]:
     A range is cut evenly, into as few pieces as that bound allows: a task costs 10 to 17 ms, a short one is waste.
     Ranges without offsets give none, and offsets that were lost before the plan was made are not read.
     """
+    return cut_topics(plan.topics, records_per_task=records_per_task)
+
+
+def cut_topics(
+    topics: Sequence[PlannedTopic], *, records_per_task: int, first: int = 0
+) -> tuple[Piece, ...]:
+    """Cut the readable ranges of some topics as `cut` does, numbering the pieces from `first` on."""
     pieces: list[Piece] = []
-    for topic in plan.topics:
+    for topic in topics:
         for partition in range(len(topic.ranges)):
-            pieces.extend(_cut_range(topic, partition, records_per_task, first=len(pieces)))
+            pieces.extend(_cut_range(topic, partition, records_per_task, first=first + len(pieces)))
     return tuple(pieces)
 
 

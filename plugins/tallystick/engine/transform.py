@@ -32,7 +32,12 @@ class JobTransform:
     """The user's function, checked: what comes out fits the declared tables exactly."""
 
     def __init__(self, function: Transform, pipeline: Pipeline) -> None:
-        """Raises InvalidPipeline for a table that nothing here could bring to one row per key."""
+        """Raises InvalidPipeline for a table that nothing here could bring to one row per key, and for a look back."""
+        if pipeline.lookback is not None:
+            raise InvalidPipeline(
+                f"pipeline {pipeline.name} looks back, and {pipeline.job} is an Arrow job, which sees a batch at a time.",
+                next_step="make it a DataFrame job (run_dataframe), whose context has the earlier rows.",
+            )
         for table in pipeline.tables:
             if table.aggregates and not table.combine:
                 raise InvalidPipeline(

@@ -56,6 +56,13 @@ class LogPlanner:
         """Return identity and reach of each topic. Raises IdentityChanged where one does not exist."""
         return {topic: self._describe(topic) for topic in topics}
 
+    def log_starts(self, topic: str) -> tuple[int, ...]:
+        """Return the first offset that each partition still has. Raises IdentityChanged where there is no such topic."""
+        layout = self._current(topic)
+        every = range(len(layout.leaders))
+        starts = self._client.list_offsets(layout, dict.fromkeys(every, EARLIEST), committed=False)
+        return tuple(starts[p] for p in every)
+
     def boundary(
         self, topic: str, at_ms: int, floors: Sequence[int], *, latest_ms: int | None = None
     ) -> tuple[Position, ...]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from tallystick.pipeline.columns import DEAD_LETTER_COLUMNS, LINEAGE, Column
 from tallystick.pipeline.declared import LATENESS_MAX, ROW_SEMANTICS, SPEC_FORMAT, Pipeline
+from tallystick.pipeline.lookback import Lookback
 from tallystick.pipeline.outputs import DeclaredOutput, PlannedOutput, Replaced
 from tallystick.pipeline.spec import outputs_in_spec, pipeline_from_spec
 from tallystick.pipeline.tables import DEAD_LETTERS, Table, partition_rule
@@ -28,6 +29,7 @@ __all__ = [
     "Column",
     "DeclaredOutput",
     "Json",
+    "Lookback",
     "Pipeline",
     "PlannedOutput",
     "Replaced",

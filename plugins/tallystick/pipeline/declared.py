@@ -11,6 +11,7 @@ from typing import Any
 
 from tallystick.errors import listed
 from tallystick.pipeline.columns import DEAD_LETTER_COLUMNS, Column, refuse, several
+from tallystick.pipeline.lookback import Lookback, check_lookback, lookback_spec
 from tallystick.pipeline.outputs import (
     DeclaredOutput,
     PlannedOutput,
@@ -24,8 +25,8 @@ from tallystick.protocol import keys
 from tallystick.protocol.canonical import encode
 
 SPEC_FORMAT = "tallystick.pipeline/1"
-# A declaration with outputs. A library that knows only the first would stage what it owes nobody.
-SPEC_FORMAT_OUTPUTS = "tallystick.pipeline/2"
+# A declaration with outputs or a look back. A library that knows only the first would owe nothing, and see nothing.
+SPEC_FORMAT_2 = "tallystick.pipeline/2"
 # Raise it whenever the same bytes, job and declaration would give other rows: committed intervals then count as changed.
 ROW_SEMANTICS = 1
 RECORDS_PER_TASK = 1_000_000
@@ -41,7 +42,7 @@ class Pipeline:
     `kafka` names a connection, never its values. `job` is a path relative to the project's folder. A boundary is asked
     for only when `lateness` has passed since it. `begin` is the declared beginning of the log: what the topic lost
     before it is nobody's loss. `outputs` get the rows of a committed interval's tables outside the lake, each once
-    (docs/reference/outputs.md).
+    (docs/reference/outputs.md). `lookback`: the job reads rows of earlier intervals, too (docs/how-to/look-back.md).
     """
 
     name: str
@@ -54,6 +55,7 @@ class Pipeline:
     begin: datetime | None = None
     records_per_task: int = RECORDS_PER_TASK
     outputs: Sequence[DeclaredOutput] = ()
+    lookback: Lookback | None = None
 
     def __post_init__(self) -> None:
         keys.check_name(self.name, "pipeline")
@@ -109,6 +111,7 @@ class Pipeline:
 
         set_(self, "outputs", several(self.outputs, f"pipeline {self.name}: outputs"))
         check_outputs(self.planned_outputs, self.written_columns().keys())
+        check_lookback(self.lookback, self.written_columns().keys())
 
     @property
     def planned_outputs(self) -> tuple[PlannedOutput, ...]:
@@ -139,17 +142,21 @@ class Pipeline:
         return tuple(declared.partition_by) if declared else ()
 
     def to_spec(self) -> dict[str, Any]:
-        """Return the canonical JSON form that a plan carries; `outputs` stand only in the second format."""
-        outputs = [output_json(o) for o in self.planned_outputs]
+        """Return the canonical JSON form that a plan carries; `outputs` and `lookback` stand in the second format."""
+        second = bool(self.outputs) or self.lookback is not None
+        later = {
+            "outputs": [output_json(o) for o in self.planned_outputs],
+            "lookback": None,
+        }
         return {
-            "format": SPEC_FORMAT_OUTPUTS if outputs else SPEC_FORMAT,
+            "format": SPEC_FORMAT_2 if second else SPEC_FORMAT,
             "name": self.name,
             "warehouse": self.warehouse,
             "job": self.job,
             "kafka": self.kafka,
             "records_per_task": self.records_per_task,
+            **(later if second else {}),
             **self._rows_spec(),
-            **({"outputs": outputs} if outputs else {}),
         }
 
     def _rows_spec(self) -> dict[str, Any]:
@@ -169,10 +176,10 @@ class Pipeline:
             }
             for t in self.tables
         ]
-        return {"topics": topics, "tables": tables}
+        return {"topics": topics, "tables": tables, **lookback_spec(self.lookback)}
 
     def fingerprint(self, job_source: bytes) -> str:
-        """Digest of what decides the rows: tables, decode rules, the job's source, and our own row semantics.
+        """Digest of what decides the rows: tables, decode rules, look back, the job's source, and our row semantics.
 
         Not lateness, schedule, piece sizes, outputs or the library's version. Modules that the job imports are not seen.
         """

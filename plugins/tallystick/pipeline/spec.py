@@ -7,17 +7,18 @@ from typing import Any
 
 from tallystick.errors import InvalidPipeline
 from tallystick.pipeline.columns import Column, refuse
-from tallystick.pipeline.declared import SPEC_FORMAT, SPEC_FORMAT_OUTPUTS, Pipeline
+from tallystick.pipeline.declared import SPEC_FORMAT, SPEC_FORMAT_2, Pipeline
+from tallystick.pipeline.lookback import Lookback, parse_lookback
 from tallystick.pipeline.outputs import PlannedOutput
 from tallystick.pipeline.tables import Table
 from tallystick.pipeline.topics import Json, Topic
-from tallystick.protocol.canonical import fields, text
+from tallystick.protocol.canonical import Fields, fields, text
 
 
 def pipeline_from_spec(spec: Mapping[str, Any], *, where: str) -> Pipeline:
     """Read a plan's spec back into the value it came from; raises Corrupt or InvalidPipeline."""
     f = fields(spec, where)
-    if (found := f.take("format", str)) not in (SPEC_FORMAT, SPEC_FORMAT_OUTPUTS):
+    if (found := f.take("format", str)) not in (SPEC_FORMAT, SPEC_FORMAT_2):
         raise InvalidPipeline(
             f"{where}: spec format is {found!r}, this version reads {SPEC_FORMAT!r}.",
             next_step="run the version of tallystick that made the plan, or clear the plan task.",
@@ -25,7 +26,9 @@ def pipeline_from_spec(spec: Mapping[str, Any], *, where: str) -> Pipeline:
     name, warehouse, job, kafka = (f.take(n, str) for n in ("name", "warehouse", "job", "kafka"))
     records_per_task = f.take("records_per_task", int)
     topics, tables = f.take_list("topics", _parse_topic), f.take_list("tables", _parse_table)
-    outputs = f.take_list("outputs", _parse_output) if found == SPEC_FORMAT_OUTPUTS else ()
+    second = found == SPEC_FORMAT_2
+    outputs = f.take_list("outputs", _parse_output) if second else ()
+    lookback = _take_lookback(f) if second else None
     f.done()
     return Pipeline(
         name=name,
@@ -36,12 +39,18 @@ def pipeline_from_spec(spec: Mapping[str, Any], *, where: str) -> Pipeline:
         kafka=kafka,
         records_per_task=records_per_task,
         outputs=outputs,
+        lookback=lookback,
     )
+
+
+def _take_lookback(f: Fields) -> Lookback | None:
+    found = f.take_fields_or_none("lookback")
+    return None if found is None else parse_lookback(found)
 
 
 def outputs_in_spec(spec: Mapping[str, Any], *, where: str) -> tuple[PlannedOutput, ...]:
     """Read the outputs alone of a plan's spec; raises Corrupt or InvalidPipeline."""
-    if spec.get("format") != SPEC_FORMAT_OUTPUTS:
+    if spec.get("format") != SPEC_FORMAT_2:
         return ()
     return fields(spec, where).take_list("outputs", _parse_output)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from tallystick import __version__
 from tallystick.errors import (
@@ -17,6 +17,7 @@ from tallystick.errors import (
     listed,
 )
 from tallystick.lake import Change, View
+from tallystick.params import AHEAD_MAX
 from tallystick.plan.closed import closed_topics, positions_without_lookup
 from tallystick.plan.question import Asked, Log, Piece, Planned, TopicView, answered
 from tallystick.protocol import decide, keys
@@ -37,9 +38,6 @@ from tallystick.protocol.plan import Plan, PlannedRange, PlannedTable, PlannedTo
 from tallystick.protocol.record import CommittedInterval
 from tallystick.protocol.root import RootTable, RootTopic
 
-# How far a producer's clock may run ahead: message.timestamp.after.max.ms of a broker is one hour too (KIP-937). A record
-# from further ahead (microseconds for milliseconds) belongs to the interval in which it arrives, as a late one does.
-AHEAD_MAX = timedelta(hours=1)
 # Each grant is a plan to be written before the swap, and whoever swaps meanwhile makes all of them void.
 GRANTS_MAX = 500
 
@@ -75,11 +73,13 @@ class Granting:
         committed: list[CommittedInterval] = []
         for grant in intent.grants:
             plan = self._freeze(grant, topics, tables, origins, set_now)
-            if plan.empty:
+            # A job that looks back may have rows for an interval without a record: windows that end in it.
+            at_once = plan.empty and self.asked.pipeline.lookback is None
+            if at_once:
                 committed.append(self._commit_at_once(grant, plan))
             else:
                 self._grant(grant, plan)
-            pieces.append(Piece(interval=grant.interval, plan=plan.key, committed=plan.empty))
+            pieces.append(Piece(interval=grant.interval, plan=plan.key, committed=at_once))
         return Change(
             tables=tables,
             topics=topics,

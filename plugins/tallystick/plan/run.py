@@ -9,11 +9,12 @@ from tallystick.errors import InvalidRequest, OutsideRetention, Superseded
 from tallystick.lake import Change, Lake, Settled, View
 from tallystick.params import EPOCH, wanted_interval
 from tallystick.pipeline import LATENESS_MAX
-from tallystick.plan.granting import Granting
+from tallystick.plan.granting import GRANTS_MAX, Granting
 from tallystick.plan.question import Asked, Log, Planned, answered
 from tallystick.protocol import adoption, decide, keys
 from tallystick.protocol.interval import Interval, Request
 from tallystick.protocol.ledger import Entry, Ledger
+from tallystick.protocol.lookback import stale
 
 Refusal = InvalidRequest | OutsideRetention
 
@@ -36,6 +37,12 @@ def plan(lake: Lake, log: Log, asked: Asked) -> Planned:
 def _step(
     view: View, log: Log, asked: Asked, wanted: Interval | datetime
 ) -> Change[Planned | Refusal] | Settled[Planned | Refusal]:
+    if isinstance(wanted, datetime) and asked.params.mode == "refresh":
+        entries = view.whole_ledger().entries
+        if not entries:
+            return Settled(value=Planned(interval=None, version=view.root.version))
+        end = max(e.interval.end for e in entries)
+        wanted = Interval(start=entries[0].interval.start, end=end)
     if isinstance(wanted, datetime):
         # An entry of this run ends at run_after less the lateness of its time: none is further back.
         tail = view.tail(wanted - LATENESS_MAX)
@@ -49,7 +56,7 @@ def _step(
             next_step="use a later start_date, or a later `from`.",
         )
     ledger = view.ledger(wanted.start, wanted.end)
-    intent = _intent(ledger, asked, wanted, adoption.cuts(view.root.topics))
+    intent = _intent(view, ledger, asked, wanted)
     if isinstance(intent, decide.CutThrough):
         return _refused(view, ledger, _cut_through(intent, wanted), intent.withdrawn)
     replaced = (g.interval for g in intent.grants if g.before and g.before.committed)
@@ -67,7 +74,7 @@ def _step(
 
 
 def _intent(
-    ledger: Ledger, asked: Asked, wanted: Interval, cuts: tuple[datetime, ...]
+    view: View, ledger: Ledger, asked: Asked, wanted: Interval
 ) -> decide.Intent | decide.CutThrough:
     params = asked.params
     wish = decide.Wish(
@@ -76,7 +83,9 @@ def _intent(
         replace=params.mode == "replace",
         force=params.force,
         take_over=params.take_over,
-        cuts=cuts,
+        cuts=adoption.cuts(view.root.topics),
+        stale=_stale(view, asked, wanted),
+        refresh=params.mode == "refresh",
     )
     decision = decide.decide_plan(ledger, asked.request, wish)
     if isinstance(decision, decide.Overtaken):
@@ -85,6 +94,14 @@ def _intent(
             next_step="nothing, if that was meant; else clear this run's plan task to ask anew.",
         )
     return decision
+
+
+def _stale(view: View, asked: Asked, wanted: Interval) -> frozenset[Interval]:
+    """The earliest stale intervals of the wish, as many as one run is granted; the next run gets the rest."""
+    if asked.pipeline.lookback is None:
+        return frozenset()
+    found = sorted(i for i in stale(view.whole_ledger().entries) if wanted.covers(i))
+    return frozenset(found[:GRANTS_MAX])
 
 
 def _granted_to(entry: Entry, request: Request) -> bool:

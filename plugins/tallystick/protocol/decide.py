@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from tallystick.protocol.interval import Interval, Request
-from tallystick.protocol.ledger import Boundary, Entry, Ledger
+from tallystick.protocol.ledger import Boundary, Committed, Entry, Ledger
 from tallystick.protocol.offsets import Position
 from tallystick.protocol.plan import Plan
 from tallystick.protocol.root import Root
@@ -25,7 +25,9 @@ class Wish:
     """What a request wants of `interval`.
 
     `replace`: committed entries inside it too, whoever committed them. `force`: the run's own ones although nothing
-    changed. `take_over`: cancel what others were granted there. `cuts`: instants that no gap goes over.
+    changed. `take_over`: cancel what others were granted there. `cuts`: instants that no gap goes over. `stale`:
+    committed intervals whose look back no longer holds. `refresh`: those that lie in `interval`, whoever committed them,
+    and nothing else.
     """
 
     interval: Interval
@@ -34,6 +36,8 @@ class Wish:
     force: bool = False
     take_over: bool = False
     cuts: tuple[datetime, ...] = ()
+    stale: frozenset[Interval] = frozenset()
+    refresh: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,15 +189,9 @@ def _decide_afresh(
         kept.append(entry.interval)
         own_grant = granted is not None and granted.request.same_run(request)
         own_rows = committed.request.same_run(request)
-        if own_rows and (committed.fingerprint != wish.fingerprint or wish.force):
-            again = True
-        elif wish.replace:
-            # Also what this run committed itself: a backfill that repeats its runs with mode=replace asks for just that.
-            if not wish.interval.covers(entry.interval):
-                return CutThrough(entry=entry)
-            again = True
-        else:
-            again = False
+        again = _wished_again(entry, committed, wish, own_rows=own_rows)
+        if isinstance(again, CutThrough):
+            return again
         if again:
             grants.append(_again(entry))
         else:
@@ -207,9 +205,12 @@ def _decide_afresh(
                 )
             else:
                 covered.append(entry)
-    grants += [
-        _fill(part, orphans) for gap in gaps(wish.interval, kept) for part in parts(gap, wish.cuts)
-    ]
+    if not wish.refresh:
+        grants += [
+            _fill(part, orphans)
+            for gap in gaps(wish.interval, kept)
+            for part in parts(gap, wish.cuts)
+        ]
     return Intent(
         holdings=tuple(holdings),
         grants=tuple(sorted(grants, key=lambda g: g.interval)),
@@ -217,6 +218,21 @@ def _decide_afresh(
         held=tuple(held),
         covered=tuple(covered),
     )
+
+
+def _wished_again(
+    entry: Entry, committed: Committed, wish: Wish, *, own_rows: bool
+) -> bool | CutThrough:
+    """Whether a committed entry is to be replaced; `own_rows`: it is the request's own run that committed it."""
+    is_stale = entry.interval in wish.stale
+    if wish.refresh:
+        return is_stale and wish.interval.covers(entry.interval)
+    if own_rows and (committed.fingerprint != wish.fingerprint or wish.force or is_stale):
+        return True
+    if not wish.replace:
+        return False
+    # Also what this run committed itself: a backfill that repeats its runs with mode=replace asks for just that.
+    return True if wish.interval.covers(entry.interval) else CutThrough(entry=entry)
 
 
 def gaps(wanted: Interval, kept: Iterable[Interval]) -> tuple[Interval, ...]:

@@ -26,12 +26,14 @@ from tallystick.protocol.canonical import (
     text,
 )
 from tallystick.protocol.interval import Interval, Request, parse_interval, parse_request
+from tallystick.protocol.lookback import LookedBack, parse_looked_back
 from tallystick.protocol.offsets import Position
 from tallystick.protocol.outputs import OutputSlot, check_slots, parse_slot
 
 FORMAT = "tallystick.page/1"
-# A page with an output's slot. A library that knows only the first format must not replace what it would not publish.
-FORMAT_OUTPUTS = "tallystick.page/2"
+# A page with an output's slot or a look back. A library that knows only the first format must not replace what it would
+# not publish, nor forget what a job saw.
+FORMAT_2 = "tallystick.page/2"
 PAGE_BYTES_MAX = 256 * 1024
 SERVED_MAX = 8
 TOTALS = ("records", "dead", "aborted", "control", "absent", "lost")
@@ -88,7 +90,10 @@ class Granted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
-    """Whose rows the tables hold for the entry, by which code, and the record that says so."""
+    """Whose rows the tables hold for the entry, by which code, and the record that says so.
+
+    `looked`: what the code saw of earlier intervals, where its pipeline looks back.
+    """
 
     plan: str
     request: Request
@@ -96,6 +101,7 @@ class Committed:
     fingerprint: str
     record: str
     totals: Totals
+    looked: LookedBack | None = None
 
     def __post_init__(self) -> None:
         keys.check_plan(self.plan)
@@ -113,6 +119,10 @@ class Committed:
             "record": self.record,
             "totals": self.totals.to_json(),
         }
+
+    def to_json_2(self) -> dict[str, Any]:
+        """Return the JSON form of a page of the second format."""
+        return {**self.to_json(), "looked": self.looked.to_json() if self.looked else None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,8 +160,13 @@ class Entry:
         """The outputs that still lack something of it, by name."""
         return tuple(sorted(name for name, slot in self.outputs.items() if slot.owed))
 
+    @property
+    def plain(self) -> bool:
+        """Whether the first format holds all of it."""
+        return not self.outputs and (self.committed is None or self.committed.looked is None)
+
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON form; `outputs` stands only in the second format."""
+        """Return the JSON form of the first format."""
         return {
             "interval": self.interval.to_json(),
             "generation": self.generation,
@@ -160,18 +175,26 @@ class Entry:
             "served": [r.to_json() for r in self.served],
         }
 
+    def to_json_2(self) -> dict[str, Any]:
+        """Return the JSON form of the second format: with outputs, and with what a commit looked back at."""
+        return {
+            **self.to_json(),
+            "committed": self.committed.to_json_2() if self.committed else None,
+            "outputs": {name: slot.to_json() for name, slot in self.outputs.items()},
+        }
+
 
 def _parse_entry(value: Any, where: str) -> Entry:
-    return _entry_of(fields(value, where), {})
+    return _entry_of(fields(value, where), second=False)
 
 
-def _parse_entry_with_outputs(value: Any, where: str) -> Entry:
-    f = fields(value, where)
-    return _entry_of(f, f.take_map("outputs", parse_slot))
+def _parse_entry_2(value: Any, where: str) -> Entry:
+    return _entry_of(fields(value, where), second=True)
 
 
-def _entry_of(f: Fields, outputs: Mapping[str, OutputSlot]) -> Entry:
+def _entry_of(f: Fields, *, second: bool) -> Entry:
     where = f.where
+    outputs = f.take_map("outputs", parse_slot) if second else {}
     interval = parse_interval(f.take("interval", list), where)
     generation = f.take("generation", int)
     granted, committed = None, None
@@ -184,9 +207,14 @@ def _entry_of(f: Fields, outputs: Mapping[str, OutputSlot]) -> Entry:
         names = {name: c.take(name, str) for name in ("plan", "fingerprint", "record")}
         count, owner = c.take("generation", int), parse_request(c.take("request", list), c.where)
         totals = parse_totals(c.take("totals", list), c.where)
+        seen = c.take_fields_or_none("looked") if second else None
+        looked = parse_looked_back(seen) if seen is not None else None
         c.done()
         committed = built(
-            where, lambda: Committed(generation=count, request=owner, totals=totals, **names)
+            where,
+            lambda: Committed(
+                generation=count, request=owner, totals=totals, looked=looked, **names
+            ),
         )
     served = f.take_list("served", parse_request)
     f.done()
@@ -279,12 +307,9 @@ class Page:
         return any(e.owed for e in self.entries)
 
     def _entries_to_json(self) -> tuple[str, list[dict[str, Any]]]:
-        forms = [e.to_json() for e in self.entries]
-        if not any(e.outputs for e in self.entries):
-            return FORMAT, forms
-        for entry, form in zip(self.entries, forms, strict=True):
-            form["outputs"] = {name: slot.to_json() for name, slot in entry.outputs.items()}
-        return FORMAT_OUTPUTS, forms
+        if all(e.plain for e in self.entries):
+            return FORMAT, [e.to_json() for e in self.entries]
+        return FORMAT_2, [e.to_json_2() for e in self.entries]
 
     def encode(self) -> bytes:
         """Return the canonical bytes."""
@@ -300,15 +325,15 @@ class Page:
 
 def parse_page(body: bytes, *, where: str) -> Page:
     """Read a page's bytes; raises Corrupt naming `where`."""
-    f = decode(body, where=where, format_name=FORMAT, later=(FORMAT_OUTPUTS,))
-    with_outputs = f.format_name == FORMAT_OUTPUTS
+    f = decode(body, where=where, format_name=FORMAT, later=(FORMAT_2,))
+    second = f.format_name == FORMAT_2
     entries, boundaries = (
-        f.take_list("entries", _parse_entry_with_outputs if with_outputs else _parse_entry),
+        f.take_list("entries", _parse_entry_2 if second else _parse_entry),
         f.take_list("boundaries", _parse_boundary),
     )
     f.done()
-    if with_outputs and not any(e.outputs for e in entries):
-        raise corrupt(where, f"{FORMAT_OUTPUTS} without an output")
+    if second and all(e.plain for e in entries):
+        raise corrupt(where, f"{FORMAT_2} without an output or a look back")
     return built(where, lambda: Page(entries=entries, boundaries=boundaries))
 
 

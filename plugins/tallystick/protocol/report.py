@@ -20,9 +20,12 @@ from tallystick.protocol.canonical import (
     integers,
     text,
 )
+from tallystick.protocol.lookback import LookedBack, parse_looked_back
 from tallystick.protocol.offsets import OffsetRange
 
 FORMAT = "tallystick.report/1"
+# A report of a job that looked back. A library that knows only the first would forget what the rows depend on.
+FORMAT_LOOKED = "tallystick.report/2"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +229,10 @@ def _partition_value(value: Any, where: str) -> int | str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """All that one attempt staged for one plan: `key` names itself, `accounts` cover the plan's ranges exactly."""
+    """All that one attempt staged for one plan: `key` names itself, `accounts` cover the plan's ranges exactly.
+
+    `looked`: what the job saw of earlier intervals, where its pipeline looks back.
+    """
 
     key: str
     plan: str
@@ -236,6 +242,7 @@ class Report:
     library: str
     files: tuple[FileReport, ...]
     accounts: tuple[RangeAccount, ...]
+    looked: LookedBack | None = None
 
     def __post_init__(self) -> None:
         keys.check_report(self.key)
@@ -245,20 +252,20 @@ class Report:
             raise ValueError("a file is listed twice")
 
     def encode(self) -> bytes:
-        """Return the canonical bytes."""
-        return encode(
-            {
-                "format": FORMAT,
-                "key": self.key,
-                "plan": self.plan,
-                "plan_sha256": self.plan_sha256,
-                "fingerprint": self.fingerprint,
-                "attempt": self.attempt,
-                "library": self.library,
-                "files": [f.to_json() for f in self.files],
-                "accounts": [a.to_json() for a in self.accounts],
-            }
-        )
+        """Return the canonical bytes; `looked` stands only in the second format."""
+        form = {
+            "key": self.key,
+            "plan": self.plan,
+            "plan_sha256": self.plan_sha256,
+            "fingerprint": self.fingerprint,
+            "attempt": self.attempt,
+            "library": self.library,
+            "files": [f.to_json() for f in self.files],
+            "accounts": [a.to_json() for a in self.accounts],
+        }
+        if self.looked is None:
+            return encode({"format": FORMAT, **form})
+        return encode({"format": FORMAT_LOOKED, **form, "looked": self.looked.to_json()})
 
     def rows(self, table: str) -> int:
         """Rows staged for `table`."""
@@ -267,13 +274,14 @@ class Report:
 
 def parse_report(body: bytes, *, where: str) -> Report:
     """Read a report's bytes; raises Corrupt naming `where`."""
-    f = decode(body, where=where, format_name=FORMAT)
+    f = decode(body, where=where, format_name=FORMAT, later=(FORMAT_LOOKED,))
     names = ("key", "plan", "plan_sha256", "fingerprint", "attempt", "library")
     texts = {name: f.take(name, str) for name in names}
     files = f.take_list("files", parse_file)
     accounts = f.take_list("accounts", parse_account)
+    looked = parse_looked_back(f.take_fields("looked")) if f.format_name == FORMAT_LOOKED else None
     f.done()
-    return built(where, lambda: Report(files=files, accounts=accounts, **texts))
+    return built(where, lambda: Report(files=files, accounts=accounts, looked=looked, **texts))
 
 
 def account_totals(accounts: tuple[RangeAccount, ...]) -> Mapping[str, int]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tallystick.earlier import LogPart
+from tallystick.errors import InvalidPipeline
+from tallystick.protocol.interval import Interval
 from tallystick.protocol.plan import Plan
 
 
@@ -17,7 +20,7 @@ class Context:
     """The session and the plan's clock: `[start, end)` is the interval, `planned_at` when its plan was made.
 
     Every attempt at a plan sees the same `planned_at`; a replay is another plan. What must be equal after a replay too
-    is computed from `start`, `end` and the records' own `_timestamp`.
+    is computed from `start`, `end` and the records' own `_timestamp`. `parts`: where the log was cut by time.
     """
 
     spark: SparkSession
@@ -25,6 +28,21 @@ class Context:
     end: datetime
     planned_at: datetime
     topic_ids: Mapping[str, str]
+    parts: tuple[LogPart, ...] = ()
+    rows_before: Mapping[str, DataFrame] = field(default_factory=dict)
+
+    def earlier(self, table: str) -> DataFrame:
+        """The rows of a table that the pipeline looks back at: those of [start - back, start). Raises InvalidPipeline.
+
+        Where the job is called for time that is not committed yet, there are none: rows of such a table must not depend
+        on it.
+        """
+        if table not in self.rows_before:
+            raise InvalidPipeline(
+                f"the job looks back at {table!r}, which the pipeline does not declare.",
+                next_step="declare it: Pipeline(lookback=Lookback(tables=[...], back=...)).",
+            )
+        return self.rows_before[table]
 
     def stable_id(self, *parts: Column | str) -> Column:
         """An id of 64 hexadecimal digits for a row with lineage, the same at every attempt and every replay.
@@ -40,12 +58,21 @@ class Context:
         return F.sha2(F.concat(record[0], slash, record[1], slash, record[2], slash, rest), 256)
 
 
-def context_of(session: SparkSession, plan: Plan) -> Context:
-    """The context of one plan's transform."""
+def context_of(
+    session: SparkSession,
+    plan: Plan,
+    *,
+    parts: tuple[LogPart, ...] = (),
+    earlier: Mapping[str, DataFrame] | None = None,
+    interval: Interval | None = None,
+) -> Context:
+    """The context of one plan's transform, or of earlier time that its job is called for: `interval`."""
     return Context(
         spark=session,
-        start=plan.interval.start,
-        end=plan.interval.end,
+        start=(interval or plan.interval).start,
+        end=(interval or plan.interval).end,
+        parts=parts,
+        rows_before=earlier or {},
         planned_at=plan.planned_at,
         topic_ids={
             topic: next(t.topic_id for t in plan.topics if t.name == name)

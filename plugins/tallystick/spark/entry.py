@@ -22,6 +22,7 @@ from tallystick.engine.pieces import cut
 from tallystick.errors import Corrupt, InvalidPipeline, JobChanged, Superseded, TallystickError
 from tallystick.lake import Lake
 from tallystick.pipeline import DEAD_LETTERS
+from tallystick.protocol import keys
 from tallystick.protocol.plan import Plan
 from tallystick.protocol.report import Report, account_totals
 from tallystick.spark.arguments import Arguments, PlanRef, parse_arguments
@@ -40,8 +41,10 @@ from tallystick.store.open import open_store
 from tallystick.world import real_world
 
 log = logging.getLogger("tallystick.spark")
-Staging = Callable[[Lake, Order, Callable[..., Any]], Report]
-"""Stages what an order asks for with the user's transform, and returns the report, which is not written yet."""
+Staging = Callable[[Lake, Order, Callable[..., Any], Sequence[tuple[Plan, Report]]], Report]
+"""Stages what an order asks for with the user's transform, and returns the report, which is not written yet.
+
+It gets what this run has staged before, for a job that looks back."""
 
 
 def main(transform: Callable[..., Any], *, staging: Staging | None = None) -> None:
@@ -105,16 +108,21 @@ def _stage_all(
     staged = []
     # All are checked before the first is read: a job that changed must not read half a run.
     plans = [_left(lake, ref, job_source) for ref in arguments.plans]
-    for ref, plan in zip(arguments.plans, plans, strict=True):
+    before: list[tuple[Plan, Report]] = []
+    # By time: a job that looks back sees what its own run has staged of earlier time.
+    for ref, plan in sorted(
+        zip(arguments.plans, plans, strict=True), key=lambda one: keys.plan_interval(one[0].key)
+    ):
         if plan is None:
             staged.append(StagedPlan(plan=ref.key, report=None))
         else:
             started = time.monotonic()
             order = _order(lake, plan, arguments.attempt, environ)
-            report = staging(lake, order, transform)
+            report = staging(lake, order, transform, before)
             # Last of all: a report is there only when everything that it names is (C5).
             lake.put_new(report.key, report.encode())
             _tell(report, time.monotonic() - started)
+            before.append((plan, report))
             staged.append(StagedPlan(plan=plan.key, report=report.key))
     return staged
 
@@ -166,8 +174,17 @@ def _order(lake: Lake, plan: Plan, attempt: str, environ: Mapping[str, str]) -> 
     )
 
 
-def stage_arrow(lake: Lake, order: Order, transform: Callable[..., Any]) -> Report:
-    """Stage an Arrow job: one stage that reads, transforms and writes; raises what its tasks answer with."""
+def stage_arrow(
+    lake: Lake,
+    order: Order,
+    transform: Callable[..., Any],
+    staged: Sequence[tuple[Plan, Report]] = (),
+) -> Report:
+    """Stage an Arrow job: one stage that reads, transforms and writes; raises what its tasks answer with.
+
+    It sees nothing of what was `staged` before: an Arrow job does not look back.
+    """
+    del staged
     work = order.work(
         lake.store, transform
     )  # refuses a pipeline of another kind before anything is read

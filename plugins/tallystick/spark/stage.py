@@ -26,7 +26,7 @@ from tallystick.engine.task import Attempt, Reading, TaskResult, Work, parse_res
 from tallystick.engine.transform import JobTransform, Transform
 from tallystick.errors import RetryLater, SettingsError, TallystickError, error_of_kind
 from tallystick.pipeline import Pipeline, pipeline_from_spec
-from tallystick.protocol.plan import Plan
+from tallystick.protocol.plan import Plan, PlannedTopic
 from tallystick.spark.outcome import error_from, error_json, most_decisive, scratch_full
 from tallystick.spark.progress import progress_told
 from tallystick.spark.session import failures_max
@@ -76,6 +76,8 @@ class Order:
     target: Target
     pieces: tuple[Piece, ...]
     kafka: Mapping[str, Any]
+    # The topics that the pieces are of; None: those of the plan.
+    topics: tuple[PlannedTopic, ...] | None = None
 
     def __repr__(self) -> str:
         return f"Order({self.target.plan.key}, {self.target.attempt}, {len(self.pieces)} pieces)"
@@ -88,7 +90,8 @@ class Order:
         plan = self.target.plan
         # An executor's own environment or mounted secret comes first; else what the driver resolved.
         settings = kafka_settings(plan.spec["kafka"], environ=os.environ, otherwise=self.kafka)
-        topic = next(t for t in plan.topics if t.name == piece.topic)
+        topics = plan.topics if self.topics is None else self.topics
+        topic = next(t for t in topics if t.name == piece.topic)
         return KafkaReading(settings, topic, piece)
 
     def work(self, store: Store, transform: Transform) -> Work:

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 from tallystick.errors import TallystickError
 from tallystick.pipeline import DEAD_LETTERS, Pipeline, pipeline_from_spec
-from tallystick.protocol import decide
+from tallystick.protocol import decide, keys
 from tallystick.protocol.invariants import account_problem
 from tallystick.protocol.ledger import TOTALS, Totals
+from tallystick.protocol.lookback import LookedBack
 from tallystick.protocol.plan import Plan
 from tallystick.protocol.record import CommittedInterval
 from tallystick.protocol.report import FileReport, Report, account_totals
@@ -110,6 +111,13 @@ def _check_plan(evidence: Evidence, case: Case, plan: Plan) -> None:
 
 
 def _check_report(check: Ongoing, case: Case, record: CommittedInterval, report: Report) -> None:
+    check.differs(
+        "I5",
+        report.key,
+        "what the ledger and the report say that the job saw of earlier intervals",
+        expected=_looked(report.looked),
+        found=_looked(case.committed.looked),
+    )
     if case.plan is not None:
         check.differs(
             "I5",
@@ -249,6 +257,13 @@ def holds_lineage(plan: Plan, table: str) -> bool | None:
 
 def _declared(plan: Plan) -> Pipeline:
     return pipeline_from_spec(plan.spec, where=f"{plan.key}.spec")
+
+
+def _looked(looked: LookedBack | None) -> str:
+    if looked is None:
+        return "nothing"
+    stretches = (f"{s.interval} {s.fingerprint[:12]} {s.records}" for s in looked.seen)
+    return f"from {keys.instant(looked.since)}: {', '.join(stretches) or 'nothing'}"
 
 
 def _told(totals: Totals) -> str:

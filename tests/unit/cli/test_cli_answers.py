@@ -198,7 +198,7 @@ def test_status_as_json(lake: SmallLake) -> None:
     form = ask("status", LAKE)
     assert set(form) == {
         *("lake", "pipeline", "version", "record", "topics", "from", "to", "every_s", "totals"),
-        *("intervals", "owed", "holes", "grants", "cancelled", "lost", "fewer"),
+        *("intervals", "owed", "stale", "holes", "grants", "cancelled", "lost", "fewer"),
     }
     assert form["intervals"][1] == {
         "from": "2013-01-02T00:00:00.000Z",

@@ -22,6 +22,7 @@ from tallystick.protocol.ledger import (
     PageRef,
     Totals,
 )
+from tallystick.protocol.lookback import LookedBack, Seen
 from tallystick.protocol.offsets import Position
 from tallystick.protocol.outputs import OutputSlot
 from tallystick.protocol.plan import Plan, PlannedRange, PlannedTable, PlannedTopic
@@ -261,13 +262,21 @@ SAMPLE_ADOPTED = replace(
         "flights@2": RootTopic(topic_id="topic-2", cluster_id="cluster-2", origins=(3,)),
     },
 )
+SAMPLE_LOOKED = LookedBack(
+    since=at(-3),
+    seen=(
+        Seen(interval=interval(-3, -1), fingerprint="f1", records=20),
+        Seen(interval=interval(-1, 0), fingerprint="f2", records=0),
+    ),
+)
+SAMPLE_REPORT_LOOKED = replace(SAMPLE_REPORT, looked=SAMPLE_LOOKED)
 SAMPLE_OWING = Page(
     entries=(
         entry(
             0,
             1,
             grant=granted(0, 1, generation=2),
-            commit=committed(0, 1),
+            commit=replace(committed(0, 1), looked=SAMPLE_LOOKED),
             outputs={
                 "feed": OutputSlot(wanted=uuid(1)),
                 "invoices": OutputSlot(wanted=uuid(1), begun=uuid(1), published=uuid(9)),

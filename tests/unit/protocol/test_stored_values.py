@@ -54,6 +54,7 @@ from unit.protocol.samples import (
     SAMPLE_PLAN,
     SAMPLE_RECORD,
     SAMPLE_REPORT,
+    SAMPLE_REPORT_LOOKED,
     SAMPLE_ROOT,
     SAMPLE_WITH_OUTPUTS,
     at,
@@ -75,12 +76,14 @@ STORED: dict[str, tuple[Any, Callable[..., Any]]] = {
     "page": (SAMPLE_PAGE, parse_page),
     "plan": (SAMPLE_PLAN, parse_plan),
     "report": (SAMPLE_REPORT, parse_report),
+    "report that looked back": (SAMPLE_REPORT_LOOKED, parse_report),
     "record": (SAMPLE_RECORD, parse_record),
 }
 FILES = {
     "adopted root": "root-2.json",
     "root with outputs": "root-3.json",
     "page with outputs": "page-2.json",
+    "report that looked back": "report-2.json",
 }
 stored = pytest.mark.parametrize("name", sorted(STORED))
 
@@ -111,17 +114,19 @@ def test_the_second_format_of_a_root_is_for_adopted_topics_alone() -> None:
             parse_root(body, where="root")
 
 
-def test_the_formats_with_outputs_are_for_lakes_with_outputs_alone() -> None:
-    """An older library must refuse what it would not publish, and read every other lake."""
+def test_the_later_formats_are_for_lakes_that_need_them_alone() -> None:
+    """An older library must refuse what it would not publish or would forget, and read every other lake."""
     cut = json.loads(SAMPLE_WITH_OUTPUTS.encode())
     cut["outputs"], cut["owed"] = {}, []
     assert "tallystick.root/2 can say all of it" in refused(parse_root, cut, "root")
     page = json.loads(SAMPLE_OWING.encode())
     for one in page["entries"]:
         one["outputs"] = {}
-    assert "tallystick.page/2 without an output" in refused(parse_page, page, "page")
+        if one["committed"]:
+            one["committed"]["looked"] = None
+    assert "tallystick.page/2 without an output or a look back" in refused(parse_page, page, "page")
     old = SAMPLE_OWING.encode().replace(b"page/2", b"page/1")
-    with pytest.raises(Corrupt, match="unknown field 'outputs'"):
+    with pytest.raises(Corrupt, match="unknown field '(outputs|looked)'"):
         parse_page(old, where="page")
 
 

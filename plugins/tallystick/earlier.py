@@ -1,0 +1,258 @@
+"""The use case `earlier`: what a job sees of the time before its interval, where its pipeline looks back.
+
+Of what is committed, the data files of the commits that stand now; of what is not, the offsets to be read in Kafka. Each
+attempt looks for itself, and its report says what it saw (`tallystick.protocol.lookback`): nothing is frozen, and what
+changes afterwards makes the interval stale, never silently wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Protocol
+
+from tallystick.errors import Corrupt
+from tallystick.lake import Lake, View
+from tallystick.params import AHEAD_MAX, EPOCH
+from tallystick.pipeline import Lookback
+from tallystick.protocol import decide, keys
+from tallystick.protocol.interval import Interval
+from tallystick.protocol.ledger import Boundary, Entry, Ledger
+from tallystick.protocol.lookback import LookedBack, Seen, looked_back
+from tallystick.protocol.offsets import Position
+from tallystick.protocol.plan import Plan, PlannedRange, PlannedTopic
+from tallystick.protocol.report import FileReport, Report, account_totals
+from tallystick.protocol.root import Root
+
+# Into how many parts a stretch that is not committed is cut at most, each as long as the interval that looks back.
+CUTS_MAX = 400
+
+
+class Log(Protocol):
+    """What looking back asks of Kafka. tallystick.kafka.planning is the real one."""
+
+    def boundary(
+        self, topic: str, at_ms: int, floors: Sequence[int], *, latest_ms: int
+    ) -> Sequence[Position]:
+        """Where each partition splits at an instant, from `floors` on, passing over records after `latest_ms`."""
+        ...
+
+    def log_starts(self, topic: str) -> Sequence[int]:
+        """The first offset that each partition still has."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One earlier interval whose rows are there: committed, or staged by this very run. `files` by table."""
+
+    interval: Interval
+    fingerprint: str
+    records: int
+    files: Mapping[str, tuple[FileReport, ...]]
+
+    @property
+    def seen(self) -> Seen:
+        """What a report says of it."""
+        return Seen(interval=self.interval, fingerprint=self.fingerprint, records=self.records)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogPart:
+    """Where a part of the log begins that was cut by time: its instant, and by Kafka's topic names an offset each."""
+
+    start: datetime
+    offsets: Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unread:
+    """Earlier time that is not committed: the ranges to be read, and where the log was cut by time within them."""
+
+    interval: Interval
+    topics: tuple[PlannedTopic, ...]
+    parts: tuple[LogPart, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Earlier:
+    """All that is to be seen of the time from `since` to a plan's interval."""
+
+    since: datetime
+    parts: tuple[Part, ...] = ()
+    unread: tuple[Unread, ...] = ()
+
+    def looked(self, fingerprint: str, records: Mapping[Interval, int]) -> LookedBack:
+        """What the report says was seen; `records`: how many were read of each stretch that is not committed."""
+        read = [Seen(interval=i, fingerprint=fingerprint, records=n) for i, n in records.items()]
+        return looked_back(self.since, [*(p.seen for p in self.parts), *read])
+
+
+def earlier(
+    lake: Lake,
+    plan: Plan,
+    lookback: Lookback,
+    *,
+    staged: Sequence[tuple[Plan, Report]] = (),
+    log: Log | None = None,
+) -> Earlier:
+    """Say what a job sees of the time before its plan's interval.
+
+    `staged`: what this run has staged of it and not committed yet; it is taken as if it were. `log` None: what is not
+    committed is left out. Raises Corrupt where a commit's objects are gone, and what the store and the log raise.
+    """
+    start = plan.interval.start
+    since = EPOCH if lookback.back is None else max(EPOCH, start - lookback.back)
+    if since == start:
+        return Earlier(since=since)
+    own = {p.key: (p, report) for p, report in staged}
+
+    def question(view: View) -> Earlier:
+        ledger = view.ledger(since, start)
+        wanted = Interval(start=since, end=start)
+        parts = [p for e in ledger.overlapping(wanted) if (p := _part(lake, e, own)) is not None]
+        gaps = decide.gaps(wanted, [p.interval for p in parts])
+        unread: list[Unread] = []
+        if log is not None and lookback.uncommitted == "kafka":
+            cuts = _Cuts(ledger, view.root, plan, log, latest=lake.world.now() + AHEAD_MAX)
+            unread = [found for gap in gaps if (found := cuts.unread(gap)) is not None]
+        return Earlier(since=since, parts=tuple(parts), unread=tuple(unread))
+
+    return lake.cut(question)
+
+
+def _part(lake: Lake, entry: Entry, own: Mapping[str, tuple[Plan, Report]]) -> Part | None:
+    granted, committed = entry.granted, entry.committed
+    if granted is not None and granted.plan in own:
+        plan, report = own[granted.plan]
+        records = account_totals(report.accounts)["records"]
+        return _of_report(entry.interval, plan.fingerprint, records, report)
+    if committed is None:
+        return None
+    chain = lake.earlier_commits(entry)
+    done = chain[0] if chain and chain[0].plan == committed.plan else None
+    key = done.report if done is not None else None
+    found = lake.report(key) if key is not None else None
+    if found is None and (done is None or key is not None):
+        raise Corrupt(
+            f"{lake.where(key or committed.record)} is gone, and the rows of {entry.interval} are looked back at.",
+            next_step="restore it from a bucket version, or replace that interval (mode=replace).",
+        )
+    records = committed.totals.records
+    return _of_report(entry.interval, committed.fingerprint, records, found)
+
+
+def _of_report(interval: Interval, fingerprint: str, records: int, report: Report | None) -> Part:
+    files: dict[str, tuple[FileReport, ...]] = {}
+    for file in report.files if report is not None else ():
+        files[file.table] = (*files.get(file.table, ()), file)
+    return Part(interval=interval, fingerprint=fingerprint, records=records, files=files)
+
+
+class _Cuts:
+    """Where the log of a plan's topics splits by time: as the ledger says, else as Kafka does now."""
+
+    def __init__(
+        self, ledger: Ledger, root: Root, plan: Plan, log: Log, *, latest: datetime
+    ) -> None:
+        # What is looked up here stands in no ledger: the plan that commits this time sets its boundaries for good.
+        self._ledger, self._root, self._plan, self._log = ledger.copy(), root, plan, log
+        self._latest_ms = round(latest.timestamp() * 1000)
+        self._length = plan.interval.end - plan.interval.start
+        self._origins = {name: topic.origins for name, topic in root.topics.items()}
+        self._log_starts: dict[str, Sequence[int]] = {}
+
+    def unread(self, gap: Interval) -> Unread | None:
+        """What is to be read of a gap; None where some of it lies in a topic that can be read no more."""
+        edges = self._edges(gap)
+        boundaries = [self._boundary(at) for at in edges]
+        for name, topic in self._root.topics.items():
+            if topic.closed is not None and self._offsets(boundaries[0], name) != self._offsets(
+                boundaries[-1], name
+            ):
+                return None
+        readable = [t for t in self._plan.topics if self._root.topics[t.name].closed is None]
+        return Unread(
+            interval=gap,
+            topics=tuple(self._topic(t, boundaries[0], boundaries[-1]) for t in readable),
+            parts=tuple(
+                LogPart(
+                    start=b.at,
+                    offsets={keys.kafka_topic(t.name): self._offsets(b, t.name) for t in readable},
+                )
+                for b in boundaries[:-1]
+            ),
+        )
+
+    def _edges(self, gap: Interval) -> list[datetime]:
+        known = {b.at for b in self._ledger.boundaries if gap.start < b.at < gap.end}
+        at, steps = gap.end - self._length, 0
+        while at > gap.start and steps < CUTS_MAX:
+            known.add(at)
+            at, steps = at - self._length, steps + 1
+        return [gap.start, *sorted(known), gap.end]
+
+    def _boundary(self, at: datetime) -> Boundary:
+        there = self._ledger.boundary(at)
+        if there is not None:
+            return there
+        floors = decide.floors(self._ledger, at, self._origins)
+        found = {}
+        for name, topic in self._root.topics.items():
+            if topic.closed is not None:
+                # It ends before the ledger's next boundary, or is read from it: never looked up again.
+                left, _ = self._ledger.neighbours(at)
+                found[name] = tuple(
+                    left.position(name, p, self._origins) if left else Position(offset=o)
+                    for p, o in enumerate(topic.origins)
+                )
+                continue
+            asked = self._log.boundary(
+                keys.kafka_topic(name),
+                round(at.timestamp() * 1000),
+                floors[name],
+                latest_ms=self._latest_ms,
+            )
+            found[name] = tuple(asked[: len(topic.origins)])
+        boundary = decide.clamped(self._ledger, at, found, self._origins)
+        self._ledger.set_boundary(boundary)
+        return boundary
+
+    def _offsets(self, boundary: Boundary, name: str) -> tuple[int, ...]:
+        return tuple(
+            boundary.position(name, p, self._origins).offset
+            for p in range(len(self._origins[name]))
+        )
+
+    def _topic(self, planned: PlannedTopic, first: Boundary, last: Boundary) -> PlannedTopic:
+        starts = self._starts(keys.kafka_topic(planned.name))
+        ranges = []
+        for p in range(len(self._origins[planned.name])):
+            start, end = (b.position(planned.name, p, self._origins) for b in (first, last))
+            ranges.append(
+                PlannedRange(
+                    start=start.offset,
+                    end=end.offset,
+                    start_epoch=start.leader_epoch,
+                    end_epoch=end.leader_epoch,
+                    # What the log has lost, the commit of that time will not have either.
+                    readable_from=min(max(start.offset, starts[p]), end.offset),
+                )
+            )
+        return replace(planned, ranges=tuple(ranges))
+
+    def _starts(self, topic: str) -> Sequence[int]:
+        if topic not in self._log_starts:
+            self._log_starts[topic] = self._log.log_starts(topic)
+        return self._log_starts[topic]
+
+
+def own_part(plan: Plan) -> LogPart:
+    """Where a plan's own part of the log begins."""
+    readable = plan.read_names
+    ranges = {t.name: t.ranges for t in plan.topics}
+    return LogPart(
+        start=plan.interval.start,
+        offsets={topic: tuple(r.start for r in ranges[name]) for topic, name in readable.items()},
+    )

@@ -1,0 +1,191 @@
+"""What an interval's rows were made of besides its own records: the earlier time that its job looked back at. Pure.
+
+A job that deduplicates, closes windows or keeps running values reads rows of earlier intervals: partial rows, each made
+of its own interval's records alone. A commit notes what it saw of them, and by what code they were made. Whether that
+still holds is not stored but read from the ledger: an interval is stale where an earlier one, that it should have seen,
+holds other records by now, or rows of other code. So no order of runs and no replay leaves silent staleness, and a
+replay that changes nothing makes nothing stale.
+"""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from tallystick.protocol import keys
+from tallystick.protocol.canonical import Fields, built, fields
+from tallystick.protocol.interval import Interval, parse_interval
+
+if TYPE_CHECKING:
+    from tallystick.protocol.ledger import Entry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """A stretch of earlier time that was looked at: how many records its partial rows stand for, and by what code.
+
+    It may hold several intervals, and stretches that were read in Kafka as they were not committed.
+    """
+
+    interval: Interval
+    fingerprint: str
+    records: int
+
+    def __post_init__(self) -> None:
+        if self.records < 0:
+            raise ValueError(f"{self.interval}: {self.records} records")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "interval": self.interval.to_json(),
+            "fingerprint": self.fingerprint,
+            "records": self.records,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookedBack:
+    """What a job saw of the time from `since` to its own interval; what `seen` leaves out, it did not see."""
+
+    since: datetime
+    seen: tuple[Seen, ...] = ()
+
+    def __post_init__(self) -> None:
+        keys.check_instant(self.since)
+        spans = [s.interval for s in self.seen]
+        if any(a.end > b.start for a, b in itertools.pairwise(spans)):
+            raise ValueError("what was seen is sorted and does not overlap")
+        if any(span.end <= self.since for span in spans):
+            raise ValueError(f"it looks back to {keys.instant(self.since)} and saw earlier time")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {"since": keys.instant(self.since), "seen": [s.to_json() for s in self.seen]}
+
+
+def parse_looked_back(f: Fields) -> LookedBack:
+    """Read the JSON form; raises Corrupt."""
+    since, seen = f.take("since", str), f.take_list("seen", _parse_seen)
+    f.done()
+    return built(f.where, lambda: LookedBack(since=keys.parse_instant(since), seen=seen))
+
+
+def _parse_seen(value: Any, where: str) -> Seen:
+    f = fields(value, where)
+    interval = parse_interval(f.take("interval", list), where)
+    fingerprint, records = f.take("fingerprint", str), f.take("records", int)
+    f.done()
+    return built(where, lambda: Seen(interval=interval, fingerprint=fingerprint, records=records))
+
+
+def looked_back(since: datetime, seen: Iterable[Seen]) -> LookedBack:
+    """What was seen, neighbours of one code joined: the same whatever intervals the time was cut into."""
+    joined: list[Seen] = []
+    for one in sorted(seen, key=lambda s: s.interval):
+        last = joined[-1] if joined else None
+        if (
+            last is not None
+            and last.interval.end == one.interval.start
+            and last.fingerprint == one.fingerprint
+        ):
+            joined[-1] = Seen(
+                interval=Interval(start=last.interval.start, end=one.interval.end),
+                fingerprint=one.fingerprint,
+                records=last.records + one.records,
+            )
+        else:
+            joined.append(one)
+    return LookedBack(since=since, seen=tuple(joined))
+
+
+def stale(entries: Iterable[Entry]) -> Mapping[Interval, Interval]:
+    """The committed intervals whose look back no longer holds, each with a stretch of earlier time that it saw otherwise.
+
+    `entries` are all from the earliest `since` on. Total: the same ledger always gives the same answer.
+    """
+    timeline = _Timeline(entries)
+    found = {}
+    for entry in timeline.entries:
+        looked = entry.committed.looked if entry.committed is not None else None
+        if looked is not None:
+            changed = timeline.changed(looked, entry.interval.start)
+            if changed is not None:
+                found[entry.interval] = changed
+    return found
+
+
+class _Timeline:
+    """Committed intervals by time, with sums, so that one look back is checked without walking along it."""
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        self.entries = sorted(
+            (e for e in entries if e.committed is not None), key=lambda e: e.interval
+        )
+        self._starts = [e.interval.start for e in self.entries]
+        self._ends = [e.interval.end for e in self.entries]
+        # Records of all entries before an index; where the unbroken stretch, and that of one code, begins that it ends.
+        self._sums = [0]
+        self._whole_from: list[int] = []
+        self._code_from: list[int] = []
+        self._code: list[str | None] = []
+        for i, entry in enumerate(self.entries):
+            committed = entry.committed
+            assert committed is not None  # they were chosen so
+            self._sums.append(self._sums[-1] + committed.totals.records)
+            joined = i > 0 and self._ends[i - 1] == entry.interval.start
+            self._whole_from.append(self._whole_from[-1] if joined else i)
+            code = self._code[-1] if i else None
+            # Intervals without a record have no partial row, whatever code found none.
+            same = not committed.totals.records or code in (None, committed.fingerprint)
+            self._code_from.append((self._code_from[-1] if i else 0) if same else i)
+            self._code.append(committed.fingerprint if committed.totals.records else code)
+
+    def changed(self, looked: LookedBack, start: datetime) -> Interval | None:
+        """The first stretch of [since, start) that was seen otherwise than it is."""
+        at = looked.since
+        for seen in looked.seen:
+            if (missed := self._missed(at, seen.interval.start)) is not None:
+                return missed
+            if self._differs(seen):
+                return seen.interval
+            at = seen.interval.end
+        return self._missed(at, start)
+
+    def _missed(self, start: datetime, end: datetime) -> Interval | None:
+        """The first interval with a record in a stretch that was not seen."""
+        if start >= end:
+            return None
+        first, last = bisect_right(self._ends, start), bisect_left(self._starts, end)
+        if self._sums[last] == self._sums[first]:
+            return None
+        there = next(i for i in range(first, last) if self._sums[i + 1] > self._sums[first])
+        return self.entries[there].interval
+
+    def _differs(self, seen: Seen) -> bool:
+        span = seen.interval
+        first, last = bisect_right(self._ends, span.start), bisect_left(self._starts, span.end)
+        if first == last or self._sums[last] == self._sums[first]:
+            # Nothing is committed there, or nothing with a record: it differs only where the whole of it is known.
+            return bool(seen.records) and first < last and self._whole(first, last, span)
+        if self._code[last - 1] != seen.fingerprint or not self._one_code(first, last):
+            return True
+        records = self._sums[last] - self._sums[first]
+        return self._whole(first, last, span) and records != seen.records
+
+    def _one_code(self, first: int, last: int) -> bool:
+        begins = self._code_from[last - 1]
+        # What came before the stretch's first record does not count.
+        return begins <= first or self._sums[begins] == self._sums[first]
+
+    def _whole(self, first: int, last: int, span: Interval) -> bool:
+        """Whether entries fill the stretch exactly: a part of one that is read in Kafka cannot be counted."""
+        return (
+            self._whole_from[last - 1] <= first
+            and self._starts[first] == span.start
+            and self._ends[last - 1] == span.end
+        )

@@ -1,0 +1,66 @@
+"""Lands the pieces of an order: one Spark action that reads Kafka once, and the list of what it wrote to scratch."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from tallystick.engine.landing import LandedPiece, land_piece, landed_of, parse_landed_piece
+from tallystick.engine.pieces import Piece
+from tallystick.lake import Lake
+from tallystick.spark.session import failures_max
+from tallystick.spark.source import LandedRef
+from tallystick.spark.stage import Order, caught, collected, raise_decisive
+from tallystick.store.open import open_store
+
+log = logging.getLogger("tallystick.spark")
+RESULT = "result string, error string"
+_ARROW = pa.schema([pa.field("result", pa.string()), pa.field("error", pa.string())])
+Batches = Iterator[pa.RecordBatch]
+
+
+def land(
+    session: SparkSession, lake: Lake, order: Order, *, keep_dead: bool = True
+) -> tuple[list[LandedPiece], LandedRef]:
+    """Run the action that reads Kafka, a task per piece, and list what it landed.
+
+    `keep_dead` False: dead letters are not kept. Raises the most decisive error that a task answered with. Safe to
+    repeat: each upload goes under a key of its own, the list too.
+    """
+    tries_max = failures_max(session)
+
+    def task(batches: Batches) -> Batches:
+        for batch in batches:
+            for index in batch.column(0).to_pylist():
+                yield answer(partial(_land, order, order.pieces[index], keep_dead), tries_max)
+
+    count = len(order.pieces)
+    rows = (
+        collected(session, session.range(0, count, 1, count).mapInArrow(task, RESULT))
+        if count
+        else []
+    )
+    raise_decisive(rows)
+    pieces = [parse_landed_piece(row["result"], where="result of a landing task") for row in rows]
+    landed = landed_of(order.target.attempt_at(lake.store), pieces)
+    body = landed.encode()
+    lake.put_new(landed.key, body)
+    ref = LandedRef(root=lake.store.uri, key=landed.key, sha256=hashlib.sha256(body).hexdigest())
+    log.info("%d records landed once: %s", sum(f.rows for f in landed.files), ref)
+    return pieces, ref
+
+
+def _land(order: Order, piece: Piece, keep_dead: bool) -> str:
+    work = order.target.attempt_at(open_store(order.target.root))
+    return land_piece(work, piece, order.reading(piece), keep_dead=keep_dead).to_json()
+
+
+def answer(run: Callable[[], str], tries_max: int) -> pa.RecordBatch:
+    """What a task answers: its result, or the error that no retry of Spark's mends."""
+    result, error = caught(run, tries_max)
+    return pa.RecordBatch.from_pylist([{"result": result, "error": error}], schema=_ARROW)

@@ -1,0 +1,187 @@
+"""What a DataFrame job sees of earlier time: committed rows from their data files, the rest through the job itself.
+
+Time that is not committed is landed as the plan's own records are, and goes through the same transform, which then looks
+back at nothing: the tables that are looked back at hold partial rows, made of their own interval's records alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from tallystick.connections import kafka_settings
+from tallystick.earlier import Earlier, Unread, earlier
+from tallystick.engine.pieces import cut_topics
+from tallystick.engine.transform import written_schema
+from tallystick.errors import Corrupt
+from tallystick.lake import Lake
+from tallystick.pipeline import Lookback, Table
+from tallystick.protocol.interval import Interval
+from tallystick.protocol.lookback import LookedBack
+from tallystick.protocol.plan import Plan
+from tallystick.protocol.report import FileReport, Report
+from tallystick.spark.context import context_of
+from tallystick.spark.landing import land
+from tallystick.spark.source import landed_frame
+from tallystick.spark.stage import Order
+from tallystick.spark.transformed import transformed
+from tallystick.store import Store
+from tallystick.store.open import open_store
+
+log = logging.getLogger("tallystick.spark")
+# Files are small and many: one task reads several, and a task costs 10 to 17 ms.
+TASKS_MAX = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """The rows of earlier time by table, and what the report says of them."""
+
+    frames: Mapping[str, DataFrame] = field(default_factory=dict)
+    looked: LookedBack | None = None
+
+
+def look_back(
+    session: SparkSession,
+    lake: Lake,
+    order: Order,
+    transform: Callable[..., Any],
+    staged: Sequence[tuple[Plan, Report]],
+) -> Sight | None:
+    """Return what the order's plan sees of earlier time; None where its pipeline does not look back.
+
+    Safe to repeat: what is read of Kafka lands in the attempt's scratch, each upload under a key of its own.
+    """
+    work = order.target.attempt_at(lake.store)
+    lookback = work.pipeline.lookback
+    if lookback is None:
+        return None
+    found = _found(lake, order, lookback, staged)
+    frames: dict[str, list[DataFrame]] = {}
+    for name in lookback.tables:
+        table = work.pipeline.table(name)
+        assert table is not None  # the pipeline checked it
+        files = [f for part in found.parts for f in part.files.get(name, ())]
+        frames[name] = [stored_frame(session, lake.store.uri, table, files)]
+    records: dict[Interval, int] = {}
+    for unread in found.unread:
+        records[unread.interval], rows = _through_job(session, lake, order, transform, unread)
+        for name in lookback.tables:
+            if name in rows:
+                frames[name].append(rows[name])
+    looked = found.looked(work.plan.fingerprint, records)
+    log.info(
+        "looked back to %s: %d interval(s) of the lake, %d stretch(es) read in Kafka (%d records)",
+        found.since.isoformat(),
+        len(found.parts),
+        len(records),
+        sum(records.values()),
+    )
+    return Sight(
+        frames={name: reduce(DataFrame.unionByName, parts) for name, parts in frames.items()},
+        looked=looked,
+    )
+
+
+def _found(
+    lake: Lake, order: Order, lookback: Lookback, staged: Sequence[tuple[Plan, Report]]
+) -> Earlier:
+    plan = order.target.plan
+    if lookback.uncommitted != "kafka":
+        return earlier(lake, plan, lookback, staged=staged)
+    # A driver whose pipeline does not look back asks Kafka nothing: it loads no client.
+    from tallystick.kafka.planning import LogPlanner
+
+    settings = kafka_settings(plan.spec["kafka"], environ=os.environ, otherwise=order.kafka)
+    with LogPlanner(settings) as planner:
+        return earlier(lake, plan, lookback, staged=staged, log=planner)
+
+
+def _through_job(
+    session: SparkSession,
+    lake: Lake,
+    order: Order,
+    transform: Callable[..., Any],
+    unread: Unread,
+) -> tuple[int, Mapping[str, DataFrame]]:
+    """Read a stretch that is not committed and return how many records it has, and the job's rows for them."""
+    work = order.target.attempt_at(lake.store)
+    pieces = cut_topics(
+        unread.topics, records_per_task=work.pipeline.records_per_task, first=len(order.pieces)
+    )
+    if not pieces:
+        return 0, {}
+    log.info("%s is not committed: %d task(s) read it in Kafka", unread.interval, len(pieces))
+    asked = replace(order, pieces=pieces, topics=unread.topics)
+    landed, ref = land(session, lake, asked, keep_dead=False)
+    records = sum(piece.result.account.records for piece in landed)
+    if not records:
+        return 0, {}
+    frames = {t.name: landed_frame(session, ref, t.name) for t in work.pipeline.inputs}
+    lookback = work.pipeline.lookback
+    assert lookback is not None  # the caller checked it
+    tables = {t.name: t for t in work.pipeline.tables if t.name in lookback.tables}
+    nothing = {
+        name: stored_frame(session, lake.store.uri, table, ()) for name, table in tables.items()
+    }
+    context = context_of(
+        session, work.plan, parts=unread.parts, earlier=nothing, interval=unread.interval
+    )
+    rows = transformed(session, transform, frames, context, work.pipeline)
+    wanted = {name: [c.name for c in table.written] for name, table in tables.items()}
+    types = {name: from_arrow_schema(written_schema(table)) for name, table in tables.items()}
+    return records, {
+        name: rows[name].select(*[rows[name][c].cast(types[name][c].dataType) for c in columns])
+        for name, columns in wanted.items()
+    }
+
+
+def stored_frame(
+    session: SparkSession, root: str, table: Table, files: Sequence[FileReport]
+) -> DataFrame:
+    """The rows of some data files of a table, columns by name; one that a file does not have yet is null."""
+    schema = written_schema(table)
+    spark_schema = from_arrow_schema(schema)
+    if not files:
+        return session.createDataFrame([], spark_schema)
+    tasks = min(len(files), TASKS_MAX)
+    shares = [[(f.key, f.etag) for f in files[i::tasks]] for i in range(tasks)]
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for index in batch.column(0).to_pylist():
+                store = open_store(root)
+                for key, etag in shares[index]:
+                    yield from _rows(store, key, etag, schema)
+
+    return session.range(0, tasks, 1, tasks).mapInArrow(read, spark_schema)
+
+
+def _rows(store: Store, key: str, etag: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    stored = store.get(key)
+    if stored is None or stored.etag != etag:
+        what = "is not there" if stored is None else f"has the ETag {stored.etag}, not {etag}"
+        raise Corrupt(
+            f"{store.uri}/{key} {what}, and its rows are looked back at.",
+            next_step="clear the stage task: it looks at what is committed now. If it comes back, restore the file "
+            "from a bucket version.",
+        )
+    for batch in pq.ParquetFile(pa.BufferReader(stored.body)).iter_batches():
+        yield pa.RecordBatch.from_arrays(
+            [
+                batch.column(f.name).cast(f.type)
+                if f.name in batch.schema.names
+                else pa.nulls(len(batch), f.type)
+                for f in schema
+            ],
+            schema=schema,
+        )
