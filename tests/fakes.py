@@ -111,6 +111,10 @@ class FakeLog:
             )
         return found
 
+    def log_starts(self, topic: str) -> Sequence[int]:
+        """As earlier.Log says."""
+        return [partition.log_start for partition in self._topic(topic).partitions]
+
     def unproven(self, topic: str, positions: Sequence[Position]) -> Mapping[int, int]:
         """As plan.Log says: where the log begins behind 0 and holds no data record before the position."""
         partitions = self._topic(topic).partitions

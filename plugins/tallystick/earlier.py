@@ -24,6 +24,7 @@ from tallystick.protocol.offsets import Position
 from tallystick.protocol.plan import Plan, PlannedRange, PlannedTopic
 from tallystick.protocol.report import FileReport, Report, account_totals
 from tallystick.protocol.root import Root
+from tallystick.state import LogPart
 
 # Into how many parts a stretch that is not committed is cut at most, each as long as the interval that looks back.
 CUTS_MAX = 400
@@ -56,14 +57,6 @@ class Part:
     def seen(self) -> Seen:
         """What a report says of it."""
         return Seen(interval=self.interval, fingerprint=self.fingerprint, records=self.records)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogPart:
-    """Where a part of the log begins that was cut by time: its instant, and by Kafka's topic names an offset each."""
-
-    start: datetime
-    offsets: Mapping[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from tallystick.plan.question import Asked, Log, Planned, answered
 from tallystick.protocol import adoption, decide, keys
 from tallystick.protocol.interval import Interval, Request
 from tallystick.protocol.ledger import Entry, Ledger
-from tallystick.protocol.lookback import stale
+from tallystick.protocol.lookback import to_refresh
 
 Refusal = InvalidRequest | OutsideRetention
 
@@ -100,7 +100,8 @@ def _stale(view: View, asked: Asked, wanted: Interval) -> frozenset[Interval]:
     """The earliest stale intervals of the wish, as many as one run is granted; the next run gets the rest."""
     if asked.pipeline.lookback is None:
         return frozenset()
-    found = sorted(i for i in stale(view.whole_ledger().entries) if wanted.covers(i))
+    entries = view.whole_ledger().entries
+    found = sorted(i for i in to_refresh(entries, asked.fingerprint) if wanted.covers(i))
     return frozenset(found[:GRANTS_MAX])
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -117,6 +117,26 @@ def stale(entries: Iterable[Entry]) -> Mapping[Interval, Interval]:
             if changed is not None:
                 found[entry.interval] = changed
     return found
+
+
+def to_refresh(entries: Iterable[Entry], fingerprint: str) -> frozenset[Interval]:
+    """The intervals that one run has to replace so that nothing is stale after it; `fingerprint`: the code that it runs.
+
+    More than are stale now: where the run's code is new, whatever looks back at what it replaces is stale then.
+    """
+    now = [e for e in entries if e.committed is not None]
+    found: frozenset[Interval] = frozenset()
+    while more := frozenset(stale(now)) - found:
+        found |= more
+        now = [_replaced(e, fingerprint) if e.interval in more else e for e in now]
+    return found
+
+
+def _replaced(entry: Entry, fingerprint: str) -> Entry:
+    """The entry once its rows are replaced by this code, which sees all that is there by then."""
+    assert entry.committed is not None  # only what is committed is stale
+    committed = replace(entry.committed, fingerprint=fingerprint, looked=None)
+    return replace(entry, committed=committed)
 
 
 class _Timeline:

@@ -9,10 +9,10 @@ from datetime import datetime
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tallystick.earlier import LogPart
 from tallystick.errors import InvalidPipeline
 from tallystick.protocol.interval import Interval
 from tallystick.protocol.plan import Plan
+from tallystick.state import LogPart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

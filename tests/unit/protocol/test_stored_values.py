@@ -126,7 +126,7 @@ def test_the_later_formats_are_for_lakes_that_need_them_alone() -> None:
             one["committed"]["looked"] = None
     assert "tallystick.page/2 without an output or a look back" in refused(parse_page, page, "page")
     old = SAMPLE_OWING.encode().replace(b"page/2", b"page/1")
-    with pytest.raises(Corrupt, match="unknown field '(outputs|looked)'"):
+    with pytest.raises(Corrupt, match=r"unknown field .(outputs|looked)."):
         parse_page(old, where="page")
 
 

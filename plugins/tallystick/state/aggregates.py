@@ -1,0 +1,76 @@
+"""Aggregates that merge: a value of some rows and a value of others give that of both, in any order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tallystick.errors import InvalidPipeline
+
+How = Literal["count", "sum", "min", "max"]
+_HOW: tuple[How, ...] = get_args(How)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aggregate:
+    """One value of many rows: `how` of `column`; a count takes no column and counts rows.
+
+    Sums of floating numbers are refused: their last digits depend on the order, and so would the result. An average is a
+    sum and a count.
+    """
+
+    how: How
+    column: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.how not in _HOW or (self.how == "count") is not (self.column is None):
+            raise InvalidPipeline(
+                f"an aggregate is {self.how!r} of {self.column!r}.",
+                next_step="use how='count' without a column, or sum, min or max of one.",
+            )
+
+
+Aggregates = Mapping[str, Aggregate]
+
+
+def partial(rows: pa.Table, key: Sequence[str], aggregates: Aggregates) -> pa.Table:
+    """Return one row per key with each aggregate under its name. Raises InvalidPipeline for a sum that has no order."""
+    columns = {name: rows[name] for name in key}
+    for name, one in aggregates.items():
+        if one.column is None:
+            columns[name] = pa.chunked_array([pa.repeat(pa.scalar(1, pa.int64()), rows.num_rows)])
+        else:
+            columns[name] = _value(rows, name, one)
+    return merged(pa.table(columns), key, aggregates)
+
+
+def merged(partials: pa.Table, key: Sequence[str], aggregates: Aggregates) -> pa.Table:
+    """Return one row per key, of partial rows of which a key may have several; the types stay as they are."""
+    rows = partials.select([*key, *aggregates])
+    hows = [(name, "sum" if a.how == "count" else a.how) for name, a in aggregates.items()]
+    found = rows.group_by(list(key)).aggregate(hows)
+    named = {name: found[name] for name in key} | {
+        name: found[f"{name}_{how}"] for name, how in hows
+    }
+    return pa.table(named).cast(rows.schema)
+
+
+def _value(rows: pa.Table, name: str, one: Aggregate) -> pa.ChunkedArray:
+    assert one.column is not None  # counts were taken before
+    values = rows[one.column]
+    if one.how == "sum":
+        if pa.types.is_floating(values.type):
+            raise InvalidPipeline(
+                f"aggregate {name!r} sums {one.column!r}, which is {values.type}: its last digits would depend on the "
+                "order in which intervals ran.",
+                next_step="cast it to a decimal or a whole number first.",
+            )
+        if pa.types.is_integer(values.type):
+            return values.cast(pa.int64())
+        if pa.types.is_decimal(values.type):
+            return pc.cast(values, pa.decimal128(38, values.type.scale))
+    return values
