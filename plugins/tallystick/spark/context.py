@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -20,7 +20,8 @@ class Context:
     """The session and the plan's clock: `[start, end)` is the interval, `planned_at` when its plan was made.
 
     Every attempt at a plan sees the same `planned_at`; a replay is another plan. What must be equal after a replay too
-    is computed from `start`, `end` and the records' own `_timestamp`. `parts`: where the log was cut by time.
+    is computed from `start`, `end` and the records' own `_timestamp`. `parts`: where the log was cut by time;
+    `back`: how far the pipeline looks back, None for all the time before.
     """
 
     spark: SparkSession
@@ -30,6 +31,7 @@ class Context:
     topic_ids: Mapping[str, str]
     parts: tuple[LogPart, ...] = ()
     rows_before: Mapping[str, DataFrame] = field(default_factory=dict)
+    back: timedelta | None = None
 
     def earlier(self, table: str) -> DataFrame:
         """The rows of a table that the pipeline looks back at: those of [start - back, start). Raises InvalidPipeline.
@@ -65,6 +67,7 @@ def context_of(
     parts: tuple[LogPart, ...] = (),
     earlier: Mapping[str, DataFrame] | None = None,
     interval: Interval | None = None,
+    back: timedelta | None = None,
 ) -> Context:
     """The context of one plan's transform, or of earlier time that its job is called for: `interval`."""
     return Context(
@@ -73,6 +76,7 @@ def context_of(
         end=(interval or plan.interval).end,
         parts=parts,
         rows_before=earlier or {},
+        back=back,
         planned_at=plan.planned_at,
         topic_ids={
             topic: next(t.topic_id for t in plan.topics if t.name == name)

@@ -63,7 +63,13 @@ def stage_frames(
     pieces, ref = land(session, lake, order)
     frames = {t.name: landed_frame(session, ref, t.name) for t in work.pipeline.inputs}
     sight = look_back(session, lake, order, transform, staged) or Sight()
-    context = context_of(session, work.plan, parts=(own_part(work.plan),), earlier=sight.frames)
+    context = context_of(
+        session,
+        work.plan,
+        parts=(own_part(work.plan),),
+        earlier=sight.frames,
+        back=sight.back,
+    )
     outputs = transformed(session, transform, frames, context, work.pipeline)
     files: list[FileReport] = []
     for table in work.pipeline.tables:

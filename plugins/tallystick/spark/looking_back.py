@@ -10,6 +10,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from functools import reduce
 from typing import Any
 
@@ -44,9 +45,10 @@ TASKS_MAX = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sight:
-    """The rows of earlier time by table, and what the report says of them."""
+    """The rows of earlier time by table, how far back they reach, and what the report says of them."""
 
     frames: Mapping[str, DataFrame] = field(default_factory=dict)
+    back: timedelta | None = None
     looked: LookedBack | None = None
 
 
@@ -88,6 +90,7 @@ def look_back(
     )
     return Sight(
         frames={name: reduce(DataFrame.unionByName, parts) for name, parts in frames.items()},
+        back=lookback.back,
         looked=looked,
     )
 
@@ -134,7 +137,12 @@ def _through_job(
         name: stored_frame(session, lake.store.uri, table, ()) for name, table in tables.items()
     }
     context = context_of(
-        session, work.plan, parts=unread.parts, earlier=nothing, interval=unread.interval
+        session,
+        work.plan,
+        parts=unread.parts,
+        earlier=nothing,
+        interval=unread.interval,
+        back=lookback.back,
     )
     rows = transformed(session, transform, frames, context, work.pipeline)
     wanted = {name: [c.name for c in table.written] for name, table in tables.items()}

@@ -1,0 +1,228 @@
+"""State in a DataFrame job: `tallystick.state`'s functions, run key by key on Spark.
+
+    def transform(records, context):
+        first, seen = deduplicated(context, records, key=["id"], horizon=timedelta(hours=1), seen="seen")
+        return {"events": first, "seen": seen}
+
+Each returns the results and the interval's partial rows; the partial rows are stored in a table that the pipeline looks
+back at (`Pipeline(lookback=...)`). All rows of one key meet in one task, which holds them and their keys' earlier rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+from tallystick.errors import InvalidPipeline
+from tallystick.spark.context import Context
+from tallystick.state import (
+    Partials,
+    Sessions,
+    Windows,
+    closed_sessions,
+    closed_windows,
+    first_of,
+    last_seen,
+    merged,
+    session_partials,
+    window_partials,
+    with_log_time,
+)
+from tallystick.state.aggregates import Aggregates, partial
+from tallystick.state.log_time import LOG_TIME
+
+_OWN = "_own"
+_PLACE = ("_topic", "_kafka_partition")
+OnTable = Callable[[pa.Table], pa.Table]
+
+
+def deduplicated(
+    context: Context, records: DataFrame, *, key: Sequence[str], horizon: timedelta, seen: str
+) -> tuple[DataFrame, DataFrame]:
+    """Return the records that are the first of their key within the horizon, and the rows of the table `seen`.
+
+    `seen` is looked back at by the horizon at least; it holds the key and `last_seen`. See `tallystick.state.duplicates`.
+    Raises InvalidPipeline.
+    """
+    _require_back(context, horizon, f"the horizon of {seen!r}")
+    names, timed = list(key), _timed(context, records)
+    parts = _by_key(timed, names, lambda rows: last_seen(rows, names))
+    before = context.earlier(seen).select(*parts.columns)
+    columns = list(records.columns)
+
+    def first(own: pa.Table, earlier: pa.Table) -> pa.Table:
+        return first_of(own, earlier, names, horizon).select(columns)
+
+    return _with_earlier(timed, before, names, first), parts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Windowed:
+    """What windows or sessions give: those that this interval closes, its partial rows, and what it could not place.
+
+    `late`: of windows, partial rows of windows that were closed before (corrections); of sessions, the late records.
+    `outside`: records whose event time is missing or too far ahead.
+    """
+
+    closed: DataFrame
+    partials: DataFrame
+    late: DataFrame
+    outside: DataFrame
+
+
+def windowed(
+    context: Context,
+    records: DataFrame,
+    windows: Windows,
+    *,
+    key: Sequence[str],
+    time: str,
+    aggregates: Aggregates,
+    partials: str,
+) -> Windowed:
+    """Return the windows that this interval closes, by event time. See `tallystick.state.windows`.
+
+    `partials` names the table of the partial rows (`window_start`, the key, the aggregates), looked back at by
+    `windows.back` at least. Raises InvalidPipeline.
+    """
+    _require_back(context, windows.back, f"windows in {partials!r}")
+    names, timed = list(key), _timed(context, records)
+
+    def split(rows: pa.Table) -> Partials:
+        return window_partials(rows, windows, names, time, aggregates)
+
+    own = _by_key(timed, names, lambda rows: split(rows).on_time)
+    span = {"start": context.start, "end": context.end}
+
+    def close(rows: pa.Table) -> pa.Table:
+        return closed_windows(rows, windows, names, aggregates, **span)
+
+    return Windowed(
+        closed=_by_key(_union(own, context.earlier(partials)), names, close),
+        partials=own,
+        late=_by_key(timed, names, lambda rows: split(rows).late),
+        outside=_by_key(timed, names, lambda rows: split(rows).outside),
+    )
+
+
+def sessioned(
+    context: Context,
+    records: DataFrame,
+    sessions: Sessions,
+    *,
+    key: Sequence[str],
+    time: str,
+    aggregates: Aggregates,
+    partials: str,
+) -> Windowed:
+    """Return the sessions that this interval closes, by event time. See `tallystick.state.sessions`.
+
+    `partials` names the table of the partial rows (the key, `session_start`, `session_end`, the aggregates), looked back
+    at by `sessions.back` at least. Raises InvalidPipeline.
+    """
+    _require_back(context, sessions.back, f"sessions in {partials!r}")
+    names, timed = list(key), _timed(context, records)
+
+    def split(rows: pa.Table) -> Partials:
+        return session_partials(rows, sessions, names, time, aggregates)
+
+    own = _by_key(timed, names, lambda rows: split(rows).on_time)
+    span = {"start": context.start, "end": context.end}
+
+    def close(rows: pa.Table) -> pa.Table:
+        return closed_sessions(rows, sessions, names, aggregates, **span)
+
+    return Windowed(
+        closed=_by_key(_union(own, context.earlier(partials)), names, close),
+        partials=own,
+        late=_by_key(timed, names, lambda rows: split(rows).late),
+        outside=_by_key(timed, names, lambda rows: split(rows).outside),
+    )
+
+
+def running(
+    context: Context,
+    records: DataFrame,
+    *,
+    key: Sequence[str],
+    aggregates: Aggregates,
+    partials: str,
+) -> tuple[DataFrame, DataFrame]:
+    """Return the values from the beginning of the log to this interval's end, one row per key, and the partial rows.
+
+    `partials` names the table of the partial rows (the key, the aggregates), looked back at without end
+    (`Lookback(back=None)`), or as far as a moving value is to reach. Raises InvalidPipeline.
+    """
+    names = list(key)
+    own = _by_key(records, names, lambda rows: partial(rows, names, aggregates))
+    whole = _union(own, context.earlier(partials))
+    return _by_key(whole, names, lambda rows: merged(rows, names, aggregates)), own
+
+
+# ---------------------------------------------------------------- how a function on Arrow tables runs on Spark
+
+
+def _require_back(context: Context, needed: timedelta, what: str) -> None:
+    if context.back is not None and context.back < needed:
+        raise InvalidPipeline(
+            f"{what} need a look back of {needed}, the pipeline declares {context.back}.",
+            next_step=f"declare Lookback(..., back={needed!r}) or more.",
+        )
+
+
+def _timed(context: Context, records: DataFrame) -> DataFrame:
+    """The records with their log time: all of a partition meet in one task."""
+    parts = context.parts
+    return _by_key(records, list(_PLACE), lambda rows: with_log_time(rows, parts))
+
+
+def _union(own: DataFrame, earlier: DataFrame) -> DataFrame:
+    """Partial rows of this interval and of earlier time, with the columns and types of this one's."""
+    types = {f.name: f.dataType for f in own.schema.fields}
+    return own.unionByName(earlier.select(*[F.col(n).cast(t).alias(n) for n, t in types.items()]))
+
+
+def _by_key(frame: DataFrame, key: list[str], function: OnTable) -> DataFrame:
+    """Apply a function to tables that hold all rows of each of their keys."""
+    schema = to_arrow_schema(frame.schema, timezone="UTC")
+    result = from_arrow_schema(function(schema.empty_table()).schema)
+
+    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        found = [batch for batch in batches if len(batch)]
+        if found:
+            rows = pa.Table.from_batches(found).cast(schema)
+            yield from function(rows).combine_chunks().to_batches()
+
+    return frame.repartition(*key).mapInArrow(task, result)
+
+
+def _with_earlier(
+    own: DataFrame,
+    earlier: DataFrame,
+    key: list[str],
+    function: Callable[[pa.Table, pa.Table], pa.Table],
+) -> DataFrame:
+    """Apply a function to this interval's rows and the earlier ones, all of a key together."""
+    mine, others = list(own.columns), list(earlier.columns)
+    both = own.withColumn(_OWN, F.lit(True)).unionByName(
+        earlier.withColumn(_OWN, F.lit(False)), allowMissingColumns=True
+    )
+
+    def split(rows: pa.Table) -> pa.Table:
+        owned = rows[_OWN]
+        return function(
+            rows.filter(owned).select(mine),
+            rows.filter(pc.invert(owned)).select(others),
+        )
+
+    return _by_key(both, key, split)
+
+
+__all__ = ["LOG_TIME", "Windowed", "deduplicated", "running", "sessioned", "windowed"]

@@ -1,0 +1,186 @@
+"""State on real Spark, Kafka and S3: the second day runs first, sees the first in Kafka, and is right at once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from spark.conftest import DAY, SparkLake
+from stateful import state_reference as reference
+from tallystick.commit import commit
+from tallystick.pipeline import Column, Lookback, Table
+from tallystick.protocol.lookback import stale
+from tallystick.tables.staging import IcebergTables
+from tallystick.verify import verify
+
+JOB = """
+from datetime import timedelta
+from pyspark.sql import functions as F
+from tallystick.spark import run_dataframe
+from tallystick.spark.state import deduplicated, running, sessioned, windowed
+from tallystick.state import Aggregate, Sessions, Windows
+
+SUMS = {"n": Aggregate(how="count"), "total": Aggregate(how="sum", column="flight")}
+
+def transform(records, context):
+    first, seen = deduplicated(
+        context, records, key=["origin"], horizon=timedelta(hours=20), seen="seen"
+    )
+    hours = windowed(
+        context, records, Windows(size=timedelta(hours=1), lateness=timedelta(hours=20)),
+        key=["origin"], time="departure", aggregates=SUMS, partials="window_parts",
+    )
+    visits = sessioned(
+        context, records, Sessions(gap=timedelta(hours=19, minutes=30), longest=timedelta(hours=48)),
+        key=["origin"], time="departure", aggregates=SUMS, partials="session_parts",
+    )
+    values, parts = running(
+        context, records, key=["origin"], aggregates=SUMS, partials="running_parts"
+    )
+    return {
+        "kept": first.select("origin", "flight", "_topic", "_kafka_partition", "_offset", "_timestamp"),
+        "seen": seen,
+        "hours": hours.closed,
+        "window_parts": hours.partials,
+        "visits": visits.closed,
+        "session_parts": visits.partials,
+        "running": values.withColumn("as_of", F.lit(context.end)),
+        "running_parts": parts,
+    }
+
+if __name__ == "__main__":
+    run_dataframe(transform)
+"""
+SUMMED = [Column("origin", "string"), Column("n", "long"), Column("total", "long")]
+WINDOW = [Column("window_start", "timestamptz"), *SUMMED]
+SESSION = [
+    Column("session_start", "timestamptz"),
+    Column("session_end", "timestamptz"),
+    *SUMMED,
+]
+PARTIAL = [
+    Table("seen", columns=[SUMMED[0], Column("last_seen", "timestamptz")], keys=["origin"]),
+    Table("window_parts", columns=WINDOW, keys=["window_start", "origin"]),
+    Table("session_parts", columns=SESSION, keys=["origin", "session_start", "session_end"]),
+    Table("running_parts", columns=SUMMED, keys=["origin"]),
+]
+RESULTS = [
+    Table("kept", columns=[SUMMED[0], Column("flight", "int")]),
+    Table(
+        "hours",
+        columns=[*WINDOW, Column("window_end", "timestamptz")],
+        keys=["window_start", "origin"],
+    ),
+    Table("visits", columns=SESSION, keys=["origin", "session_start"]),
+    Table("running", columns=[*SUMMED, Column("as_of", "timestamptz")], keys=["origin"]),
+]
+RULES = reference.Rules(
+    horizon=20 * reference.HOUR,
+    size=reference.HOUR,
+    slide=reference.HOUR,
+    lateness=20 * reference.HOUR,
+    ahead=0,
+)
+VISITS = replace(
+    RULES, lateness=0, gap=19 * reference.HOUR + 30 * reference.MINUTE, longest=48 * reference.HOUR
+)
+
+
+def ms(at: datetime) -> int:
+    return round(at.timestamp() * 1000)
+
+
+@pytest.fixture
+def state_lake(spark_lake: SparkLake) -> SparkLake:
+    pipeline = replace(
+        spark_lake.pipeline(),
+        tables=[*RESULTS, *PARTIAL],
+        lookback=Lookback(tables=[t.name for t in PARTIAL], back=timedelta(days=3)),
+    )
+    spark_lake.pipeline = lambda: pipeline
+    spark_lake.job.write_text(JOB)
+    return spark_lake
+
+
+def run(lake: SparkLake, *days: int) -> list[Any]:
+    """Plan, stage and commit some days by one job; return their reports."""
+    plans = [lake.plan(day) for day in days]
+    ended = lake.submit(plans)
+    reports = [lake.report(ended, index) for index in range(len(plans))]
+    tables = IcebergTables(lake.lake.store, new_uuid=lake.lake.world.uuid)
+    for plan, report in zip(plans, reports, strict=True):
+        commit(lake.lake, tables, plan_key=plan.key, report_key=report.key)
+    return reports
+
+
+def rows(lake: SparkLake, reports: list[Any], table: str) -> list[dict[str, Any]]:
+    files = [f for report in reports for f in report.files if f.table == table]
+    return list(lake.rows(files).to_pylist()) if files else []
+
+
+def test_the_second_day_sees_the_first_in_kafka_and_gives_what_one_pass_over_the_log_gives(
+    state_lake: SparkLake,
+) -> None:
+    (second,) = run(state_lake, 1)
+    assert second.looked is not None
+    (seen,) = second.looked.seen
+    assert (seen.records, seen.interval.start) == (600, DAY - timedelta(days=2))
+    (first,) = run(state_lake, 0)
+    # What was read in Kafka is what is committed now: nothing has to be done again.
+    assert not stale(state_lake.lake.cut(lambda view: view.whole_ledger().entries))
+    _check(state_lake, [first, second])
+    proof = verify(state_lake.lake, deep=True)
+    assert proof.proven, proof
+
+
+def test_one_run_over_both_days_sees_what_it_has_staged_itself(state_lake: SparkLake) -> None:
+    first, second = run(state_lake, 0, 1)
+    assert first.looked is not None
+    assert [s.records for s in first.looked.seen] == [0]
+    assert [s.records for s in second.looked.seen] == [600]
+    assert not stale(state_lake.lake.cut(lambda view: view.whole_ledger().entries))
+    _check(state_lake, [first, second])
+
+
+def _check(lake: SparkLake, reports: list[Any]) -> None:
+    events = [
+        reference.Event(
+            partition=partition,
+            offset=offset,
+            log_ms=ms(datetime.fromisoformat(row["departure"]).astimezone(UTC)),
+            key=row["origin"],
+            amount=row["flight"],
+            event_ms=ms(datetime.fromisoformat(row["departure"]).astimezone(UTC)),
+        )
+        for (partition, offset), row in lake.servers.produced.rows.items()
+    ]
+    first, last = ms(DAY), ms(DAY + timedelta(days=2))
+    kept = {(r["_kafka_partition"], r["_offset"]) for r in rows(lake, reports, "kept")}
+    assert kept == set(reference.kept(events, RULES))
+    # Without the look back the second day would keep one of each origin, too.
+    assert len(kept) == 3
+    closed, late = reference.windows(events, RULES, first, last)
+    assert not late
+    found = Counter(
+        (ms(r["window_start"]), r["origin"], r["n"], r["total"])
+        for r in rows(lake, reports, "hours")
+    )
+    assert found == Counter(closed)
+    # The first day's later ones are closed on the second, by the first day's partial rows.
+    on_second = {ms(r["window_start"]) for r in rows(lake, reports[1:], "hours")}
+    assert first + 4 * reference.HOUR in on_second
+    visits = Counter(
+        (r["origin"], ms(r["session_start"]), ms(r["session_end"]), r["n"], r["total"])
+        for r in rows(lake, reports, "visits")
+    )
+    assert visits == Counter(reference.sessions(events, VISITS, first, last))
+    ends = [ms(DAY + timedelta(days=n)) for n in (1, 2)]
+    wanted = Counter(one[:4] for one in reference.running(events, ends))
+    values = Counter(
+        (ms(r["as_of"]), r["origin"], r["n"], r["total"]) for r in rows(lake, reports, "running")
+    )
+    assert values == wanted
