@@ -1,0 +1,132 @@
+"""State does not depend on the order in which intervals ran, nor on replays; and a guard that is dropped shows.
+
+500 orders are played by `tests/stateful/orders.py`; here as many as a test run has time for, with other seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import tallystick.earlier
+import tallystick.plan.run
+from stateful import orders, state_job
+from tallystick.earlier import Earlier
+from tallystick.errors import TallystickError
+from tallystick.protocol.lookback import LookedBack, stale
+from tallystick.state import LogPart, closed_sessions, with_log_time
+
+ORDERS = 15
+SEEDS_MAX = 40
+
+
+@pytest.mark.parametrize("mode", orders.MODES)
+@pytest.mark.parametrize("seed", range(10_000, 10_000 + ORDERS))
+def test_every_order_gives_what_one_pass_over_the_log_gives(seed: int, mode: str) -> None:
+    orders.play(seed, mode)
+
+
+def _notes_nothing(self: Earlier, fingerprint: str, records: Any) -> LookedBack:
+    """A report that says a job saw nothing, of no time at all."""
+    del fingerprint, records
+    return LookedBack(since=self.since + timedelta(days=300))
+
+
+def _first_seen(records: pa.Table, key: list[str]) -> pa.Table:
+    """Each key's first record where its last belongs."""
+    ordered = records.sort_by([("_log_time", "ascending")])
+    found = ordered.group_by(key).aggregate([("_log_time", "min")])
+    return found.rename_columns(["key", "last_seen"])
+
+
+def _by_time_alone(records: pa.Table, parts: list[LogPart]) -> pa.Table:
+    """Log time that goes back where a record's timestamp does."""
+    timed = with_log_time(records, parts)
+    return timed.set_column(
+        timed.schema.get_field_index("_log_time"), "_log_time", records["_timestamp"]
+    )
+
+
+def _without_rows(log: Any, schemas: Any, unread: Any) -> Any:
+    records, _, _ = state_job._read(log, unread.topics)
+    return {n: schemas[n].empty_table() for n in state_job.PARTIALS}, records.num_rows
+
+
+Patch = tuple[object, str, Any]
+DROPPED: dict[str, tuple[str, Patch]] = {
+    "a commit does not note what was seen": ("stale", (Earlier, "looked", _notes_nothing)),
+    "what is stale is not refreshed": (
+        "stale",
+        (tallystick.plan.run, "to_refresh", lambda entries, code: frozenset()),
+    ),
+    "what turns stale by the refresh itself is left": (
+        "kafka",
+        (tallystick.plan.run, "to_refresh", lambda entries, code: frozenset(stale(entries))),
+    ),
+    "what is not committed is not read": (
+        "kafka",
+        (tallystick.earlier._Cuts, "unread", lambda self, gap: None),
+    ),
+    "what is read of it goes nowhere": ("kafka", (state_job, "_through_job", _without_rows)),
+    "a run does not see what it has staged": (
+        "stale",
+        (
+            tallystick.earlier,
+            "_part",
+            lambda lake, entry, own, part=tallystick.earlier._part: part(lake, entry, {}),
+        ),
+    ),
+    "a key's first record is remembered, not its last": (
+        "kafka",
+        (state_job, "last_seen", _first_seen),
+    ),
+    "log time goes back": ("kafka", (state_job, "with_log_time", _by_time_alone)),
+    "the look back is shorter than what windows need": (
+        "kafka",
+        (orders, "BACK", timedelta(minutes=30)),
+    ),
+    "sessions ignore what came before": (
+        "kafka",
+        (
+            state_job,
+            "closed_sessions",
+            lambda rows, *rest, close=closed_sessions, **span: close(
+                rows.slice(0, 0), *rest, **span
+            ),
+        ),
+    ),
+    "a gap joins where it should part": (
+        "kafka",
+        (state_job, "SESSIONS", replace(state_job.SESSIONS, gap=timedelta(minutes=40))),
+    ),
+}
+
+
+@contextmanager
+def dropped(patch: Patch) -> Iterator[None]:
+    """Play without one guard."""
+    place, name, instead = patch
+    kept = getattr(place, name)
+    setattr(place, name, instead)
+    try:
+        yield
+    finally:
+        setattr(place, name, kept)
+
+
+@pytest.mark.parametrize("name", DROPPED)
+def test_a_dropped_guard_is_noticed(name: str) -> None:
+    mode, patch = DROPPED[name]
+    with dropped(patch):
+        for seed in range(SEEDS_MAX):
+            try:
+                orders.play(seed, mode)
+            except (AssertionError, TallystickError):
+                return
+    pytest.fail(f"{name}: {SEEDS_MAX} orders did not notice")
