@@ -24,10 +24,6 @@ from tallystick.protocol.offsets import Position
 from tallystick.protocol.plan import Plan, PlannedRange, PlannedTopic
 from tallystick.protocol.report import FileReport, Report, account_totals
 from tallystick.protocol.root import Root
-from tallystick.state import LogPart
-
-# Into how many parts a stretch that is not committed is cut at most, each as long as the interval that looks back.
-CUTS_MAX = 400
 
 
 class Log(Protocol):
@@ -61,11 +57,10 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unread:
-    """Earlier time that is not committed: the ranges to be read, and where the log was cut by time within them."""
+    """Earlier time that is not committed, and the ranges to be read of it."""
 
     interval: Interval
     topics: tuple[PlannedTopic, ...]
-    parts: tuple[LogPart, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,39 +147,20 @@ class _Cuts:
         # What is looked up here stands in no ledger: the plan that commits this time sets its boundaries for good.
         self._ledger, self._root, self._plan, self._log = ledger.copy(), root, plan, log
         self._latest_ms = round(latest.timestamp() * 1000)
-        self._length = plan.interval.end - plan.interval.start
         self._origins = {name: topic.origins for name, topic in root.topics.items()}
         self._log_starts: dict[str, Sequence[int]] = {}
 
     def unread(self, gap: Interval) -> Unread | None:
         """What is to be read of a gap; None where some of it lies in a topic that can be read no more."""
-        edges = self._edges(gap)
-        boundaries = [self._boundary(at) for at in edges]
+        first, last = (self._boundary(at) for at in (gap.start, gap.end))
         for name, topic in self._root.topics.items():
-            if topic.closed is not None and self._offsets(boundaries[0], name) != self._offsets(
-                boundaries[-1], name
-            ):
+            if topic.closed is not None and self._offsets(first, name) != self._offsets(last, name):
                 return None
         readable = [t for t in self._plan.topics if self._root.topics[t.name].closed is None]
         return Unread(
             interval=gap,
-            topics=tuple(self._topic(t, boundaries[0], boundaries[-1]) for t in readable),
-            parts=tuple(
-                LogPart(
-                    start=b.at,
-                    offsets={keys.kafka_topic(t.name): self._offsets(b, t.name) for t in readable},
-                )
-                for b in boundaries[:-1]
-            ),
+            topics=tuple(self._topic(t, first, last) for t in readable),
         )
-
-    def _edges(self, gap: Interval) -> list[datetime]:
-        known = {b.at for b in self._ledger.boundaries if gap.start < b.at < gap.end}
-        at, steps = gap.end - self._length, 0
-        while at > gap.start and steps < CUTS_MAX:
-            known.add(at)
-            at, steps = at - self._length, steps + 1
-        return [gap.start, *sorted(known), gap.end]
 
     def _boundary(self, at: datetime) -> Boundary:
         there = self._ledger.boundary(at)
@@ -239,13 +215,3 @@ class _Cuts:
         if topic not in self._log_starts:
             self._log_starts[topic] = self._log.log_starts(topic)
         return self._log_starts[topic]
-
-
-def own_part(plan: Plan) -> LogPart:
-    """Where a plan's own part of the log begins."""
-    readable = plan.read_names
-    ranges = {t.name: t.ranges for t in plan.topics}
-    return LogPart(
-        start=plan.interval.start,
-        offsets={topic: tuple(r.start for r in ranges[name]) for topic, name in readable.items()},
-    )

@@ -182,10 +182,8 @@ def _fill(log: FakeLog, chance: random.Random) -> list[reference.Event]:
                 else datetime.fromtimestamp(event / 1000, UTC),
             }
             offset = log.append(TOPIC, partition, moment, kind, **value)
-            # Log time is that of what can set a boundary as far as intervals are concerned, else of records alone.
-            if kind in ("data", "dead", "aborted"):
-                hour = max(clock, stamp) // reference.HOUR * reference.HOUR
-                clock = max(clock, hour, stamp if kind == "data" else 0)
+            if kind != "control":
+                clock = max(clock, stamp)
             if kind == "data":
                 events.append(
                     reference.Event(

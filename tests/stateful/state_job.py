@@ -6,11 +6,13 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fakes import FakeLog, _write
-from tallystick.earlier import Earlier, Unread, earlier, own_part
+from fakes import FakeLog, FakeRecord, _write
+from tallystick.earlier import Earlier, Unread, earlier
+from tallystick.engine.clock import CLOCK, CLOCK_TYPE, PieceClock
 from tallystick.engine.transform import written_schema
 from tallystick.lake import Lake
 from tallystick.pipeline import DEAD_LETTERS, Column, Lookback, Pipeline, Table, pipeline_from_spec
@@ -20,7 +22,6 @@ from tallystick.protocol.plan import Plan, PlannedTopic
 from tallystick.protocol.report import FileReport, RangeAccount, Report
 from tallystick.state import (
     Aggregate,
-    LogPart,
     Sessions,
     Windows,
     closed_sessions,
@@ -104,11 +105,9 @@ def declared(warehouse: str, lookback: Lookback) -> Pipeline:
     )
 
 
-def job(
-    records: pa.Table, before: Mapping[str, pa.Table], span: Interval, parts: Sequence[LogPart]
-) -> dict[str, pa.Table]:
+def job(records: pa.Table, before: Mapping[str, pa.Table], span: Interval) -> dict[str, pa.Table]:
     """What a user's transform does, in Arrow: partial rows of the records, results of them and of what is earlier."""
-    timed = with_log_time(records, parts)
+    timed = with_log_time(records)
     seen = last_seen(timed, KEY)
     on = window_partials(timed, WINDOWS, KEY, "event", SUMS)
     runs = session_partials(timed, SESSIONS, KEY, "event", SUMS)
@@ -118,7 +117,7 @@ def job(
     all_runs = pa.concat_tables([runs.on_time, _like(before["session_parts"], runs.on_time)])
     all_values = pa.concat_tables([values, _like(before["running_parts"], values)])
     return {
-        "kept": first_of(timed, before["seen"], KEY, HORIZON).drop(["_log_time"]),
+        "kept": first_of(timed, before["seen"], KEY, HORIZON).drop(["_log_time", "_clock"]),
         "seen": seen,
         "window_parts": on.on_time,
         "session_parts": runs.on_time,
@@ -152,8 +151,8 @@ def stage_state(
     assert pipeline.lookback is not None
     found = earlier(lake, plan, pipeline.lookback, staged=staged, log=log)
     before, read = _before(lake, log, pipeline, found)
-    records, dead, accounts = _read(log, plan.topics)
-    outputs = job(records, before, plan.interval, [own_part(plan)])
+    records, dead, accounts = _read(log, plan.topics, plan.interval)
+    outputs = job(records, before, plan.interval)
     rows = {
         name: _rows(outputs[name], written_schema(table))
         for name in outputs
@@ -226,9 +225,9 @@ def _before(
 def _through_job(
     log: FakeLog, schemas: Mapping[str, pa.Schema], unread: Unread
 ) -> tuple[dict[str, pa.Table], int]:
-    records, _, _ = _read(log, unread.topics)
+    records, _, _ = _read(log, unread.topics, unread.interval)
     nothing = {name: schemas[name].empty_table() for name in PARTIALS}
-    return job(records, nothing, unread.interval, unread.parts), records.num_rows
+    return job(records, nothing, unread.interval), records.num_rows
 
 
 def stored(store: Store, file: FileReport, schema: pa.Schema) -> pa.Table:
@@ -247,12 +246,30 @@ _RECORDS = pa.schema(
         ("_kafka_partition", pa.int32()),
         ("_offset", pa.int64()),
         ("_timestamp", pa.timestamp("us", tz="UTC")),
+        (CLOCK, CLOCK_TYPE),
     ]
 )
 
 
+def _clocks(found: Sequence[tuple[int, FakeRecord]], interval: Interval) -> dict[int, datetime]:
+    """The log's clock at each data record that is not aborted, read in two batches by the engine's own clock."""
+    aborted = [(o, one.at_ms) for o, one in found if one.kind == "aborted"]
+    clock = PieceClock(interval, aborted)
+    data = [(o, one.at_ms) for o, one in found if one.kind in ("data", "dead")]
+    clocks: dict[int, datetime] = {}
+    for part in (data[: len(data) // 2], data[len(data) // 2 :]):
+        if part:
+            columns = {
+                "offset": pa.array([o for o, _ in part], pa.int64()),
+                "timestamp": pa.array([at for _, at in part], pa.timestamp("ms", tz="UTC")),
+            }
+            told = clock.column(pa.RecordBatch.from_pydict(columns), np.arange(len(part)))
+            clocks.update(zip(columns["offset"].to_pylist(), told.to_pylist(), strict=True))
+    return clocks
+
+
 def _read(
-    log: FakeLog, topics: Sequence[PlannedTopic]
+    log: FakeLog, topics: Sequence[PlannedTopic], interval: Interval
 ) -> tuple[pa.Table, list[dict[str, Any]], tuple[RangeAccount, ...]]:
     rows: list[dict[str, Any]] = []
     dead: list[dict[str, Any]] = []
@@ -261,7 +278,9 @@ def _read(
         for number, planned in enumerate(topic.ranges):
             counts = dict.fromkeys(("records", "dead", "aborted", "control", "absent"), 0)
             readable = (planned.readable_from, planned.end)
-            for offset, one in log.read(keys.kafka_topic(topic.name), number, *readable):
+            found = list(log.read(keys.kafka_topic(topic.name), number, *readable))
+            clocks = _clocks(found, interval)
+            for offset, one in found:
                 counts["records" if one.kind == "data" else one.kind] += 1
                 lineage = {
                     "_topic": topic.name,
@@ -270,7 +289,7 @@ def _read(
                     "_timestamp": datetime.fromtimestamp(one.at_ms / 1000, UTC),
                 }
                 if one.kind == "data":
-                    rows.append({**one.value, **lineage})
+                    rows.append({**one.value, **lineage, CLOCK: clocks[offset]})
                 if one.kind == "dead":
                     why = {"key": None, "value": b"{", "headers": None, "reason": "not JSON"}
                     dead.append({**lineage, **why})

@@ -18,9 +18,10 @@ import tallystick.earlier
 import tallystick.plan.run
 from stateful import orders, state_job
 from tallystick.earlier import Earlier
+from tallystick.engine.clock import PieceClock
 from tallystick.errors import TallystickError
 from tallystick.protocol.lookback import LookedBack, stale
-from tallystick.state import LogPart, closed_sessions, with_log_time
+from tallystick.state import closed_sessions, with_log_time
 
 ORDERS = 15
 SEEDS_MAX = 40
@@ -45,16 +46,16 @@ def _first_seen(records: pa.Table, key: list[str]) -> pa.Table:
     return found.rename_columns(["key", "last_seen"])
 
 
-def _by_time_alone(records: pa.Table, parts: list[LogPart]) -> pa.Table:
+def _by_time_alone(records: pa.Table) -> pa.Table:
     """Log time that goes back where a record's timestamp does."""
-    timed = with_log_time(records, parts)
+    timed = with_log_time(records)
     return timed.set_column(
         timed.schema.get_field_index("_log_time"), "_log_time", records["_timestamp"]
     )
 
 
 def _without_rows(log: Any, schemas: Any, unread: Any) -> Any:
-    records, _, _ = state_job._read(log, unread.topics)
+    records, _, _ = state_job._read(log, unread.topics, unread.interval)
     return {n: schemas[n].empty_table() for n in state_job.PARTIALS}, records.num_rows
 
 
@@ -85,6 +86,10 @@ DROPPED: dict[str, tuple[str, Patch]] = {
     "a key's first record is remembered, not its last": (
         "kafka",
         (state_job, "last_seen", _first_seen),
+    ),
+    "aborted records do not move the clock": (
+        "kafka",
+        (state_job, "PieceClock", lambda interval, aborted: PieceClock(interval, [])),
     ),
     "log time goes back": ("kafka", (state_job, "with_log_time", _by_time_alone)),
     "the look back is shorter than what windows need": (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
@@ -44,6 +44,11 @@ class KafkaReading:
             leader_epoch=self._piece.start_epoch,
             planned_end=self._planned_end,
         )
+
+    @property
+    def aborted_times(self) -> Sequence[tuple[int, int]]:
+        """Where records of aborted transactions were passed so far, and the latest timestamp (ms) among them."""
+        return self._reader.aborted_times
 
     @property
     def account(self) -> ReadAccount:

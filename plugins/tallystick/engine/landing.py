@@ -23,14 +23,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tallystick.engine.clock import CLOCK, CLOCK_TYPE
 from tallystick.engine.parquet import TableWriter, parquet_writer
 from tallystick.engine.pieces import Piece
 from tallystick.engine.records import KEY
 from tallystick.engine.task import Attempt, Reading, TaskResult, parse_result, read_piece
 from tallystick.errors import Corrupt
-from tallystick.pipeline import DEAD_LETTERS, LINEAGE, Json, Pipeline
+from tallystick.pipeline import DEAD_LETTERS, LINEAGE, Pipeline
 from tallystick.protocol import keys
 from tallystick.protocol.canonical import built, decode, encode, fields
+from tallystick.protocol.interval import Interval
 from tallystick.store import Store
 from tallystick.tables.schema import arrow_type
 
@@ -154,11 +156,15 @@ def read_landed(store: Store, key: str, *, sha256: str) -> Landed:
     return built(where, lambda: Landed(spec=spec, files=files, **texts))
 
 
-def records_schema(how: Json) -> pa.Schema:
-    """Columns of a topic's decoded records: the declared ones, their lineage, and the record's key."""
-    columns = (*how.columns, *LINEAGE)
+def records_schema(pipeline: Pipeline, topic: str) -> pa.Schema:
+    """Columns of a topic's decoded records: the declared ones, their lineage, and the record's key.
+
+    For a job that looks back the log's clock, too.
+    """
+    columns = (*pipeline.decode_of(topic).columns, *LINEAGE)
     declared = [pa.field(c.name, arrow_type(c.type), nullable=not c.required) for c in columns]
-    return pa.schema([*declared, pa.field(KEY, pa.binary())])
+    clock = [pa.field(CLOCK, CLOCK_TYPE)] if pipeline.lookback is not None else []
+    return pa.schema([*declared, pa.field(KEY, pa.binary()), *clock])
 
 
 def land_piece(
@@ -166,12 +172,12 @@ def land_piece(
     piece: Piece,
     reading: Reading,
     *,
-    keep_dead: bool = True,
+    earlier: Interval | None = None,
     scratch: Path | None = None,
 ) -> LandedPiece:
     """Read one piece once: its records into the attempt's scratch, its dead letters under the table's prefix.
 
-    `keep_dead` False: dead letters are left to the commit of the interval that they belong to.
+    `earlier`: the piece is of that time, which a job looks back at: its dead letters are left to its own commit.
 
     Safe to repeat, also at the same moment: every upload has a key of its own, and only the result that the driver takes
     makes files count (C4). Local files are removed whatever happens.
@@ -187,14 +193,15 @@ def land_piece(
                 limits=work.limits,
             )
         )
-        schema = records_schema(work.pipeline.decode_of(piece.source))
+        schema = records_schema(work.pipeline, piece.source)
         records = stack.enter_context(_Scratch(work, piece, schema, Path(folder)))
         account = read_piece(
             work.pipeline,
             piece,
             reading,
             records=records.write,
-            dead=dead.write if keep_dead else _dropped,
+            dead=dead.write if earlier is None else _dropped,
+            clock=(earlier or work.plan.interval) if work.pipeline.lookback is not None else None,
         )
         files = records.close()
         result = TaskResult(piece=piece, account=account, files=dead.close(), partials={})
@@ -266,7 +273,7 @@ def read_records(store: Store, file: LandedFile, pipeline: Pipeline) -> Iterator
     if stored is None or stored.etag != file.etag:
         what = "is not there" if stored is None else f"has the ETag {stored.etag}, not {file.etag}"
         raise _damaged(f"{where} {what}")
-    schema = records_schema(pipeline.decode_of(file.topic))
+    schema = records_schema(pipeline, file.topic)
     rows = 0
     for batch in pq.ParquetFile(pa.BufferReader(stored.body)).iter_batches(BATCH_ROWS):
         rows += batch.num_rows

@@ -65,6 +65,8 @@ class RangeReader:
         self.batch_bytes = batch_bytes
         self.headers = headers
         self.schema: pa.Schema = columns_schema(headers=headers)
+        # Of the last range: where records of aborted transactions were passed, and the latest timestamp among them.
+        self.aborted_times: list[tuple[int, int]] = []
         self._account: ReadAccount | None = None
 
     @property
@@ -94,6 +96,7 @@ class RangeReader:
         offset), KafkaUnavailable, SettingsError. Safe to repeat: it reads.
         """
         self._account = None
+        self.aborted_times.clear()
         if not span.empty:
             with KafkaClient(self.settings) as client:
                 reading = _Reading(self, client, partition, span, leader_epoch)
@@ -168,6 +171,7 @@ class _Reading:
             if batch.control:
                 self.tally.pass_batch(batch, control=self._count_inside(batch))
             elif aborted:
+                self._note_aborted(batch)
                 self.tally.pass_batch(batch, aborted=self._count_inside(batch))
             else:
                 yield from self._add(batch)
@@ -185,6 +189,21 @@ class _Reading:
         if batch.control and is_abort_marker(batch, self._scratch.records(batch)):
             producers.abort_marker(batch)
         return aborted
+
+    def _note_aborted(self, batch: Batch) -> None:
+        """Note the latest timestamp of an aborted batch, as far as it lies in the span: boundaries heed it."""
+        start, end = self.tally.position, self._span.end
+        latest = batch.max_timestamp
+        if batch.base_offset < start or batch.end_offset > end:
+            inside = [
+                at
+                for offset, at, _ in each_record(batch, self._scratch.records(batch))
+                if start <= offset < end
+            ]
+            if not inside:
+                return
+            latest = max(inside)
+        self._reader.aborted_times.append((max(batch.base_offset, start), latest))
 
     def _count_inside(self, batch: Batch) -> int:
         """Records of a batch that is not decoded which lie in what is left of the span."""

@@ -12,7 +12,6 @@ from pyspark.sql import functions as F
 from tallystick.errors import InvalidPipeline
 from tallystick.protocol.interval import Interval
 from tallystick.protocol.plan import Plan
-from tallystick.state import LogPart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,8 +19,8 @@ class Context:
     """The session and the plan's clock: `[start, end)` is the interval, `planned_at` when its plan was made.
 
     Every attempt at a plan sees the same `planned_at`; a replay is another plan. What must be equal after a replay too
-    is computed from `start`, `end` and the records' own `_timestamp`. `parts`: where the log was cut by time;
-    `back`: how far the pipeline looks back, None for all the time before.
+    is computed from `start`, `end` and the records' own `_timestamp`. `back`: how
+    far the pipeline looks back, None for all the time before.
     """
 
     spark: SparkSession
@@ -29,7 +28,6 @@ class Context:
     end: datetime
     planned_at: datetime
     topic_ids: Mapping[str, str]
-    parts: tuple[LogPart, ...] = ()
     rows_before: Mapping[str, DataFrame] = field(default_factory=dict)
     back: timedelta | None = None
 
@@ -64,7 +62,6 @@ def context_of(
     session: SparkSession,
     plan: Plan,
     *,
-    parts: tuple[LogPart, ...] = (),
     earlier: Mapping[str, DataFrame] | None = None,
     interval: Interval | None = None,
     back: timedelta | None = None,
@@ -74,7 +71,6 @@ def context_of(
         spark=session,
         start=(interval or plan.interval).start,
         end=(interval or plan.interval).end,
-        parts=parts,
         rows_before=earlier or {},
         back=back,
         planned_at=plan.planned_at,

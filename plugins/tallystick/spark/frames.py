@@ -23,7 +23,6 @@ from typing import Any
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
-from tallystick.earlier import own_part
 from tallystick.engine.attempt import assemble
 from tallystick.engine.outputs import write_output
 from tallystick.lake import Lake
@@ -63,13 +62,7 @@ def stage_frames(
     pieces, ref = land(session, lake, order)
     frames = {t.name: landed_frame(session, ref, t.name) for t in work.pipeline.inputs}
     sight = look_back(session, lake, order, transform, staged) or Sight()
-    context = context_of(
-        session,
-        work.plan,
-        parts=(own_part(work.plan),),
-        earlier=sight.frames,
-        back=sight.back,
-    )
+    context = context_of(session, work.plan, earlier=sight.frames, back=sight.back)
     outputs = transformed(session, transform, frames, context, work.pipeline)
     files: list[FileReport] = []
     for table in work.pipeline.tables:

@@ -24,12 +24,10 @@ _ARROW = pa.schema([pa.field("result", pa.string()), pa.field("error", pa.string
 Batches = Iterator[pa.RecordBatch]
 
 
-def land(
-    session: SparkSession, lake: Lake, order: Order, *, keep_dead: bool = True
-) -> tuple[list[LandedPiece], LandedRef]:
+def land(session: SparkSession, lake: Lake, order: Order) -> tuple[list[LandedPiece], LandedRef]:
     """Run the action that reads Kafka, a task per piece, and list what it landed.
 
-    `keep_dead` False: dead letters are not kept. Raises the most decisive error that a task answered with. Safe to
+    Raises the most decisive error that a task answered with. Safe to
     repeat: each upload goes under a key of its own, the list too.
     """
     tries_max = failures_max(session)
@@ -37,7 +35,7 @@ def land(
     def task(batches: Batches) -> Batches:
         for batch in batches:
             for index in batch.column(0).to_pylist():
-                yield answer(partial(_land, order, order.pieces[index], keep_dead), tries_max)
+                yield answer(partial(_land, order, order.pieces[index]), tries_max)
 
     count = len(order.pieces)
     rows = (
@@ -55,9 +53,9 @@ def land(
     return pieces, ref
 
 
-def _land(order: Order, piece: Piece, keep_dead: bool) -> str:
+def _land(order: Order, piece: Piece) -> str:
     work = order.target.attempt_at(open_store(order.target.root))
-    return land_piece(work, piece, order.reading(piece), keep_dead=keep_dead).to_json()
+    return land_piece(work, piece, order.reading(piece), earlier=order.earlier).to_json()
 
 
 def answer(run: Callable[[], str], tries_max: int) -> pa.RecordBatch:

@@ -124,8 +124,8 @@ def _through_job(
     if not pieces:
         return 0, {}
     log.info("%s is not committed: %d task(s) read it in Kafka", unread.interval, len(pieces))
-    asked = replace(order, pieces=pieces, topics=unread.topics)
-    landed, ref = land(session, lake, asked, keep_dead=False)
+    asked = replace(order, pieces=pieces, topics=unread.topics, earlier=unread.interval)
+    landed, ref = land(session, lake, asked)
     records = sum(piece.result.account.records for piece in landed)
     if not records:
         return 0, {}
@@ -139,7 +139,6 @@ def _through_job(
     context = context_of(
         session,
         work.plan,
-        parts=unread.parts,
         earlier=nothing,
         interval=unread.interval,
         back=lookback.back,

@@ -76,7 +76,7 @@ class LandedSource(DataSource):
     def schema(self) -> StructType:
         """The topic's declared columns, their lineage and `_key`; raises InvalidRequest, Corrupt."""
         _, pipeline = self._landed()
-        return from_arrow_schema(records_schema(pipeline.decode_of(self._topic(pipeline))))
+        return from_arrow_schema(records_schema(pipeline, self._topic(pipeline)))
 
     def reader(self, schema: StructType) -> LandedReader:
         """The reader; raises InvalidRequest, Corrupt."""

@@ -26,6 +26,7 @@ from tallystick.engine.task import Attempt, Reading, TaskResult, Work, parse_res
 from tallystick.engine.transform import JobTransform, Transform
 from tallystick.errors import RetryLater, SettingsError, TallystickError, error_of_kind
 from tallystick.pipeline import Pipeline, pipeline_from_spec
+from tallystick.protocol.interval import Interval
 from tallystick.protocol.plan import Plan, PlannedTopic
 from tallystick.spark.outcome import error_from, error_json, most_decisive, scratch_full
 from tallystick.spark.progress import progress_told
@@ -76,8 +77,9 @@ class Order:
     target: Target
     pieces: tuple[Piece, ...]
     kafka: Mapping[str, Any]
-    # The topics that the pieces are of; None: those of the plan.
+    # Of a look back: the ranges that the pieces are of, and their time. None: those of the plan.
     topics: tuple[PlannedTopic, ...] | None = None
+    earlier: Interval | None = None
 
     def __repr__(self) -> str:
         return f"Order({self.target.plan.key}, {self.target.attempt}, {len(self.pieces)} pieces)"

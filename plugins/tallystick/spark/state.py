@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
+from tallystick.engine.clock import CLOCK
 from tallystick.errors import InvalidPipeline
 from tallystick.spark.context import Context
 from tallystick.state import (
@@ -179,8 +180,12 @@ def _require_back(context: Context, needed: timedelta, what: str) -> None:
 
 def _timed(context: Context, records: DataFrame) -> DataFrame:
     """The records with their log time: all of a partition meet in one task."""
-    parts = context.parts
-    return _by_key(records, list(_PLACE), lambda rows: with_log_time(rows, parts))
+    if CLOCK not in records.columns:
+        raise InvalidPipeline(
+            f"the records of {context.start} lack the column {CLOCK}, the log's clock.",
+            next_step="declare Pipeline(lookback=...), and keep that column in what is handed to this function.",
+        )
+    return _by_key(records, list(_PLACE), with_log_time)
 
 
 def _union(own: DataFrame, earlier: DataFrame) -> DataFrame:

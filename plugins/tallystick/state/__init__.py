@@ -14,14 +14,13 @@ from __future__ import annotations
 
 from tallystick.state.aggregates import Aggregate, merged
 from tallystick.state.duplicates import first_of, last_seen
-from tallystick.state.log_time import LOG_TIME, LogPart, with_log_time
+from tallystick.state.log_time import LOG_TIME, with_log_time
 from tallystick.state.sessions import Sessions, closed_sessions, session_partials
 from tallystick.state.windows import Partials, Windows, closed_windows, window_partials
 
 __all__ = [
     "LOG_TIME",
     "Aggregate",
-    "LogPart",
     "Partials",
     "Sessions",
     "Windows",

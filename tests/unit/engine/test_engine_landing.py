@@ -74,7 +74,7 @@ def test_what_was_landed_is_read_back_as_often_as_wanted(landed: SimpleNamespace
         assert {(r["_topic"], r["_kafka_partition"], r["_key"]) for r in rows} == {
             ("events", 0, b"k")
         }
-    schema = records_schema(landed.work.pipeline.decode_of("events"))
+    schema = records_schema(landed.work.pipeline, "events")
     assert not schema.field("n").nullable
     assert schema.field("kind").nullable
 

@@ -1,0 +1,159 @@
+"""What a job sees of earlier time: what is committed now, what its run has staged, and what Kafka still holds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from fakes import stage
+from small_lake import DAY, TOPIC, SmallLake, day, days, pipeline
+from tallystick.commit import commit
+from tallystick.earlier import Earlier, earlier
+from tallystick.errors import Corrupt
+from tallystick.pipeline import Lookback, Pipeline
+from tallystick.protocol.interval import Interval
+from tallystick.protocol.lookback import stale
+from tallystick.protocol.plan import Plan
+from tallystick.protocol.report import Report
+
+TWO_DAYS = Lookback(tables=["per_kind"], back=timedelta(days=2))
+ALL = Lookback(tables=["per_kind"], back=None, uncommitted="stale")
+
+
+@pytest.fixture
+def small() -> SmallLake:
+    def declared(warehouse: str) -> Pipeline:
+        return replace(pipeline(warehouse), lookback=TWO_DAYS)
+
+    return SmallLake(declared=declared)
+
+
+def planned(small: SmallLake, interval: Interval, **more: Any) -> Plan:
+    """A plan that is granted and not committed."""
+    found = small.lake.plan(small.plan(interval, **more).pieces[0].plan)
+    assert found is not None
+    return found
+
+
+def staged(small: SmallLake, plan: Plan) -> tuple[Plan, Report]:
+    report = small.lake.report(stage(small.lake, small.log, plan.key))
+    assert report is not None
+    return plan, report
+
+
+def sees(small: SmallLake, plan: Plan, lookback: Lookback = TWO_DAYS, **more: Any) -> Earlier:
+    return earlier(small.lake, plan, lookback, **more)
+
+
+def test_what_is_committed_is_seen_by_its_files(small: SmallLake) -> None:
+    small.run(days(2, 3))
+    small.run(days(1, 2))
+    found = sees(small, planned(small, days(3, 4)), log=small.log)
+    assert [p.interval for p in found.parts] == [days(1, 2), days(2, 3)]
+    assert not found.unread
+    for part in found.parts:
+        names = {f.key for files in part.files.values() for f in files}
+        assert names
+        assert all(f"/{part.interval.part}/" in name for name in names)
+    assert [p.records for p in found.parts] == [5, 5]
+
+
+def test_what_a_run_has_staged_is_seen_before_it_is_committed(small: SmallLake) -> None:
+    small.run(days(1, 2))
+    small.job = b"version 2"
+    first = staged(small, planned(small, days(1, 2), run="again", mode="replace"))
+    found = sees(small, planned(small, days(2, 3)), staged=[first])
+    assert [p.fingerprint for p in found.parts] == [first[0].fingerprint]
+    # Another run's staged rows are not: they may never be committed.
+    assert sees(small, planned(small, days(2, 3))).parts[0].fingerprint != first[0].fingerprint
+
+
+def test_what_is_not_committed_is_read_where_its_boundaries_will_lie(small: SmallLake) -> None:
+    plan = planned(small, days(3, 4))
+    (unread,) = sees(small, plan, log=small.log).unread
+    assert unread.interval == days(1, 3)
+    small.run(days(1, 2))
+    small.run(days(2, 3))
+    ledger = small.lake.cut(lambda view: view.whole_ledger())
+    first, last = ledger.boundary(day(1)), ledger.boundary(day(3))
+    assert first is not None
+    assert last is not None
+    (topic,) = unread.topics
+    assert [r.start for r in topic.ranges] == [p.offset for p in first.positions[TOPIC]]
+    assert [r.end for r in topic.ranges] == [p.offset for p in last.positions[TOPIC]]
+
+
+def test_what_the_log_has_lost_is_not_read(small: SmallLake) -> None:
+    plan = planned(small, days(3, 4))
+    planned(
+        small, days(1, 2)
+    )  # its boundary stands, and what lies behind it expires before it runs
+    small.log.expire(TOPIC, 0, before=2)
+    (unread,) = sees(small, plan, log=small.log).unread
+    first, second = unread.topics[0].ranges
+    assert (first.start, first.readable_from) == (0, 2)
+    assert (second.start, second.readable_from) == (0, 0)
+
+
+@pytest.mark.parametrize("lookback", [TWO_DAYS, ALL])
+def test_without_a_log_what_is_not_committed_is_left_out(
+    small: SmallLake, lookback: Lookback
+) -> None:
+    found = sees(small, planned(small, days(3, 4)), lookback)
+    assert (found.parts, found.unread) == ((), ())
+
+
+def test_a_look_back_without_end_goes_back_to_the_epoch(small: SmallLake) -> None:
+    small.run(days(1, 2))
+    found = sees(small, planned(small, days(6, 7)), ALL, log=small.log)
+    assert found.since.year == 1970
+    assert [p.interval for p in found.parts] == [days(1, 2)]
+
+
+def test_the_epoch_has_no_earlier_time(small: SmallLake) -> None:
+    plan = planned(small, days(1, 2))
+    first = Interval(start=DAY.replace(year=1970), end=DAY.replace(year=1970) + timedelta(days=1))
+    at_epoch = replace(plan, interval=first, key=plan.key.replace(plan.interval.part, first.part))
+    assert sees(small, at_epoch, log=small.log) == Earlier(since=first.start)
+
+
+def test_rows_that_are_gone_are_an_error_that_names_the_interval(small: SmallLake) -> None:
+    small.run(days(1, 2))
+    (report,) = small.keys("attempts/")
+    plan = planned(small, days(2, 3))
+    small.store.delete([report])
+    with pytest.raises(Corrupt, match=r"is gone, and the rows of \[2013-01-01") as caught:
+        sees(small, plan)
+    assert "mode=replace" in caught.value.next_step
+
+
+def test_an_interval_without_a_record_is_staged_all_the_same(small: SmallLake) -> None:
+    """Windows may end in it."""
+    (piece,) = small.plan(days(5, 6)).pieces
+    assert not piece.committed
+
+
+def test_a_run_with_mode_refresh_replaces_what_is_stale_and_nothing_else(small: SmallLake) -> None:
+    def run(interval: Interval, **more: Any) -> list[Interval]:
+        done = small.plan(interval, **more).pieces
+        for piece in done:
+            plan = small.lake.plan(piece.plan)
+            assert plan is not None
+            report = staged(small, plan)[1]
+            looked = sees(small, plan).looked(plan.fingerprint, {})
+            told = replace(report, looked=looked, key=report.key.replace("attempt-1", "attempt-2"))
+            small.lake.put_new(told.key, told.encode())
+            commit(small.lake, small.tables, plan_key=plan.key, report_key=told.key)
+        return [piece.interval for piece in done]
+
+    # Backwards, and nothing is read in Kafka: whatever comes later was seen without what comes before.
+    for number in (4, 3, 2, 1):
+        run(days(number, number + 1))
+    found = stale(small.lake.cut(lambda view: view.whole_ledger().entries))
+    assert found == {days(2, 3): days(1, 2), days(3, 4): days(1, 2), days(4, 5): days(2, 3)}
+    assert run(days(1, 6), run="refresh", mode="refresh") == [days(2, 3), days(3, 4), days(4, 5)]
+    assert not stale(small.lake.cut(lambda view: view.whole_ledger().entries))
+    assert run(days(1, 6), run="again", mode="refresh") == []
