@@ -1,4 +1,7 @@
-"""Declares receivers of calls: HTTP servers, people by e-mail. Light: DAG files import it; `http` and `mail` work."""
+"""Declares receivers of calls: HTTP servers, and people by e-mail.
+
+Light: DAG files import it; `http_calls` and `email_calls` do the work.
+"""
 
 from __future__ import annotations
 

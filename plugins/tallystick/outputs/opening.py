@@ -40,11 +40,11 @@ def open_output(
 
         return KafkaTopic(declared, lambda: kafka(declared.kafka))
     if isinstance(declared, HttpOutput):
-        from tallystick.outputs.http import HttpReceiver  # as above
+        from tallystick.outputs.http_calls import HttpReceiver  # as above
 
         return HttpReceiver(declared, lambda: http(declared.http), store)
     if isinstance(declared, EmailOutput):
-        from tallystick.outputs.mail import Mailbox  # as above
+        from tallystick.outputs.email_calls import Mailbox  # as above
 
         return Mailbox(declared, lambda: smtp(declared.smtp), store)
     opening: Any = getattr(declared, "open", None)

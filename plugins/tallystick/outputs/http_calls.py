@@ -8,6 +8,9 @@
 
 What is noted as acknowledged is never sent again. What is in doubt (no answer came, or this process died before its note)
 is sent again with the same key and body: a receiver that honours the key acts once. So a zombie is harmless, too.
+
+Each call has a connection of its own: on one that is used again, an answer that comes twice would be taken for the next
+call's, and noted.
 """
 
 from __future__ import annotations
@@ -19,8 +22,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from itertools import islice
-from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from tallystick.errors import OutputBusy, OutputRefused, OutputUnavailable, SettingsError
 from tallystick.outputs.call_settings import HttpSettings, struck, tls
@@ -32,9 +36,6 @@ from tallystick.outputs.port import Scope, Sending
 from tallystick.outputs.sent import Acknowledged, Tries, calls_of
 from tallystick.protocol import keys
 from tallystick.store import Store
-
-if TYPE_CHECKING:
-    import urllib3
 
 BATCH = 500
 PATIENCE_S = 30.0
@@ -80,7 +81,7 @@ class HttpReceiver:
     ) -> None:
         self.declared, self._settings_of, self.store = declared, settings, store
         self.batch, self.patience_s = batch, patience_s
-        self._pool: urllib3.PoolManager | None = None
+        self._tls: ssl.SSLContext | None = None
         self._scope: Scope | None = None
         self._settings = HttpSettings()
         self._pace = Pace(declared.calls_per_s)
@@ -90,18 +91,9 @@ class HttpReceiver:
 
     def begin(self, scope: Scope) -> None:
         """Resolve the connection. Safe to repeat: nothing is taken, for two at once do no harm (see above)."""
-        import urllib3
-
-        self.close()
         self._scope, self._settings = scope, self._settings_of()
         self._url()
-        timeout_s = self._settings.timeout_s
-        self._pool = urllib3.PoolManager(
-            maxsize=self.declared.concurrency,
-            timeout=urllib3.Timeout(connect=timeout_s, read=timeout_s),
-            retries=False,
-            ssl_context=tls(self._settings.cafile),
-        )
+        self._tls = tls(self._settings.cafile)
 
     def prepare(self, sending: Sending) -> None:
         """Refuse a key that is null or stands twice, and a connection that is none. Safe to repeat: it only reads."""
@@ -127,10 +119,7 @@ class HttpReceiver:
         """Nothing was set aside. Safe to repeat."""
 
     def close(self) -> None:
-        """Let go of connections. Safe to repeat."""
-        if self._pool is not None:
-            self._pool.clear()
-        self._pool = None
+        """Nothing is held: each call has a connection of its own. Safe to repeat."""
 
     # ------------------------------------------------------------ which calls
 
@@ -191,47 +180,47 @@ class HttpReceiver:
             pause_s = min(2 * pause_s, PAUSE_S_MAX)
 
     def _ask(self, sending: Sending, effect: Effect) -> Answer:
-        from urllib3.exceptions import HTTPError
-
-        assert self._pool is not None, "begin comes first"
-        answer: urllib3.BaseHTTPResponse | None = None
+        url = urlsplit(self._url())
+        target = (url.path or "/") + (f"?{url.query}" if url.query else "")
+        timeout_s, connected = self._settings.timeout_s, False
+        connection = self._connection(url.scheme, url.hostname or "", url.port)
         try:
-            answer = self._pool.request(
+            connection.connect()
+            connected = True
+            connection.request(
                 self.declared.method,
-                self._url(),
+                target,
                 body=encoded(effect.row),
                 headers=self._headers(sending, effect),
-                redirect=False,
-                preload_content=False,
             )
+            answer = connection.getresponse()
             return Answer(
                 status=answer.status,
-                text=struck(self._body(answer), self._settings.secrets()),
-                retry_after_s=_retry_after_s(answer.headers.get("Retry-After")),
+                text=struck(self._beginning(answer), self._settings.secrets()),
+                retry_after_s=_retry_after_s(answer.getheader("Retry-After")),
             )
-        except (HTTPError, OSError) as error:
-            return _silence(error, self._settings.timeout_s)
+        except (HTTPException, OSError) as error:
+            return _silence(error, timeout_s, connected=connected)
         finally:
-            if answer is not None:
-                answer.release_conn()
+            connection.close()
 
-    def _body(self, answer: urllib3.BaseHTTPResponse) -> bytes:
-        """The beginning of the body, read to its end where it is short, so that the connection can be used again.
+    def _connection(self, scheme: str, host: str, port: int | None) -> HTTPConnection:
+        timeout_s = self._settings.timeout_s
+        if scheme == "http":
+            return HTTPConnection(host, port, timeout=timeout_s)
+        return HTTPSConnection(host, port, timeout=timeout_s, context=self._tls)
 
-        The status has come, so the answer is known: a body that breaks off or trickles changes nothing.
-        """
-        from urllib3.exceptions import HTTPError
-
+    def _beginning(self, answer: HTTPResponse) -> bytes:
+        """The beginning of the body. The status has come: a body that breaks off or trickles changes nothing."""
         found, deadline = b"", time.monotonic() + self._settings.timeout_s
         try:
             while len(found) < ANSWER_BYTES and time.monotonic() < deadline:
                 some = answer.read1(ANSWER_BYTES)
                 if not some:
-                    return found
+                    break
                 found += some
-        except (HTTPError, OSError):
+        except (HTTPException, OSError):
             pass
-        answer.close()
         return found
 
     def _headers(self, sending: Sending, effect: Effect) -> dict[str, str]:
@@ -247,6 +236,7 @@ class HttpReceiver:
         return {
             "Content-Type": "application/json",
             "User-Agent": "tallystick",
+            "Connection": "close",
             **self._settings.sent_headers(),
             "Idempotency-Key": f'"{effect.key}"',
             **{f"Tallystick-{name}": value for name, value in told.items()},
@@ -321,26 +311,17 @@ class HttpReceiver:
         return f"{self.store.uri}/{note.key} that holds {note.encode().decode()}"
 
 
-def _silence(error: Exception, timeout_s: int) -> Answer:
-    """Why nothing came, in our own words: the library's hold addresses in memory, and parts of the url."""
-    from urllib3 import exceptions as lost
-
-    below: BaseException | None = error
-    while below is not None:
-        if isinstance(below, ssl.SSLCertVerificationError):
-            return Answer(status=0, text=below.verify_message, distrusted=True)
-        below = below.__cause__ or below.__context__
-    if isinstance(error, lost.ConnectTimeoutError) and not isinstance(
-        error, lost.NewConnectionError
-    ):
-        return Answer(status=0, text=f"no connection within {timeout_s} s")
-    if isinstance(error, lost.TimeoutError):
+def _silence(error: Exception, timeout_s: int, *, connected: bool) -> Answer:
+    """Why nothing came, in our own words: the library's may hold what a receiver said."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return Answer(status=0, text=error.verify_message, distrusted=True)
+    if not connected:
+        if isinstance(error, TimeoutError):
+            return Answer(status=0, text=f"no connection within {timeout_s} s")
+        why = getattr(error, "strerror", None) or type(error).__name__
+        return Answer(status=0, text=f"no connection: {why}")
+    if isinstance(error, TimeoutError):
         return Answer(status=0, text=f"nothing came within {timeout_s} s; it may have acted")
-    if isinstance(error, lost.NewConnectionError):
-        why = error.__cause__ or error.__context__
-        return Answer(status=0, text=f"no connection: {getattr(why, 'strerror', None) or 'failed'}")
-    if isinstance(error, lost.SSLError):
-        return Answer(status=0, text="TLS failed")
     return Answer(status=0, text="the connection ended before its answer; it may have acted")
 
 
