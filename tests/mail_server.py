@@ -80,6 +80,12 @@ class Talk(socketserver.StreamRequestHandler):
             else:
                 self.say("250 so" if verb in ("RSET", "NOOP") else "221 bye")
 
+    def finish(self) -> None:
+        """Close what TLS has made of the socket; the server knows the plain one alone."""
+        super().finish()
+        if self.secure:
+            self.connection.close()
+
     def take(self, sender: str, to: str) -> bool:
         """Take a text, or fail as its fault says; False to hang up."""
         with self.post.lock:

@@ -159,14 +159,15 @@ def _masked(settings: CallSettings) -> CallSettings:
 
 def _call_words(kind: Literal["http", "smtp"], name: str) -> dict[str, Any] | None:
     """An Airflow connection in our words: its extra, and host, port, login and password where that says nothing."""
+    conn_id = f"{kind}_{name}"
     try:
-        connection = BaseHook.get_connection(f"{kind}_{name}")
+        connection = BaseHook.get_connection(conn_id)
     except AirflowNotFoundException:
         return None
     words: dict[str, Any] = {}
     if connection.extra:
         # As for Kafka: a broken extra is an error, not an empty one.
-        source = f"extra of the Airflow connection {kind}_{name!r}"
+        source = f"extra of the Airflow connection {conn_id!r}"
         words_of_json(connection.extra, source=source, form='{"timeout_s": 30, ...}')
         words = dict(connection.extra_dejson)
     if connection.host and kind == "smtp":
