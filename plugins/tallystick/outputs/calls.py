@@ -73,8 +73,9 @@ class HttpOutput:
 
     @property
     def target(self) -> str:
-        """What the name stands for: with other key columns, rows that were called for would be called for again."""
-        return f"http:{self.http}/{self.url}" + _keyed(self.key)
+        """What the name stands for, with what counts as one row: with another, notes would be looked for elsewhere."""
+        once = " once per row" if self.replaced == "once" else ""
+        return f"http:{self.http}/{self.url}" + (_keyed(self.key) or once)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ import json
 import logging
 import socket
 import threading
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
@@ -331,6 +332,7 @@ def test_a_name_stands_for_one_receiver_and_one_key() -> None:
     keyed = HttpOutput(name="feed", table="events", url="https://a/b", key=["k"], replaced="once")
     assert plain.target == "http:default/https://a/b"
     assert keyed.target == "http:default/https://a/b once per k"
+    assert replace(keyed, key=()).target == "http:default/https://a/b once per row"
 
 
 # ---------------------------------------------------------------- notes that are not as they must be
