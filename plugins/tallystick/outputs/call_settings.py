@@ -78,7 +78,7 @@ class HttpSettings:
         words = [value.rpartition(" ")[2] for value in values]
         path = urlsplit(self.base_url).path.strip("/") if self.base_url else ""
         found = {*values, *words, self.password or "", self.bearer_token or "", path}
-        return tuple(sorted((one for one in found if len(one) > 2), key=len, reverse=True))
+        return tuple(sorted((one for one in found if len(one) > 4), key=len, reverse=True))
 
     @classmethod
     def from_mapping(cls, words: Mapping[str, Any], *, source: str) -> HttpSettings:

@@ -7,12 +7,13 @@ receiver honours nothing and each try must be known before it is made.
 
 from __future__ import annotations
 
+import time
 import uuid
 from bisect import bisect_right
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from tallystick.errors import Corrupt, OutcomeUnknown
+from tallystick.errors import Corrupt, OutcomeUnknown, RetryLater
 from tallystick.outputs.effects import Effect
 from tallystick.outputs.port import Sending
 from tallystick.protocol import keys
@@ -20,6 +21,8 @@ from tallystick.protocol.calls import Call, Calls, parse_call, parse_calls
 from tallystick.store import Applied, NotApplied, Store
 
 WRITES_MAX = 5
+INSIST_S = 30.0
+PAUSE_S = 0.5
 
 
 def _create(store: Store, key: str, body: bytes) -> bool:
@@ -41,6 +44,23 @@ def _create(store: Store, key: str, body: bytes) -> bool:
         f"{store.uri}/{key} may or may not have been written.",
         next_step="nothing, if it passes: the next try reads what is there.",
     )
+
+
+def _insist(store: Store, key: str, body: bytes) -> None:
+    """Note what a receiver has acknowledged, also where the store is away for a moment: without its note it is a doubt.
+
+    Safe to repeat: as `_create`. Raises RetryLater in the end.
+    """
+    deadline = time.monotonic() + INSIST_S
+    while True:
+        try:
+            _create(store, key, body)
+        except RetryLater:
+            if time.monotonic() >= deadline:
+                raise
+        else:
+            return
+        time.sleep(PAUSE_S)
 
 
 # ---------------------------------------------------------------- by the number of a plan's calls
@@ -108,7 +128,7 @@ class Acknowledged:
         """Note calls that are acknowledged. Safe to repeat: the same numbers are the same object with the same bytes."""
         for first, end in spans(numbers):
             note = calls_of(self.sending, first, end)
-            _create(self.store, note.key, note.encode())
+            _insist(self.store, note.key, note.encode())
 
 
 # ---------------------------------------------------------------- by key
@@ -179,12 +199,12 @@ class Tries:
 
     def acknowledge(self, effect: Effect) -> None:
         """Note that the receiver has acknowledged it. Safe to repeat: the note that is there says the same."""
-        _create(self.store, self.where_sent(effect), self._note(effect))
+        _insist(self.store, self.where_sent(effect), self._note(effect))
 
     def deny(self, effect: Effect, number: int) -> None:
         """Note that the receiver did not take that try, for certain. Safe to repeat: as above."""
         key = keys.call_no(self.sending.output, effect.digits, number)
-        _create(self.store, key, self._note(effect))
+        _insist(self.store, key, self._note(effect))
 
     def where_sent(self, effect: Effect) -> str:
         """The key of the note that says it is sent."""

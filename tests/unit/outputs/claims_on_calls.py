@@ -13,9 +13,9 @@ import pytest
 from call_publisher import ROWS, http, mail
 from call_receiver import Desk, receiver
 from mail_server import Post, mail_server
-from tallystick.errors import OutputRefused, OutputUnavailable, RetryLater
+from tallystick.errors import OutputRefused, OutputUnavailable, RetryLater, StoreUnavailable
 from tallystick.outputs.port import Output, Sending
-from tallystick.store import Outcome
+from tallystick.store import Outcome, Unknown
 from tallystick.store.memory import MemoryStore
 from unit.outputs.sendings import SCOPE, sending
 
@@ -178,6 +178,30 @@ def each_person_gets_one(faults: dict[int, str]) -> None:
         until_published(mail(port, store), sending(ROWS))
         publish(mail(port, store), sending(ROWS), resumed=True)
     assert sorted(post.to) == [row["to"] for row in ROWS]
+
+
+class Away(MemoryStore):
+    """A store that is away at every second write, before it or after."""
+
+    writes = 0
+
+    def create(self, key: str, body: bytes | Path) -> Outcome:
+        """Write, or not, or both."""
+        self.writes += 1
+        if key.endswith(".sent.json") and self.writes % 2 == 0:
+            raise StoreUnavailable("the store is away.", next_step="wait.")
+        done = super().create(key, body)
+        return Unknown(because="timeout") if self.writes % 3 == 0 else done
+
+
+def a_store_that_is_away_leaves_no_doubt() -> None:
+    """The note of what was acknowledged is insisted on: no e-mail is in doubt for the store's sake."""
+    post, store = Post(), Away("small")
+    with mail_server(post) as port:
+        publish(mail(port, store, in_doubt="hold"), sending(ROWS))
+        publish(mail(port, store, in_doubt="hold"), sending(ROWS), resumed=True)
+    assert post.to == [row["to"] for row in ROWS]
+    assert len([one for one in store.list("") if one.key.endswith(".sent.json")]) == len(ROWS)
 
 
 def two_mailers_at_once() -> None:

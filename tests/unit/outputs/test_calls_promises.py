@@ -20,7 +20,7 @@ from call_publisher import ROWS, http, mail
 from call_receiver import Desk, receiver
 from folder_store import FolderStore
 from mail_server import Post, mail_server
-from tallystick.errors import OutputRefused
+from tallystick.errors import OutputRefused, StoreUnavailable
 from tallystick.outputs import effects as derived
 from tallystick.outputs import email_calls, http_calls, sent
 from unit.outputs import claims_on_calls as claims
@@ -78,6 +78,11 @@ def test_each_person_gets_one_e_mail(faults: dict[int, str]) -> None:
 
 def test_two_publishers_that_live_send_no_e_mail_twice() -> None:
     claims.two_mailers_at_once()
+
+
+def test_a_store_that_is_away_for_a_moment_leaves_no_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sent, "PAUSE_S", 0.001)
+    claims.a_store_that_is_away_leaves_no_doubt()
 
 
 @pytest.mark.parametrize("decision", ["sent", "no"])
@@ -277,6 +282,12 @@ MUTANTS: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
         property(always(False)),
         lambda: claims.held_until_a_person_decides("sent"),
     ),
+    "notes are not insisted on": (
+        sent,
+        "_insist",
+        sent._create,
+        claims.a_store_that_is_away_leaves_no_doubt,
+    ),
     "tries are noted too late": (
         sent.Tries,
         "begin",
@@ -294,5 +305,5 @@ def test_what_the_server_refused_for_certain_is_no_doubt() -> None:
 def test_without_its_guard_a_promise_breaks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     where, what, instead, claim = MUTANTS[name]
     monkeypatch.setattr(where, what, instead)
-    with pytest.raises((AssertionError, pytest.fail.Exception, OutputRefused)):
+    with pytest.raises((AssertionError, pytest.fail.Exception, OutputRefused, StoreUnavailable)):
         claim()
