@@ -17,6 +17,7 @@ import pytest
 from call_publisher import ROWS, http
 from call_receiver import Desk, receiver
 from certificates import self_signed
+from fake_output import Killed
 from tallystick.errors import (
     Corrupt,
     InvalidPipeline,
@@ -236,6 +237,52 @@ def test_a_receiver_that_is_away_or_silent_is_tried_again_later() -> None:
         )
         with pytest.raises(OutputUnavailable, match="nothing came within 1 s; it may have acted"):
             publish(output, sending(ROWS))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_task_that_is_ended_notes_what_was_acknowledged(threads: int) -> None:
+    """Airflow ends a task by an error of its own kind, wherever it stands."""
+    desk, notes = Desk(), store()
+    with receiver(desk) as url:
+        output = http(url, notes, concurrency=threads)
+        real = output._ask
+
+        def ended(one: Any, effect: Any) -> Any:
+            if effect.number == 3:
+                raise Killed
+            return real(one, effect)
+
+        output._ask = ended  # type: ignore[method-assign]
+        with pytest.raises(Killed):
+            publish(output, sending(ROWS))
+        before = len(desk.calls)
+        assert before == 3
+        publish(http(url, notes), sending(ROWS), resumed=True)
+    assert not set(desk.keys[:before]) & set(desk.keys[before:])
+    assert acted(desk) == sorted(row["k"] for row in ROWS)
+
+
+def test_a_zombie_wakes_with_a_call_that_others_have_had_acknowledged() -> None:
+    """It calls under the key and with the body that the receiver knows: nothing happens."""
+    for how in ({}, BY_KEY):
+        desk, notes = Desk(), store()
+        with receiver(desk) as url:
+            zombie = http(url, notes, **how)
+            real = zombie._ask
+            slept: list[str] = []
+
+            def sleeps(
+                one: Any, effect: Any, *, real=real, url=url, notes=notes, how=how, slept=slept
+            ) -> Any:  # type: ignore[no-untyped-def]
+                if not slept:
+                    slept.append(effect.key)
+                    publish(http(url, notes, **how), sending(ROWS), resumed=True)
+                return real(one, effect)
+
+            zombie._ask = sleeps  # type: ignore[method-assign]
+            publish(zombie, sending(ROWS))
+        assert acted(desk) == sorted(row["k"] for row in ROWS)
+        assert desk.keys.count(slept[0]) == 2
 
 
 def test_an_answer_that_comes_twice_is_nobody_elses() -> None:
