@@ -309,7 +309,7 @@ def _sent_for_good(lake: Lake, plan: Plan, before: Entry) -> ReportRejected | No
                 f"{plan.interval} has been sent to output {output.name}, which takes no second sending. The old commit "
                 "stands, and the grant is withdrawn.",
                 next_step="leave the interval as it is; or declare what a replacement means there, with "
-                "replaced='correct' or 'compensate'.",
+                "replaced='correct', 'compensate' or 'once'.",
             )
     return None
 

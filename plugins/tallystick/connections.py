@@ -1,7 +1,8 @@
 """Connections by name: a pipeline names them, each process resolves them from its own environment.
 
 Order: the variable TALLYSTICK_KAFKA_<NAME>, then the file <name>.json in the folder TALLYSTICK_SECRETS_DIR (a mounted
-secret). Airflow's own connections are resolved where Airflow is imported, and arrive here as a mapping of words.
+secret); of receivers of calls TALLYSTICK_HTTP_<NAME> and http.<name>.json, TALLYSTICK_SMTP_<NAME> and smtp.<name>.json.
+Airflow's own connections are resolved where Airflow is imported, and arrive here as a mapping of words.
 Nothing is cached: a rotated secret is seen by the next resolution.
 """
 
@@ -12,11 +13,13 @@ import re
 import stat
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, Literal
 
 from tallystick.errors import SettingsError
-from tallystick.kafka.settings import KafkaSettings
+from tallystick.kafka.settings import KafkaSettings, words_of_json
 
 KAFKA_ENV_PREFIX = "TALLYSTICK_KAFKA_"
+CALL_ENV_PREFIX = "TALLYSTICK_"
 SECRETS_DIR_ENV = "TALLYSTICK_SECRETS_DIR"
 SECRET_BYTES_MAX = 64 << 10
 ROOT_UID = 0
@@ -67,6 +70,34 @@ def kafka_settings(
         f"Kafka connection {name!r} is not defined: {' and '.join(looked)}.",
         next_step=f'set {variable} to JSON such as {{"bootstrap_servers": "host:port"}}, or mount {name}.json.',
     )
+
+
+def call_env_name(kind: Literal["http", "smtp"], name: str) -> str:
+    """The environment variable of a connection to a receiver of calls."""
+    return f"{CALL_ENV_PREFIX}{kind}_{check_connection_name(name)}".upper().replace("-", "_")
+
+
+def call_words(
+    kind: Literal["http", "smtp"], name: str, *, environ: Mapping[str, str]
+) -> tuple[Mapping[str, Any], str] | None:
+    """The words of a connection to a receiver of calls, and where they stand; None where they stand nowhere.
+
+    Raises SettingsError for a place that holds something unusable: it is never a reason to look further.
+    """
+    variable = call_env_name(kind, name)
+    form = '{"base_url": "https://host", ...}' if kind == "http" else '{"host": "name", ...}'
+    if text := environ.get(variable):
+        source = f"environment variable {variable}"
+        return words_of_json(text, source=source, form=form), source
+    if folder := environ.get(SECRETS_DIR_ENV):
+        # No connection's name has a dot, so that no file of Kafka's is meant.
+        path = Path(folder) / f"{kind}.{name}.json"
+        found = _read_secret(path)
+        if found is not None:
+            return words_of_json(
+                found, source=f"secret file {path}", form=form
+            ), f"secret file {path}"
+    return None
 
 
 def _read_secret(path: Path) -> str | None:

@@ -10,7 +10,7 @@ from airflow.sdk import BaseOperator
 
 from tallystick.airflow.links import LakeObjectLink
 from tallystick.airflow.outcome import airflow_errors
-from tallystick.airflow.run import kafka_named, span_of
+from tallystick.airflow.run import http_named, kafka_named, smtp_named, span_of
 from tallystick.airflow.story import not_published_line, published_line
 from tallystick.errors import TallystickError
 from tallystick.lake import Lake
@@ -21,13 +21,17 @@ from tallystick.protocol.ledger import Entry
 from tallystick.protocol.plan import Plan
 from tallystick.protocol.report import Report
 from tallystick.publish import Published, prepared, publish
+from tallystick.store import Store
 
 log = logging.getLogger(__name__)
 
 
-def opened(pipeline: Pipeline) -> dict[str, Output]:
-    """The pipeline's outputs by name; nothing is connected yet."""
-    return {d.name: open_output(d, kafka=kafka_named) for d in pipeline.outputs}
+def opened(pipeline: Pipeline, store: Store) -> dict[str, Output]:
+    """The pipeline's outputs by name; nothing is connected yet. `store` is the lake's."""
+    return {
+        d.name: open_output(d, kafka=kafka_named, http=http_named, smtp=smtp_named, store=store)
+        for d in pipeline.outputs
+    }
 
 
 def told(error: Exception) -> str:
@@ -50,7 +54,7 @@ class Preparing:
         # pyarrow loads in the task, never at DAG parse.
         from tallystick.tables.rows import StoredRows
 
-        for name, output in opened(self.pipeline).items():
+        for name, output in opened(self.pipeline, self.lake.store).items():
             try:
                 output.prepare(prepared(self.lake, name, entry, plan, report, rows_of=StoredRows))
             except Exception as error:  # noqa: BLE001 - whatever a user's own output raises, the tables are committed
@@ -65,7 +69,7 @@ class Preparing:
         # pyarrow loads in the task, never at DAG parse.
         from tallystick.tables.rows import StoredRows
 
-        for name, output in opened(self.pipeline).items():
+        for name, output in opened(self.pipeline, self.lake.store).items():
             try:
                 plan, report = self.lake.plan(plan_key), self.lake.report(report_key)
                 if plan is not None and report is not None:
@@ -106,7 +110,8 @@ class PublishOperator(BaseOperator):
 
         with airflow_errors(span_of(context["dag_run"], context["params"])):
             lake = open_lake(self.pipeline)
-            failed = publish(lake, opened(self.pipeline), rows_of=StoredRows, watch=watch)
+            outputs = opened(self.pipeline, lake.store)
+            failed = publish(lake, outputs, rows_of=StoredRows, watch=watch)
             for one in failed[1:]:
                 self.log.warning(not_published_line(one))
             if failed:

@@ -6,20 +6,33 @@ import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.sdk.log import mask_secret
 
-from tallystick.connections import check_connection_name, kafka_env_name, kafka_settings
+from tallystick.connections import (
+    call_env_name,
+    check_connection_name,
+    kafka_env_name,
+    kafka_settings,
+)
 from tallystick.errors import InvalidPipeline, InvalidRequest, SettingsError
 from tallystick.kafka.settings import KafkaSettings, words_of_json
+from tallystick.outputs.call_settings import (
+    HttpSettings,
+    SmtpSettings,
+    http_settings,
+    smtp_settings,
+)
 from tallystick.params import RunDates, parse_params
 from tallystick.pipeline import Pipeline
 from tallystick.protocol import keys
 from tallystick.protocol.interval import Interval, Request
 from tallystick.world import whole_ms
+
+CallSettings = TypeVar("CallSettings", HttpSettings, SmtpSettings)
 
 
 class DagRun(Protocol):
@@ -119,6 +132,58 @@ def kafka_named(connection: str) -> KafkaSettings:
         if secret:
             mask_secret(secret)
     return settings
+
+
+def http_named(connection: str) -> HttpSettings:
+    """Resolve an HTTP connection by its name: environment, secrets folder, then Airflow's `http_<name>`.
+
+    Raises SettingsError. What is secret is masked in this task's log from here on.
+    """
+    name = check_connection_name(connection)
+    otherwise = None if os.environ.get(call_env_name("http", name)) else _call_words("http", name)
+    return _masked(http_settings(name, environ=os.environ, otherwise=otherwise))
+
+
+def smtp_named(connection: str) -> SmtpSettings:
+    """Resolve a mail server by its name, as `http_named` does: Airflow's connection is `smtp_<name>`."""
+    name = check_connection_name(connection)
+    otherwise = None if os.environ.get(call_env_name("smtp", name)) else _call_words("smtp", name)
+    return _masked(smtp_settings(name, environ=os.environ, otherwise=otherwise))
+
+
+def _masked(settings: CallSettings) -> CallSettings:
+    for secret in settings.secrets():
+        mask_secret(secret)
+    return settings
+
+
+def _call_words(kind: Literal["http", "smtp"], name: str) -> dict[str, Any] | None:
+    """An Airflow connection in our words: its extra, and host, port, login and password where that says nothing."""
+    conn_id = f"{kind}_{name}"
+    try:
+        connection = BaseHook.get_connection(conn_id)
+    except AirflowNotFoundException:
+        return None
+    words: dict[str, Any] = {}
+    if connection.extra:
+        # As for Kafka: a broken extra is an error, not an empty one.
+        source = f"extra of the Airflow connection {conn_id!r}"
+        words_of_json(connection.extra, source=source, form='{"timeout_s": 30, ...}')
+        words = dict(connection.extra_dejson)
+    if connection.host and kind == "smtp":
+        words.setdefault("host", connection.host)
+        if connection.port:
+            words.setdefault("port", connection.port)
+    elif connection.host:
+        host = connection.host
+        scheme = "" if "://" in host else f"{connection.schema or 'https'}://"
+        words.setdefault(
+            "base_url", f"{scheme}{host}{f':{connection.port}' if connection.port else ''}"
+        )
+    for word, value in (("username", connection.login), ("password", connection.password)):
+        if value:
+            words.setdefault(word, value)
+    return words
 
 
 def _airflow_words(conn_id: str) -> dict[str, Any] | None:

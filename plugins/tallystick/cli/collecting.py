@@ -22,6 +22,7 @@ _NAMES: dict[Kind, str] = {
     "report": "reports",
     "record": "commit records",
     "scratch": "scratch",
+    "call": "notes of calls",
     "probe": "probe objects",
     "foreign": "not tallystick's",
     "root": "root.json",

@@ -15,8 +15,10 @@ from tallystick.connections import kafka_settings
 from tallystick.errors import InvalidPipeline, InvalidRequest
 from tallystick.kafka.settings import KafkaSettings
 from tallystick.lake import Lake
+from tallystick.outputs.call_settings import http_settings, smtp_settings
 from tallystick.outputs.opening import open_output
-from tallystick.pipeline import Pipeline
+from tallystick.outputs.port import Output
+from tallystick.pipeline import DeclaredOutput, Pipeline
 from tallystick.publish import NotPublished, Published, publish
 
 
@@ -71,7 +73,7 @@ def published(lake: Lake, file: Path, only: Sequence[str]) -> Publishing:
     with busy("publishing"):
         failed = publish(
             lake,
-            {name: open_output(declared[name], kafka=_kafka_named) for name in only or declared},
+            {name: _opened(declared[name], lake) for name in only or declared},
             rows_of=StoredRows,
             watch=done.append,
         )
@@ -81,6 +83,16 @@ def published(lake: Lake, file: Path, only: Sequence[str]) -> Publishing:
         version=lake.require().root.version,
         published=tuple(done),
         failed=failed,
+    )
+
+
+def _opened(declared: DeclaredOutput, lake: Lake) -> Output:
+    return open_output(
+        declared,
+        kafka=_kafka_named,
+        http=lambda name: http_settings(name, environ=os.environ),
+        smtp=lambda name: smtp_settings(name, environ=os.environ),
+        store=lake.store,
     )
 
 

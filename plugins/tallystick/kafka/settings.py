@@ -151,7 +151,10 @@ class KafkaSettings:
         return options | {"bootstrap_servers": list(self.bootstrap_servers)}
 
 
-def words_of_json(text: str, *, source: str) -> dict[str, Any]:
+KAFKA_FORM = '{"bootstrap_servers": "host:port", ...}, in kafka-python\'s words'
+
+
+def words_of_json(text: str, *, source: str, form: str = KAFKA_FORM) -> dict[str, Any]:
     """Parse a JSON object with each key once; raises SettingsError without quoting the text, which holds secrets."""
     why = "JSON, but not an object"
     try:
@@ -163,7 +166,7 @@ def words_of_json(text: str, *, source: str) -> dict[str, Any]:
             return words
     raise SettingsError(
         f"{source}: the value is {why}.",
-        next_step='write it as {"bootstrap_servers": "host:port", ...}, in kafka-python\'s words.',
+        next_step=f"write it as {form}.",
     )
 
 

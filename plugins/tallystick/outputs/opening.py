@@ -7,17 +7,28 @@ from typing import Any
 
 from tallystick.errors import InvalidPipeline
 from tallystick.kafka.settings import KafkaSettings
+from tallystick.outputs.call_settings import HttpSettings, SmtpSettings
+from tallystick.outputs.calls import EmailOutput, HttpOutput
 from tallystick.outputs.files import FileOutput, Folder
 from tallystick.outputs.kafka import KafkaOutput
 from tallystick.outputs.port import Output
 from tallystick.pipeline import DeclaredOutput
+from tallystick.store import Store
 
 Connect = Callable[[str], KafkaSettings]
 
 
-def open_output(declared: DeclaredOutput, *, kafka: Connect) -> Output:
-    """The output that a declaration stands for; nothing is connected yet. `kafka` resolves a connection by its name.
+def open_output(
+    declared: DeclaredOutput,
+    *,
+    kafka: Connect,
+    http: Callable[[str], HttpSettings],
+    smtp: Callable[[str], SmtpSettings],
+    store: Store,
+) -> Output:
+    """The output that a declaration stands for; nothing is connected yet.
 
+    `kafka`, `http` and `smtp` resolve a connection by its name; `store` is the lake's, where calls are noted.
     A class of the user's own brings it by its method `open()`. Raises InvalidPipeline where there is none.
     """
     if isinstance(declared, FileOutput):
@@ -28,6 +39,14 @@ def open_output(declared: DeclaredOutput, *, kafka: Connect) -> Output:
         )
 
         return KafkaTopic(declared, lambda: kafka(declared.kafka))
+    if isinstance(declared, HttpOutput):
+        from tallystick.outputs.http_calls import HttpReceiver  # as above
+
+        return HttpReceiver(declared, lambda: http(declared.http), store)
+    if isinstance(declared, EmailOutput):
+        from tallystick.outputs.email_calls import Mailbox  # as above
+
+        return Mailbox(declared, lambda: smtp(declared.smtp), store)
     opening: Any = getattr(declared, "open", None)
     if callable(opening):
         opened: Output = opening()

@@ -14,7 +14,7 @@ from tallystick.pipeline.columns import refuse
 from tallystick.protocol import keys
 from tallystick.protocol.outputs import TARGET_MAX
 
-Replaced = Literal["correct", "compensate", "refuse"]
+Replaced = Literal["correct", "compensate", "once", "refuse"]
 REPLACED: tuple[Replaced, ...] = get_args(Replaced)
 
 
@@ -22,8 +22,9 @@ class DeclaredOutput(Protocol):
     """What a pipeline declares of an output.
 
     `replaced`: what a replacement of a published interval means. `correct`: more rows, which name the generation and the
-    row that they correct; `compensate`: what is there is changed until it holds the new rows and nothing else; `refuse`:
-    such an interval is not replaced. Never a silent second send.
+    row that they correct; `compensate`: what is there is changed until it holds the new rows and nothing else; `once`: a
+    key that was sent stays as it was sent, keys that are new are sent; `refuse`: such an interval is not replaced. Never
+    a silent second send.
     """
 
     @property

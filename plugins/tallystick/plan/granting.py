@@ -182,7 +182,7 @@ class Granting:
                 raise InvalidRequest(
                     f"{grant.interval} has been sent to output {output}, which takes no second sending.",
                     next_step="leave the interval as it is; or declare what a replacement means there, with "
-                    "replaced='correct' or 'compensate'.",
+                    "replaced='correct', 'compensate' or 'once'.",
                 )
 
     # -------------------------------------------------------- boundaries

@@ -9,6 +9,8 @@
     tables/<table>/data/<interval>/<plan uuid>/<attempt>/<task>-<uuid>.parquet
     scratch/<interval>/<plan uuid>/<attempt>/<task>-<uuid>.parquet
     scratch/<interval>/<plan uuid>/<attempt>/<uuid>.json
+    calls/<output>/<interval>/<plan uuid>/<first, 12 digits>-<end, 12 digits>.json
+    calls/<output>/keys/<2 digits>/<40 digits>.<try, 3 digits>.try.json, .<try>.no.json, .sent.json
 
 Keys are relative to the lake root. Uuids are 32 hexadecimal digits.
 """
@@ -28,6 +30,7 @@ PLANS_PREFIX = "plans/"
 ATTEMPTS_PREFIX = "attempts/"
 TABLES_PREFIX = "tables/"
 SCRATCH_PREFIX = "scratch/"
+CALLS_PREFIX = "calls/"
 PROBE_PREFIX = ".probe/"
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
@@ -61,6 +64,13 @@ _SCRATCH = re.compile(
     rf"scratch/({_INTERVAL_PART})/([0-9a-f]{{32}})/([0-9a-zA-Z][0-9a-zA-Z_-]{{0,63}})"
     r"/(?:[0-9a-z][0-9a-z_-]{0,63}-[0-9a-f]{32}\.parquet|[0-9a-f]{32}\.json)"
 )
+_CALLS = re.compile(
+    rf"calls/([a-z0-9][a-z0-9_-]{{0,62}})/({_INTERVAL_PART})/([0-9a-f]{{32}})/(\d{{12}})-(\d{{12}})\.json"
+)
+_CALL = re.compile(
+    r"calls/([a-z0-9][a-z0-9_-]{0,62})/keys/([0-9a-f]{2})/(\2[0-9a-f]{38})\.(?:(\d{3})\.(try|no)|sent)\.json"
+)
+_CALL_DIGITS = re.compile(r"[0-9a-f]{40}")
 _PROBE = re.compile(r"\.probe/[0-9a-f]{32}(?:-absent)?")
 
 Kind = Literal[
@@ -72,6 +82,7 @@ Kind = Literal[
     "metadata",
     "data file",
     "scratch",
+    "call",
     "probe",
     "foreign",
 ]
@@ -83,6 +94,8 @@ _KINDS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
     ("record", _RECORD),
     ("plan", _PLAN),
     ("report", _REPORT),
+    ("call", _CALLS),
+    ("call", _CALL),
     ("probe", _PROBE),
 )
 
@@ -231,6 +244,57 @@ def scratch_file(plan_key: str, attempt: str, task: str, uuid: str) -> str:
 def scratch_list(plan_key: str, attempt: str, uuid: str) -> str:
     """Key of the list of an attempt's scratch files that count."""
     return check_scratch(f"{scratch_prefix(plan_key, attempt)}{_uuid(uuid)}.json")
+
+
+def calls_prefix(output: str, interval: str, uuid: str) -> str:
+    """Where an output notes which calls of one plan are acknowledged; `interval` is spelt as a part of a key."""
+    return f"{CALLS_PREFIX}{check_name(output, 'output')}/{interval}/{_uuid(uuid)}/"
+
+
+def calls(output: str, interval: str, uuid: str, first: int, end: int) -> str:
+    """Key of the note that the calls `first <= number < end` of one plan are acknowledged."""
+    key = f"{calls_prefix(output, interval, uuid)}{first:012d}-{end:012d}.json"
+    if not _CALLS.fullmatch(key) or not first < end:
+        raise ValueError(f"{key!r} notes no calls")
+    return key
+
+
+def call_prefix(output: str, digits: str) -> str:
+    """What the keys of all notes about one idempotency key begin with; `digits` are its 40."""
+    if not _CALL_DIGITS.fullmatch(digits):
+        raise ValueError(f"{digits!r} are not the 40 digits of an idempotency key")
+    return f"{CALLS_PREFIX}{check_name(output, 'output')}/keys/{digits[:2]}/{digits}."
+
+
+def call_try(output: str, digits: str, number: int) -> str:
+    """Key of the note that try `number` (1, 2, ...) at a call is about to be made; the first also takes the key."""
+    return f"{call_prefix(output, digits)}{_try(number)}.try.json"
+
+
+def call_no(output: str, digits: str, number: int) -> str:
+    """Key of the note that the receiver did not take that try, for certain."""
+    return f"{call_prefix(output, digits)}{_try(number)}.no.json"
+
+
+def call_sent(output: str, digits: str) -> str:
+    """Key of the note that the call is acknowledged."""
+    return f"{call_prefix(output, digits)}sent.json"
+
+
+def call_parts(key: str) -> tuple[Literal["try", "no", "sent"], int]:
+    """Return what a note about one idempotency key says, and of which try (0 of `sent`); raises ValueError."""
+    found = _CALL.fullmatch(key)
+    if not found:
+        raise ValueError(f"{key!r} is no note of a call")
+    if found[4] is None:
+        return "sent", 0
+    return "try" if found[5] == "try" else "no", int(found[4])
+
+
+def _try(number: int) -> str:
+    if not 1 <= number <= 999:
+        raise ValueError(f"{number} is the number of no try")
+    return f"{number:03d}"
 
 
 def probe(uuid: str) -> str:

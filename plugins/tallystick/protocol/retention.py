@@ -29,13 +29,14 @@ class Marked:
     reported: frozenset[str]
 
     def keeps(self, key: str) -> bool:
-        """True for what must stay. The root, every commit record and what tallystick never wrote stay always.
+        """True for what must stay. The root, commit records, notes of calls and what tallystick never wrote stay always.
 
-        Records stay because the chain is the proof (I4), and because a record that the root does not come from shows that
-        someone set the root back.
+        Notes of calls stay because a call whose note is gone would be made again, however late. Records
+        because the chain is the proof (I4), and because one that the root does not come from shows that someone set the
+        root back.
         """
         kind = keys.kind(key)
-        if kind in ("root", "record", "foreign") or key in self.named:
+        if kind in ("root", "record", "call", "foreign") or key in self.named:
             return True
         if kind in ("page", "metadata", "probe"):
             return False

@@ -18,6 +18,7 @@ from tallystick.errors import InvalidPipeline, OutputUnavailable
 from tallystick.outputs.files import HIDDEN, FileOutput
 from tallystick.outputs.opening import open_output
 from tallystick.outputs.port import Scope, Sending
+from tallystick.store.memory import MemoryStore
 from unit.airflow.bench import Bench, bench
 from unit.airflow.runs import FakeRun
 
@@ -200,8 +201,11 @@ def test_one_output_that_fails_holds_up_no_other_and_fails_the_task(
 
 
 def test_what_cannot_be_opened_is_named(bench: Bench) -> None:
+    def nobody(_: str) -> Any:
+        pytest.fail("nobody asks")
+
     with pytest.raises(InvalidPipeline, match=r"output feed is declared as Declared, which"):
-        open_output(Declared(), kafka=lambda _: pytest.fail("nobody asks"))
+        open_output(Declared(), kafka=nobody, http=nobody, smtp=nobody, store=MemoryStore())
 
 
 def test_what_was_prepared_for_a_plan_that_loses_is_taken_back(

@@ -11,6 +11,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from tallystick.protocol import keys
+from tallystick.protocol.calls import Call, Calls
 from tallystick.protocol.columns import TableColumn
 from tallystick.protocol.interval import Interval, Request
 from tallystick.protocol.ledger import (
@@ -285,6 +286,18 @@ SAMPLE_OWING = Page(
         entry(1, 3, grant=granted(1, 3)),
     ),
     boundaries=SAMPLE_PAGE.boundaries,
+)
+SAMPLE_CALLS = Calls(
+    output="feed", interval=interval(0, 1).part, generation=1, plan=uuid(3), first=500, end=1000
+)
+SAMPLE_CALL = Call(
+    output="mail",
+    key="ts1-" + 40 * "a",
+    interval=interval(0, 1).part,
+    generation=1,
+    plan=uuid(3),
+    row=17,
+    publisher=uuid(4),
 )
 SAMPLE_WITH_OUTPUTS = replace(
     SAMPLE_ADOPTED,

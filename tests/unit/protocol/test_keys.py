@@ -146,6 +146,13 @@ def test_a_key_of_another_shape_is_refused(check: Any, key: str) -> None:
         ("tables/flights/metadata/snap-1-0-a.avro", "metadata"),
         (FILE_KEY, "data file"),
         (keys.scratch_list(plan_key(0, 1), "a1", uuid(1)), "scratch"),
+        (keys.calls("feed", keys.plan_parts(plan_key(0, 1))[0], uuid(1), 0, 500), "call"),
+        (keys.call_try("feed", 40 * "a", 1), "call"),
+        (keys.call_no("feed", 40 * "a", 20), "call"),
+        (keys.call_sent("feed", 40 * "a"), "call"),
+        ("calls/feed/keys/ab/" + 40 * "a" + ".sent.json", "foreign"),
+        ("calls/feed/keys/aa/" + 40 * "a" + ".001.sent.json", "foreign"),
+        ("calls/Feed/keys/aa/" + 40 * "a" + ".sent.json", "foreign"),
         (keys.probe(uuid(1)), "probe"),
         (keys.probe(uuid(1)) + "-absent", "probe"),
         ("root.json.bak", "foreign"),
@@ -162,6 +169,25 @@ def test_a_key_of_another_shape_is_refused(check: Any, key: str) -> None:
 )
 def test_a_key_tells_what_the_object_is(key: str, kind: str) -> None:
     assert keys.kind(key) == kind
+
+
+def test_a_note_of_a_call_says_what_it_is() -> None:
+    digits = 40 * "a"
+    assert keys.call_parts(keys.call_try("feed", digits, 1)) == ("try", 1)
+    assert keys.call_parts(keys.call_no("feed", digits, 12)) == ("no", 12)
+    assert keys.call_parts(keys.call_sent("feed", digits)) == ("sent", 0)
+    assert keys.call_sent("feed", digits).startswith(keys.call_prefix("feed", digits))
+    part = keys.plan_parts(plan_key(0, 1))[0]
+    for wrong in (
+        lambda: keys.call_parts("calls/feed/keys/aa/x.json"),
+        lambda: keys.call_prefix("feed", "a"),
+        lambda: keys.call_try("feed", digits, 0),
+        lambda: keys.call_try("feed", digits, 1000),
+        lambda: keys.calls("feed", part, uuid(1), 5, 5),
+        lambda: keys.calls("feed", "today", uuid(1), 0, 5),
+    ):
+        with pytest.raises(ValueError, match="no"):
+            wrong()
 
 
 def test_an_intervals_objects_name_it_and_their_plan() -> None:

@@ -14,6 +14,7 @@ from hypothesis import given
 
 from tallystick.errors import Corrupt
 from tallystick.protocol import keys
+from tallystick.protocol.calls import parse_call, parse_calls
 from tallystick.protocol.columns import TableColumn
 from tallystick.protocol.interval import Interval, Request, parse_interval, parse_request
 from tallystick.protocol.ledger import (
@@ -48,6 +49,8 @@ from unit.protocol.samples import (
     COLUMNS,
     FILE_KEY,
     SAMPLE_ADOPTED,
+    SAMPLE_CALL,
+    SAMPLE_CALLS,
     SAMPLE_FILE,
     SAMPLE_OWING,
     SAMPLE_PAGE,
@@ -78,6 +81,8 @@ STORED: dict[str, tuple[Any, Callable[..., Any]]] = {
     "report": (SAMPLE_REPORT, parse_report),
     "report that looked back": (SAMPLE_REPORT_LOOKED, parse_report),
     "record": (SAMPLE_RECORD, parse_record),
+    "calls": (SAMPLE_CALLS, parse_calls),
+    "call": (SAMPLE_CALL, parse_call),
 }
 FILES = {
     "adopted root": "root-2.json",

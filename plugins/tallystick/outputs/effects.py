@@ -1,0 +1,121 @@
+"""From a sending to the calls that it asks for, each with an idempotency key that is the same for ever.
+
+A key is derived from what the call is for, never from a clock or chance: the lake, the pipeline and the output, and
+- with declared key columns: their values, whatever interval and generation the row is of;
+- else the interval and the row's identity (its lineage, or the key of a table that aggregates), and which of the rows
+  with that identity it is; of what is sent instead of an earlier generation also the plan and the operation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tallystick.errors import OutputRefused
+from tallystick.outputs.changes import Change, Operation, changes
+from tallystick.outputs.encoding import encoded, plain
+from tallystick.outputs.port import Scope, Sending
+
+KEY_PREFIX = "ts1-"
+DIGITS = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """One call. `key` names it, `row_key` its row: the same in the row's first call, its corrections and its retraction.
+
+    `number` counts the effects of a sending; `named` tells a person which row it is.
+    """
+
+    number: int
+    operation: Operation
+    row: Mapping[str, Any]
+    row_number: int
+    key: str
+    row_key: str
+    named: str
+
+    @property
+    def digits(self) -> str:
+        """The key without its prefix."""
+        return self.key.removeprefix(KEY_PREFIX)
+
+
+def effects(sending: Sending, scope: Scope, *, key: Sequence[str], once: bool) -> Iterator[Effect]:
+    """Yield the calls of a sending, in an order that never changes.
+
+    `once`: what was sent stays as it was sent, so only rows that were not there before are yielded.
+    """
+    number = 0
+    for change in changes(sending, key or sending.identity):
+        if once and change.operation != "row":
+            continue
+        interval = None if key else sending.interval.part
+        row_key = _derived(scope, sending, change, interval=interval)
+        first = once or sending.instead_of is None
+        yield Effect(
+            number=number,
+            operation=change.operation,
+            row=change.row,
+            row_number=change.row_number,
+            key=row_key if first else _derived(scope, sending, change, interval=interval, of=True),
+            row_key=row_key,
+            named=_named(key or sending.identity, change),
+        )
+        number += 1
+
+
+def _derived(
+    scope: Scope, sending: Sending, change: Change, *, interval: str | None, of: bool = False
+) -> str:
+    """`of`: the key is of this plan's operation, not of the row."""
+    told = {
+        "lake": scope.lake,
+        "pipeline": scope.pipeline,
+        "output": sending.output,
+        "interval": interval,
+        "identity": list(change.identity),
+        "occurrence": change.occurrence,
+        "plan": sending.plan if of else None,
+        "operation": change.operation if of else None,
+    }
+    return KEY_PREFIX + hashlib.sha256(encoded(told)).hexdigest()[:DIGITS]
+
+
+def _named(columns: Sequence[str], change: Change) -> str:
+    named = ", ".join(f"{n}={plain(v)!r}" for n, v in zip(columns, change.identity, strict=True))
+    return f"row {change.row_number} ({named})"
+
+
+def check_keys(sending: Sending, key: Sequence[str]) -> None:
+    """Refuse a declared key that is null, or that two rows of the interval have; raises OutputRefused.
+
+    20 bytes per row are held in memory.
+    """
+    if not key:
+        return
+    seen: dict[bytes, int] = {}
+    number = 0
+    for batch in sending.rows.batches():
+        for name in key:
+            if name not in batch.schema.names:
+                raise _refused(f"{sending}: its key column {name!r} is no column of the table.")
+        for values in batch.select(list(key)).to_pylist():
+            if none := next((name for name, value in values.items() if value is None), None):
+                raise _refused(f"{sending}: row {number} has no value in its key column {none!r}.")
+            digest = hashlib.blake2b(encoded(values), digest_size=16).digest()
+            first = seen.setdefault(digest, number)
+            if first != number:
+                told = ", ".join(f"{n}={plain(v)!r}" for n, v in values.items())
+                raise _refused(f"{sending}: rows {first} and {number} have one key ({told}).")
+            number += 1
+
+
+def _refused(happened: str) -> OutputRefused:
+    return OutputRefused(
+        happened,
+        next_step="nothing of it was sent, and the tables are committed. Mend the job, so that each row has a key of its "
+        "own, and clear `plan`; or declare another key under another name.",
+    )

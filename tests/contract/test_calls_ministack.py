@@ -1,0 +1,59 @@
+"""The ledger of calls on a real S3 server: notes are created once, listed by key, and read by the next publisher."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from typing import Any
+
+import boto3
+import pytest
+
+from call_publisher import ROWS, http, mail
+from call_receiver import Desk, receiver
+from mail_server import Post, mail_server
+from tallystick.errors import OutputUnavailable
+from tallystick.protocol import keys
+from tallystick.store.s3 import S3Settings, S3Store
+from unit.outputs.claims_on_calls import BY_KEY, acted, publish
+from unit.outputs.sendings import sending
+
+
+@pytest.fixture
+def store(lake_uri: str, ministack_url: str, session: boto3.session.Session) -> S3Store:
+    """The store of a lake."""
+    settings = S3Settings(endpoint_url=ministack_url, connections_max=8)
+    return S3Store(lake_uri, settings=settings, session=session)
+
+
+@pytest.mark.parametrize("how", [{}, BY_KEY])
+def test_calls_go_on_where_the_last_publisher_stood(store: S3Store, how: dict[str, Any]) -> None:
+    desk = Desk(faults={1: "act then drop", 4: "500"})
+    with receiver(desk) as url:
+        for _ in range(2):
+            with pytest.raises(OutputUnavailable):
+                publish(http(url, store, patience_s=0.0, **how), sending(ROWS))
+        for _ in range(2):
+            publish(http(url, store, **how), sending(ROWS), resumed=True)
+    assert acted(desk) == sorted(row["k"] for row in ROWS)
+    assert len(desk.calls) == len(ROWS) + 2
+    assert Counter(keys.kind(one.key) for one in store.list("")).keys() == {"call"}
+
+
+def test_two_mailers_at_once_send_each_e_mail_once(store: S3Store) -> None:
+    post, errors = Post(), list[BaseException]()
+
+    def one(port: int) -> None:
+        try:
+            publish(mail(port, store, doubt_s=60.0), sending(ROWS))
+        except Exception as error:  # noqa: BLE001 - told by the thread that waits for this one
+            errors.append(error)
+
+    with mail_server(post) as port:
+        threads = [threading.Thread(target=one, args=(port,)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(120)
+    assert not errors, errors
+    assert sorted(post.to) == [row["to"] for row in ROWS]

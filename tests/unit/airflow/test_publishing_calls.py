@@ -1,0 +1,164 @@
+"""Outputs of calls under the task `publish`: runs, clears, replacements and gc; and where their connections come from."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from airflow.sdk import BaseHook, Connection
+from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException
+
+from call_receiver import Desk, receiver
+from tallystick.airflow.run import http_named, smtp_named
+from tallystick.errors import SettingsError
+from tallystick.gc import collect
+from tallystick.outputs.calls import EmailOutput, HttpOutput
+from tallystick.tables.reach import IcebergReach
+from unit.airflow.bench import Bench, bench
+from unit.airflow.test_dag import HEAVY
+from unit.airflow.test_publishing import run_of
+
+__all__ = ["bench"]
+
+pytestmark = pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning")
+
+
+@pytest.fixture
+def desk(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+    """A receiver of two outputs over one table: one that is corrected, one that is called once per key."""
+    found = Desk()
+    monkeypatch.setenv("TALLYSTICK_HTTP_DEFAULT", '{"timeout_s": 20}')
+    with receiver(found) as url:
+        outputs = [
+            HttpOutput(name="feed", table="events", url=f"{url}/feed"),
+            HttpOutput(
+                name="keyed",
+                table="events",
+                url=f"{url}/n",
+                key=["_kafka_partition", "_offset"],
+                replaced="once",
+            ),
+        ]
+        bench.pipeline = replace(bench.pipeline, outputs=outputs)
+        yield found
+
+
+def paths(desk: Desk) -> Counter[str]:
+    """How many calls each output made."""
+    return Counter(call.path for call in desk.calls)
+
+
+def test_a_run_calls_for_its_rows_once_and_a_rerun_for_none(bench: Bench, desk: Desk) -> None:
+    run = run_of(1)
+    bench.whole(run)
+    assert desk.calls == []
+    assert run.execute(bench.task("publish")) == {"published": {"feed": 1, "keyed": 1}}
+    assert paths(desk) == {"/feed": 5, "/n": 5}
+    assert run.execute(bench.task("publish")) == {"published": {"feed": 0, "keyed": 0}}
+    assert len(desk.calls) == 10
+
+
+def test_a_replacement_with_the_same_rows_calls_for_nothing(bench: Bench, desk: Desk) -> None:
+    run = run_of(1)
+    bench.whole(run)
+    run.execute(bench.task("publish"))
+    bench.deploy("version 2")
+    again = run_of(1, clear_number=1)
+    bench.whole(again)
+    assert again.execute(bench.task("publish")) == {"published": {"feed": 1, "keyed": 1}}
+    assert len(desk.calls) == 10
+
+
+def test_gc_leaves_the_notes_of_calls(bench: Bench, desk: Desk) -> None:
+    for first in (1, 2):
+        run = run_of(first)
+        bench.whole(run)
+        run.execute(bench.task("publish"))
+    store = bench.lake.store
+    notes = [one.key for one in store.list("calls/")]
+    told = collect(
+        bench.lake,
+        IcebergReach(store),
+        delete=True,
+        reader_grace=timedelta(0),
+        cancel_after=timedelta(0),
+        doubt_grace=timedelta(0),
+    )
+    assert told.kept["call"].objects == len(notes) > 2
+    assert [one.key for one in store.list("calls/")] == notes
+    assert told.foreign == ()
+
+
+def test_a_receiver_that_refuses_a_row_fails_the_task_and_not_the_other_output(
+    bench: Bench, desk: Desk
+) -> None:
+    desk.faults = {2: "400"}
+    run = run_of(1)
+    bench.whole(run)
+    with pytest.raises(AirflowFailException, match=r"output feed of .* answered 400"):
+        run.execute(bench.task("publish"))
+    assert paths(desk)["/n"] == 5
+    assert run.execute(bench.task("publish")) == {"published": {"feed": 1, "keyed": 0}}
+    assert len(desk.acted) == 10
+
+
+def test_declaring_outputs_of_calls_loads_nothing_heavy() -> None:
+    heavy = (*HEAVY, "smtplib", "email.message", "urllib3", "requests")
+    code = (
+        "import sys; before = set(sys.modules); import tallystick.outputs.calls;"
+        f"print(sorted(m for m in {heavy!r} if m in sys.modules and m not in before))"
+    )
+    seen = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert seen.stdout.splitlines()[-1] == "[]"
+
+
+def test_an_airflow_connection_is_read_in_our_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    found = Connection(
+        conn_id="any", conn_type="http", host="host", port=8443, login="me", password="canary"
+    )
+    monkeypatch.setattr(BaseHook, "get_connection", lambda name: asked.append(name) or found)
+    http, smtp = http_named("main"), smtp_named("main")
+    assert asked == ["http_main", "smtp_main"]
+    assert (http.base_url, http.username, http.password) == ("https://host:8443", "me", "canary")
+    assert (smtp.host, smtp.port, smtp.username, smtp.password) == ("host", 8443, "me", "canary")
+    assert "canary" not in f"{http} {smtp}"
+
+
+def test_the_extra_of_an_airflow_connection_is_checked_without_being_quoted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for extra, told in (
+        ('{"bearer": "canary"}', "'bearer' is not a setting"),
+        ('["canary"]', "extra of the Airflow connection 'http_main'"),
+    ):
+        found = Connection(conn_id="any", conn_type="http", host="https://host", extra=extra)
+        monkeypatch.setattr(BaseHook, "get_connection", lambda _, found=found: found)
+        with pytest.raises(SettingsError) as caught:
+            http_named("main")
+        assert told in str(caught.value)
+        assert "canary" not in str(caught.value)
+
+
+def test_a_mail_server_that_is_nowhere_names_every_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_connection(_: str) -> Any:
+        raise AirflowNotFoundException("not there")
+
+    monkeypatch.setattr(BaseHook, "get_connection", no_connection)
+    with pytest.raises(SettingsError) as caught:
+        smtp_named("main")
+    for place in ("TALLYSTICK_SMTP_MAIN", "TALLYSTICK_SECRETS_DIR", "smtp.main.json", "smtp_main"):
+        assert place in str(caught.value)
+
+
+def test_a_pipeline_takes_both_kinds() -> None:
+    declared = EmailOutput(
+        name="mail", table="events", to="kind", subject="s", body="b", sender="a@example.org"
+    )
+    assert declared.target == "smtp:default/kind"

@@ -1,0 +1,299 @@
+"""What calls promise, as functions that raise AssertionError where it does not hold: for tests and for their mutants."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from call_publisher import ROWS, http, mail
+from call_receiver import Desk, receiver
+from mail_server import Post, mail_server
+from tallystick.errors import OutputRefused, OutputUnavailable, RetryLater, StoreUnavailable
+from tallystick.outputs.port import Output, Sending
+from tallystick.store import Outcome, Unknown
+from tallystick.store.memory import MemoryStore
+from unit.outputs.sendings import SCOPE, sending
+
+BY_KEY = {"key": ["k"], "replaced": "once"}
+ALL = [row["k"] for row in ROWS]
+
+
+@dataclass
+class Events:
+    """What happened at the receiver and in the ledger, in one order."""
+
+    seen: list[tuple[str, str]] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __call__(self, what: str, key: str) -> None:
+        with self.lock:
+            self.seen.append((what, key))
+
+
+class Noting(MemoryStore):
+    """A store that tells of every object once it is there."""
+
+    def __init__(self, events: Events) -> None:
+        super().__init__("small")
+        self.events = events
+
+    def create(self, key: str, body: bytes | Path) -> Outcome:
+        """Create, then tell."""
+        done = super().create(key, body)
+        self.events("note", key)
+        return done
+
+
+def publish(output: Output, *sendings: Sending, resumed: bool = False) -> None:
+    """As `tallystick.publish` does for each."""
+    output.begin(SCOPE)
+    for one in sendings:
+        if not resumed:
+            output.prepare(one)
+        output.publish(one, resumed=resumed)
+    output.close()
+
+
+def until_published(output: Output, one: Sending, *, tries: int = 12) -> None:
+    """As Airflow does: again after each error that passes."""
+    for number in range(tries):
+        try:
+            publish(output, one, resumed=number > 0)
+        except RetryLater:
+            continue
+        return
+    raise AssertionError(f"not published after {tries} tries")
+
+
+def acted(desk: Desk) -> list[str]:
+    """The rows that the receiver acted on."""
+    return sorted(row["k"] for row in desk.rows)
+
+
+def each_once(how: dict[str, Any]) -> None:
+    """Answers get lost and errors come at every second call: each row is acted on once, and none after its note."""
+    events = Events()
+    faults = dict(enumerate(["act then drop", "", "500", "act then 500", "", "drop", "garbage"]))
+    desk = Desk(faults=faults, step=events)
+    store = Noting(events)
+    with receiver(desk) as url:
+        until_published(http(url, store, patience_s=0.0, **how), sending(ROWS))
+        told = len(desk.calls)
+        publish(http(url, store, **how), sending(ROWS), resumed=True)
+    assert acted(desk) == ALL
+    assert len(desk.calls) == told, "what was noted is called for again"
+
+
+def refused_halfway(how: dict[str, Any]) -> None:
+    """The fourth call is refused: what was acknowledged before is noted, and is not made again once it is mended."""
+    desk, store = Desk(faults={3: "400"}), MemoryStore("small")
+    with receiver(desk) as url:
+        with pytest.raises(OutputRefused):
+            publish(http(url, store, **how), sending(ROWS))
+        publish(http(url, store, **how), sending(ROWS), resumed=True)
+    assert Counter(desk.keys) == {
+        key: 2 if n == 3 else 1 for n, key in enumerate(desk.keys[:4])
+    } | {desk.keys[-1]: 1}
+    assert acted(desk) == ALL
+
+
+def two_at_once(how: dict[str, Any]) -> None:
+    """Two publish the same: the receiver acts once per row."""
+    desk, store = Desk(), MemoryStore("small")
+    ready = threading.Barrier(2)
+    errors: list[BaseException] = []
+
+    def one(url: str) -> None:
+        try:
+            ready.wait(30)
+            publish(http(url, store, concurrency=2, **how), sending(ROWS))
+        except Exception as error:  # noqa: BLE001 - told by the thread that waits for this one
+            errors.append(error)
+
+    with receiver(desk) as url:
+        threads = [threading.Thread(target=one, args=(url,)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+    assert not errors, errors
+    assert acted(desk) == ALL
+
+
+def a_key_in_two_intervals(order: tuple[int, int]) -> None:
+    """One key in two intervals, published in any order and again: one call."""
+    desk, store = Desk(), MemoryStore("small")
+    one, other = ({"k": "a", "n": 1}, {"k": "b", "n": 1}), ({"k": "a", "n": 2}, {"k": "c", "n": 2})
+    both = [sending(one, plan=1, first=1), sending(other, plan=2, first=2)]
+    with receiver(desk) as url:
+        for _ in range(2):
+            publish(http(url, store, **BY_KEY), *(both[n] for n in order))
+    assert acted(desk) == ["a", "b", "c"]
+    assert len(desk.calls) == 3
+    assert desk.rows[0]["n"] == order[0] + 1
+
+
+def a_zombie_of_another_interval_is_not_heard() -> None:
+    """One publisher stands still between its claim and its call; the other has the same key in another interval."""
+    desk, store = Desk(), MemoryStore("small")
+    with receiver(desk) as url:
+        slow = http(url, store, **BY_KEY)
+        real = slow._call
+
+        def overtaken(one: Sending, effect: Any) -> None:
+            publish(http(url, store, **BY_KEY), sending([{"k": "a", "n": 2}], plan=2, first=2))
+            real(one, effect)
+
+        slow._call = overtaken  # type: ignore[method-assign]
+        publish(slow, sending([{"k": "a", "n": 1}]))
+    assert [row["n"] for row in desk.rows] == [1], "two rows spoke for one key"
+
+
+def a_replacement_with_once(how: dict[str, Any]) -> None:
+    """Changed rows stay as they were sent, gone ones too, new ones are sent; also where a row comes back later."""
+    desk, store = Desk(), MemoryStore("small")
+    first = [{"k": "a", "n": 1}, {"k": "b", "n": 1}]
+    second = [{"k": "a", "n": 2}, {"k": "c", "n": 1}]
+    third = [{"k": "b", "n": 3}, {"k": "c", "n": 1}]
+    with receiver(desk) as url:
+        publish(
+            http(url, store, **how),
+            sending(first),
+            sending(second, plan=2, generation=2, instead_of=1, before=first),
+            sending(third, plan=3, generation=3, instead_of=2, before=second),
+        )
+    assert [(row["k"], row["n"]) for row in desk.rows] == [("a", 1), ("b", 1), ("c", 1)]
+    assert len(desk.calls) == 3
+
+
+def each_person_gets_one(faults: dict[int, str]) -> None:
+    """E-mails over errors that are certain, retries and replays: one each."""
+    post, store = Post(faults=faults), MemoryStore("small")
+    with mail_server(post) as port:
+        until_published(mail(port, store), sending(ROWS))
+        publish(mail(port, store), sending(ROWS), resumed=True)
+    assert sorted(post.to) == [row["to"] for row in ROWS]
+
+
+class Away(MemoryStore):
+    """A store that is away at every second write, before it or after."""
+
+    writes = 0
+
+    def create(self, key: str, body: bytes | Path) -> Outcome:
+        """Write, or not, or both."""
+        self.writes += 1
+        if key.endswith(".sent.json") and self.writes % 2 == 0:
+            raise StoreUnavailable("the store is away.", next_step="wait.")
+        done = super().create(key, body)
+        return Unknown(because="timeout") if self.writes % 3 == 0 else done
+
+
+def a_store_that_is_away_leaves_no_doubt() -> None:
+    """The note of what was acknowledged is insisted on: no e-mail is in doubt for the store's sake."""
+    post, store = Post(), Away("small")
+    with mail_server(post) as port:
+        publish(mail(port, store, in_doubt="hold"), sending(ROWS))
+        publish(mail(port, store, in_doubt="hold"), sending(ROWS), resumed=True)
+    assert post.to == [row["to"] for row in ROWS]
+    assert len([one for one in store.list("") if one.key.endswith(".sent.json")]) == len(ROWS)
+
+
+def two_mailers_at_once() -> None:
+    """Two publishers that both live: nobody gets two e-mails, although the server takes its time."""
+    slow = threading.Event()
+    post, store = Post(), MemoryStore("small")
+
+    def wait_once(_: str) -> None:
+        if len(post.taken) == 1:
+            slow.wait(1.0)
+
+    post.step = wait_once
+    errors: list[BaseException] = []
+
+    def one(port: int) -> None:
+        try:
+            publish(mail(port, store, doubt_s=30.0), sending(ROWS))
+        except Exception as error:  # noqa: BLE001 - told by the thread that waits for this one
+            errors.append(error)
+
+    with mail_server(post) as port:
+        threads = [threading.Thread(target=one, args=(port,)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+    assert not errors, errors
+    assert sorted(post.to) == [row["to"] for row in ROWS]
+
+
+def held_until_a_person_decides(decision: str) -> None:
+    """The 250 is lost: with `hold` nothing is sent until somebody copies the note; then it goes on as they said."""
+    post, store = Post(faults={1: "take then drop"}), MemoryStore("small")
+    with mail_server(post) as port:
+        output = mail(port, store, in_doubt="hold")
+        for resumed in (False, True):
+            with pytest.raises(OutputRefused) as caught:
+                publish(output, sending(ROWS), resumed=resumed)
+            assert post.to == ["k0@example.org", "k1@example.org"]
+        named = (one.rstrip(".;,") for one in caught.value.next_step.split())
+        attempt, sent, no = (one.removeprefix("memory://small/") for one in named if "://" in one)
+        body = store.get(attempt)
+        assert body is not None
+        store.create(sent if decision == "sent" else no, body.body)
+        publish(output, sending(ROWS), resumed=True)
+    again = ["k1@example.org"] if decision == "no" else []
+    assert sorted(post.to) == sorted([row["to"] for row in ROWS] + again)
+
+
+def a_doubt_is_sent_again_with_its_name() -> None:
+    """The 250 is lost: with `send` the e-mail comes again, under one Message-ID."""
+    post, store = Post(faults={1: "take then drop"}), MemoryStore("small")
+    with mail_server(post) as port:
+        output = mail(port, store)
+        with pytest.raises(OutputUnavailable, match="in doubt"):
+            publish(output, sending(ROWS))
+        publish(output, sending(ROWS), resumed=True)
+    assert Counter(post.to) == {row["to"]: 2 if row["k"] == "k1" else 1 for row in ROWS}
+    ids = Counter(str(one["Message-ID"]) for one in post.taken)
+    assert sorted(ids.values()) == [1, 1, 1, 1, 2]
+
+
+def mailed_once_over_intervals_and_replacements(order: tuple[int, int]) -> None:
+    """One key in two intervals in any order, replaced in each: one e-mail, with the words of the first."""
+    post, store = Post(), MemoryStore("small")
+    a, b = [{"k": "a", "to": "a@x.org", "n": 1}], [{"k": "a", "to": "a@x.org", "n": 2}]
+    c = [{"k": "a", "to": "other@x.org", "n": 3}]
+    both = [sending(a, plan=1, first=1), sending(b, plan=2, first=2)]
+    with mail_server(post) as port:
+        publish(mail(port, store), *(both[n] for n in order))
+        for number, one in enumerate((a, b)):
+            again = sending(
+                c,
+                plan=3 + number,
+                generation=2,
+                instead_of=1 + number,
+                before=one,
+                first=1 + number,
+            )
+            publish(mail(port, store), again)
+            publish(mail(port, store), again, resumed=True)
+    assert post.to == ["a@x.org"]
+    assert post.taken[0].get_content().strip() == f"It is {order[0] + 1}."
+
+
+def a_no_is_no_doubt() -> None:
+    """With `hold`, what the server refused for the moment is sent by the next try without a question."""
+    post, store = Post(faults={0: "451"}), MemoryStore("small")
+    with mail_server(post) as port:
+        output = mail(port, store, in_doubt="hold")
+        try:
+            until_published(output, sending(ROWS))
+        except OutputRefused as error:
+            raise AssertionError("a certain no was taken for a doubt") from error
+    assert sorted(post.to) == [row["to"] for row in ROWS]

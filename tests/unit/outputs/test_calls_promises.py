@@ -1,0 +1,309 @@
+"""Calls: each row acted on once at a receiver that honours its key, each e-mail once per key; and a mutant per guard."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import multiprocessing.context
+import os
+import signal
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import call_publisher
+from call_publisher import ROWS, http, mail
+from call_receiver import Desk, receiver
+from folder_store import FolderStore
+from mail_server import Post, mail_server
+from tallystick.errors import OutputRefused, StoreUnavailable
+from tallystick.outputs import effects as derived
+from tallystick.outputs import email_calls, http_calls, sent
+from unit.outputs import claims_on_calls as claims
+from unit.outputs.claims_on_calls import BY_KEY, publish
+from unit.outputs.sendings import sending
+
+ONCE = {"replaced": "once"}
+WAYS = [
+    pytest.param({}, id="by-number"),
+    pytest.param({"concurrency": 3}, id="three-at-once"),
+    pytest.param(BY_KEY, id="by-key"),
+    pytest.param(ONCE, id="once-by-lineage"),
+]
+ORDERS = list(itertools.permutations(range(2)))
+
+
+@pytest.mark.parametrize("how", WAYS)
+def test_each_row_is_acted_on_once_whatever_is_lost(how: dict[str, Any]) -> None:
+    claims.each_once(how)
+
+
+@pytest.mark.parametrize("how", [WAYS[0], WAYS[2], WAYS[3]])
+def test_what_was_acknowledged_before_a_refusal_is_not_called_for_again(
+    how: dict[str, Any],
+) -> None:
+    claims.refused_halfway(how)
+
+
+@pytest.mark.parametrize("how", [{}, BY_KEY, ONCE])
+def test_two_publishers_at_once_make_the_receiver_act_once(how: dict[str, Any]) -> None:
+    claims.two_at_once(how)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_declared_key_is_called_for_once_over_all_intervals(order: tuple[int, int]) -> None:
+    claims.a_key_in_two_intervals(order)
+
+
+def test_the_first_claim_speaks_for_a_key_whoever_calls_first() -> None:
+    claims.a_zombie_of_another_interval_is_not_heard()
+
+
+@pytest.mark.parametrize("how", [BY_KEY, ONCE])
+def test_once_never_calls_again_for_what_was_sent(how: dict[str, Any]) -> None:
+    claims.a_replacement_with_once(how)
+
+
+FAULTS = [{}, {0: "451"}, {1: "drop"}, {2: "451", 3: "452", 4: "451"}]
+
+
+@pytest.mark.parametrize("faults", [FAULTS[0], FAULTS[1], FAULTS[2], FAULTS[3]])
+def test_each_person_gets_one_e_mail(faults: dict[int, str]) -> None:
+    claims.each_person_gets_one(faults)
+
+
+def test_two_publishers_that_live_send_no_e_mail_twice() -> None:
+    claims.two_mailers_at_once()
+
+
+def test_a_store_that_is_away_for_a_moment_leaves_no_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sent, "PAUSE_S", 0.001)
+    claims.a_store_that_is_away_leaves_no_doubt()
+
+
+@pytest.mark.parametrize("decision", ["sent", "no"])
+def test_an_e_mail_in_doubt_is_held_until_a_person_decides(decision: str) -> None:
+    claims.held_until_a_person_decides(decision)
+
+
+def test_an_e_mail_in_doubt_is_sent_again_under_its_message_id() -> None:
+    claims.a_doubt_is_sent_again_with_its_name()
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_one_e_mail_per_key_over_intervals_and_replacements(order: tuple[int, int]) -> None:
+    claims.mailed_once_over_intervals_and_replacements(order)
+
+
+# ---------------------------------------------------------------- kill -9
+
+
+Forks = multiprocessing.context.ForkServerContext
+
+
+@pytest.fixture(scope="module")
+def forks() -> Iterator[Forks]:
+    """A process that has imported what publishers need, and forks one for each test."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["call_publisher"])
+        yield context
+
+
+def kill(forks: Forks, kind: str, address: Any, folder: Path, step: str, nth: int) -> None:
+    """Publish in a process that dies at that step."""
+    process = forks.Process(
+        target=call_publisher.main, args=(kind, str(address), str(folder), step, nth)
+    )
+    process.start()
+    process.join(120)
+    assert process.exitcode == -signal.SIGKILL
+    process.close()
+
+
+HTTP_STEPS = [
+    ("before the call", 1),
+    ("after the call", 1),
+    ("before the call", 2),
+    ("after the call", 4),
+    ("before the note", 1),
+    ("after the note", 1),
+    ("before the note", 2),
+    ("after the note", 3),
+]
+
+
+@pytest.mark.parametrize(("step", "nth"), HTTP_STEPS)
+@pytest.mark.parametrize("kind", ["by number", "by key"])
+def test_a_publisher_killed_at_any_step_is_followed_by_one_that_ends_its_work(
+    tmp_path: Path, forks: Forks, kind: str, step: str, nth: int
+) -> None:
+    desk = Desk()
+    how = BY_KEY if kind == "by key" else {}
+    with receiver(desk) as url:
+        kill(forks, kind, url, tmp_path, step, nth)
+        before = len(desk.calls)
+        noted = set(noted_in(tmp_path, desk))
+        publish(http(url, FolderStore(tmp_path), **how), sending(ROWS), resumed=True)
+    assert claims.acted(desk) == claims.ALL
+    assert not noted & set(desk.keys[before:]), "what was noted is called for again"
+
+
+def noted_in(folder: Path, desk: Desk) -> list[str]:
+    """The keys that the notes in a folder say are acknowledged; calls were made in the rows' order."""
+    by_number = [
+        key
+        for path in folder.rglob("*-*.json")
+        for first, end in [path.stem.split("-")]
+        for key in desk.keys[int(first) : int(end)]
+    ]
+    return by_number + [f"ts1-{path.name[:40]}" for path in folder.rglob("*.sent.json")]
+
+
+MAIL_STEPS = [
+    ("before the note", 1),  # nothing has left
+    ("after the note", 1),  # the try is noted, and nothing has left
+    ("before the call", 2),  # the same
+    ("after the call", 2),  # taken, and not noted: the one place of a second e-mail
+    ("before the note", 2),  # the same: the note is the one of the 250
+    ("after the note", 2),
+    ("after the note", 5),  # the third try
+]
+IN_DOUBT = {*MAIL_STEPS[1:5], MAIL_STEPS[6]}
+DOUBLED = {("after the call", 2), ("before the note", 2)}
+
+
+@pytest.mark.parametrize(("step", "nth"), MAIL_STEPS)
+def test_a_mailer_killed_at_any_step_doubles_at_most_the_one_in_doubt(
+    tmp_path: Path, forks: Forks, step: str, nth: int
+) -> None:
+    post, in_doubt = Post(), False
+    with mail_server(post) as port:
+        kill(forks, "mail", port, tmp_path, step, nth)
+        try:
+            output = mail(port, FolderStore(tmp_path), in_doubt="hold")
+            publish(output, sending(ROWS), resumed=True)
+        except OutputRefused as error:
+            in_doubt = "nobody noted the server's answer" in error.happened
+        assert len(post.to) == len(set(post.to)), "held e-mails are never sent twice"
+        assert in_doubt == ((step, nth) in IN_DOUBT)
+        publish(mail(port, FolderStore(tmp_path)), sending(ROWS), resumed=True)
+    assert set(post.to) == {row["to"] for row in ROWS}
+    assert len(post.to) == len(ROWS) + ((step, nth) in DOUBLED)
+
+
+# ---------------------------------------------------------------- each guard has a mutant that must fail
+
+Mutant = Callable[[pytest.MonkeyPatch], None]
+
+
+def always(answer: Any) -> Callable[..., Any]:
+    """A method that answers so."""
+    return lambda *of, **more: answer
+
+
+def chance(*_: Any, **more: Any) -> str:
+    """A key that is another one each time."""
+    return "ts1-" + (uuid.uuid4().hex + uuid.uuid4().hex)[:40]
+
+
+def by_plan(scope: Any, one: Any, change: Any, *, interval: Any, of: bool = False) -> str:
+    """A key that is another one in each generation."""
+    return REAL(scope, one, change, interval=interval, of=True)
+
+
+REAL = derived._derived
+REAL_EFFECTS = derived.effects
+MUTANTS: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
+    "keys by chance": (derived, "_derived", chance, lambda: claims.each_once({})),
+    "keys by plan": (derived, "_derived", by_plan, lambda: claims.a_replacement_with_once(ONCE)),
+    "keys by interval": (
+        derived,
+        "_derived",
+        lambda s, o, c, interval, of=False: REAL(s, o, c, interval=o.interval.part, of=of),
+        lambda: claims.a_key_in_two_intervals((0, 1)),
+    ),
+    "notes are not read": (
+        sent.Acknowledged,
+        "__contains__",
+        always(False),
+        lambda: claims.each_once({}),
+    ),
+    "notes are not written": (
+        sent.Acknowledged,
+        "note",
+        always(None),
+        lambda: claims.refused_halfway({}),
+    ),
+    "a key is taken by nobody": (
+        sent.Tries,
+        "begin",
+        always(True),
+        lambda: claims.a_key_in_two_intervals((0, 1)),
+    ),
+    "whose key it is, is not asked": (
+        sent.Tries,
+        "taken_by_another",
+        always(False),
+        claims.a_zombie_of_another_interval_is_not_heard,
+    ),
+    "acknowledgements are not noted": (
+        sent.Tries,
+        "acknowledge",
+        always(None),
+        lambda: claims.each_once(BY_KEY),
+    ),
+    "a no is not noted": (
+        sent.Tries,
+        "deny",
+        always(None),
+        claims.a_no_is_no_doubt,
+    ),
+    "changes are sent, too": (
+        http_calls,
+        "effects",
+        lambda *of, once, **more: REAL_EFFECTS(*of, once=False, **more),
+        lambda: claims.a_replacement_with_once(BY_KEY),
+    ),
+    "nobody waits for another's try": (
+        email_calls.Mailbox,
+        "_wait_s",
+        property(always(0.0)),
+        claims.two_mailers_at_once,
+    ),
+    "a doubt is no doubt": (
+        sent.Known,
+        "in_doubt",
+        property(always(False)),
+        lambda: claims.held_until_a_person_decides("sent"),
+    ),
+    "notes are not insisted on": (
+        sent,
+        "_insist",
+        sent._create,
+        claims.a_store_that_is_away_leaves_no_doubt,
+    ),
+    "tries are noted too late": (
+        sent.Tries,
+        "begin",
+        always(True),
+        claims.two_mailers_at_once,
+    ),
+}
+
+
+def test_what_the_server_refused_for_certain_is_no_doubt() -> None:
+    claims.a_no_is_no_doubt()
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_without_its_guard_a_promise_breaks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    where, what, instead, claim = MUTANTS[name]
+    monkeypatch.setattr(where, what, instead)
+    with pytest.raises((AssertionError, pytest.fail.Exception, OutputRefused, StoreUnavailable)):
+        claim()

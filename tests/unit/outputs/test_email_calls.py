@@ -1,0 +1,317 @@
+"""E-mails: what is written, what is refused before any is sent, what each answer means, and what is never shown."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from call_publisher import ROWS, mail
+from certificates import self_signed
+from mail_server import Post, mail_server
+from tallystick.errors import InvalidPipeline, OutputRefused, OutputUnavailable, SettingsError
+from tallystick.local.process import free_port
+from tallystick.outputs.call_settings import SmtpSettings, smtp_settings
+from tallystick.outputs.calls import EmailOutput, is_address
+from tallystick.outputs.effects import effects
+from tallystick.outputs.email_calls import TRIES_MAX, Mailbox
+from tallystick.protocol import keys
+from tallystick.store.memory import MemoryStore
+from unit.outputs.claims_on_calls import publish
+from unit.outputs.sendings import SCOPE, sending
+
+SECRET = "s3cr3t-w0rd"
+ANN = {"k": "a", "to": "ann@example.org", "n": 1}
+
+
+def store() -> MemoryStore:
+    """A lake's store, empty."""
+    return MemoryStore("small")
+
+
+def written(row: dict[str, Any], **how: Any) -> Any:
+    """The one e-mail that a row makes."""
+    post = Post()
+    with mail_server(post) as port:
+        publish(mail(port, store(), **how), sending([row]))
+    (message,) = post.taken
+    return message
+
+
+def test_an_e_mail_says_what_its_row_says_under_a_name_that_never_changes() -> None:
+    post = Post()
+    with mail_server(post) as port:
+        publish(mail(port, store()), sending([ANN]))
+    (message,) = post.taken
+    (effect,) = effects(sending([ANN]), SCOPE, key=("k",), once=True)
+    assert post.envelopes == [("shop@example.com", "ann@example.org")]
+    assert message["Message-ID"] == f"<{effect.key}@example.com>"
+    assert message["X-Idempotency-Key"] == effect.key
+    assert message["X-Tallystick-Interval"] == "20130101T000000000Z-20130102T000000000Z"
+    assert (message["From"], message["To"]) == ("shop@example.com", "ann@example.org")
+    assert message["Subject"] == "News of a"
+    assert message.get_content().splitlines() == ["It is 1."]
+    assert message["Auto-Submitted"] == "auto-generated"
+    assert message["Date"]
+
+
+def test_texts_in_any_script_and_any_length_arrive_as_they_were() -> None:
+    row = {"k": "Zoë ☕", "to": "z@example.org", "n": "." + "ä" * 3000 + "\n.\n..two\n"}
+    message = written(row, body="{n}", subject="{{{k}}}")
+    assert message["Subject"] == "{Zoë ☕}"
+    assert message.get_content().splitlines() == row["n"].splitlines()
+
+
+def test_an_empty_column_is_an_empty_text() -> None:
+    rows = [{"k": "a", "to": "a@example.org", "n": None}]
+    assert written(rows[0], body="n={n}!").get_content().strip() == "n=!"
+
+
+@pytest.mark.parametrize(
+    ("row", "how", "told"),
+    [
+        (ANN | {"to": None}, {}, "row 1 (k='a') has no value in column 'to'"),
+        (ANN | {"to": "ann"}, {}, "no plain address"),
+        (ANN | {"to": "a@x.org, b@x.org"}, {}, "no plain address"),
+        (ANN | {"to": "a@x.org\r\nBcc: b@x.org"}, {}, "no plain address"),
+        (ANN | {"to": "Ann <a@x.org>"}, {}, "no plain address"),
+        (ANN | {"k": "a\r\nBcc: b@x.org"}, {}, "a subject with a line's end"),
+        (ANN | {"k": "a\nb"}, {}, "a subject with a line's end"),
+        (ANN | {"k": "a\x85b"}, {}, "a subject with a line's end"),
+        (ANN | {"k": "a" * 2000}, {}, "more than 900 signs"),
+        (ANN, {"body": "{name}"}, "has no column 'name', which the body wants"),
+        (ANN | {"k": None}, {}, "row 1 has no value in its key column 'k'"),
+        (ANN | {"k": "first"}, {}, "rows 0 and 1 have one key (k='first')"),
+    ],
+)
+def test_what_makes_no_e_mail_is_refused_before_any_is_sent(
+    row: dict[str, Any], how: dict[str, Any], told: str
+) -> None:
+    post, notes = Post(), store()
+    first = {"k": "first", "to": "first@example.org", "n": 0}
+    with mail_server(post) as port, pytest.raises(OutputRefused) as caught:
+        publish(mail(port, notes, **how), sending([first, row], identity=("n",)))
+    assert told in str(caught.value)
+    assert "output feed of [2013-01-01T00:00:00.000Z" in str(caught.value)
+    assert post.connections == 0
+    assert list(notes.list("")) == []
+
+
+@pytest.mark.parametrize("text", ["a@b", "a.b+c@d-e.org", "o'neil@example.org", "a!#$%@x.org"])
+def test_a_plain_address_is_one(text: str) -> None:
+    assert is_address(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "@",
+        "a@",
+        "@b",
+        "a@b@c",
+        "a b@c",
+        "a@b,c@d",
+        "<a@b>",
+        "a@b\n",
+        "ä@b",
+        "a@b..c",
+        "a@-b",
+        '"a"@b',
+    ],
+)
+def test_anything_else_is_none(text: str) -> None:
+    assert not is_address(text)
+
+
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ({"subject": "a\nb"}, "a subject of several lines"),
+        ({"subject": "{k"}, "cannot be read"),
+        ({"body": "{k.__class__}"}, "'k.__class__' in braces"),
+        ({"body": "{k!r}"}, "'k' in braces"),
+        ({"body": "{}"}, "'' in braces"),
+        ({"sender": "Shop <a@b>"}, "the sender of output feed"),
+        ({"replaced": "correct"}, "replaced='correct'"),
+        ({"in_doubt": "ask"}, "in_doubt='ask'"),
+        ({"key": ["k", "k"]}, "the key of output feed"),
+    ],
+)
+def test_a_declaration_that_cannot_be_meant_is_refused(how: dict[str, Any], told: str) -> None:
+    with pytest.raises(InvalidPipeline) as caught:
+        mail(1, store(), **how)
+    assert told in str(caught.value)
+
+
+def test_a_name_stands_for_one_server_one_column_and_one_key() -> None:
+    assert mail(1, store()).declared.target == "smtp:default/to once per k"
+
+
+# ---------------------------------------------------------------- what answers mean
+
+
+def test_an_address_that_the_server_does_not_know_is_told_and_can_be_left_out() -> None:
+    post, notes = Post(refuses={"k2@example.org": "550 no such user"}), store()
+    with mail_server(post) as port:
+        with pytest.raises(
+            OutputRefused, match="the mail server answered 550: no such user"
+        ) as caught:
+            publish(mail(port, notes), sending(ROWS))
+        key = caught.value.next_step.partition("memory://small/")[2].partition(" ")[0]
+        notes.create(key, b"by hand")
+        publish(mail(port, notes, in_doubt="hold"), sending(ROWS), resumed=True)
+    assert post.to == [row["to"] for row in ROWS if row["k"] != "k2"]
+
+
+def test_a_refused_address_is_no_doubt() -> None:
+    """The try is noted only once the server has taken the address."""
+    post, notes = Post(refuses={"k2@example.org": "450 later"}), store()
+    with mail_server(post) as port:
+        for _ in range(3):
+            with pytest.raises(OutputUnavailable, match="answered 450: later"):
+                publish(mail(port, notes, in_doubt="hold"), sending(ROWS), resumed=True)
+        post.refuses = {}
+        publish(mail(port, notes, in_doubt="hold"), sending(ROWS), resumed=True)
+    assert post.to == [row["to"] for row in ROWS]
+
+
+def test_a_server_that_hangs_up_between_two_e_mails_is_called_again() -> None:
+    post = Post(hangs_up_after=2)
+    with mail_server(post) as port:
+        publish(mail(port, store()), sending(ROWS))
+    assert post.to == [row["to"] for row in ROWS]
+    assert post.connections == 3
+
+
+def test_a_text_that_is_never_taken_is_not_tried_for_ever() -> None:
+    post, notes = Post(faults=dict.fromkeys(range(99), "451")), store()
+    with mail_server(post) as port:
+        for _ in range(TRIES_MAX):
+            with pytest.raises(OutputUnavailable, match="answered 451: not this one"):
+                publish(mail(port, notes), sending(ROWS), resumed=True)
+        with pytest.raises(OutputRefused, match=f"{TRIES_MAX} tries, and the mail server"):
+            publish(mail(port, notes), sending(ROWS), resumed=True)
+    assert post.texts == TRIES_MAX
+
+
+def test_a_text_that_the_server_refuses_is_told() -> None:
+    with (
+        mail_server(Post(faults={0: "554"})) as port,
+        pytest.raises(OutputRefused, match="the mail server answered 554: not this one"),
+    ):
+        publish(mail(port, store()), sending(ROWS))
+
+
+def test_a_server_that_is_away_is_tried_again_later() -> None:
+    with pytest.raises(
+        OutputUnavailable, match=r"127\.0\.0\.1:\d+\) did not .*: Connection refused"
+    ):
+        publish(mail(free_port(), store()), sending(ROWS))
+
+
+def test_a_server_that_never_answers_leaves_a_doubt() -> None:
+    silence = threading.Event()
+    post, notes = Post(step=lambda _: silence.wait(60) and None), store()
+    with mail_server(post) as port:
+        with pytest.raises(OutputRefused, match="nobody noted the server's answer"):
+            publish(mail(port, notes, in_doubt="hold", timeout_s=1), sending(ROWS))
+        silence.set()
+    assert len(list(notes.list(""))) == 1
+
+
+def test_a_note_that_took_too_long_is_not_acted_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others wait for a try from its note on: one that is late must not be made."""
+    moments = iter([0.0, 0.0, 100.0])
+    monkeypatch.setattr(
+        "tallystick.outputs.email_calls.time.monotonic", lambda: next(moments, 200.0)
+    )
+    post, notes = Post(), store()
+    with (
+        mail_server(post) as port,
+        pytest.raises(OutputUnavailable, match="its note took more than"),
+    ):
+        publish(mail(port, notes), sending(ROWS[:1]))
+    assert post.taken == []
+    assert [keys.call_parts(one.key) for one in notes.list("")] == [("no", 1), ("try", 1)]
+
+
+# ---------------------------------------------------------------- connections
+
+
+def connected(settings: SmtpSettings) -> Mailbox:
+    """An output over a connection."""
+    declared = EmailOutput(
+        name="feed", table="events", to="to", subject="s", body="b", sender="shop@example.com"
+    )
+    return Mailbox(declared, lambda: settings, store(), doubt_s=0.0)
+
+
+def test_starttls_and_a_password_before_anything_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    certificate = self_signed(tmp_path / "own.pem")
+    post = Post(certificate=certificate, password=SECRET)
+    with mail_server(post) as port:
+        known = SmtpSettings(
+            host="127.0.0.1", port=port, username="me", password=SECRET, cafile=str(certificate)
+        )
+        publish(connected(known), sending([ANN]))
+        strange = SmtpSettings(host="127.0.0.1", port=port, username="me", password=SECRET)
+        with pytest.raises(SettingsError, match="is not trusted: self-signed certificate"):
+            publish(connected(strange), sending([ANN]))
+        wrong = SmtpSettings(
+            host="127.0.0.1",
+            port=port,
+            username="me",
+            password=f"{SECRET}2",
+            cafile=str(certificate),
+        )
+        with pytest.raises(SettingsError, match="answered 535: ") as caught:
+            publish(connected(wrong), sending([ANN]))
+    assert post.to == ["ann@example.org"]
+    assert SECRET not in f"{caught.value} {caught.value.__context__} {known} {caplog.text}"
+
+
+def test_a_server_without_tls_gets_nothing_where_tls_is_wanted() -> None:
+    post = Post()
+    with (
+        mail_server(post) as port,
+        pytest.raises(SettingsError, match="lacks what security='starttls'"),
+    ):
+        publish(connected(SmtpSettings(host="127.0.0.1", port=port)), sending([ANN]))
+    assert post.taken == []
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ({}, "host is no host"),
+        ({"host": f"me:{SECRET}@a"}, "host is no host"),
+        ({"host": "a", "security": "ssl"}, "security 'ssl' is unknown"),
+        ({"host": "a", "port": 70000}, "port 70000"),
+        ({"host": "a", "username": "me"}, "one of username and password"),
+        (
+            {"host": "a", "username": "me", "password": SECRET, "security": "none"},
+            "over a line that all can read",
+        ),
+        ({"host": "a", "disable_tls": True}, "'disable_tls' is not a setting"),
+    ],
+)
+def test_a_connection_that_cannot_be_meant_is_refused(words: dict[str, Any], told: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        smtp_settings("main", environ={"TALLYSTICK_SMTP_MAIN": json.dumps(words)})
+    assert told in str(caught.value)
+    assert SECRET not in f"{caught.value} {caught.value.__context__}"
+
+
+def test_ports_are_those_of_what_is_spoken() -> None:
+    found = [SmtpSettings(host="a", security=s).port for s in ("starttls", "tls", "none")]
+    assert found == [587, 465, 25]
+    with pytest.raises(SettingsError, match="smtp connection 'default' is not defined"):
+        smtp_settings("default", environ={})
