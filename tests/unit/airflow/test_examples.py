@@ -1,4 +1,4 @@
-"""Each example is whole: a DAG that runs for nobody but its runner, a job, a page; and its transform does what it says."""
+"""Each example is whole: a DAG that runs for nobody but its runner, a job, a page; its transform does what it says."""
 
 from __future__ import annotations
 

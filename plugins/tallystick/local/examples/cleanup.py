@@ -10,11 +10,11 @@ from tallystick.local.examples.judges import Ruling, cleanup, ruling
 from tallystick.local.examples.judges.cleanup import Lake
 from tallystick.local.examples.judges.sent import part
 from tallystick.local.examples.produce import Batch, create_topic, flights, produce
-from tallystick.local.examples.scene import COMMIT, RUN_S, STAGE, Scene, day
+from tallystick.local.examples.scene import COMMIT, RUN_S, Scene, day
 from tallystick.local.examples.strike import Blow
 
 TOPIC, PARTITIONS = "examples-cleanup", 3
-DRIVER_DAY, COMMIT_DAY, STRUCK_DAY = 1, 2, 3
+WORST_DAY, STRUCK_DAY = 1, 2
 COLLECTOR = "cleanup_gc"
 SOME = 40
 _REPORT = re.compile(r"/attempts/[^/]+/[^/]+\.json$")
@@ -22,7 +22,7 @@ _RECORD = re.compile(r"/commits/[^/]+\.json$")
 
 
 class Cleanup:
-    """A day whose driver is killed, one whose commit is killed and never tried again, one whose publisher is killed."""
+    """A day whose driver and whose commit are killed, one whose publisher is; gc after each."""
 
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
@@ -31,26 +31,24 @@ class Cleanup:
         self.left: dict[str, int] = {}
 
     def fill(self) -> int:
-        """Three days of real flights, beside transactions that were aborted, and one that its dead producer left open."""
+        """Two days of real flights, beside transactions that were aborted, and one that its dead producer left open."""
         batches: list[Batch] = []
-        for number in (DRIVER_DAY, COMMIT_DAY, STRUCK_DAY):
+        for number in (WORST_DAY, STRUCK_DAY):
             records = flights(number, number, partitions=PARTITIONS)
-            if number == COMMIT_DAY:
+            if number == WORST_DAY:
                 batches.append(Batch(end="open", records=records[:SOME]))
-            else:
-                batches.append(Batch(end="aborted", records=records[:SOME]))
+            batches.append(Batch(end="aborted", records=records[:SOME]))
             batches.append(Batch(end="committed", records=records))
         create_topic(self.scene.bootstrap, TOPIC, partitions=PARTITIONS)
         return produce(self.scene.bootstrap, TOPIC, batches, sent=self.scene.sent)
 
     def plain(self) -> None:
-        """Two days, each with a kill -9 before its commit; then gc."""
-        self._kill_driver()
-        self._kill_commit()
+        """A day with a kill -9 at either side of its report; then gc."""
+        self._worst_day()
         self._collect()
 
     def struck(self) -> Blow:
-        """The third day; then gc."""
+        """The second day; then gc."""
         file = self.folder / f"{part(day(STRUCK_DAY))}.jsonl"
         self.days.append(day(STRUCK_DAY))
         blow = self.scene.strike(
@@ -73,45 +71,36 @@ class Cleanup:
 
     # ------------------------------------------------------------ what goes wrong
 
-    def _start(self, number: int) -> str:
-        self.days.append(day(number))
-        return self.scene.start(day(number), day(number + 1))
+    def _worst_day(self) -> None:
+        """The driver dies between its upload and its report, then the commit between `prepare` and the swap.
 
-    def _kill_driver(self) -> None:
-        """The driver dies between its upload and its report; its retry stages anew. What it landed and wrote stays."""
+        The driver's retry stages anew. The commit is given up, and the job is changed: another plan takes the place of
+        the one that was prepared.
+        """
+        self.days.append(day(WORST_DAY))
         gate = Gate(self.scene.variables["AWS_ENDPOINT_URL_S3"])
         gate.set(Trap(path=_REPORT, when="before"))
         with self.scene.gate(gate):
-            run_id = self._start(DRIVER_DAY)
-            kill = self.scene.killed(gate)
-            self.scene.say(f"killed driver {kill.pid} between upload and report")
-            self.scene.green(run_id)
-        self.scene.must(self.scene.tries(run_id, STAGE) > 1, "stage was not tried again")
-        below = part(day(DRIVER_DAY))
-        keys = [k for k in self._lake().listed() if f"/{below}/" in k]
-        attempts = {k.split("/")[5] for k in keys if "/data/" in k}
-        landed = sum(k.startswith("scratch/") for k in keys)
-        self.left["staged files of a lost attempt"] = len(attempts) - 1
-        self.left["landed scratch files"] = landed
-
-    def _kill_commit(self) -> None:
-        """The commit dies between `prepare` and the swap, and is given up; the job is changed, so another plan comes."""
-        gate = Gate(self.scene.variables["AWS_ENDPOINT_URL_S3"])
-        gate.set(Trap(path=_RECORD, when="before"))
-        with self.scene.gate(gate):
-            run_id = self._start(COMMIT_DAY)
-            kill = self.scene.killed(gate)
+            run_id = self.scene.start(day(WORST_DAY), day(WORST_DAY + 1))
+            driver = self.scene.killed(gate)
+            gate.set(Trap(path=_RECORD, when="before"))
+            self.scene.say(f"killed driver {driver.pid} between upload and report")
+            commit = self.scene.killed(gate, nth=2)
             # A retry that is quicker than the click meets the same end.
             gate.set(Trap(path=_RECORD, when="before"))
             self.scene.api.mark_task(self.scene.name, run_id, COMMIT, "failed")
             self.scene.api.wait_for_run(self.scene.name, run_id, deadline_s=RUN_S)
-        left = [p.name for p in (self.folder / ".tallystick").glob("*.prepared")]
-        self.left["prepared files of a plan that lost"] = len(left)
-        self.scene.say(
-            f"killed commit {kill.pid} before its swap: {len(left)} prepared file is left"
-        )
+        prepared = sum(1 for _ in (self.folder / ".tallystick").glob("*.prepared"))
+        self.scene.say(f"killed commit {commit.pid} before its swap: {prepared} file is prepared")
         self.scene.change_job("VERSION = 1", "VERSION = 2")
         self.scene.clear(run_id)
+        keys = [key for key in self._lake().listed() if f"/{part(day(WORST_DAY))}/" in key]
+        attempts = {key.split("/")[5] for key in keys if "/data/" in key}
+        self.left = {
+            "attempts that lost": len(attempts) - 1,
+            "landed files": sum(key.startswith("scratch/") for key in keys),
+            "file prepared for a plan that lost": prepared,
+        }
 
     def _collect(self) -> None:
         """Trigger gc, with no grace for readers of old versions."""

@@ -26,7 +26,7 @@ from tallystick.local.demo.flights import Flight, read_flights
 End = Literal["plain", "committed", "aborted", "open"]
 TIMEOUT_S = 60.0
 # After so long the broker aborts what a dead producer has left open.
-OPEN_S = 10
+OPEN_S = 6
 # Of the year of flights, the examples use days before this one.
 UNTIL = date(2013, 1, 10)
 _LOG_LEVEL = 0

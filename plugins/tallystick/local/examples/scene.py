@@ -187,9 +187,13 @@ class Scene:
             finally:
                 self.dag_file.write_text(original, encoding="utf-8")
 
-    def killed(self, gate: Gate) -> Kill:
-        """Wait for the first kill at a gate."""
-        return self.poll(lambda: gate.kills[0] if gate.kills else None, "kill at the gate")
+    def killed(self, gate: Gate, nth: int = 1) -> Kill:
+        """Wait for the nth kill at a gate."""
+
+        def kill() -> Kill | None:
+            return gate.kills[nth - 1] if len(gate.kills) >= nth else None
+
+        return self.poll(kill, f"kill number {nth} at the gate")
 
     def strike(self, start: datetime, end: datetime, *, out: Callable[[], int]) -> Blow:
         """Trigger a span, kill its publishing task in the middle, and wait until Airflow's retry has made it green.
