@@ -142,9 +142,11 @@ def _round(scene: Scene, example: Example, act: Callable[[], str]) -> Round:
     try:
         how = act()
         ruled = example.judge()
-    except (Missed, TallystickError) as error:
+    except Exception as error:  # noqa: BLE001  (whatever an example raises is a round that failed: the others are played)
         how = how or "did not come to its end"
-        scene.say(f"BAD: {error}")
+        kind = "" if isinstance(error, Missed | TallystickError) else f"{type(error).__name__}: "
+        scene.say(f"BAD: {kind}{error}")
+        scene.say(f"the tasks' logs lie in {scene.info.state_dir / 'airflow' / 'logs'}")
     for line in ruled.lines():
         scene.story.show(line)
     return Round(
