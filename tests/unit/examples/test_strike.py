@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import signal
 import subprocess
 import sys
@@ -100,6 +101,19 @@ def test_a_publisher_dies_in_the_middle_and_the_next_one_passes(
         assert "PUBLISHER" not in blow.command
         assert sys.executable.rpartition("/")[2] in blow.command
         assert publish(strike, out, pause_s=0).stdout == "noted\n"
+
+
+def test_what_the_dead_had_on_its_way_does_not_land(upstream: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with Strike(upstream, out=lambda: rows(out)) as strike:
+        publish(strike, out, pause_s=0.2)
+        # The gate never takes its own process for a sender: this connection has none that lives.
+        late = http.client.HTTPConnection(strike.url.removeprefix("http://"))
+        late.request("PUT", "/lake/x/root.json", b"published")
+        with pytest.raises(http.client.RemoteDisconnected):
+            late.getresponse()
+        late.close()
+    assert Upstream.roots == [b"refused", b"begun"]
 
 
 def test_one_that_is_too_quick_to_be_seen_dies_when_it_notes_the_end(

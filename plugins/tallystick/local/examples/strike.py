@@ -59,19 +59,17 @@ class Strike(Gate):
 
     def handle(self, handler: Handler, method: str, path: str, body: bytes) -> None:
         """Pass one request on; that of the victim which would note the end is its last."""
-        if self.blow is not None or method != "PUT":
-            super().handle(handler, method, path, body)
-            return
-        if _PAGE.search(path) and _BEGUN.search(body):
+        if method == "PUT" and self._victim is None and _PAGE.search(path) and _BEGUN.search(body):
             self._begins.add(holder_of(handler.client_address).pid)
-        elif _ROOT.search(path) and self._begins:
-            sender = holder_of(handler.client_address)
-            if self._victim is not None and sender.pid == self._victim.pid:
+        elif method == "PUT" and self._begins and _ROOT.search(path):
+            sender = _living(handler.client_address)
+            if self._victim is None and sender is not None and sender.pid in self._begins:
+                self._begin(handler, method, path, body, sender)
+                return
+            if sender is None or (self._victim is not None and sender.pid == self._victim.pid):
+                # A dead sender is the victim, too: it was killed while this very request was on its way.
                 self._strike(noting=True)
                 handler.close_connection = True
-                return
-            if self._victim is None and sender.pid in self._begins:
-                self._begin(handler, method, path, body, sender)
                 return
         super().handle(handler, method, path, body)
 
@@ -117,3 +115,11 @@ class Strike(Gate):
             command, out = " ".join(victim.cmdline()), self._out()
             victim.kill()
             self._blow = Blow(pid=victim.pid, command=command, out=out, noting=noting)
+
+
+def _living(client: tuple[str, int]) -> psutil.Process | None:
+    """The process at the other end of a connection; None where it is gone."""
+    try:
+        return holder_of(client)
+    except (RuntimeError, psutil.NoSuchProcess):
+        return None
