@@ -71,6 +71,10 @@ chaos: setup ## nemeses on the real stack, each audited: ROUNDS=n NEMESIS=name S
 demo: setup ## the main job on the embedded stack, real data; ONCE=1 ends by itself; EXAMPLE=ontime, SPARK=cluster
 	$(RUN)/python -m tallystick.local.demo $(if $(ONCE),--once) $(if $(EXAMPLE),--example $(EXAMPLE)) $(if $(SPARK),--spark $(SPARK))
 
+.PHONY: example
+example: setup ## examples on the embedded stack, judged, each also under kill -9: NAME=files (or another; all), KILL=0
+	$(RUN)/python -m tallystick.local.examples $(if $(NAME),$(NAME),all) $(if $(filter 0 no,$(KILL)),--no-kill)
+
 # Of coreutils and awk alone: who runs the stack in Docker needs no Python here. An existing .env is left as it is.
 .env:
 	@umask 077; awk '/^[A-Z0-9_]+=$$/ { \

@@ -12,7 +12,7 @@ from typing import Literal
 
 from tallystick.errors import Corrupt, OutputUnavailable, TallystickError
 from tallystick.lake import Change, Lake, Settled, View
-from tallystick.outputs.port import NoRows, Output, Rows, Scope, Sending
+from tallystick.outputs.port import Leftover, NoRows, Output, Rows, Scope, Sending, Sweeping
 from tallystick.pipeline import LINEAGE, pipeline_from_spec
 from tallystick.protocol import keys
 from tallystick.protocol import outputs as slots
@@ -60,11 +60,12 @@ def publish(
     failed: list[NotPublished] = []
     for name, output in outputs.items():
         try:
-            if not _owed(lake, name):
-                continue
-            root = lake.require().root
-            output.begin(Scope(lake=lake.store.uri, pipeline=root.pipeline))
-            failed += _publish_all(lake, name, output, rows_of, watch or _silent)
+            if _owed(lake, name):
+                root = lake.require().root
+                output.begin(Scope(lake=lake.store.uri, pipeline=root.pipeline))
+                failed += _publish_all(lake, name, output, rows_of, watch or _silent)
+            if isinstance(output, Sweeping):
+                _sweep(lake, name, output)
         except Exception as error:  # noqa: BLE001 - a user's own output may raise anything, and holds up no other
             failed.append(NotPublished(output=name, interval=None, error=_ours(name, error)))
         finally:
@@ -101,6 +102,33 @@ def _publish_all(
         else:
             if done is not None:
                 watch(done)
+
+
+def _sweep(lake: Lake, name: str, output: Sweeping) -> None:
+    """Let the output take away what it prepared for plans that will never be published any more.
+
+    Safe to repeat, and beside whoever prepares: it does so for a plan that the ledger grants or wants, and the ledger
+    is read after the look at what is there. A plan that is neither then was superseded, or is out: its uuid never comes
+    back. Of the ledger, only the intervals are read of which something was left.
+    """
+    left = output.leftovers()
+    if not left:
+        return
+    needed = lake.cut(lambda view: _needed(view, name, left))
+    unneeded = [one for one in left if one.plan not in needed]
+    if unneeded:
+        output.sweep(unneeded)
+
+
+def _needed(view: View, output: str, left: Sequence[Leftover]) -> set[str]:
+    """The plans of these intervals that the output may yet be asked to publish."""
+    needed: set[str] = set()
+    for entry in view.around(one.interval for one in left).entries:
+        if entry.granted is not None:
+            needed.add(keys.plan_parts(entry.granted.plan)[1])
+        slot = entry.outputs.get(output)
+        needed |= slot.needed if slot is not None else set()
+    return needed
 
 
 def _owed(lake: Lake, output: str) -> tuple[Interval, ...]:

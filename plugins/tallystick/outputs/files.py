@@ -2,6 +2,7 @@
 
     <folder>/<interval>.jsonl                              what readers see: whole files, always
     <folder>/.tallystick/<interval>.<plan uuid>.prepared    written and synced before the swap of the root
+    <folder>/.tallystick/<interval>.<plan uuid>.<uuid>.writing   one that is being written
     <folder>/.tallystick/<interval>.published              which plan the file is of, and how many rows it has
     <folder>/.tallystick/lock                               held while a file is published
 
@@ -15,9 +16,10 @@ import errno
 import fcntl
 import json
 import os
+import re
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,12 +27,15 @@ from typing import IO
 
 from tallystick.errors import Corrupt, OutputBusy, ScratchFull, SettingsError
 from tallystick.outputs.encoding import json_lines
-from tallystick.outputs.port import Scope, Sending
+from tallystick.outputs.port import Leftover, Scope, Sending
 from tallystick.pipeline import Replaced
+from tallystick.protocol import keys
+from tallystick.protocol.interval import Interval
 
 HIDDEN = ".tallystick"
 LOCK_S = 60.0
 PAUSE_S = 0.05
+_SET_ASIDE = re.compile(r"([0-9TZ]+-[0-9TZ]+)\.([0-9a-f]{32})\.(?:prepared|[0-9a-f]{32}\.writing)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +90,7 @@ class Folder:
     def prepare(self, sending: Sending) -> None:
         """Write the file under its hidden name. Safe to repeat: the second file takes the first one's place."""
         self._make_folders()
-        fresh = self.hidden / f"{uuid.uuid4().hex}.writing"
+        fresh = self._writing(sending)
         try:
             with fresh.open("xb") as file:
                 for batch in sending.rows.batches():
@@ -131,6 +136,29 @@ class Folder:
     def close(self) -> None:
         """Nothing is held."""
 
+    # ------------------------------------------------------------ what the killed have left
+
+    def leftovers(self) -> Sequence[Leftover]:
+        """What was prepared, or half written, by whom ever; a folder that is not there holds nothing."""
+        try:
+            names = sorted(path.name for path in self.hidden.iterdir())
+        except OSError:
+            return ()
+        return tuple(left for name in names if (left := _leftover(name)) is not None)
+
+    def sweep(self, leftovers: Sequence[Leftover]) -> None:
+        """Remove them, where nobody publishes at this moment: a publisher may stand between its look and its rename.
+
+        Safe to repeat: what is gone stays so. Nothing that counts can be lost: what is prepared is made of committed
+        files, and made again where it is missing.
+        """
+        try:
+            with self._locked(wait_s=0):
+                for one in leftovers:
+                    (self.hidden / one.name).unlink(missing_ok=True)
+        except (OSError, OutputBusy):
+            return  # they harm nobody where they are, and the next publisher finds them
+
     # ------------------------------------------------------------ names and notes
 
     def _file(self, sending: Sending) -> Path:
@@ -138,6 +166,10 @@ class Folder:
 
     def _prepared(self, sending: Sending) -> Path:
         return self.hidden / f"{sending.interval.part}.{sending.plan}.prepared"
+
+    def _writing(self, sending: Sending) -> Path:
+        """A name of this call's own, which tells the plan: who is killed here cannot tell it any more."""
+        return self.hidden / f"{sending.interval.part}.{sending.plan}.{uuid.uuid4().hex}.writing"
 
     def _note_path(self, sending: Sending) -> Path:
         return self.hidden / f"{sending.interval.part}.published"
@@ -157,7 +189,7 @@ class Folder:
 
     def _write_note(self, sending: Sending) -> None:
         note = Note(plan=sending.plan, generation=sending.generation, rows=len(sending.rows))
-        fresh = self.hidden / f"{uuid.uuid4().hex}.writing"
+        fresh = self._writing(sending)
         with fresh.open("xb") as file:
             file.write(json.dumps(asdict(note)).encode())
             _sync(file)
@@ -167,10 +199,10 @@ class Folder:
     # ------------------------------------------------------------ the lock
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _locked(self, wait_s: float | None = None) -> Iterator[None]:
         """Hold the folder's lock; the kernel lets go of it with the process. Raises OutputBusy in the end."""
         self._make_folders()
-        deadline = time.monotonic() + self.lock_s
+        deadline = time.monotonic() + (self.lock_s if wait_s is None else wait_s)
         with (self.hidden / "lock").open("ab") as file:
             while True:
                 try:
@@ -193,6 +225,18 @@ class Folder:
                 what, next_step="free some room there; the commit of the tables stands."
             )
         return SettingsError(what, next_step="mend the folder; the commit of the tables stands.")
+
+
+def _leftover(name: str) -> Leftover | None:
+    """What a hidden name says; None for a note, the lock, and what is not ours."""
+    found = _SET_ASIDE.fullmatch(name)
+    if found is None:
+        return None
+    try:
+        start, end = keys.part_interval(found[1])
+        return Leftover(name=name, interval=Interval(start=start, end=end), plan=found[2])
+    except ValueError:
+        return None
 
 
 def _sync(file: IO[bytes]) -> None:

@@ -14,9 +14,9 @@ the swap publishes them, and abort is left to gc.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from tallystick.protocol.interval import Interval
 
@@ -96,6 +96,31 @@ class Output(Protocol):
 
     def close(self) -> None:
         """Let go of connections. Safe to repeat."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leftover:
+    """What `prepare` has set aside under a name, for one plan of one interval."""
+
+    name: str
+    interval: Interval
+    plan: str
+
+
+@runtime_checkable
+class Sweeping(Protocol):
+    """An output whose `prepare` leaves things that outlive a process that was killed.
+
+    The ledger says which of them are needed no more: the plan is neither granted nor owed, and never will be again.
+    """
+
+    def leftovers(self) -> Sequence[Leftover]:
+        """All that was set aside, for whichever plan. Needs no `begin`."""
+        ...
+
+    def sweep(self, leftovers: Sequence[Leftover]) -> None:
+        """Take these away. Safe to repeat: what is gone stays so; what could not be taken is found by the next one."""
         ...
 
 

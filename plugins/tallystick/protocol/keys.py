@@ -312,9 +312,14 @@ def plan_parts(key: str) -> tuple[str, str]:
 
 def plan_interval(key: str) -> tuple[datetime, datetime]:
     """Return (start, end) of the interval that a plan's key names; raises ValueError."""
+    return part_interval(plan_parts(key)[0])
+
+
+def part_interval(part: str) -> tuple[datetime, datetime]:
+    """Return (start, end) of what `interval_part` has spelt; raises ValueError."""
     start, end = (
         datetime.strptime(f"{text[:-1]}000Z", f"{_COMPACT}%fZ").replace(tzinfo=UTC)
-        for text in plan_parts(key)[0].split("-")
+        for text in part.split("-")
     )
     return start, end
 

@@ -223,3 +223,48 @@ def test_rows_are_exact_json() -> None:
         "instant": "2013-01-01T03:00:00Z",
     }
     assert "é".encode() in encoded(row)
+
+
+def test_what_is_set_aside_is_told_with_its_plan_and_interval_and_nothing_else_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output, one, other = folder(tmp_path), sending(OLD), sending(NEW, plan=2, first=2)
+    assert output.leftovers() == ()  # there is no folder yet
+    output.prepare(one)
+    output.publish(one, resumed=False)
+    (tmp_path / files.HIDDEN / "somebody's.prepared").write_text("")
+    assert output.leftovers() == ()
+    output.prepare(other)
+    with monkeypatch.context() as patched:
+        die_at(patched, "sync", "before", 1)
+        # A process that is killed unlinks nothing.
+        patched.setattr(Path, "unlink", lambda *_, **__: None)
+        with pytest.raises(Killed):
+            output.prepare(one)
+    found = output.leftovers()
+    assert sorted((left.plan, left.interval) for left in found) == [
+        (one.plan, one.interval),
+        (other.plan, other.interval),
+    ]
+    output.sweep([left for left in found if left.plan == one.plan])
+    assert [left.plan for left in output.leftovers()] == [other.plan]
+    assert hidden(tmp_path, ".writing") == []
+    output.sweep(found)
+    output.sweep(found)
+    assert output.leftovers() == ()
+    assert seen(tmp_path) == {FILE: OLD}
+
+
+def test_nothing_is_swept_while_another_process_publishes(tmp_path: Path) -> None:
+    output, one = folder(tmp_path), sending(OLD)
+    output.prepare(one)
+    found = output.leftovers()
+    with (tmp_path / files.HIDDEN / "lock").open("ab") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        output.sweep(found)
+        assert output.leftovers() == found
+    output.sweep(found)
+    assert output.leftovers() == ()
+    # Whoever publishes makes it again.
+    output.publish(one, resumed=True)
+    assert seen(tmp_path) == {FILE: OLD}

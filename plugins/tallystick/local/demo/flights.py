@@ -74,6 +74,9 @@ def read_flights(until: date | None = None) -> list[Flight]:
     flights: list[Flight] = []
     keyless = 0
     for row, line in enumerate(_lines(), start=1):
+        # New York is behind UTC: what is later there by the calendar is later here, and needs no look at its time zone.
+        if until is not None and _day(line) >= until:
+            continue
         at = _departure(line)
         if until is not None and at.date() >= until:
             continue
@@ -94,9 +97,14 @@ def _lines() -> Iterable[Mapping[str, str]]:
 
 def _departure(line: Mapping[str, str]) -> datetime:
     """The scheduled departure. Local, as a timetable is; no flight is due in the hour that summer time skips."""
-    day = datetime(int(line["year"]), int(line["month"]), int(line["day"]), tzinfo=NEW_YORK)
+    day = _day(line)
     hour, minute = divmod(int(line["sched_dep_time"]), 100)
-    return day.replace(hour=hour, minute=minute).astimezone(UTC)
+    return datetime(day.year, day.month, day.day, hour, minute, tzinfo=NEW_YORK).astimezone(UTC)
+
+
+def _day(line: Mapping[str, str]) -> date:
+    """The day of departure by New York's calendar."""
+    return date(int(line["year"]), int(line["month"]), int(line["day"]))
 
 
 def _document(line: Mapping[str, str], at: datetime) -> dict[str, Any]:

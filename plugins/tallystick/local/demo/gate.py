@@ -87,14 +87,14 @@ class Gate:
         with self._lock:
             self._trap = trap
 
-    def handle(self, handler: _Handler, method: str, path: str, body: bytes) -> None:
+    def handle(self, handler: Handler, method: str, path: str, body: bytes) -> None:
         """Pass one request on, unless it walks into the trap: then its sender dies and gets no answer."""
         trap = self._take(method, path)
         if trap is not None and trap.when == "before":
             self._kill(handler.client_address, path)
             handler.close_connection = True
             return
-        status, headers, answer = self._forward(method, path, body, dict(handler.headers.items()))
+        status, headers, answer = self.forward(method, path, body, dict(handler.headers.items()))
         if trap is not None:
             if status == 200:
                 self._kill(handler.client_address, path)
@@ -111,9 +111,10 @@ class Gate:
             self._trap = None
             return trap
 
-    def _forward(
+    def forward(
         self, method: str, path: str, body: bytes, headers: dict[str, str]
     ) -> tuple[int, list[tuple[str, str]], bytes]:
+        """Send one request to the server; returns its status, headers and body."""
         upstream = http.client.HTTPConnection(*self._upstream, timeout=_UPSTREAM_TIMEOUT_S)
         try:
             kept = {n: v for n, v in headers.items() if n.lower() not in _NOT_FORWARDED}
@@ -125,7 +126,7 @@ class Gate:
             upstream.close()
 
     def _kill(self, client: tuple[str, int], path: str) -> None:
-        victim = _holder_of(client)
+        victim = holder_of(client)
         kill = Kill(pid=victim.pid, command=" ".join(victim.cmdline()), path=path)
         # Noted first: whoever sees the victim dead finds it among the kills.
         with self._lock:
@@ -143,7 +144,7 @@ def _lives(process: psutil.Process) -> bool:
         return False
 
 
-def _holder_of(client: tuple[str, int]) -> psutil.Process:
+def holder_of(client: tuple[str, int]) -> psutil.Process:
     """The process at the other end of a loopback connection; never this one."""
     for connection in psutil.net_connections(kind="tcp4"):
         if (
@@ -160,13 +161,15 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, gate: Gate) -> None:
         self.gate = gate
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(("127.0.0.1", 0), Handler)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A client that is gone in the middle is what this gate is for, and no news."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class Handler(BaseHTTPRequestHandler):
+    """One connection of a client, as the gate has it."""
+
     protocol_version = "HTTP/1.1"
     server: _Server
 

@@ -1,0 +1,104 @@
+"""The examples' producer and the judge of `counts` on a real broker: they see what every client sees."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from brokers import TestBroker
+from output_publisher import output
+from tallystick.errors import KafkaUnavailable
+from tallystick.local.examples.judges.counts import apply, consume
+from tallystick.local.examples.judges.sent import read_sent
+from tallystick.local.examples.produce import Batch, Record, create_topic, produce
+from tallystick.local.process import wait_until
+from unit.outputs.sendings import SCOPE, sending
+
+PARTITIONS = 2
+HOUR = "2013-01-01T05:00:00Z"
+
+
+def records(first: int, count: int) -> list[Record]:
+    """Some records, spread over the partitions."""
+    numbers = range(first, first + count)
+    return [
+        Record(partition=n % PARTITIONS, at_ms=1_000 + n, value=f"v{n}", key=f"k{n}")
+        for n in numbers
+    ]
+
+
+def committed(broker: TestBroker, topic: str) -> dict[tuple[int, int], str]:
+    """What a plain consumer of committed records reads; it waits for the broker to abort what was left open."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": "reads",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        }
+    )
+    ends = {p: broker.high_watermark(topic, p) for p in range(PARTITIONS)}
+    consumer.assign([TopicPartition(topic, p, 0) for p in ends])
+    found: dict[tuple[int, int], str] = {}
+
+    def at_the_end() -> bool:
+        message = consumer.poll(0.5)
+        if message is not None and message.error() is None:
+            found[message.partition(), message.offset()] = message.value().decode()
+        places = consumer.position([TopicPartition(topic, p) for p in ends])
+        return all(place.offset >= ends[place.partition] for place in places)
+
+    wait_until(at_the_end, deadline_s=60.0, what="the end of the topic", poll_s=0.0)
+    consumer.close()
+    return found
+
+
+def test_what_was_sent_is_written_down_as_a_consumer_reads_it(
+    broker: TestBroker, tmp_path: Path
+) -> None:
+    topic, sent = "examples-sent", tmp_path / "sent"
+    create_topic(broker.bootstrap, topic, partitions=PARTITIONS)
+    batches = [
+        Batch(end="plain", records=records(0, 5)),
+        Batch(end="aborted", records=records(5, 5)),
+        Batch(end="open", records=records(10, 4)),
+        Batch(end="committed", records=records(14, 5)),
+    ]
+    assert produce(broker.bootstrap, topic, batches, sent=sent) == 19
+    found = read_sent(sent)
+    assert [sum(one.end == end for one in found) for end in ("plain", "aborted", "open")] == [
+        5,
+        5,
+        4,
+    ]
+    expected = {(one.partition, one.offset): one.value for one in found if one.counts}
+    assert len(expected) == 10
+    assert committed(broker, topic) == expected
+    with pytest.raises(KafkaUnavailable, match="already exists"):
+        create_topic(broker.bootstrap, topic, partitions=PARTITIONS)
+
+
+def test_the_judge_reads_what_an_output_sends(broker: TestBroker) -> None:
+    topic = "examples-judged"
+    create_topic(broker.bootstrap, topic, partitions=PARTITIONS)
+    old = [
+        {"k": "a", "hour": HOUR, "origin": "JFK", "flights": 1},
+        {"k": "b", "hour": HOUR, "origin": "EWR", "flights": 2},
+    ]
+    new = [{**old[0], "flights": 7}]
+    feed = output(broker.bootstrap, topic)
+    try:
+        feed.begin(SCOPE)
+        feed.publish(sending(old), resumed=False)
+        again = sending(new, plan=2, generation=2, instead_of=1, before=old)
+        feed.publish(again, resumed=False)
+    finally:
+        feed.close()
+    messages = consume(broker.bootstrap, topic)
+    told = sorted((m.operation, m.corrects, m.value["flights"]) for m in messages if m.corrects)
+    assert told == [("correction", 1, 7), ("retraction", 1, 2)]
+    held, problem = apply(messages)
+    assert problem is None
+    assert [(row.origin, row.flights, row.generation) for row in held.values()] == [("JFK", 7, 2)]

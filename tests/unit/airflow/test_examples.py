@@ -1,0 +1,73 @@
+"""Each example is whole: a DAG that runs for nobody but its runner, a job, a page; its transform does what it says."""
+
+from __future__ import annotations
+
+import runpy
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tallystick.local.examples.registry import EXAMPLES
+from tallystick.local.examples.scene import LAKES
+
+PROJECT = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_has_its_dag_its_job_and_its_page(name: str) -> None:
+    found: dict[str, Any] = runpy.run_path(str(PROJECT / "dags" / "examples" / f"{name}.py"))
+    dag, pipeline = found["dag"], found["pipeline"]
+    assert dag.dag_id == pipeline.name == name
+    assert dag.is_paused_upon_creation
+    assert "publish" in dag.task_ids
+    assert pipeline.warehouse == f"{LAKES}/{name}"
+    assert pipeline.job == f"spark_jobs/examples/{name}.py"
+    assert dag.task_dict["stage"].job_root == str(PROJECT)
+    assert (PROJECT / pipeline.job).is_file()
+    page = (PROJECT / "docs" / "how-to" / f"example-{name}.md").read_text(encoding="utf-8")
+    assert f"make example NAME={name}" in page
+    for linking in ("README.md", "docs/reference/outputs.md"):
+        assert f"example-{name}.md" in (PROJECT / linking).read_text(encoding="utf-8"), linking
+
+
+def test_every_dag_and_job_of_an_example_is_registered() -> None:
+    for room in ("dags", "spark_jobs"):
+        files = {file.stem for file in (PROJECT / room / "examples").glob("*.py")}
+        assert files == set(EXAMPLES), room
+
+
+def test_airflow_does_not_see_the_examples_where_the_project_is_its_own() -> None:
+    from airflow.dag_processing.dagbag import DagBag
+
+    bag = DagBag(dag_folder=str(PROJECT / "dags"), bundle_path=PROJECT / "dags", bundle_name="test")
+    assert not bag.import_errors
+    assert set(bag.dags) == {"flights", "gc", "ontime"}
+
+
+def job(name: str) -> dict[str, Any]:
+    """The names of a job's file."""
+    return runpy.run_path(str(PROJECT / "spark_jobs" / "examples" / f"{name}.py"))
+
+
+def test_a_flight_is_late_from_its_fifteenth_minute_on_and_one_that_never_left_is_not() -> None:
+    found = job("files")["transform"](pa.table({"dep_delay": pa.array([14, 15, None], pa.int32())}))
+    assert found["departures"]["late"].to_pylist() == [False, True, False]
+
+
+def test_flights_are_counted_by_hour_and_airport() -> None:
+    at = [datetime(2013, 1, 1, 5, minute, tzinfo=UTC) for minute in (0, 59, 30)]
+    records = pa.table(
+        {
+            "departure": pa.array(at, pa.timestamp("us", tz="UTC")),
+            "origin": ["JFK", "JFK", "EWR"],
+            "dep_time": pa.array([501, None, 530], pa.int32()),
+        }
+    )
+    counted = job("counts")["transform"](records)["per_hour"].sort_by("origin").to_pylist()
+    assert counted == [
+        {"hour": at[0], "origin": "EWR", "flights": 1},
+        {"hour": at[0], "origin": "JFK", "flights": 2},
+    ]

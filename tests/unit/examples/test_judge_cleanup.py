@@ -1,0 +1,69 @@
+"""The judge of `cleanup` on a folder: a leftover, a note too few and another row are each named."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from tallystick.local.examples.judges import Finding
+from tallystick.local.examples.judges.cleanup import judge_folder
+from tallystick.local.examples.judges.sent import part
+
+DAY = datetime(2013, 1, 1, tzinfo=UTC)
+ROWS = {("UA", "2013-01-01"): 3, ("B6", "2013-01-01"): 1}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder as it should be."""
+    (tmp_path / ".tallystick").mkdir()
+    for name in ("lock", f"{part(DAY)}.published"):
+        (tmp_path / ".tallystick" / name).touch()
+    lines = [{"carrier": c, "day": d, "flights": n} for (c, d), n in ROWS.items()]
+    (tmp_path / f"{part(DAY)}.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
+    return tmp_path
+
+
+def bad(folder: Path) -> set[str]:
+    """The checks that do not hold."""
+    found: list[Finding] = list(judge_folder(folder, [DAY], ROWS))
+    assert len(found) == 2
+    return {one.check for one in found if not one.holds}
+
+
+def hidden(ending: str) -> Callable[[Path], object]:
+    """Leave something below the hidden folder."""
+    return lambda folder: (folder / ".tallystick" / f"{part(DAY)}.{'0' * 32}.{ending}").touch()
+
+
+def append(text: str) -> Callable[[Path], object]:
+    """Add a line to the file."""
+    file = f"{part(DAY)}.jsonl"
+    return lambda folder: (folder / file).write_text((folder / file).read_text() + text)
+
+
+def test_a_tidy_folder_passes(folder: Path) -> None:
+    assert bad(folder) == set()
+
+
+@pytest.mark.parametrize(
+    ("damage", "check"),
+    [
+        (hidden("prepared"), "hidden names"),
+        (hidden(f"{'1' * 32}.writing"), "hidden names"),
+        (
+            lambda folder: (folder / ".tallystick" / f"{part(DAY)}.published").unlink(),
+            "hidden names",
+        ),
+        (append('{"carrier": "DL", "day": "2013-01-01", "flights": 1}\n'), "the files"),
+        (append('{"carrier": "UA", "day": "2013-01-01", "flights": 3}\n'), "the files"),
+        (lambda folder: (folder / f"{part(DAY)}.jsonl").write_text(""), "the files"),
+    ],
+)
+def test_damage_is_named(folder: Path, damage: Callable[[Path], object], check: str) -> None:
+    damage(folder)
+    assert bad(folder) == {check}
