@@ -1,8 +1,9 @@
 """Connections by name: a pipeline names them, each process resolves them from its own environment.
 
-Order: the variable TALLYSTICK_KAFKA_<NAME>, then the file <name>.json in the folder TALLYSTICK_SECRETS_DIR (a mounted
-secret). Airflow's own connections are resolved where Airflow is imported, and arrive here as a mapping of words.
-Nothing is cached: a rotated secret is seen by the next resolution.
+Order: the variable TALLYSTICK_KAFKA_<NAME> or TALLYSTICK_POSTGRES_<NAME>, then the file <name>.json or
+<name>.postgres.json in the folder TALLYSTICK_SECRETS_DIR (a mounted secret). Airflow's own connections are resolved where
+Airflow is imported, and arrive here as a mapping of words. Nothing is cached: a rotated secret is seen by the next
+resolution.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ import os
 import re
 import stat
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tallystick.errors import SettingsError
 from tallystick.kafka.settings import KafkaSettings
+from tallystick.postgres_settings import PostgresSettings
 
 KAFKA_ENV_PREFIX = "TALLYSTICK_KAFKA_"
+POSTGRES_ENV_PREFIX = "TALLYSTICK_POSTGRES_"
 SECRETS_DIR_ENV = "TALLYSTICK_SECRETS_DIR"
 SECRET_BYTES_MAX = 64 << 10
 ROOT_UID = 0
@@ -41,6 +45,11 @@ def kafka_env_name(name: str) -> str:
     return KAFKA_ENV_PREFIX + check_connection_name(name).upper().replace("-", "_")
 
 
+def postgres_env_name(name: str) -> str:
+    """The environment variable of a PostgreSQL connection, spelt as Kafka's is."""
+    return POSTGRES_ENV_PREFIX + check_connection_name(name).upper().replace("-", "_")
+
+
 def kafka_settings(
     name: str, *, environ: Mapping[str, str], otherwise: Mapping[str, object] | None = None
 ) -> KafkaSettings:
@@ -50,23 +59,54 @@ def kafka_settings(
     place that holds something unusable is an error, never a reason to look further.
     """
     variable = kafka_env_name(name)
-    if text := environ.get(variable):
-        return KafkaSettings.from_json(text, source=f"environment variable {variable}")
-    looked = [f"the environment variable {variable} is not set"]
-    if folder := environ.get(SECRETS_DIR_ENV):
-        path = Path(folder) / f"{name}.json"
-        found = _read_secret(path)
-        if found is not None:
-            return KafkaSettings.from_json(found, source=f"secret file {path}")
-        looked.append(f"there is no file {path}")
-    else:
-        looked.append(f"{SECRETS_DIR_ENV} is not set")
+    found, looked = _look(variable, f"{name}.json", environ)
+    if found is not None:
+        return KafkaSettings.from_json(found.text, source=found.source)
     if otherwise is not None:
         return KafkaSettings.from_mapping(otherwise, source=f"connection {name!r}")
     raise SettingsError(
-        f"Kafka connection {name!r} is not defined: {' and '.join(looked)}.",
+        f"Kafka connection {name!r} is not defined: {looked}.",
         next_step=f'set {variable} to JSON such as {{"bootstrap_servers": "host:port"}}, or mount {name}.json.',
     )
+
+
+def postgres_settings(
+    name: str, *, environ: Mapping[str, str], otherwise: Mapping[str, object] | None = None
+) -> PostgresSettings:
+    """Resolve the PostgreSQL connection `name`, as `kafka_settings` does; its file is <name>.postgres.json."""
+    variable = postgres_env_name(name)
+    # No connection's name has a dot, so this is no Kafka connection's file.
+    file = f"{name}.postgres.json"
+    found, looked = _look(variable, file, environ)
+    if found is not None:
+        return PostgresSettings.from_json(found.text, source=found.source)
+    if otherwise is not None:
+        return PostgresSettings.from_mapping(otherwise, source=f"connection {name!r}")
+    raise SettingsError(
+        f"PostgreSQL connection {name!r} is not defined: {looked}.",
+        next_step=f'set {variable} to JSON such as {{"host": "db", "dbname": "flights", "user": "replay"}}, or mount '
+        f"{file}.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    text: str = field(repr=False)
+    source: str
+
+
+def _look(variable: str, file: str, environ: Mapping[str, str]) -> tuple[_Found | None, str]:
+    """What the environment or the secrets folder says, and in words where it says nothing."""
+    if text := environ.get(variable):
+        return _Found(text=text, source=f"environment variable {variable}"), ""
+    looked = f"the environment variable {variable} is not set and "
+    if folder := environ.get(SECRETS_DIR_ENV):
+        path = Path(folder) / file
+        secret = _read_secret(path)
+        if secret is not None:
+            return _Found(text=secret, source=f"secret file {path}"), ""
+        return None, f"{looked}there is no file {path}"
+    return None, f"{looked}{SECRETS_DIR_ENV} is not set"
 
 
 def _read_secret(path: Path) -> str | None:

@@ -10,7 +10,7 @@ from airflow.sdk import BaseOperator
 
 from tallystick.airflow.links import LakeObjectLink
 from tallystick.airflow.outcome import airflow_errors
-from tallystick.airflow.run import kafka_named, span_of
+from tallystick.airflow.run import kafka_named, postgres_named, span_of
 from tallystick.airflow.story import not_published_line, published_line
 from tallystick.errors import TallystickError
 from tallystick.lake import Lake
@@ -27,7 +27,9 @@ log = logging.getLogger(__name__)
 
 def opened(pipeline: Pipeline) -> dict[str, Output]:
     """The pipeline's outputs by name; nothing is connected yet."""
-    return {d.name: open_output(d, kafka=kafka_named) for d in pipeline.outputs}
+    return {
+        d.name: open_output(d, kafka=kafka_named, postgres=postgres_named) for d in pipeline.outputs
+    }
 
 
 def told(error: Exception) -> str:

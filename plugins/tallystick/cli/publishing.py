@@ -11,12 +11,13 @@ from pathlib import Path
 
 from tallystick.cli.report import busy
 from tallystick.cli.text import INDENT, many, paragraph, span
-from tallystick.connections import kafka_settings
+from tallystick.connections import kafka_settings, postgres_settings
 from tallystick.errors import InvalidPipeline, InvalidRequest
 from tallystick.kafka.settings import KafkaSettings
 from tallystick.lake import Lake
 from tallystick.outputs.opening import open_output
 from tallystick.pipeline import Pipeline
+from tallystick.postgres_settings import PostgresSettings
 from tallystick.publish import NotPublished, Published, publish
 
 
@@ -71,7 +72,10 @@ def published(lake: Lake, file: Path, only: Sequence[str]) -> Publishing:
     with busy("publishing"):
         failed = publish(
             lake,
-            {name: open_output(declared[name], kafka=_kafka_named) for name in only or declared},
+            {
+                name: open_output(declared[name], kafka=_kafka_named, postgres=_postgres_named)
+                for name in only or declared
+            },
             rows_of=StoredRows,
             watch=done.append,
         )
@@ -87,6 +91,10 @@ def published(lake: Lake, file: Path, only: Sequence[str]) -> Publishing:
 def _kafka_named(name: str) -> KafkaSettings:
     """A connection of this shell: environment or secrets folder; Airflow's own are known to its tasks alone."""
     return kafka_settings(name, environ=os.environ)
+
+
+def _postgres_named(name: str) -> PostgresSettings:
+    return postgres_settings(name, environ=os.environ)
 
 
 def text(answer: Publishing) -> str:

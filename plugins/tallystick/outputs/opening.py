@@ -9,14 +9,20 @@ from tallystick.errors import InvalidPipeline
 from tallystick.kafka.settings import KafkaSettings
 from tallystick.outputs.files import FileOutput, Folder
 from tallystick.outputs.kafka import KafkaOutput
+from tallystick.outputs.not_installed import NotInstalled
 from tallystick.outputs.port import Output
+from tallystick.outputs.postgres import PostgresOutput
 from tallystick.pipeline import DeclaredOutput
+from tallystick.postgres_settings import PostgresSettings
 
 Connect = Callable[[str], KafkaSettings]
+ConnectPostgres = Callable[[str], PostgresSettings]
 
 
-def open_output(declared: DeclaredOutput, *, kafka: Connect) -> Output:
-    """The output that a declaration stands for; nothing is connected yet. `kafka` resolves a connection by its name.
+def open_output(declared: DeclaredOutput, *, kafka: Connect, postgres: ConnectPostgres) -> Output:
+    """The output that a declaration stands for; nothing is connected yet.
+
+    `kafka` and `postgres` resolve a connection by its name.
 
     A class of the user's own brings it by its method `open()`. Raises InvalidPipeline where there is none.
     """
@@ -28,6 +34,14 @@ def open_output(declared: DeclaredOutput, *, kafka: Connect) -> Output:
         )
 
         return KafkaTopic(declared, lambda: kafka(declared.kafka))
+    if isinstance(declared, PostgresOutput):
+        try:
+            from tallystick.outputs.postgres_table import (
+                PostgresTable,  # its driver loads in the task, never at DAG parse
+            )
+        except ImportError as missing:
+            return NotInstalled(declared.name, extra="postgres", why=str(missing))
+        return PostgresTable(declared, lambda: postgres(declared.postgres))
     opening: Any = getattr(declared, "open", None)
     if callable(opening):
         opened: Output = opening()

@@ -201,7 +201,11 @@ def test_one_output_that_fails_holds_up_no_other_and_fails_the_task(
 
 def test_what_cannot_be_opened_is_named(bench: Bench) -> None:
     with pytest.raises(InvalidPipeline, match=r"output feed is declared as Declared, which"):
-        open_output(Declared(), kafka=lambda _: pytest.fail("nobody asks"))
+        open_output(
+            Declared(),
+            kafka=lambda _: pytest.fail("nobody asks"),
+            postgres=lambda _: pytest.fail("nobody asks"),
+        )
 
 
 def test_what_was_prepared_for_a_plan_that_loses_is_taken_back(
