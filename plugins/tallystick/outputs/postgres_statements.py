@@ -4,7 +4,7 @@ Three side tables in the schema `tallystick`, and two temporary ones of the sess
 
     tallystick.outputs          one row per output: whose it is, its table and key, who has it (epoch), how many intervals
     tallystick.progress         one row per output and interval: which plan the table holds, how many rows it has
-    tallystick.history_<16>     one row per interval and key: what an interval has of a key, also where a later one hides it
+    tallystick.history_<16>     one row per interval and key: what an interval has of it, also where a later one hides it
     pg_temp.tallystick_stage    the rows of one plan, as they came
     pg_temp.tallystick_touched  the keys that a publication may change: those of the plan, and those that the interval had
 

@@ -166,7 +166,7 @@ class PostgresTable:
                 self._write(session, steps, sending, staged)
 
     def _rehearse(self, sending: Sending, staged: Staged) -> None:
-        """Do it all and take it back, so that CHECK, foreign keys, triggers and partitions speak before `begun` is noted."""
+        """Do it all and take it back: CHECK, foreign keys, triggers, partitions speak before the ledger says begun."""
         session = self._connected()
         try:
             with session.transaction():
