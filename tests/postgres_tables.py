@@ -67,7 +67,11 @@ class Database:
     def begun(self, scope: Scope = SCOPE, **how: Any) -> PostgresTable:
         """An output that has begun."""
         output = self.output(**how)
-        output.begin(scope)
+        try:
+            output.begin(scope)
+        except BaseException:
+            output.close()
+            raise
         return output
 
     def published(self, *sendings: Sending, **how: Any) -> None:

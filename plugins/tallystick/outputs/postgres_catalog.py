@@ -44,6 +44,7 @@ class DatabaseTable:
     kind: str
     logged: bool
     row_security: bool
+    rights_missing: tuple[str, ...]
     more_rules: bool
 
 
@@ -53,7 +54,7 @@ def read_table(session: Session, schema: str, name: str) -> DatabaseTable | None
     found = session.one("look at the table", _TABLE, (quoted,))
     if found is None:
         return None
-    oid, kind, persistence, row_security, more_rules = found
+    oid, kind, persistence, row_security, missing, more_rules = found
     columns = {
         column: DatabaseColumn(
             name=column,
@@ -75,6 +76,7 @@ def read_table(session: Session, schema: str, name: str) -> DatabaseTable | None
         kind=kind,
         logged=persistence == "p",
         row_security=row_security,
+        rights_missing=tuple(missing),
         # Another unique index than the key's is a rule of its own.
         more_rules=more_rules or len(unique) > 1,
     )
@@ -83,6 +85,8 @@ def read_table(session: Session, schema: str, name: str) -> DatabaseTable | None
 _TABLE = sql.SQL(
     """
     SELECT c.oid, c.relkind::text, c.relpersistence::text, row_security_active(c.oid),
+        ARRAY (SELECT p FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) p WHERE NOT CASE p
+            WHEN 'DELETE' THEN has_table_privilege(c.oid, p) ELSE has_any_column_privilege(c.oid, p) END),
         c.relkind = 'p' OR c.relhastriggers OR c.relhasrules OR EXISTS (
             SELECT FROM pg_constraint k
             WHERE (k.conrelid = c.oid AND k.contype IN ('c', 'f', 'x', 't')) OR k.confrelid = c.oid

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from psycopg import sql
 
-from tallystick.errors import OutputRefused, listed
+from tallystick.errors import OutputRefused, SettingsError, listed
 from tallystick.outputs import postgres_statements as statements
 from tallystick.outputs.port import Sending
 from tallystick.outputs.postgres import PostgresOutput
@@ -101,6 +101,11 @@ def _check_table(
         raise refused(
             "is UNLOGGED or temporary: a crash of the server would empty it",
             f"ALTER TABLE {declared.into} SET LOGGED",
+        )
+    if found.rights_missing:
+        raise SettingsError(
+            f"{sending}: {where}: the user may not {listed(found.rights_missing)}.",
+            next_step=f"GRANT {listed(found.rights_missing)} ON {declared.into} to it. The tables are committed.",
         )
     if found.row_security:
         raise refused(

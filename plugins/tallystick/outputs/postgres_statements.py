@@ -45,7 +45,12 @@ CREATE_PROGRESS = sql.SQL(
     """
 )
 # The rights of CREATE ... IF NOT EXISTS are asked for even where there is nothing to create.
-THERE = sql.SQL("SELECT to_regclass('tallystick.outputs'), to_regclass('tallystick.progress')")
+THERE = sql.SQL(
+    """
+    SELECT to_regnamespace('tallystick') IS NOT NULL, to_regclass('tallystick.outputs') IS NOT NULL,
+        to_regclass('tallystick.progress') IS NOT NULL
+    """
+)
 
 REGISTER = sql.SQL(
     """

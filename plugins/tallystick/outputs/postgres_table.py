@@ -75,6 +75,7 @@ class PostgresTable:
         with self._told(str(sending)):
             if self._is_there(sending):
                 return
+            self._staged = None  # checked anew: the table may have been mended since
             staged = self._stage(sending)
             if self._owner is not None:
                 self._publish(sending, staged, rows=False)
@@ -105,11 +106,13 @@ class PostgresTable:
     # ------------------------------------------------------------ taking the output
 
     def _create_side_tables(self, session: Session) -> None:
-        if all(session.one("look for side tables", statements.THERE)):
+        schema, *tables = session.one("look for side tables", statements.THERE)
+        if schema and all(tables):
             return
         with session.transaction():
             session.run("wait to create", statements.CREATE_LOCK)
-            session.run("create the schema", statements.CREATE_SCHEMA)
+            if not schema:
+                session.run("create the schema", statements.CREATE_SCHEMA)
             session.run("create outputs", statements.CREATE_OUTPUTS)
             session.run("create progress", statements.CREATE_PROGRESS)
 
@@ -217,13 +220,13 @@ class PostgresTable:
         if held is not None and held.plan == sending.plan:
             return held
         self._check_epoch(sending, epoch)
-        self._check_generation(sending, held)
         counted = session.one("count progress", statements.COUNT_PROGRESS, (self._owner,))[0]
         if counted != intervals:
             raise self._in_doubt(
                 sending,
                 f"tallystick.progress has {counted} of the {intervals} intervals that were written",
             )
+        self._check_generation(sending, held)
         return held
 
     def _check_epoch(self, sending: Sending, epoch: int) -> None:
