@@ -18,9 +18,7 @@ class Proxy:
     `arrives`: the server still gets that message, and its answer is lost. `silent`: nobody hangs up.
     """
 
-    def __init__(
-        self, server: Postgres, *, lose: str, arrives: bool, silent: bool = False
-    ) -> None:
+    def __init__(self, server: Postgres, *, lose: str, arrives: bool, silent: bool = False) -> None:
         self._path = str(server.socket_dir / ".s.PGSQL.5432")
         self._lose, self._arrives, self._silent = lose.encode(), arrives, silent
         self._listens = socket.create_server(("127.0.0.1", 0))
@@ -34,7 +32,10 @@ class Proxy:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
     ) -> None:
         for one in (self._listens, *self._open):
             with suppress(OSError):

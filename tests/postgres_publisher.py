@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,15 @@ STAGING = (
     *("create the stage", "copy", "analyze the stage", "look for nulls", "look for doubled keys"),
 )
 DECIDING = (
-    *("begin", "durable", "lock", "progress", "count progress", "look at the table", "look at the columns"),
+    *(
+        "begin",
+        "durable",
+        "lock",
+        "progress",
+        "count progress",
+        "look at the table",
+        "look at the columns",
+    ),
     *("look at the keys", "count before", "touch", "analyze", "forget", "keep", "remove", "reveal"),
     *("note", "count", "commit"),
 )
@@ -61,7 +68,7 @@ def main(host: str, database: str, when: str, step: str, nth: int) -> None:
         lambda: settings,
     )
     output.begin(SCOPE)
-    real, copying, left = Session.run, Session.copying, nth
+    real, copy, left = Session.run, Session.copy, nth
 
     def run(session: Session, name: str, *of: Any) -> Any:
         nonlocal left
@@ -74,15 +81,16 @@ def main(host: str, database: str, when: str, step: str, nth: int) -> None:
             die()
         return done
 
-    @contextmanager
-    def copied(session: Session, *of: Any) -> Iterator[Any]:
-        with copying(session, *of) as write:
-            yield write
+    def copied(session: Session, query: Any, rows: Any) -> None:
+        def one_and_then() -> Iterator[Any]:
+            yield rows[0]
             if step == "copy":
-                die()  # all rows are sent, and the COPY has not ended
+                die()  # the COPY has not ended
+
+        copy(session, query, one_and_then())
 
     Session.run = run  # type: ignore[method-assign]
-    Session.copying = copied  # type: ignore[method-assign,assignment]
+    Session.copy = copied  # type: ignore[method-assign,assignment]
     output.publish(second(), resumed=False)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from collections import Counter
@@ -16,6 +17,9 @@ from postgres_tables import Database, at_step, fresh
 from tallystick.errors import OutputUnavailable
 from tallystick.local.postgres import Postgres
 from tallystick.outputs import postgres_session
+from tallystick.outputs.postgres import PostgresOutput
+from tallystick.outputs.postgres_table import PostgresTable
+from tallystick.postgres_settings import PostgresSettings
 
 PUBLISHER = Path(__file__).parents[1] / "postgres_publisher.py"
 
@@ -54,7 +58,7 @@ STEPS = [
 ]
 
 
-@pytest.mark.parametrize(("when", "step", "nth"), STEPS, ids=lambda one: str(one))
+@pytest.mark.parametrize(("when", "step", "nth"), STEPS, ids=str)
 def test_a_publisher_that_is_killed_leaves_all_or_nothing(
     database: Database, when: str, step: str, nth: int
 ) -> None:
@@ -98,9 +102,12 @@ def test_a_server_that_dies_in_mid_transaction_loses_and_doubles_nothing(own: Da
             assert own.server.process is not None
             own.server.process.kill()
             own.server.start()
+            own.close()
 
         at_step(output, step, restarted)
-        with pytest.raises(OutputUnavailable, match=r"output feed of \[2013-01-02T.*generation 2: table public"):
+        with pytest.raises(
+            OutputUnavailable, match=r"output feed of \[2013-01-02T.*generation 2: table public"
+        ):
             output.publish(second(), resumed=False)
         output.close()
         assert killed == [step]
@@ -109,6 +116,7 @@ def test_a_server_that_dies_in_mid_transaction_loses_and_doubles_nothing(own: Da
     assert own.server.process is not None
     own.server.process.kill()  # what the ledger was told of survives
     own.server.start()
+    own.close()
     assert own.held() == ALL_NEW
 
 
@@ -117,11 +125,13 @@ def test_where_the_answer_to_the_commit_is_lost_the_progress_row_tells(
     database: Database, arrives: bool
 ) -> None:
     database.published(*first())
-    with Proxy(database.server, lose="COMMIT", arrives=arrives) as proxy:
+    with Proxy(database.server, lose="COMMIT\0", arrives=arrives) as proxy:
         output = database.begun(host="127.0.0.1", port=proxy.port, sslmode="disable")
         # From here on: before, the output was taken by a commit of its own.
         proxy.armed.set()
-        with pytest.raises(OutputUnavailable, match=r"output feed of .*the database says whether it was written"):
+        with pytest.raises(
+            OutputUnavailable, match=r"output feed of .*the database says whether it was written"
+        ):
             output.publish(second(), resumed=False)
         assert proxy.lost.is_set()
         # The server has answered, so it has ended the transaction, one way or the other.
@@ -158,12 +168,6 @@ def test_a_server_that_falls_silent_is_not_waited_for_for_ever(
 
 
 def test_a_server_that_never_answers_is_told_in_time() -> None:
-    import socket
-
-    from tallystick.outputs.postgres import PostgresOutput
-    from tallystick.outputs.postgres_table import PostgresTable
-    from tallystick.postgres_settings import PostgresSettings
-
     with socket.create_server(("127.0.0.1", 0)) as silent:
         settings = PostgresSettings(
             host="127.0.0.1",

@@ -166,7 +166,7 @@ def test_tables_that_do_not_fit(database: Database, statement: str, told: str) -
 def test_types_that_would_round_cut_or_shift_a_value(
     database: Database, kind: pa.DataType, column: str
 ) -> None:
-    database.run(f'ALTER TABLE public.events ADD COLUMN v {column}')
+    database.run(f"ALTER TABLE public.events ADD COLUMN v {column}")
     one = of_types({"k": pa.array(["a"]), "v": pa.array([None], type=kind)})
     happened = prepared(database, one, OutputRefused)
     assert happened.startswith(f"{WHO}column 'v' is ")
@@ -222,7 +222,7 @@ def test_a_row_that_others_refer_to_is_not_removed_and_that_is_told_before(
     database.run("INSERT INTO public.refers VALUES ('c')")
     output = database.begun()
     one = sending(OLD[:2], plan=2, generation=2, instead_of=1, before=OLD)
-    with pytest.raises(OutputRefused, match=r'generation 2: .*Key \(k\)=\(c\) is still referenced'):
+    with pytest.raises(OutputRefused, match=r"generation 2: .*Key \(k\)=\(c\) is still referenced"):
         output.prepare(one)
     output.close()
     assert database.held() == OLD
@@ -241,7 +241,10 @@ def test_a_table_belongs_to_one_output(database: Database) -> None:
 def test_another_key_or_table_under_the_same_name_is_refused(database: Database) -> None:
     database.published(sending(OLD))
     database.run("CREATE TABLE public.other (k text PRIMARY KEY, n bigint)")
-    with pytest.raises(OutputRefused, match=r"into public.events by the key k, and is declared into .* by the key k, n"):
+    with pytest.raises(
+        OutputRefused,
+        match=r"into public.events by the key k, and is declared into .* by the key k, n",
+    ):
         database.begun(key=("n", "k"))
     with pytest.raises(OutputRefused, match=r"and is declared into public.other by the key k"):
         database.begun(into="public.other")
@@ -261,7 +264,9 @@ def test_columns_that_change_later_are_told(database: Database) -> None:
     output.prepare(wide)
     output.publish(wide, resumed=False)
     database.run("ALTER TABLE public.events ALTER COLUMN n TYPE numeric")
-    with pytest.raises(OutputRefused, match=r"column 'n' is numeric in table .* and bigint in its history"):
+    with pytest.raises(
+        OutputRefused, match=r"column 'n' is numeric in table .* and bigint in its history"
+    ):
         output.prepare(sending(OLD, plan=6, first=3))
     output.close()
 
@@ -325,9 +330,15 @@ def test_a_server_that_is_away_and_rights_that_are_missing(database: Database) -
     one = sending(OLD)
     away = database.output(host="127.0.0.1", port=free_port())
     reader = database.output(user=f"reader_{database.name}")
-    with pytest.raises(OutputUnavailable, match=r"^output feed of \[2013-01-01T.*, generation 1: table public.events"):
+    with pytest.raises(
+        OutputUnavailable,
+        match=r"^output feed of \[2013-01-01T.*, generation 1: table public.events",
+    ):
         away.prepare(one)
-    with pytest.raises(OutputUnavailable, match=r"^output feed: table public.events of connection default: connection"):
+    with pytest.raises(
+        OutputUnavailable,
+        match=r"^output feed: table public.events of connection default: connection",
+    ):
         away.begin(SCOPE)
     with pytest.raises(SettingsError, match=r'database "nowhere" does not exist'):
         database.output(dbname="nowhere").prepare(one)
@@ -335,7 +346,9 @@ def test_a_server_that_is_away_and_rights_that_are_missing(database: Database) -
     database.run(f"CREATE ROLE {role} LOGIN")
     with pytest.raises(SettingsError, match="the user may not SELECT, INSERT, UPDATE, DELETE"):
         reader.prepare(one)
-    with pytest.raises(SettingsError, match=r"output feed: .*permission denied for database") as caught:
+    with pytest.raises(
+        SettingsError, match=r"output feed: .*permission denied for database"
+    ) as caught:
         reader.begin(SCOPE)
     reader.close()
     assert "docs/reference/outputs.md" in caught.value.next_step

@@ -20,7 +20,9 @@ OLD = [{"k": "a", "n": 1}, {"k": "b", "n": 2}, {"k": "c", "n": 3}]
 NEW = [{"k": "a", "n": 1}, {"k": "b", "n": 20}, {"k": "d", "n": 4}]
 
 
-def replaced(values: Any, before: Any, *, plan: int = 2, first: int = 1, generation: int = 2) -> Any:
+def replaced(
+    values: Any, before: Any, *, plan: int = 2, first: int = 1, generation: int = 2
+) -> Any:
     """A replacement of the plan before it."""
     return sending(
         values,
@@ -47,9 +49,9 @@ def test_each_row_is_there_once_and_the_progress_says_of_which_plan(database: Da
             3,
         )
     ]
-    assert database.run("SELECT lake, pipeline, name, target, key, epoch FROM tallystick.outputs") == [
-        ("memory://small", "small", "feed", "public.events", ["k"], 1)
-    ]
+    assert database.run(
+        "SELECT lake, pipeline, name, target, key, epoch FROM tallystick.outputs"
+    ) == [("memory://small", "small", "feed", "public.events", ["k"], 1)]
 
 
 def test_publishing_again_changes_nothing(database: Database) -> None:
@@ -200,13 +202,9 @@ def test_every_type_arrives_as_it_was_and_so_does_null(database: Database) -> No
 def test_a_value_that_only_looks_the_same_takes_the_others_place(database: Database) -> None:
     """numeric's = says that 1.0 and 1.00 are one; what the interval says now is what is there."""
     database.run("CREATE TABLE public.exact (k numeric PRIMARY KEY, n numeric)")
-    one, two = (
-        pa.table({"k": [Decimal(text)], "n": [Decimal(text)]}) for text in ("1.0", "1.00")
-    )
+    one, two = (pa.table({"k": [Decimal(text)], "n": [Decimal(text)]}) for text in ("1.0", "1.00"))
     database.published(typed(one), into="public.exact")
-    database.published(
-        typed(two, plan=2, generation=2, instead_of=1), into="public.exact"
-    )
+    database.published(typed(two, plan=2, generation=2, instead_of=1), into="public.exact")
     assert database.run("SELECT k::text, n::text FROM public.exact") == [("1.00", "1.00")]
 
 
@@ -265,9 +263,7 @@ def test_a_key_of_several_columns_in_a_table_of_partitions(database: Database) -
 def test_lakes_and_outputs_do_not_share_a_table(database: Database) -> None:
     database.published(sending(OLD))
     database.run("CREATE TABLE public.other (k text PRIMARY KEY, n bigint)")
-    database.published(
-        sending(NEW, output="other"), name="other", into="public.other"
-    )
+    database.published(sending(NEW, output="other"), name="other", into="public.other")
     assert (database.held(), database.held("public.other")) == (OLD, NEW)
     histories = database.run("SELECT history FROM tallystick.outputs ORDER BY name")
     assert len({one[0] for one in histories}) == 2

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -113,17 +113,11 @@ class Session:
             with suppress(psycopg.Error):
                 self.run("rollback", sql.SQL("ROLLBACK"))
 
-    @contextmanager
-    def copying(self, query: Query) -> Iterator[Callable[[Sequence[Sequence[Any]]], None]]:
-        """A COPY into a table: what it yields takes some rows, and waits at most as long as a statement may take."""
-        with self._connection.cursor() as cursor, cursor.copy(query) as copy:
-
-            def write(rows: Sequence[Sequence[Any]]) -> None:
-                with self._bounded():
-                    for row in rows:
-                        copy.write_row(row)
-
-            yield write
+    def copy(self, query: Query, rows: Iterable[Sequence[Any]]) -> None:
+        """One COPY of some rows, which are at hand: what reads them from afar must not stand still inside it."""
+        with self._bounded(), self._connection.cursor() as cursor, cursor.copy(query) as copy:
+            for row in rows:
+                copy.write_row(row)
 
     @contextmanager
     def _bounded(self) -> Iterator[None]:

@@ -22,7 +22,7 @@ from tallystick.outputs.postgres_session import Session
 if TYPE_CHECKING:
     import pyarrow as pa
 
-COPY_ROWS = 5_000
+COPY_ROWS = 20_000
 MEND_JOB = "nothing was written, and the tables are committed. Mend the job and clear `plan`"
 
 
@@ -64,18 +64,17 @@ def _copy(
     session: Session, columns: Sequence[str], schema: pa.Schema | None, sending: Sending
 ) -> int:
     number = 0
-    with session.copying(statements.copy_stage(columns)) as write:
-        for batch in sending.rows.batches():
-            if batch.schema.names != (schema.names if schema is not None else None):
-                raise OutputRefused(
-                    f"{sending}: a data file has the columns {listed(batch.schema.names)}, and another one has others.",
-                    next_step=f"{MEND_JOB}.",
-                )
-            values = zip(*(batch.column(c).to_pylist() for c in columns), strict=True)
-            rows = ((*row, at) for at, row in enumerate(values, start=number))
-            while some := list(islice(rows, COPY_ROWS)):
-                write(some)
-            number += len(batch)
+    for batch in sending.rows.batches():
+        if batch.schema.names != (schema.names if schema is not None else None):
+            raise OutputRefused(
+                f"{sending}: a data file has the columns {listed(batch.schema.names)}, and another one has others.",
+                next_step=f"{MEND_JOB}.",
+            )
+        values = zip(*(batch.column(c).to_pylist() for c in columns), strict=True)
+        rows = ((*row, at) for at, row in enumerate(values, start=number))
+        while some := list(islice(rows, COPY_ROWS)):
+            session.copy(statements.copy_stage(columns), some)
+        number += len(batch)
     return number
 
 
