@@ -86,6 +86,7 @@ def main(host: str, database: str, when: str, step: str, nth: int) -> None:
             yield rows[0]
             if step == "copy":
                 die()  # the COPY has not ended
+            yield from rows[1:]
 
         copy(session, query, one_and_then())
 
