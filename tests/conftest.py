@@ -29,6 +29,7 @@ LONGEST = (
     "tests/airflow/test_local_stack.py",
     "tests/contract/test_concurrent_commits.py",
     "tests/kafka/",
+    "tests/postgres/",
     "tests/spark/",
     EACH_ANYWHERE,
 )

@@ -1,9 +1,9 @@
 """Connections by name: a pipeline names them, each process resolves them from its own environment.
 
-Order: the variable TALLYSTICK_KAFKA_<NAME>, then the file <name>.json in the folder TALLYSTICK_SECRETS_DIR (a mounted
-secret); of receivers of calls TALLYSTICK_HTTP_<NAME> and http.<name>.json, TALLYSTICK_SMTP_<NAME> and smtp.<name>.json.
-Airflow's own connections are resolved where Airflow is imported, and arrive here as a mapping of words.
-Nothing is cached: a rotated secret is seen by the next resolution.
+Order: the variable TALLYSTICK_<KIND>_<NAME>, then a file in the folder TALLYSTICK_SECRETS_DIR (a mounted secret):
+<name>.json of a Kafka connection, <kind>.<name>.json of any other (postgres, http, smtp). Airflow's own connections are
+resolved where Airflow is imported, and arrive here as a mapping of words. Nothing is cached: a rotated secret is seen by
+the next resolution.
 """
 
 from __future__ import annotations
@@ -12,13 +12,16 @@ import os
 import re
 import stat
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from tallystick.errors import SettingsError
 from tallystick.kafka.settings import KafkaSettings, words_of_json
+from tallystick.postgres_settings import PostgresSettings
 
 KAFKA_ENV_PREFIX = "TALLYSTICK_KAFKA_"
+POSTGRES_ENV_PREFIX = "TALLYSTICK_POSTGRES_"
 CALL_ENV_PREFIX = "TALLYSTICK_"
 SECRETS_DIR_ENV = "TALLYSTICK_SECRETS_DIR"
 SECRET_BYTES_MAX = 64 << 10
@@ -44,6 +47,11 @@ def kafka_env_name(name: str) -> str:
     return KAFKA_ENV_PREFIX + check_connection_name(name).upper().replace("-", "_")
 
 
+def postgres_env_name(name: str) -> str:
+    """The environment variable of a PostgreSQL connection, spelt as Kafka's is."""
+    return POSTGRES_ENV_PREFIX + check_connection_name(name).upper().replace("-", "_")
+
+
 def kafka_settings(
     name: str, *, environ: Mapping[str, str], otherwise: Mapping[str, object] | None = None
 ) -> KafkaSettings:
@@ -53,22 +61,32 @@ def kafka_settings(
     place that holds something unusable is an error, never a reason to look further.
     """
     variable = kafka_env_name(name)
-    if text := environ.get(variable):
-        return KafkaSettings.from_json(text, source=f"environment variable {variable}")
-    looked = [f"the environment variable {variable} is not set"]
-    if folder := environ.get(SECRETS_DIR_ENV):
-        path = Path(folder) / f"{name}.json"
-        found = _read_secret(path)
-        if found is not None:
-            return KafkaSettings.from_json(found, source=f"secret file {path}")
-        looked.append(f"there is no file {path}")
-    else:
-        looked.append(f"{SECRETS_DIR_ENV} is not set")
+    found, looked = _look(variable, f"{name}.json", environ)
+    if found is not None:
+        return KafkaSettings.from_json(found.text, source=found.source)
     if otherwise is not None:
         return KafkaSettings.from_mapping(otherwise, source=f"connection {name!r}")
     raise SettingsError(
-        f"Kafka connection {name!r} is not defined: {' and '.join(looked)}.",
+        f"Kafka connection {name!r} is not defined: {looked}.",
         next_step=f'set {variable} to JSON such as {{"bootstrap_servers": "host:port"}}, or mount {name}.json.',
+    )
+
+
+def postgres_settings(
+    name: str, *, environ: Mapping[str, str], otherwise: Mapping[str, object] | None = None
+) -> PostgresSettings:
+    """Resolve the PostgreSQL connection `name`, as `kafka_settings` does; its file is postgres.<name>.json."""
+    variable = postgres_env_name(name)
+    file = f"postgres.{name}.json"
+    found, looked = _look(variable, file, environ)
+    if found is not None:
+        return PostgresSettings.from_json(found.text, source=found.source)
+    if otherwise is not None:
+        return PostgresSettings.from_mapping(otherwise, source=f"connection {name!r}")
+    raise SettingsError(
+        f"PostgreSQL connection {name!r} is not defined: {looked}.",
+        next_step=f'set {variable} to JSON such as {{"host": "db", "dbname": "flights", "user": "replay"}}, or mount '
+        f"{file}.",
     )
 
 
@@ -84,20 +102,34 @@ def call_words(
 
     Raises SettingsError for a place that holds something unusable: it is never a reason to look further.
     """
-    variable = call_env_name(kind, name)
     form = '{"base_url": "https://host", ...}' if kind == "http" else '{"host": "name", ...}'
+    found, _ = _look(call_env_name(kind, name), f"{kind}.{name}.json", environ)
+    if found is None:
+        return None
+    return words_of_json(found.text, source=found.source, form=form), found.source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    text: str = field(repr=False)
+    source: str
+
+
+def _look(variable: str, file: str, environ: Mapping[str, str]) -> tuple[_Found | None, str]:
+    """What the environment or the secrets folder says, and in words where it says nothing.
+
+    No connection's name has a dot: a file of one kind is never taken for another's.
+    """
     if text := environ.get(variable):
-        source = f"environment variable {variable}"
-        return words_of_json(text, source=source, form=form), source
+        return _Found(text=text, source=f"environment variable {variable}"), ""
+    looked = f"the environment variable {variable} is not set and "
     if folder := environ.get(SECRETS_DIR_ENV):
-        # No connection's name has a dot, so that no file of Kafka's is meant.
-        path = Path(folder) / f"{kind}.{name}.json"
-        found = _read_secret(path)
-        if found is not None:
-            return words_of_json(
-                found, source=f"secret file {path}", form=form
-            ), f"secret file {path}"
-    return None
+        path = Path(folder) / file
+        secret = _read_secret(path)
+        if secret is not None:
+            return _Found(text=secret, source=f"secret file {path}"), ""
+        return None, f"{looked}there is no file {path}"
+    return None, f"{looked}{SECRETS_DIR_ENV} is not set"
 
 
 def _read_secret(path: Path) -> str | None:

@@ -10,7 +10,7 @@ from airflow.sdk import BaseOperator
 
 from tallystick.airflow.links import LakeObjectLink
 from tallystick.airflow.outcome import airflow_errors
-from tallystick.airflow.run import http_named, kafka_named, smtp_named, span_of
+from tallystick.airflow.run import http_named, kafka_named, postgres_named, smtp_named, span_of
 from tallystick.airflow.story import not_published_line, published_line
 from tallystick.errors import TallystickError
 from tallystick.lake import Lake
@@ -29,7 +29,14 @@ log = logging.getLogger(__name__)
 def opened(pipeline: Pipeline, store: Store) -> dict[str, Output]:
     """The pipeline's outputs by name; nothing is connected yet. `store` is the lake's."""
     return {
-        d.name: open_output(d, kafka=kafka_named, http=http_named, smtp=smtp_named, store=store)
+        d.name: open_output(
+            d,
+            kafka=kafka_named,
+            postgres=postgres_named,
+            http=http_named,
+            smtp=smtp_named,
+            store=store,
+        )
         for d in pipeline.outputs
     }
 

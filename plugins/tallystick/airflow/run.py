@@ -17,6 +17,8 @@ from tallystick.connections import (
     check_connection_name,
     kafka_env_name,
     kafka_settings,
+    postgres_env_name,
+    postgres_settings,
 )
 from tallystick.errors import InvalidPipeline, InvalidRequest, SettingsError
 from tallystick.kafka.settings import KafkaSettings, words_of_json
@@ -28,11 +30,13 @@ from tallystick.outputs.call_settings import (
 )
 from tallystick.params import RunDates, parse_params
 from tallystick.pipeline import Pipeline
+from tallystick.postgres_settings import PostgresSettings
+from tallystick.postgres_settings import words_of_json as postgres_words_of_json
 from tallystick.protocol import keys
 from tallystick.protocol.interval import Interval, Request
 from tallystick.world import whole_ms
 
-CallSettings = TypeVar("CallSettings", HttpSettings, SmtpSettings)
+NamedSettings = TypeVar("NamedSettings", HttpSettings, SmtpSettings, PostgresSettings)
 
 
 class DagRun(Protocol):
@@ -151,7 +155,25 @@ def smtp_named(connection: str) -> SmtpSettings:
     return _masked(smtp_settings(name, environ=os.environ, otherwise=otherwise))
 
 
-def _masked(settings: CallSettings) -> CallSettings:
+def postgres_named(connection: str) -> PostgresSettings:
+    """Resolve a PostgreSQL connection by its name: environment, secrets folder, then Airflow's `postgres_<name>`.
+
+    Raises SettingsError naming every place that was looked at. What is secret is masked in this task's log from here on.
+    """
+    name = check_connection_name(connection)
+    conn_id = f"postgres_{name}"
+    otherwise = None if os.environ.get(postgres_env_name(name)) else _postgres_words(conn_id)
+    try:
+        return _masked(postgres_settings(name, environ=os.environ, otherwise=otherwise))
+    except SettingsError as error:
+        where = (
+            f"Or define the Airflow connection {conn_id}, with host, port, schema (the database), login and password, "
+            "and other words of libpq in its extra."
+        )
+        raise SettingsError(error.happened, next_step=f"{error.next_step} {where}") from None
+
+
+def _masked(settings: NamedSettings) -> NamedSettings:
     for secret in settings.secrets():
         mask_secret(secret)
     return settings
@@ -184,6 +206,29 @@ def _call_words(kind: Literal["http", "smtp"], name: str) -> dict[str, Any] | No
         if value:
             words.setdefault(word, value)
     return words
+
+
+def _postgres_words(conn_id: str) -> dict[str, Any] | None:
+    """An Airflow connection in libpq's words: its extra, and its own fields where that does not say them."""
+    try:
+        connection = BaseHook.get_connection(conn_id)
+    except AirflowNotFoundException:
+        return None
+    words: dict[str, Any] = {}
+    if connection.extra:
+        # Airflow's own reading takes a broken extra for an empty one: a connection without TLS, and nobody is told.
+        postgres_words_of_json(
+            connection.extra, source=f"extra of the Airflow connection {conn_id!r}"
+        )
+        words = dict(connection.extra_dejson)  # masks in this task's log what is secret in it
+    own = {
+        "host": connection.host,
+        "port": connection.port,
+        "dbname": connection.schema,
+        "user": connection.login,
+        "password": connection.password,
+    }
+    return {name: value for name, value in own.items() if value} | words
 
 
 def _airflow_words(conn_id: str) -> dict[str, Any] | None:

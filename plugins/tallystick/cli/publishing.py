@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tallystick.cli.report import busy
 from tallystick.cli.text import INDENT, many, paragraph, span
-from tallystick.connections import kafka_settings
+from tallystick.connections import kafka_settings, postgres_settings
 from tallystick.errors import InvalidPipeline, InvalidRequest
 from tallystick.kafka.settings import KafkaSettings
 from tallystick.lake import Lake
@@ -19,6 +19,7 @@ from tallystick.outputs.call_settings import http_settings, smtp_settings
 from tallystick.outputs.opening import open_output
 from tallystick.outputs.port import Output
 from tallystick.pipeline import DeclaredOutput, Pipeline
+from tallystick.postgres_settings import PostgresSettings
 from tallystick.publish import NotPublished, Published, publish
 
 
@@ -90,6 +91,7 @@ def _opened(declared: DeclaredOutput, lake: Lake) -> Output:
     return open_output(
         declared,
         kafka=_kafka_named,
+        postgres=_postgres_named,
         http=lambda name: http_settings(name, environ=os.environ),
         smtp=lambda name: smtp_settings(name, environ=os.environ),
         store=lake.store,
@@ -99,6 +101,10 @@ def _opened(declared: DeclaredOutput, lake: Lake) -> Output:
 def _kafka_named(name: str) -> KafkaSettings:
     """A connection of this shell: environment or secrets folder; Airflow's own are known to its tasks alone."""
     return kafka_settings(name, environ=os.environ)
+
+
+def _postgres_named(name: str) -> PostgresSettings:
+    return postgres_settings(name, environ=os.environ)
 
 
 def text(answer: Publishing) -> str:

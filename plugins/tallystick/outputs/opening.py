@@ -11,17 +11,22 @@ from tallystick.outputs.call_settings import HttpSettings, SmtpSettings
 from tallystick.outputs.calls import EmailOutput, HttpOutput
 from tallystick.outputs.files import FileOutput, Folder
 from tallystick.outputs.kafka import KafkaOutput
+from tallystick.outputs.not_installed import NotInstalled
 from tallystick.outputs.port import Output
+from tallystick.outputs.postgres import PostgresOutput
 from tallystick.pipeline import DeclaredOutput
+from tallystick.postgres_settings import PostgresSettings
 from tallystick.store import Store
 
 Connect = Callable[[str], KafkaSettings]
+ConnectPostgres = Callable[[str], PostgresSettings]
 
 
 def open_output(
     declared: DeclaredOutput,
     *,
     kafka: Connect,
+    postgres: ConnectPostgres,
     http: Callable[[str], HttpSettings],
     smtp: Callable[[str], SmtpSettings],
     store: Store,
@@ -39,6 +44,14 @@ def open_output(
         )
 
         return KafkaTopic(declared, lambda: kafka(declared.kafka))
+    if isinstance(declared, PostgresOutput):
+        try:
+            from tallystick.outputs.postgres_table import (
+                PostgresTable,  # its driver loads in the task, never at DAG parse
+            )
+        except ImportError as missing:
+            return NotInstalled(declared.name, extra="postgres", why=str(missing))
+        return PostgresTable(declared, lambda: postgres(declared.postgres))
     if isinstance(declared, HttpOutput):
         from tallystick.outputs.http_calls import HttpReceiver  # as above
 

@@ -205,7 +205,9 @@ def test_what_cannot_be_opened_is_named(bench: Bench) -> None:
         pytest.fail("nobody asks")
 
     with pytest.raises(InvalidPipeline, match=r"output feed is declared as Declared, which"):
-        open_output(Declared(), kafka=nobody, http=nobody, smtp=nobody, store=MemoryStore())
+        open_output(
+            Declared(), kafka=nobody, postgres=nobody, http=nobody, smtp=nobody, store=MemoryStore()
+        )
 
 
 def test_what_was_prepared_for_a_plan_that_loses_is_taken_back(

@@ -1,0 +1,37 @@
+"""An output whose client library is not installed: it says so where it is used, and never where it is opened.
+
+A commit opens its outputs before the swap; a package that is missing must not harm the tables.
+"""
+
+from __future__ import annotations
+
+from tallystick.errors import SettingsError
+from tallystick.outputs.port import Scope, Sending
+
+
+class NotInstalled:
+    """Stands for an output that this Python cannot serve."""
+
+    def __init__(self, output: str, *, extra: str, why: str) -> None:
+        self._error = SettingsError(
+            f"output {output}: its client library cannot be loaded: {why}.",
+            next_step=f"install tallystick[{extra}] where Airflow's tasks and `tally` run; the tables are committed.",
+        )
+
+    def begin(self, scope: Scope) -> None:
+        """Raise SettingsError. Safe to repeat: nothing is done."""
+        raise self._error
+
+    def prepare(self, sending: Sending) -> None:
+        """Raise SettingsError. Safe to repeat: nothing is done."""
+        raise self._error
+
+    def publish(self, sending: Sending, *, resumed: bool) -> None:
+        """Raise SettingsError. Safe to repeat: nothing is done."""
+        raise self._error
+
+    def abort(self, sending: Sending) -> None:
+        """Nothing was set aside. Safe to repeat."""
+
+    def close(self) -> None:
+        """Nothing is held. Safe to repeat."""

@@ -1,0 +1,7 @@
+"""Tests of the output into PostgreSQL run on a real server."""
+
+from __future__ import annotations
+
+from postgres_tables import database, server
+
+__all__ = ["database", "server"]

@@ -1,0 +1,270 @@
+"""A table holds, of each key, the row of the latest interval that has it: whatever is replaced, in whatever order."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from itertools import count, permutations
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from postgres_tables import Database
+from tallystick.outputs.port import Scope, Sending
+from unit.outputs.sendings import SCOPE, TableRows, sending
+
+OLD = [{"k": "a", "n": 1}, {"k": "b", "n": 2}, {"k": "c", "n": 3}]
+NEW = [{"k": "a", "n": 1}, {"k": "b", "n": 20}, {"k": "d", "n": 4}]
+
+
+def replaced(
+    values: Any, before: Any, *, plan: int = 2, first: int = 1, generation: int = 2
+) -> Any:
+    """A replacement of the plan before it."""
+    return sending(
+        values,
+        plan=plan,
+        generation=generation,
+        instead_of=plan - 1,
+        before=before,
+        first=first,
+    )
+
+
+def test_each_row_is_there_once_and_the_progress_says_of_which_plan(database: Database) -> None:
+    database.published(sending(OLD))
+    assert database.held() == OLD
+    assert database.run(
+        'SELECT output, "start", "end", generation, plan, rows FROM tallystick.progress'
+    ) == [
+        (
+            "small.feed.bec12341221a",
+            dt.datetime(2013, 1, 1, tzinfo=dt.UTC),
+            dt.datetime(2013, 1, 2, tzinfo=dt.UTC),
+            1,
+            f"{1:032x}",
+            3,
+        )
+    ]
+    assert database.run(
+        "SELECT lake, pipeline, name, target, key, epoch FROM tallystick.outputs"
+    ) == [("memory://small", "small", "feed", "public.events", ["k"], 1)]
+
+
+def test_publishing_again_changes_nothing(database: Database) -> None:
+    database.published(sending(OLD))
+    before = database.run("SELECT xmin::text, ctid::text FROM public.events")
+    database.published(sending(OLD))
+    output = database.begun()
+    output.publish(sending(OLD), resumed=True)
+    output.publish(sending(OLD), resumed=False)
+    output.close()
+    assert database.run("SELECT xmin::text, ctid::text FROM public.events") == before
+
+
+def test_a_replacement_removes_what_is_gone_and_touches_only_what_changed(
+    database: Database,
+) -> None:
+    database.published(sending(OLD))
+    (unchanged,) = database.run("SELECT xmin::text FROM public.events WHERE k = 'a'")
+    database.published(replaced(NEW, OLD))
+    assert database.held() == NEW
+    assert database.run("SELECT xmin::text FROM public.events WHERE k = 'a'") == [unchanged]
+
+
+def test_an_empty_replacement_leaves_nothing_of_the_interval(database: Database) -> None:
+    other = [{"k": "z", "n": 26}]
+    database.published(sending(OLD), sending(other, plan=7, first=2))
+    database.published(replaced([], OLD))
+    assert database.held() == other
+    database.published(replaced(NEW, [], plan=3, generation=3))
+    assert database.held() == [*NEW, *other]
+
+
+@pytest.mark.parametrize("order", list(permutations([1, 2, 3])), ids=str)
+def test_intervals_in_any_order_give_one_table_and_hidden_rows_come_back(
+    database: Database, order: tuple[int, ...]
+) -> None:
+    rows = {day: [{"k": "a", "n": day}, {"k": f"only {day}", "n": 0}] for day in order}
+    database.published(*(sending(rows[day], plan=10 * day, first=day) for day in order))
+    alone = [{"k": f"only {day}", "n": 0} for day in (1, 2, 3)]
+    assert database.held() == [{"k": "a", "n": 3}, *alone]
+    # One by one the intervals lose the key, the latest first, then the one in the middle of what is left.
+    for day, latest in ((3, 2), (1, 2), (2, None)):
+        less = rows[day][1:]
+        database.published(replaced(less, rows[day], plan=10 * day + 1, first=day))
+        assert database.held() == [*([{"k": "a", "n": latest}] if latest else []), *alone]
+
+
+def test_an_earlier_interval_that_is_replaced_does_not_show_through_a_later_one(
+    database: Database,
+) -> None:
+    database.published(sending(OLD), sending(NEW, plan=7, first=2))
+    database.published(replaced([{"k": "a", "n": 100}], OLD))
+    assert database.held() == NEW
+
+
+# A generation of an interval: which day, and its rows.
+STEPS = st.lists(
+    st.tuples(
+        st.integers(1, 4), st.dictionaries(st.sampled_from("abcde"), st.integers(0, 3), max_size=5)
+    ),
+    min_size=1,
+    max_size=8,
+)
+_examples = count(1)
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(STEPS, st.booleans())
+def test_the_table_is_what_the_intervals_say_after_every_publication(
+    database: Database, steps: list[tuple[int, dict[str, int]]], afresh: bool
+) -> None:
+    """Computed otherwise: a dictionary that takes the intervals' rows by time, each anew."""
+    number = next(_examples)
+    into = f"public.example_{number}"
+    database.run(f"CREATE TABLE {into} (k text PRIMARY KEY, n bigint)")
+    scope = Scope(lake=f"memory://{number}", pipeline="small")
+    output = database.begun(scope, into=into)
+    now: dict[int, dict[str, int]] = {}
+    plans: dict[int, int] = {}
+    for plan, (day, rows) in enumerate(steps, start=1):
+        if afresh:
+            output.close()
+            output = database.begun(scope, into=into)
+        one = sending(
+            as_rows(rows),
+            plan=plan,
+            generation=plan,
+            first=day,
+            instead_of=plans.get(day),
+            before=as_rows(now.get(day, {})),
+        )
+        output.prepare(one)
+        output.publish(one, resumed=False)
+        now[day], plans[day] = rows, plan
+        wanted: dict[str, int] = {}
+        for at in sorted(now):
+            wanted |= now[at]
+        assert database.held(into) == as_rows(dict(sorted(wanted.items())))
+    output.close()
+
+
+def as_rows(rows: dict[str, int]) -> list[dict[str, Any]]:
+    """Rows of keys and numbers."""
+    return [{"k": k, "n": n} for k, n in rows.items()]
+
+
+def typed(table: pa.Table, **how: Any) -> Sending:
+    """A sending of one Arrow table."""
+    one = sending([], **how)
+    return Sending(**{f: getattr(one, f) for f in one.__slots__} | {"rows": TableRows(table)})
+
+
+TYPES = {
+    "yes": (pa.bool_(), "boolean", True),
+    "small": (pa.int32(), "integer", -(2**31)),
+    "wider": (pa.int32(), "bigint", 2**31 - 1),
+    "big": (pa.int64(), "bigint", 2**63 - 1),
+    "counted": (pa.int64(), "numeric(19)", -(2**63)),
+    "short": (pa.float32(), "real", 0.5),
+    "float": (pa.float64(), "double precision", 0.1),
+    "cents": (pa.decimal128(9, 2), "numeric(12,2)", Decimal("0.10")),
+    "exact": (pa.decimal128(38, 10), "numeric", Decimal("1.5000000000")),
+    "day": (pa.date32(), "date", dt.date(2013, 1, 1)),
+    "naive": (pa.timestamp("us"), "timestamp", dt.datetime(2013, 1, 1, 5, 0, 0, 1)),  # noqa: DTZ001 - a column without a zone
+    "instant": (
+        pa.timestamp("us", tz="UTC"),
+        "timestamptz",
+        dt.datetime(2013, 1, 1, 5, 0, 0, 1, tzinfo=dt.UTC),
+    ),
+    "words": (pa.string(), "text", 'é\n\t\\N "quoted"'),
+    "few": (pa.large_string(), "varchar(3)", "é  "),
+    "bytes": (pa.binary(), "bytea", b"\x00\xff\\"),
+}
+
+
+def test_every_type_arrives_as_it_was_and_so_does_null(database: Database) -> None:
+    columns = ", ".join(f'"{name}" {kind}' for name, (_, kind, _) in TYPES.items())
+    database.run(f"CREATE TABLE public.typed (k text PRIMARY KEY, {columns})")
+    schema = pa.schema([("k", pa.string()), *((n, kind) for n, (kind, _, _) in TYPES.items())])
+    full = {"k": "full", **{name: value for name, (_, _, value) in TYPES.items()}}
+    null = {"k": "null", **dict.fromkeys(TYPES)}
+    database.published(
+        typed(pa.Table.from_pylist([full, null], schema=schema)), into="public.typed"
+    )
+    assert database.held("public.typed") == [full, null]
+
+
+def test_a_value_that_only_looks_the_same_takes_the_others_place(database: Database) -> None:
+    """numeric's = says that 1.0 and 1.00 are one; what the interval says now is what is there."""
+    database.run("CREATE TABLE public.exact (k numeric PRIMARY KEY, n numeric)")
+    one, two = (pa.table({"k": [Decimal(text)], "n": [Decimal(text)]}) for text in ("1.0", "1.00"))
+    database.published(typed(one), into="public.exact")
+    database.published(typed(two, plan=2, generation=2, instead_of=1), into="public.exact")
+    assert database.run("SELECT k::text, n::text FROM public.exact") == [("1.00", "1.00")]
+
+
+def test_lineage_is_written_where_the_table_has_columns_for_it(database: Database) -> None:
+    database.run("CREATE TABLE public.some (n bigint, k text UNIQUE, _offset bigint)")
+    rows = [{"k": "a", "n": 1, "_offset": 7, "_topic": "events"}]
+    database.published(sending(rows), into="public.some")
+    assert database.held("public.some") == [{"n": 1, "k": "a", "_offset": 7}]
+
+
+def test_columns_of_others_keep_their_values_and_rows_of_others_are_left_alone(
+    database: Database,
+) -> None:
+    database.run("ALTER TABLE public.events ADD COLUMN note text NOT NULL DEFAULT 'none'")
+    database.run("INSERT INTO public.events VALUES ('mine', 0, 'kept')")
+    database.published(sending(OLD))
+    database.run("UPDATE public.events SET note = 'seen' WHERE k = 'b'")
+    database.published(replaced(NEW, OLD))
+    assert database.run("SELECT k, n, note FROM public.events ORDER BY k") == [
+        ("a", 1, "none"),
+        ("b", 20, "seen"),
+        ("d", 4, "none"),
+        ("mine", 0, "kept"),
+    ]
+
+
+def test_a_column_that_comes_later_is_null_in_earlier_intervals_whatever_the_order(
+    database: Database,
+) -> None:
+    database.run("ALTER TABLE public.events ADD COLUMN more text")
+    wide = [{"k": "a", "n": 1, "more": "x"}]
+    narrow = [{"k": "a", "n": 2}]
+    database.published(sending(narrow, plan=5, first=2), sending(wide))
+    assert database.held() == [{"k": "a", "n": 2, "more": None}]
+    database.published(replaced([], narrow, plan=6, first=2))
+    assert database.held() == [{"k": "a", "n": 1, "more": "x"}]
+    database.published(replaced(narrow, [], plan=7, generation=3, first=2))
+    assert database.held() == [{"k": "a", "n": 2, "more": None}]
+
+
+def test_a_key_of_several_columns_in_a_table_of_partitions(database: Database) -> None:
+    database.run(
+        'CREATE TABLE public."Parts" (n bigint, k text, "UNIQUE" date, PRIMARY KEY ("UNIQUE", k)) '
+        'PARTITION BY RANGE ("UNIQUE")'
+    )
+    database.run(
+        "CREATE TABLE public.year PARTITION OF public.\"Parts\" FOR VALUES FROM ('2013-01-01') TO ('2014-01-01')"
+    )
+    rows = [{"k": k, "UNIQUE": dt.date(2013, 1, day), "n": 0} for k in "ab" for day in (1, 2)]
+    how = {"into": "public.Parts", "key": ("k", "UNIQUE")}
+    database.published(sending(rows), **how)
+    database.published(replaced(rows[1:], rows), **how)
+    assert len(database.held('public."Parts"')) == 3
+
+
+def test_lakes_and_outputs_do_not_share_a_table(database: Database) -> None:
+    database.published(sending(OLD))
+    database.run("CREATE TABLE public.other (k text PRIMARY KEY, n bigint)")
+    database.published(sending(NEW, output="other"), name="other", into="public.other")
+    assert (database.held(), database.held("public.other")) == (OLD, NEW)
+    histories = database.run("SELECT history FROM tallystick.outputs ORDER BY name")
+    assert len({one[0] for one in histories}) == 2
+    assert SCOPE.lake == "memory://small"

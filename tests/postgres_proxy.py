@@ -1,0 +1,93 @@
+"""A TCP proxy before the embedded server that loses an answer: the connection ends, or stays and is silent."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import suppress
+from types import TracebackType
+
+from tallystick.local.postgres import Postgres
+
+_BYTES = 65_536
+
+
+class Proxy:
+    """Forwards until a client's message holds the text `lose`, once `armed` is set.
+
+    `arrives`: the server still gets that message, and its answer is lost. `silent`: nobody hangs up.
+    """
+
+    def __init__(self, server: Postgres, *, lose: str, arrives: bool, silent: bool = False) -> None:
+        self._path = str(server.socket_dir / ".s.PGSQL.5432")
+        self._lose, self._arrives, self._silent = lose.encode(), arrives, silent
+        self._listens = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listens.getsockname()[1]
+        self.armed, self.lost = threading.Event(), threading.Event()
+        self._open: list[socket.socket] = []
+        self._threads = [threading.Thread(target=self._accept)]
+
+    def __enter__(self) -> Proxy:
+        self._threads[0].start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        for one in (self._listens, *self._open):
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join(30)
+        for one in (self._listens, *self._open):
+            one.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listens.accept()
+                server = socket.socket(socket.AF_UNIX)
+                server.connect(self._path)
+                self._open += [client, server]
+                self._start(client, server)
+
+    def _start(self, client: socket.socket, server: socket.socket) -> None:
+        answers = threading.Event()
+        answers.set()
+        for target in (self._to_server, self._to_client):
+            thread = threading.Thread(target=target, args=(client, server, answers))
+            self._threads.append(thread)
+            thread.start()
+
+    def _to_server(
+        self, client: socket.socket, server: socket.socket, answers: threading.Event
+    ) -> None:
+        with suppress(OSError):
+            while some := client.recv(_BYTES):
+                if self._lose in some and self.armed.is_set() and not self.lost.is_set():
+                    self.lost.set()
+                    answers.clear()
+                    if not self._arrives:
+                        break
+                server.sendall(some)
+        _hang_up(server)
+
+    def _to_client(
+        self, client: socket.socket, server: socket.socket, answers: threading.Event
+    ) -> None:
+        with suppress(OSError):
+            while some := server.recv(_BYTES):
+                if answers.is_set():
+                    client.sendall(some)
+                elif not self._silent:
+                    break  # the server has answered, so it is done: the answer is lost
+        if answers.is_set() or not self._silent:
+            _hang_up(client)
+
+
+def _hang_up(one: socket.socket) -> None:
+    with suppress(OSError):
+        one.shutdown(socket.SHUT_RDWR)

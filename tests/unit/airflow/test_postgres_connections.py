@@ -1,0 +1,59 @@
+"""A table's connection in Airflow's tasks: by environment first, then Airflow's own, and never in the Spark driver."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tallystick.airflow.environment import driver_environment
+from tallystick.airflow.run import postgres_named
+from tallystick.errors import SettingsError
+from tallystick.kafka.settings import KafkaSettings
+
+pytestmark = pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning")
+
+
+def test_airflows_own_connection_is_the_last_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = {
+        "conn_type": "postgres",
+        "host": "db",
+        "port": 5433,
+        "schema": "flights",
+        "login": "replay",
+        "password": "secret",
+        "extra": {"sslmode": "verify-full", "lock_timeout_s": 5},
+    }
+    monkeypatch.setenv("AIRFLOW_CONN_POSTGRES_MAIN", json.dumps(words))
+    found = postgres_named("main")
+    assert (found.host, found.port, found.dbname, found.user) == ("db", 5433, "flights", "replay")
+    assert (found.password, found.sslmode, found.lock_timeout_s) == ("secret", "verify-full", 5)
+    monkeypatch.setenv("TALLYSTICK_POSTGRES_MAIN", '{"host": "env", "dbname": "d", "user": "u"}')
+    assert postgres_named("main").host == "env"
+
+
+def test_what_is_nowhere_is_told_with_airflows_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(
+        SettingsError, match=r"PostgreSQL connection 'gone' is not defined"
+    ) as caught:
+        postgres_named("gone")
+    assert "Airflow connection postgres_gone" in caught.value.next_step
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_POSTGRES_MAIN",
+        json.dumps({"conn_type": "postgres", "host": "db", "extra": {"cursor": "dict"}}),
+    )
+    with pytest.raises(SettingsError, match=r"connection 'main': 'cursor' is not a setting"):
+        postgres_named("main")
+
+
+def test_the_spark_driver_gets_none_of_them() -> None:
+    kept = driver_environment(
+        {"TALLYSTICK_POSTGRES_MAIN": "{}", "TALLYSTICK_S3_BUCKET_OWNER": "1"},
+        kafka_name="default",
+        kafka=KafkaSettings(bootstrap_servers=("a:1",)),
+        result_file=Path("result"),
+        master="local[1]",
+    )
+    assert "TALLYSTICK_S3_BUCKET_OWNER" in kept
+    assert "TALLYSTICK_POSTGRES_MAIN" not in kept

@@ -1,0 +1,185 @@
+"""A table is declared without its driver, and its connection is found by name: nothing here speaks to a server."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from tallystick.connections import postgres_env_name, postgres_settings
+from tallystick.errors import InvalidPipeline, SettingsError
+from tallystick.outputs.opening import open_output
+from tallystick.outputs.postgres import PostgresOutput
+from tallystick.outputs.postgres_session import in_words
+from tallystick.outputs.postgres_table import PostgresTable, history_of, owner_of
+from tallystick.pipeline.outputs import planned
+from tallystick.postgres_settings import PostgresSettings
+from unit.outputs.sendings import SCOPE, sending
+
+CANARY = "canary/of+a/secret"
+WORDS = '{"host": "db", "dbname": "flights", "user": "replay", "password": "canary/of+a/secret"}'
+
+
+def declared(**how: Any) -> PostgresOutput:
+    """An output of the test's own."""
+    words = {"name": "feed", "table": "events", "into": "public.Events", "key": ["k"]}
+    return PostgresOutput(**{**words, **how})
+
+
+def test_a_declaration_names_its_target_without_secrets() -> None:
+    one = declared(postgres="main", key=["a", "b"])
+    assert one.target == "postgres:main/public.Events"
+    assert planned(one).target == one.target
+    assert (one.key, one.schema_and_table, one.replaced) == (
+        ("a", "b"),
+        ("public", "Events"),
+        "compensate",
+    )
+    assert declared(replaced="refuse").replaced == "refuse"
+
+
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ({"into": "events"}, "output feed: into='events' is no schema and table"),
+        ({"into": 'public."a"'}, "is no schema and table"),
+        ({"into": "a.b.c"}, "is no schema and table"),
+        ({"into": "public." + "a" * 64}, "is no schema and table"),
+        ({"key": []}, r"output feed: its key \(\) names no column"),
+        ({"key": ["k", "k"]}, r"output feed: its key \(k, k\) names a column twice"),
+        ({"key": "k"}, "the key of output feed is the text 'k', where a list belongs"),
+        ({"key": ['k"; --']}, "output feed: key: column name"),
+        ({"postgres": "Main"}, "connection name 'Main' is not allowed"),
+        ({"replaced": "correct"}, "replaced='correct' is not what a table can do"),
+    ],
+)
+def test_what_is_not_allowed_is_told_with_the_declaration(how: dict[str, Any], told: str) -> None:
+    with pytest.raises(InvalidPipeline, match=told):
+        declared(**how)
+
+
+def test_a_dag_file_loads_no_driver() -> None:
+    code = (
+        "import sys, tallystick.outputs.postgres, tallystick.outputs.opening; "
+        "print(sorted({'psycopg', 'pyarrow', 'kafka'} & sys.modules.keys()))"
+    )
+    plugins = Path(__file__).parents[3] / "plugins"
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": str(plugins)},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert run.stdout.strip() == "[]"
+
+
+def test_where_the_driver_is_not_installed_the_output_says_so_and_the_commit_is_not_harmed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "tallystick.outputs.postgres_table", None)
+    output = opened()
+    assert not isinstance(output, PostgresTable)
+    for call in (
+        lambda: output.begin(SCOPE),
+        lambda: output.prepare(sending([])),
+        lambda: output.publish(sending([]), resumed=False),
+    ):
+        with pytest.raises(SettingsError, match=r"output feed: .*cannot be loaded") as caught:
+            call()
+        assert "tallystick[postgres]" in caught.value.next_step
+    output.abort(sending([]))
+    output.close()
+
+
+def opened() -> Any:
+    """The output, as a task opens it."""
+    return open_output(
+        declared(),
+        kafka=lambda _: pytest.fail("nobody asks"),
+        postgres=lambda _: pytest.fail("nothing is connected yet"),
+    )
+
+
+def test_opening_connects_nothing() -> None:
+    output = opened()
+    assert isinstance(output, PostgresTable)
+    output.abort(sending([]))
+    output.close()
+
+
+def test_names_in_the_database_are_one_per_lake_pipeline_and_output() -> None:
+    owner = owner_of(SCOPE, "feed")
+    other = owner_of(type(SCOPE)(lake="memory://other", pipeline="small"), "feed")
+    assert owner == "small.feed.bec12341221a"
+    assert len({history_of(owner), history_of(other), history_of("small.feed2")}) == 3
+    assert len(history_of("a" * 200)) < 64
+
+
+# ---------------------------------------------------------------- connections
+
+
+def test_a_connection_is_found_in_the_environment_then_in_the_secrets_folder_then_otherwise(
+    tmp_path: Path,
+) -> None:
+    assert postgres_env_name("my-main_2") == "TALLYSTICK_POSTGRES_MY_MAIN_2"
+    otherwise = {"host": "c", "dbname": "d", "user": "u"}
+    folder = {"TALLYSTICK_SECRETS_DIR": str(tmp_path)}
+    assert postgres_settings("main", environ=folder, otherwise=otherwise).host == "c"
+    # A Kafka connection's file of the same name is another one.
+    (tmp_path / "main.json").write_text('{"bootstrap_servers": "a:1"}')
+    file = tmp_path / "postgres.main.json"
+    file.write_text(WORDS.replace('"db"', '"file"'))
+    file.chmod(0o600)
+    assert postgres_settings("main", environ=folder, otherwise=otherwise).host == "file"
+    environ = folder | {"TALLYSTICK_POSTGRES_MAIN": WORDS}
+    found = postgres_settings("main", environ=environ, otherwise=otherwise)
+    assert (found.host, found.endpoint, found.secrets()) == ("db", "flights on db:5432", (CANARY,))
+
+
+def test_one_that_is_nowhere_is_told_with_the_places() -> None:
+    with pytest.raises(SettingsError) as caught:
+        postgres_settings("main", environ={})
+    assert caught.value.happened == (
+        "PostgreSQL connection 'main' is not defined: the environment variable TALLYSTICK_POSTGRES_MAIN is not set and "
+        "TALLYSTICK_SECRETS_DIR is not set."
+    )
+    assert "postgres.main.json" in caught.value.next_step
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("{", "the value is not a JSON object"),
+        ('{"host": "a", "host": "b"}', "with each key once"),
+        ('{"dbname": "d", "user": "u"}', "host is missing or empty"),
+        (WORDS.replace('"db"', f'"postgres://u:{CANARY}@db"'), "host is not a host's name"),
+        (WORDS.replace("password", "options"), "'options' is not a setting"),
+        (WORDS.replace('"host"', '"port": "5432", "host"'), "port is not an integer"),
+        (WORDS.replace('"host"', '"port": 70000, "host"'), "port 70000 is out of bounds"),
+        (WORDS.replace('"host"', '"sslmode": "yes", "host"'), "sslmode 'yes' is unknown"),
+        (WORDS.replace('"host"', '"sslkey": "k", "host"'), "given without sslcert"),
+        (
+            WORDS.replace('"host"', '"lock_timeout_s": 0, "host"'),
+            "lock_timeout_s 0 is out of bounds",
+        ),
+    ],
+)
+def test_settings_that_do_not_fit_are_told_without_the_secret(text: str, told: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        postgres_settings("main", environ={"TALLYSTICK_POSTGRES_MAIN": text})
+    assert caught.value.happened.startswith("environment variable TALLYSTICK_POSTGRES_MAIN: ")
+    assert told in caught.value.happened
+    assert "canary" not in f"{caught.value}{caught.value.__cause__}{caught.value.__context__}"
+
+
+def test_neither_settings_nor_messages_show_a_password() -> None:
+    settings = PostgresSettings(host="h", dbname="d", user="u", password=CANARY)
+    assert "canary" not in repr(settings)
+    error = psycopg.OperationalError(f"server said {CANARY}\nin two lines")
+    said = in_words("output feed", "table", error, settings.secrets())
+    assert said.happened == "output feed: table: server said *** in two lines."
