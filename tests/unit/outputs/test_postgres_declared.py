@@ -18,6 +18,7 @@ from tallystick.outputs.postgres_session import in_words
 from tallystick.outputs.postgres_table import PostgresTable, history_of, owner_of
 from tallystick.pipeline.outputs import planned
 from tallystick.postgres_settings import PostgresSettings
+from tallystick.store.memory import MemoryStore
 from unit.outputs.sendings import SCOPE, sending
 
 CANARY = "canary/of+a/secret"
@@ -98,10 +99,12 @@ def test_where_the_driver_is_not_installed_the_output_says_so_and_the_commit_is_
 
 def opened() -> Any:
     """The output, as a task opens it."""
+
+    def nobody(name: str) -> Any:
+        pytest.fail(f"nothing is connected yet, and {name} was asked for")
+
     return open_output(
-        declared(),
-        kafka=lambda _: pytest.fail("nobody asks"),
-        postgres=lambda _: pytest.fail("nothing is connected yet"),
+        declared(), kafka=nobody, postgres=nobody, http=nobody, smtp=nobody, store=MemoryStore()
     )
 
 
