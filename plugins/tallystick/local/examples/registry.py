@@ -8,9 +8,11 @@ from tallystick.local.examples.cleanup import Cleanup
 from tallystick.local.examples.counts import Counts
 from tallystick.local.examples.files import Files
 from tallystick.local.examples.scene import Example, Scene
+from tallystick.local.examples.upsert import Upsert
 
 EXAMPLES: Mapping[str, Callable[[Scene], Example]] = {
     "files": Files,
     "counts": Counts,
+    "upsert": Upsert,
     "cleanup": Cleanup,
 }
