@@ -104,8 +104,8 @@ def earlier(
         ledger = view.ledger(since, start)
         wanted = Interval(start=since, end=start)
         with ThreadPoolExecutor(READS_AT_ONCE) as pool:
-            found = pool.map(lambda entry: _part(lake, entry, own), ledger.overlapping(wanted))
-            parts = [part for part in found if part is not None]
+            read = pool.map(lambda entry: _part(lake, entry, own), ledger.overlapping(wanted))
+            parts = [part for part in read if part is not None]
         gaps = decide.gaps(wanted, [p.interval for p in parts])
         unread: list[Unread] = []
         if log is not None and lookback.uncommitted == "kafka":
