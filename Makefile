@@ -62,6 +62,10 @@ test-unit: setup ## the tests that need no server
 explore: setup ## the random explorer, longer: make explore SCHEDULES=200000 SEED=1
 	$(RUN)/python tests/stateful/explore.py --schedules $(or $(SCHEDULES),200000) --seed $(or $(SEED),1)
 
+.PHONY: orders
+orders: setup ## random orders of intervals for jobs with state, against one pass over the log: ORDERS=500 SEED=0
+	$(RUN)/python tests/stateful/orders.py --orders $(or $(ORDERS),500) --seed $(or $(SEED),0)
+
 .PHONY: chaos
 chaos: setup ## nemeses on the real stack, each audited: ROUNDS=n NEMESIS=name SEED=n TABLE=file KEEP=1
 	$(RUN)/python tests/chaos/run.py $(if $(ROUNDS),--rounds $(ROUNDS)) $(addprefix --nemesis ,$(NEMESIS)) \
