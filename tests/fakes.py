@@ -16,12 +16,14 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from tallystick.earlier import earlier
 from tallystick.engine.parquet import TableWriter
 from tallystick.engine.upload import AttemptPrefix
 from tallystick.errors import IdentityChanged, NotYet
 from tallystick.lake import Lake
 from tallystick.pipeline import DEAD_LETTERS, Pipeline, Table, pipeline_from_spec
 from tallystick.protocol import keys
+from tallystick.protocol.lookback import LookedBack
 from tallystick.protocol.offsets import Position
 from tallystick.protocol.plan import Plan
 from tallystick.protocol.report import FileReport, RangeAccount, Report
@@ -254,9 +256,17 @@ def stage(
         library="test",
         files=files,
         accounts=tuple(accounts),
+        looked=_looked(lake, plan, pipeline),
     )
     lake.put_new(report.key, report.encode())
     return report.key
+
+
+def _looked(lake: Lake, plan: Plan, pipeline: Pipeline) -> LookedBack | None:
+    """What a job that looks back would say it saw of what is committed."""
+    if pipeline.lookback is None:
+        return None
+    return earlier(lake, plan, pipeline.lookback).looked(plan.fingerprint, {})
 
 
 def _sort_in(

@@ -29,7 +29,7 @@ from tallystick.airflow.outcome import airflow_errors, raise_told, read_result, 
 from tallystick.airflow.publishing import Preparing
 from tallystick.airflow.run import dates_of, job_file, kafka_of, request_of, span_of, utc
 from tallystick.airflow.spark_submit import ScrubbedSparkSubmit, die_with_parent
-from tallystick.airflow.story import committed_line, planned_lines
+from tallystick.airflow.story import committed_line, planned_lines, stale_line
 from tallystick.commit import CommitResult, commit
 from tallystick.errors import Ask, Corrupt, InvalidRequest, NotYet, Stop, TallystickError
 from tallystick.lake import Lake
@@ -37,6 +37,8 @@ from tallystick.params import RunDates, parse_params
 from tallystick.pipeline import Pipeline
 from tallystick.plan import Asked, Planned, plan
 from tallystick.protocol import keys
+from tallystick.protocol.interval import Interval
+from tallystick.protocol.lookback import stale
 from tallystick.protocol.plan import Plan
 from tallystick.stage import still_granted, to_stage
 from tallystick.store.open import open_store
@@ -296,13 +298,21 @@ class CommitOperator(BaseOperator):
                 lake, [p["plan"] for p in planned["plans"] if not p["committed"]], reports
             )
             covered = Covered.read(lake, planned["interval"])
+            left = self._stale(lake)
         for line in covered.lines():
             self.log.info(line)
+        if left:
+            self.log.warning(stale_line(left))
         self.log.info("done in %.1f s", time.monotonic() - started)
         self.linked = lake.where(covered.record) if covered.record else None
         event = {"pipeline": self.pipeline.name, **covered.to_json()}
         context["outlet_events"][self.asset].extra = event
         return event
+
+    def _stale(self, lake: Lake) -> Mapping[Interval, Interval]:
+        if self.pipeline.lookback is None:
+            return {}
+        return lake.cut(lambda view: stale(view.whole_ledger().entries))
 
     def _commit_all(
         self, lake: Lake, plan_keys: Sequence[str], reports: Mapping[str, str | None]

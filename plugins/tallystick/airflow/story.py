@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tallystick.commit import CommitResult
 from tallystick.plan import Planned
@@ -53,6 +53,14 @@ def committed_line(result: CommitResult) -> str:
     return (
         f"committed {result.interval} as version {result.version}, generation {result.generation}: "
         f"{totals_text(result.totals)}"
+    )
+
+
+def stale_line(left: Mapping[Interval, Interval]) -> str:
+    """Which committed intervals looked back at what has changed since, and what to press."""
+    return (
+        f"stale, for their job looked back at what has changed since: {some(sorted(left))}; one run with mode=refresh "
+        "replaces them"
     )
 
 
