@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tallystick.errors import InvalidPipeline
 from tallystick.protocol import keys
-from unit.protocol.samples import FILE_KEY, at, plan_key, uuid
+from unit.protocol.samples import FILE_KEY, SAMPLE_CALLS, at, plan_key, uuid
 
 instants = st.datetimes(
     # Hypothesis takes naive limits; the zone is added below.
@@ -197,3 +197,10 @@ def test_an_intervals_objects_name_it_and_their_plan() -> None:
     assert keys.interval_of(keys.report(at(0), at(1), "a1", uuid(2))) == (part, None)
     with pytest.raises(ValueError, match="no interval"):
         keys.interval_of("root.json")
+
+
+def test_a_note_of_calls_lies_where_its_own_fields_say() -> None:
+    told = SAMPLE_CALLS
+    key = keys.calls(told.output, told.interval, told.plan, told.first, told.end)
+    assert told.key == key
+    assert key.startswith(f"calls/{told.output}/")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallystick.protocol.ledger import Entry
-from tallystick.protocol.lookback import LookedBack, Seen, looked_back, stale
+from tallystick.protocol.lookback import LookedBack, Seen, looked_back, stale, to_refresh
 from unit.protocol.samples import at, committed, entry, granted, interval
 
 HOURS = 8
@@ -202,3 +202,27 @@ def test_how_time_was_cut_does_not_matter(
     first = [e for e in _entries(hours, joined) if e.interval.start < at(since) < e.interval.end]
     if not first:
         assert cause(looked, *_entries(hours, joined)) is None
+
+
+# ---------------------------------------------------------------- what one run has to replace
+
+
+def test_nothing_is_to_be_refreshed_where_nothing_is_stale() -> None:
+    looked = looked_back(at(0), [seen(0, 1, 5)])
+    there = [held(0, 1, 5), looking(looked, 1, 2), entry(2, 3, grant=granted(2, 3))]
+    assert to_refresh(there, "f2") == frozenset()
+
+
+def test_a_refresh_by_the_same_code_replaces_what_is_stale_alone() -> None:
+    missed = looking(looked_back(at(0), []), 1, 2)
+    after = looking(looked_back(at(1), [seen(1, 2, 1)]), 2, 3)
+    assert to_refresh([held(0, 1, 5), missed, after], "f1") == {missed.interval}
+
+
+def test_a_refresh_by_new_code_replaces_what_it_will_make_stale_too() -> None:
+    missed = looking(looked_back(at(0), []), 1, 2)
+    after = looking(looked_back(at(1), [seen(1, 2, 1)]), 2, 3)
+    last = looking(looked_back(at(2), [seen(2, 3, 1)]), 3, 4)
+    alone = looking(looked_back(at(4), []), 4, 5)
+    found = to_refresh([held(0, 1, 5), missed, after, last, alone], "f2")
+    assert found == {missed.interval, after.interval, last.interval}
