@@ -95,6 +95,8 @@ def windowed(
     """
     _require_back(context, windows.back, f"windows in {partials!r}")
     names, timed = list(key), _timed(context, records)
+    # What is handed back are records as they came: a table of them has no column for the log time.
+    columns = list(records.columns)
 
     def split(rows: pa.Table) -> Partials:
         return window_partials(rows, windows, names, time, aggregates)
@@ -109,7 +111,7 @@ def windowed(
         closed=_by_key(_union(own, context.earlier(partials)), names, close),
         partials=own,
         late=_by_key(timed, names, lambda rows: split(rows).late),
-        outside=_by_key(timed, names, lambda rows: split(rows).outside),
+        outside=_by_key(timed, names, lambda rows: split(rows).outside.select(columns)),
     )
 
 
@@ -130,6 +132,8 @@ def sessioned(
     """
     _require_back(context, sessions.back, f"sessions in {partials!r}")
     names, timed = list(key), _timed(context, records)
+    # What is handed back are records as they came: a table of them has no column for the log time.
+    columns = list(records.columns)
 
     def split(rows: pa.Table) -> Partials:
         return session_partials(rows, sessions, names, time, aggregates)
@@ -143,8 +147,8 @@ def sessioned(
     return Windowed(
         closed=_by_key(_union(own, context.earlier(partials)), names, close),
         partials=own,
-        late=_by_key(timed, names, lambda rows: split(rows).late),
-        outside=_by_key(timed, names, lambda rows: split(rows).outside),
+        late=_by_key(timed, names, lambda rows: split(rows).late.select(columns)),
+        outside=_by_key(timed, names, lambda rows: split(rows).outside.select(columns)),
     )
 
 
