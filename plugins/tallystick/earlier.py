@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
-from tallystick.errors import Corrupt
+from tallystick.engine.clock import LogPart, LogSpan
+from tallystick.errors import Corrupt, SchemaChanged
 from tallystick.lake import Lake, View
 from tallystick.params import AHEAD_MAX, EPOCH
 from tallystick.pipeline import Lookback
@@ -60,11 +61,30 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unread:
-    """Earlier time that is not committed, and the ranges to be read of it."""
+class Passed:
+    """One earlier interval that was committed before the tables were what they are: its rows cannot be used."""
 
     interval: Interval
+    fingerprint: str
+    records: int
+    lacks: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unread:
+    """Earlier time that is not committed, the ranges to be read of it, and how the ledger cuts it.
+
+    `instead_of`: it is committed, and cannot be used.
+    """
+
+    span: LogSpan
     topics: tuple[PlannedTopic, ...]
+    instead_of: Passed | None = None
+
+    @property
+    def interval(self) -> Interval:
+        """Its time."""
+        return self.span.interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,9 +96,21 @@ class Earlier:
     unread: tuple[Unread, ...] = ()
 
     def looked(self, fingerprint: str, records: Mapping[Interval, int]) -> LookedBack:
-        """What the report says was seen; `records`: how many were read of each stretch that is not committed."""
-        read = [Seen(interval=i, fingerprint=fingerprint, records=n) for i, n in records.items()]
-        return looked_back(self.since, [*(p.seen for p in self.parts), *read])
+        """What the report says was seen; `records`: how many were read of each stretch.
+
+        Of what was read although it is committed it names the code that committed it: once that is replaced by this code,
+        it is looked at again.
+        """
+        passed = {u.interval: u.instead_of for u in self.unread if u.instead_of is not None}
+        read = [
+            Seen(
+                interval=i,
+                fingerprint=passed[i].fingerprint if i in passed else fingerprint,
+                records=passed[i].records if i in passed else n,
+            )
+            for i, n in records.items()
+        ]
+        return looked_back(self.since, [p.seen for p in self.parts], read)
 
 
 def earlier(
@@ -104,24 +136,36 @@ def earlier(
         ledger = view.ledger(since, start)
         wanted = Interval(start=since, end=start)
         with ThreadPoolExecutor(READS_AT_ONCE) as pool:
-            read = pool.map(lambda entry: _part(lake, entry, own), ledger.overlapping(wanted))
-            parts = [part for part in read if part is not None]
-        gaps = decide.gaps(wanted, [p.interval for p in parts])
+            overlapping = ledger.overlapping(wanted)
+            read = pool.map(lambda entry: _part(lake, entry, own, plan, lookback), overlapping)
+            found = [one for one in read if one is not None]
+        passed = [one for one in found if isinstance(one, Passed)]
         unread: list[Unread] = []
         if log is not None and lookback.uncommitted == "kafka":
             cuts = _Cuts(ledger, view.root, plan, log, latest=lake.world.now() + AHEAD_MAX)
-            unread = [found for gap in gaps if (found := cuts.unread(gap)) is not None]
-        return Earlier(since=since, parts=tuple(parts), unread=tuple(unread))
+            gaps = decide.gaps(wanted, [one.interval for one in found])
+            unread = [one for gap in gaps if (one := cuts.unread(gap)) is not None]
+            unread += [cuts.instead_of(one) for one in passed]
+        elif passed:
+            raise _useless(plan, passed[0], "and is not read in Kafka")
+        parts = tuple(one for one in found if isinstance(one, Part))
+        return Earlier(since=since, parts=parts, unread=tuple(unread))
 
     return lake.cut(question)
 
 
-def _part(lake: Lake, entry: Entry, own: Mapping[str, tuple[Plan, Report]]) -> Part | None:
+def _part(
+    lake: Lake,
+    entry: Entry,
+    own: Mapping[str, tuple[Plan, Report]],
+    plan: Plan,
+    lookback: Lookback,
+) -> Part | Passed | None:
     granted, committed = entry.granted, entry.committed
     if granted is not None and granted.plan in own:
-        plan, report = own[granted.plan]
+        staged, report = own[granted.plan]
         records = account_totals(report.accounts)["records"]
-        return _of_report(entry.interval, plan.fingerprint, records, report)
+        return _of_report(entry.interval, staged.fingerprint, records, report)
     if committed is None:
         return None
     chain = lake.earlier_commits(entry)
@@ -134,7 +178,28 @@ def _part(lake: Lake, entry: Entry, own: Mapping[str, tuple[Plan, Report]]) -> P
             next_step="restore it from a bucket version, or replace that interval (mode=replace).",
         )
     records = committed.totals.records
+    if records and (lacks := _lacks(lake.plan(committed.plan), plan, lookback)) is not None:
+        return Passed(
+            interval=entry.interval,
+            fingerprint=committed.fingerprint,
+            records=records,
+            lacks=lacks,
+        )
     return _of_report(entry.interval, committed.fingerprint, records, found)
+
+
+def _lacks(then: Plan | None, plan: Plan, lookback: Lookback) -> str | None:
+    """What an earlier commit lacks of the tables that are looked back at: its rows would be seen as none."""
+    for name in lookback.tables:
+        wanted, there = plan.table(name), then.table(name) if then is not None else None
+        assert wanted is not None  # the pipeline checked it
+        if there is None:
+            return f"table {name}"
+        known = {c.id for c in there.columns}
+        missing = [c.name for c in wanted.columns if c.id not in known]
+        if missing:
+            return f"column {missing[0]!r} of table {name}"
+    return None
 
 
 def _of_report(interval: Interval, fingerprint: str, records: int, report: Report | None) -> Part:
@@ -164,9 +229,16 @@ class _Cuts:
                 return None
         readable = [t for t in self._plan.topics if self._root.topics[t.name].closed is None]
         return Unread(
-            interval=gap,
+            span=span_of(gap, self._ledger.boundaries, self._plan, self._root),
             topics=tuple(self._topic(t, first, last) for t in readable),
         )
+
+    def instead_of(self, passed: Passed) -> Unread:
+        """What is to be read in place of rows that cannot be used. Raises SchemaChanged where it is not all there."""
+        found = self.unread(passed.interval)
+        if found is None or any(r.lost for t in found.topics for r in t.ranges):
+            raise _useless(self._plan, passed, "and Kafka no longer holds it")
+        return replace(found, instead_of=passed)
 
     def _boundary(self, at: datetime) -> Boundary:
         there = self._ledger.boundary(at)
@@ -221,3 +293,45 @@ class _Cuts:
         if topic not in self._log_starts:
             self._log_starts[topic] = self._log.log_starts(topic)
         return self._log_starts[topic]
+
+
+def _useless(plan: Plan, passed: Passed, why: str) -> SchemaChanged:
+    first, last = (keys.instant(at) for at in (passed.interval.start, passed.interval.end))
+    return SchemaChanged(
+        f"{plan.interval} looks back at {passed.interval}, which was committed without {passed.lacks}, {why}.",
+        next_step="replace it by the job of now, and before it what it looks back at itself: mode=replace, "
+        f"from={first} or earlier, to={last}.",
+    )
+
+
+def own_span(lake: Lake, plan: Plan) -> LogSpan:
+    """A plan's own stretch of the log, with the boundaries inside it: those of grants that were cancelled."""
+
+    def question(view: View) -> LogSpan:
+        interval = plan.interval
+        ledger = view.ledger(interval.start, interval.end)
+        return span_of(interval, ledger.boundaries, plan, view.root)
+
+    return lake.cut(question)
+
+
+def span_of(interval: Interval, boundaries: Sequence[Boundary], plan: Plan, root: Root) -> LogSpan:
+    """A stretch of the log of a plan's topics, cut at those boundaries that lie inside it."""
+    origins = {name: topic.origins for name, topic in root.topics.items()}
+    names = plan.read_names
+    return LogSpan(
+        interval=interval,
+        inside=tuple(
+            LogPart(
+                start=b.at,
+                offsets={
+                    topic: tuple(
+                        b.position(name, p, origins).offset for p in range(len(origins[name]))
+                    )
+                    for topic, name in names.items()
+                },
+            )
+            for b in sorted(boundaries, key=lambda one: one.at)
+            if interval.start < b.at < interval.end
+        ),
+    )

@@ -58,6 +58,13 @@ def parse_params(raw: Mapping[str, Any]) -> RunParams:
                 f"{name}={value!r} is not allowed.", next_step="use true or false."
             )
         switches[name] = value
+    fewer = ("accept_loss", "accept_compaction")
+    if mode == "refresh" and (set_ := [name for name in fewer if switches[name]]):
+        raise InvalidRequest(
+            f"mode=refresh with {set_[0]}=true.",
+            next_step="refresh replaces rows that are whole: to accept that they become fewer, use mode=replace with "
+            "from and to.",
+        )
     start, end = (_instant(name, raw.get(name)) for name in ("from", "to"))
     if (start is None) != (end is None):
         given, other = ("from", "to") if end is None else ("to", "from")

@@ -38,18 +38,20 @@ def transform(records, context):
         context, records, Sessions(gap=timedelta(hours=19, minutes=30), longest=timedelta(hours=48)),
         key=["origin"], time="departure", aggregates=SUMS, partials="session_parts",
     )
-    values, parts = running(
-        context, records, key=["origin"], aggregates=SUMS, partials="running_parts"
-    )
+    more = {}
+    if context.back is None:
+        values, parts = running(
+            context, records, key=["origin"], aggregates=SUMS, partials="running_parts"
+        )
+        more = {"running": values.withColumn("as_of", F.lit(context.end)), "running_parts": parts}
     return {
+        **more,
         "kept": first.select("origin", "flight", "_topic", "_kafka_partition", "_offset", "_timestamp"),
         "seen": seen,
         "hours": hours.closed,
         "window_parts": hours.partials,
         "visits": visits.closed,
         "session_parts": visits.partials,
-        "running": values.withColumn("as_of", F.lit(context.end)),
-        "running_parts": parts,
     }
 
 if __name__ == "__main__":
@@ -66,8 +68,9 @@ PARTIAL = [
     Table("seen", columns=[SUMMED[0], Column("last_seen", "timestamptz")], keys=["origin"]),
     Table("window_parts", columns=WINDOW, keys=["window_start", "origin"]),
     Table("session_parts", columns=SESSION, keys=["origin", "session_start", "session_end"]),
-    Table("running_parts", columns=SUMMED, keys=["origin"]),
 ]
+RUNNING_PARTS = Table("running_parts", columns=SUMMED, keys=["origin"])
+RUNNING = Table("running", columns=[*SUMMED, Column("as_of", "timestamptz")], keys=["origin"])
 RESULTS = [
     Table("kept", columns=[SUMMED[0], Column("flight", "int")]),
     Table(
@@ -76,7 +79,6 @@ RESULTS = [
         keys=["window_start", "origin"],
     ),
     Table("visits", columns=SESSION, keys=["origin", "session_start"]),
-    Table("running", columns=[*SUMMED, Column("as_of", "timestamptz")], keys=["origin"]),
 ]
 RULES = reference.Rules(
     horizon=20 * reference.HOUR,
@@ -138,16 +140,25 @@ def test_the_second_day_sees_the_first_in_kafka_and_gives_what_one_pass_over_the
 
 
 def test_one_run_over_both_days_sees_what_it_has_staged_itself(state_lake: SparkLake) -> None:
+    partial = [*PARTIAL, RUNNING_PARTS]
+    back = Lookback(tables=[t.name for t in partial], back=None, uncommitted="stale")
+    pipeline = replace(state_lake.pipeline(), tables=[*RESULTS, RUNNING, *partial], lookback=back)
+    state_lake.pipeline = lambda: pipeline
     first, second = run(state_lake, 0, 1)
     assert first.looked is not None
-    assert [s.records for s in first.looked.seen] == [0]
+    assert not first.looked.seen
     assert [s.records for s in second.looked.seen] == [600]
     assert not stale(state_lake.lake.cut(lambda view: view.whole_ledger().entries))
     _check(state_lake, [first, second])
+    found = rows(state_lake, [first, second], "running")
+    ends = [ms(DAY + timedelta(days=n)) for n in (1, 2)]
+    wanted = Counter(one[:4] for one in reference.running(_events(state_lake), ends))
+    assert Counter((ms(r["as_of"]), r["origin"], r["n"], r["total"]) for r in found) == wanted
 
 
-def _check(lake: SparkLake, reports: list[Any]) -> None:
-    events = [
+def _events(lake: SparkLake) -> list[reference.Event]:
+    """The topic's records: in order, so that log time is each record's own."""
+    return [
         reference.Event(
             partition=partition,
             offset=offset,
@@ -158,6 +169,10 @@ def _check(lake: SparkLake, reports: list[Any]) -> None:
         )
         for (partition, offset), row in lake.servers.produced.rows.items()
     ]
+
+
+def _check(lake: SparkLake, reports: list[Any]) -> None:
+    events = _events(lake)
     first, last = ms(DAY), ms(DAY + timedelta(days=2))
     kept = {(r["_kafka_partition"], r["_offset"]) for r in rows(lake, reports, "kept")}
     assert kept == set(reference.kept(events, RULES))
@@ -178,9 +193,3 @@ def _check(lake: SparkLake, reports: list[Any]) -> None:
         for r in rows(lake, reports, "visits")
     )
     assert visits == Counter(reference.sessions(events, VISITS, first, last))
-    ends = [ms(DAY + timedelta(days=n)) for n in (1, 2)]
-    wanted = Counter(one[:4] for one in reference.running(events, ends))
-    values = Counter(
-        (ms(r["as_of"]), r["origin"], r["n"], r["total"]) for r in rows(lake, reports, "running")
-    )
-    assert values == wanted

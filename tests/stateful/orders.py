@@ -64,7 +64,7 @@ class Story:
     def __post_init__(self) -> None:
         self.chance = random.Random(f"{self.seed} {self.mode}")
         self.log = FakeLog()
-        self.events = _fill(self.log, self.chance)
+        self.written = _fill(self.log, self.chance)
         back = BACK if self.mode == "kafka" else None
         uncommitted: Any = self.mode
         lookback = Lookback(tables=list(PARTIALS), back=back, uncommitted=uncommitted)
@@ -76,6 +76,21 @@ class Story:
             declared=lambda _: self.pipeline,
         )
         self.tables = NoTables(self.small.world.uuid)
+        if self.chance.random() < 0.5:
+            self._planned_while_it_was_quiet()
+
+    def _planned_while_it_was_quiet(self) -> None:
+        """A boundary that was set where the log ended then: what came after it may be older than it."""
+        first = self.chance.randrange(INTERVALS)
+        partitions = self.log.topics[TOPIC].partitions
+        whole = [p.records for p in partitions]
+        for p in partitions:
+            p.records = p.records[: self.chance.randrange(len(p.records) + 1)]
+        span = Interval(start=T0 + first * HOUR, end=T0 + (first + 1) * HOUR)
+        self.small.plan(span, run="early", take_over=True)
+        self.told.append(f"[{first}, {first + 1}) planned while the log was shorter")
+        for p, records in zip(partitions, whole, strict=True):
+            p.records = records
 
     def run(self, first: int, last: int, **more: Any) -> int:
         """One run over [first, last): plan, stage all, commit all. Returns how many intervals it committed."""
@@ -157,42 +172,77 @@ def _plain(value: Any) -> Any:
     return round(value.timestamp() * 1000) if isinstance(value, datetime) else value
 
 
-def _fill(log: FakeLog, chance: random.Random) -> list[reference.Event]:
-    """Fill the log, and return its records with the log time that they have by definition."""
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """One data record of the log: its place, its own timestamp, what it is and says."""
+
+    partition: int
+    offset: int
+    stamp_ms: int
+    kind: str
+    value: dict[str, Any]
+
+
+def _fill(log: FakeLog, chance: random.Random) -> list[Written]:
+    """Fill the log, and return its data records in the order of each partition."""
     log.create(TOPIC, partitions=PARTITIONS)
-    events = []
+    written = []
     for partition in range(PARTITIONS):
-        begin = at = clock = round(T0.timestamp() * 1000)
+        begin = at = round(T0.timestamp() * 1000)
         end = begin + INTERVALS * reference.HOUR
         while True:
             at += round(chance.expovariate(1 / (chance.choice([3, 20, 50]) * reference.MINUTE)))
             if at >= end:
                 break
             # Nothing before the first interval: that would be nobody's record.
-            stamp = max(begin, at - chance.choice([0, 0, 0, 7, 45]) * reference.MINUTE)
+            stamp = max(begin, at - chance.choice([0, 0, 0, 7, 45, 80]) * reference.MINUTE)
             moment = datetime.fromtimestamp(stamp / 1000, UTC)
-            kind = chance.choice(["data"] * 12 + ["dead", "aborted", "control"])
+            kind: Any = chance.choice(["data"] * 12 + ["dead", "aborted", "control"])
             early = [0, 0, -1, -10, -19, -30, -100, 5, 25]
             event = stamp + chance.choice(early) * reference.MINUTE
+            missing = chance.random() < 0.03
             value = {
                 "key": chance.choice("abc"),
                 "amount": chance.randrange(-5, 100),
-                "event": None
-                if chance.random() < 0.03
-                else datetime.fromtimestamp(event / 1000, UTC),
+                "event": None if missing else datetime.fromtimestamp(event / 1000, UTC),
             }
             offset = log.append(TOPIC, partition, moment, kind, **value)
             if kind != "control":
-                clock = max(clock, stamp)
-            if kind == "data":
+                written.append(
+                    Written(
+                        partition=partition,
+                        offset=offset,
+                        stamp_ms=stamp,
+                        kind=kind,
+                        value=value,
+                    )
+                )
+    return written
+
+
+def events_of(story: Story) -> list[reference.Event]:
+    """The log's records with the log time that they have by definition: of all data records and of boundaries."""
+    boundaries = story.small.lake.cut(lambda view: view.whole_ledger().boundaries)
+    events = []
+    for partition in range(PARTITIONS):
+        clock = 0
+        for one in (w for w in story.written if w.partition == partition):
+            passed = [
+                _plain(b.at)
+                for b in boundaries
+                if b.positions[TOPIC][partition].offset <= one.offset
+            ]
+            clock = max(clock, one.stamp_ms, *passed)
+            # What lies behind the last boundary belongs to no interval that was run.
+            if one.kind == "data" and clock < _plain(T0 + INTERVALS * HOUR):
                 events.append(
                     reference.Event(
                         partition=partition,
-                        offset=offset,
+                        offset=one.offset,
                         log_ms=clock,
-                        key=value["key"],
-                        amount=value["amount"],
-                        event_ms=None if value["event"] is None else event,
+                        key=one.value["key"],
+                        amount=one.value["amount"],
+                        event_ms=_plain(one.value["event"]),
                     )
                 )
     return events
@@ -200,7 +250,7 @@ def _fill(log: FakeLog, chance: random.Random) -> list[reference.Event]:
 
 def expected(story: Story) -> dict[str, Counter[tuple[Any, ...]]]:
     """What each result must hold, from one pass."""
-    events = story.events
+    events = events_of(story)
     ends = [_plain(e.interval.end) for e in story.entries]
     first = round(T0.timestamp() * 1000)
     last = first + INTERVALS * reference.HOUR
@@ -271,7 +321,7 @@ def main() -> None:
         stories = [play(seed, mode) for seed in range(asked.seed, asked.seed + asked.orders)]
         print(
             f"uncommitted={mode}: {len(stories)} orders of {INTERVALS} intervals, "
-            f"{sum(len(s.events) for s in stories)} records, {sum(s.replays for s in stories)} replays, "
+            f"{sum(len(s.written) for s in stories)} data records, {sum(s.replays for s in stories)} replays, "
             f"{sum(s.refreshed for s in stories)} intervals refreshed: 0 differences from the reference"
         )
 

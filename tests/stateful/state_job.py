@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from fakes import FakeLog, FakeRecord, _write
-from tallystick.earlier import Earlier, Unread, earlier
-from tallystick.engine.clock import CLOCK, CLOCK_TYPE, PieceClock
+from tallystick.earlier import Earlier, Unread, earlier, own_span
+from tallystick.engine.clock import LOG_TIME, LOG_TIME_TYPE, LogSpan, PieceClock
 from tallystick.engine.transform import written_schema
 from tallystick.lake import Lake
 from tallystick.pipeline import DEAD_LETTERS, Column, Lookback, Pipeline, Table, pipeline_from_spec
@@ -31,7 +32,6 @@ from tallystick.state import (
     merged,
     session_partials,
     window_partials,
-    with_log_time,
 )
 from tallystick.state.aggregates import partial
 from tallystick.store import Store
@@ -107,7 +107,7 @@ def declared(warehouse: str, lookback: Lookback) -> Pipeline:
 
 def job(records: pa.Table, before: Mapping[str, pa.Table], span: Interval) -> dict[str, pa.Table]:
     """What a user's transform does, in Arrow: partial rows of the records, results of them and of what is earlier."""
-    timed = with_log_time(records)
+    timed = records
     seen = last_seen(timed, KEY)
     on = window_partials(timed, WINDOWS, KEY, "event", SUMS)
     runs = session_partials(timed, SESSIONS, KEY, "event", SUMS)
@@ -117,7 +117,7 @@ def job(records: pa.Table, before: Mapping[str, pa.Table], span: Interval) -> di
     all_runs = pa.concat_tables([runs.on_time, _like(before["session_parts"], runs.on_time)])
     all_values = pa.concat_tables([values, _like(before["running_parts"], values)])
     return {
-        "kept": first_of(timed, before["seen"], KEY, HORIZON).drop(["_log_time", "_clock"]),
+        "kept": first_of(timed, before["seen"], KEY, HORIZON).drop(["_log_time"]),
         "seen": seen,
         "window_parts": on.on_time,
         "session_parts": runs.on_time,
@@ -151,7 +151,7 @@ def stage_state(
     assert pipeline.lookback is not None
     found = earlier(lake, plan, pipeline.lookback, staged=staged, log=log)
     before, read = _before(lake, log, pipeline, found)
-    records, dead, accounts = _read(log, plan.topics, plan.interval)
+    records, dead, accounts = _read(log, plan.topics, own_span(lake, plan))
     outputs = job(records, before, plan.interval)
     rows = {
         name: _rows(outputs[name], written_schema(table))
@@ -225,7 +225,7 @@ def _before(
 def _through_job(
     log: FakeLog, schemas: Mapping[str, pa.Schema], unread: Unread
 ) -> tuple[dict[str, pa.Table], int]:
-    records, _, _ = _read(log, unread.topics, unread.interval)
+    records, _, _ = _read(log, unread.topics, unread.span)
     nothing = {name: schemas[name].empty_table() for name in PARTIALS}
     return job(records, nothing, unread.interval), records.num_rows
 
@@ -246,30 +246,37 @@ _RECORDS = pa.schema(
         ("_kafka_partition", pa.int32()),
         ("_offset", pa.int64()),
         ("_timestamp", pa.timestamp("us", tz="UTC")),
-        (CLOCK, CLOCK_TYPE),
+        (LOG_TIME, LOG_TIME_TYPE),
     ]
 )
 
 
-def _clocks(found: Sequence[tuple[int, FakeRecord]], interval: Interval) -> dict[int, datetime]:
-    """The log's clock at each data record that is not aborted, read in two batches by the engine's own clock."""
-    aborted = [(o, one.at_ms) for o, one in found if one.kind == "aborted"]
-    clock = PieceClock(interval, aborted)
-    data = [(o, one.at_ms) for o, one in found if one.kind in ("data", "dead")]
+def _clocks(
+    found: Sequence[tuple[int, FakeRecord]], span: LogSpan, cuts: Sequence[tuple[int, int]]
+) -> dict[int, datetime]:
+    """The log time of each data record that is not aborted, read in two pieces by the engine's own clock."""
     clocks: dict[int, datetime] = {}
-    for part in (data[: len(data) // 2], data[len(data) // 2 :]):
-        if part:
+    reached = 0
+    for piece in (found[: len(found) // 2], found[len(found) // 2 :]):
+        aborted = [(o, one.at_ms) for o, one in piece if one.kind == "aborted"]
+        clock = PieceClock(span.interval, cuts, aborted)
+        data = [(o, one.at_ms) for o, one in piece if one.kind in ("data", "dead")]
+        if data:
             columns = {
-                "offset": pa.array([o for o, _ in part], pa.int64()),
-                "timestamp": pa.array([at for _, at in part], pa.timestamp("ms", tz="UTC")),
+                "offset": pa.array([o for o, _ in data], pa.int64()),
+                "timestamp": pa.array([at for _, at in data], pa.timestamp("ms", tz="UTC")),
             }
-            told = clock.column(pa.RecordBatch.from_pydict(columns), np.arange(len(part)))
-            clocks.update(zip(columns["offset"].to_pylist(), told.to_pylist(), strict=True))
+            told = clock.column(pa.RecordBatch.from_pydict(columns), np.arange(len(data)))
+            # As the landed files of a later piece are read: never before where the earlier ones had moved the clock.
+            moments = pc.max_element_wise(told.cast(pa.int64()), reached * 1_000)
+            times = moments.cast(LOG_TIME_TYPE).to_pylist()
+            clocks.update(zip(columns["offset"].to_pylist(), times, strict=True))
+        reached = max(reached, clock.end_ms())
     return clocks
 
 
 def _read(
-    log: FakeLog, topics: Sequence[PlannedTopic], interval: Interval
+    log: FakeLog, topics: Sequence[PlannedTopic], span: LogSpan
 ) -> tuple[pa.Table, list[dict[str, Any]], tuple[RangeAccount, ...]]:
     rows: list[dict[str, Any]] = []
     dead: list[dict[str, Any]] = []
@@ -279,7 +286,7 @@ def _read(
             counts = dict.fromkeys(("records", "dead", "aborted", "control", "absent"), 0)
             readable = (planned.readable_from, planned.end)
             found = list(log.read(keys.kafka_topic(topic.name), number, *readable))
-            clocks = _clocks(found, interval)
+            clocks = _clocks(found, span, span.cuts(TOPIC, number))
             for offset, one in found:
                 counts["records" if one.kind == "data" else one.kind] += 1
                 lineage = {
@@ -289,7 +296,7 @@ def _read(
                     "_timestamp": datetime.fromtimestamp(one.at_ms / 1000, UTC),
                 }
                 if one.kind == "data":
-                    rows.append({**one.value, **lineage, CLOCK: clocks[offset]})
+                    rows.append({**one.value, **lineage, LOG_TIME: clocks[offset]})
                 if one.kind == "dead":
                     why = {"key": None, "value": b"{", "headers": None, "reason": "not JSON"}
                     dead.append({**lineage, **why})

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ from tallystick.earlier import Earlier
 from tallystick.engine.clock import PieceClock
 from tallystick.errors import TallystickError
 from tallystick.protocol.lookback import LookedBack, stale
-from tallystick.state import closed_sessions, with_log_time
+from tallystick.state import closed_sessions
 
 ORDERS = 15
 SEEDS_MAX = 40
@@ -46,16 +46,19 @@ def _first_seen(records: pa.Table, key: list[str]) -> pa.Table:
     return found.rename_columns(["key", "last_seen"])
 
 
-def _by_time_alone(records: pa.Table) -> pa.Table:
+def _by_time_alone(found: Any, span: Any, cuts: Any) -> Any:
     """Log time that goes back where a record's timestamp does."""
-    timed = with_log_time(records)
-    return timed.set_column(
-        timed.schema.get_field_index("_log_time"), "_log_time", records["_timestamp"]
-    )
+    return {offset: datetime.fromtimestamp(one.at_ms / 1000, UTC) for offset, one in found}
+
+
+def _forgotten(found: Any, span: Any, cuts: Any, whole: Any = state_job._clocks) -> Any:
+    """Each piece begins where its interval does: what the pieces before had reached is lost."""
+    halves = (found[: len(found) // 2], found[len(found) // 2 :])
+    return {o: at for half in halves for one in half for o, at in whole([one], span, cuts).items()}
 
 
 def _without_rows(log: Any, schemas: Any, unread: Any) -> Any:
-    records, _, _ = state_job._read(log, unread.topics, unread.interval)
+    records, _, _ = state_job._read(log, unread.topics, unread.span)
     return {n: schemas[n].empty_table() for n in state_job.PARTIALS}, records.num_rows
 
 
@@ -64,11 +67,15 @@ DROPPED: dict[str, tuple[str, Patch]] = {
     "a commit does not note what was seen": ("stale", (Earlier, "looked", _notes_nothing)),
     "what is stale is not refreshed": (
         "stale",
-        (tallystick.plan.run, "to_refresh", lambda entries, code: frozenset()),
+        (tallystick.plan.run, "to_refresh", lambda entries, code, within: frozenset()),
     ),
     "what turns stale by the refresh itself is left": (
         "kafka",
-        (tallystick.plan.run, "to_refresh", lambda entries, code: frozenset(stale(entries))),
+        (
+            tallystick.plan.run,
+            "to_refresh",
+            lambda entries, code, within: frozenset(stale(entries)),
+        ),
     ),
     "what is not committed is not read": (
         "kafka",
@@ -80,7 +87,9 @@ DROPPED: dict[str, tuple[str, Patch]] = {
         (
             tallystick.earlier,
             "_part",
-            lambda lake, entry, own, part=tallystick.earlier._part: part(lake, entry, {}),
+            lambda lake, entry, own, *rest, part=tallystick.earlier._part: part(
+                lake, entry, {}, *rest
+            ),
         ),
     ),
     "a key's first record is remembered, not its last": (
@@ -89,9 +98,10 @@ DROPPED: dict[str, tuple[str, Patch]] = {
     ),
     "aborted records do not move the clock": (
         "kafka",
-        (state_job, "PieceClock", lambda interval, aborted: PieceClock(interval, [])),
+        (state_job, "PieceClock", lambda span, cuts, aborted: PieceClock(span, cuts, [])),
     ),
-    "log time goes back": ("kafka", (state_job, "with_log_time", _by_time_alone)),
+    "a piece forgets what those before it reached": ("kafka", (state_job, "_clocks", _forgotten)),
+    "log time goes back": ("kafka", (state_job, "_clocks", _by_time_alone)),
     "the look back is shorter than what windows need": (
         "kafka",
         (orders, "BACK", timedelta(minutes=30)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -12,8 +13,8 @@ from fakes import stage
 from small_lake import DAY, TOPIC, SmallLake, day, days, pipeline
 from tallystick.commit import commit
 from tallystick.earlier import Earlier, earlier
-from tallystick.errors import Corrupt
-from tallystick.pipeline import Lookback, Pipeline
+from tallystick.errors import Corrupt, SchemaChanged
+from tallystick.pipeline import Column, Lookback, Pipeline
 from tallystick.protocol.interval import Interval
 from tallystick.protocol.lookback import stale
 from tallystick.protocol.plan import Plan
@@ -128,6 +129,54 @@ def test_rows_that_are_gone_are_an_error_that_names_the_interval(small: SmallLak
     with pytest.raises(Corrupt, match=r"is gone, and the rows of \[2013-01-01") as caught:
         sees(small, plan)
     assert "mode=replace" in caught.value.next_step
+
+
+def without_table(made: Pipeline) -> Pipeline:
+    """The pipeline before it declared the table that is looked back at."""
+    kept = [t for t in made.tables if t.name != "per_kind"]
+    return replace(made, tables=kept, lookback=None)
+
+
+def without_column(made: Pipeline) -> Pipeline:
+    """The pipeline before its table had the column `more`."""
+    kept, old = made.tables
+    columns = [c for c in old.columns if c.name != "more"]
+    combine = {name: how for name, how in old.combine.items() if name != "more"}
+    return replace(made, tables=[kept, replace(old, columns=columns, combine=combine)])
+
+
+@pytest.mark.parametrize("before", [without_table, without_column])
+def test_rows_from_before_a_table_was_what_it_is_are_read_again_in_kafka(
+    small: SmallLake, before: Callable[[Pipeline], Pipeline]
+) -> None:
+    def now(warehouse: str) -> Pipeline:
+        made = replace(pipeline(warehouse), lookback=TWO_DAYS)
+        kept, old = made.tables
+        columns = [*old.columns, Column("more", "long", required=False)]
+        wider = replace(old, columns=columns, combine={**old.combine, "more": "sum"})
+        return replace(made, tables=[kept, wider])
+
+    small.declared = lambda warehouse: before(now(warehouse))
+    small.run(days(1, 2))
+    small.declared = now
+    plan = planned(small, days(2, 3))
+    found = sees(small, plan, log=small.log)
+    assert not found.parts
+    assert [u.interval for u in found.unread] == [day_before(1), days(1, 2)]
+    looked = found.looked(plan.fingerprint, {day_before(1): 0, days(1, 2): 5})
+    committed = small.lake.cut(lambda view: view.ledger(day(1), day(2)).entries)[0].committed
+    assert committed is not None
+    assert looked.seen[-1].fingerprint == committed.fingerprint
+    # Where it cannot be read, a window would silently lack its rows.
+    with pytest.raises(SchemaChanged, match="committed without"):
+        sees(small, plan, ALL)
+    small.log.expire(TOPIC, 0, before=1)
+    with pytest.raises(SchemaChanged, match="Kafka no longer holds it"):
+        sees(small, plan, log=small.log)
+
+
+def day_before(number: int) -> Interval:
+    return Interval(start=day(number) - timedelta(days=1), end=day(number))
 
 
 def test_an_interval_without_a_record_is_staged_all_the_same(small: SmallLake) -> None:

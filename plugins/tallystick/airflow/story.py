@@ -26,6 +26,8 @@ def planned_lines(planned: Planned, plans: Sequence[Plan]) -> Iterator[str]:
         yield f"held by {holder}: {interval}; left out (take_over=true would cancel it)"
     for interval, holder in planned.cancelled:
         yield f"cancelled: the grant of {holder} for {interval}"
+    if planned.left:
+        yield f"stays stale, for the log no longer holds its records: {some(planned.left)}"
     done = [p for p in planned.pieces if p.committed]
     if done:
         yield f"committed already, nothing to stage: {some(p.interval for p in done)}"

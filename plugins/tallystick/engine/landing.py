@@ -15,15 +15,16 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tallystick.engine.clock import CLOCK, CLOCK_TYPE
+from tallystick.engine.clock import LOG_TIME, LOG_TIME_TYPE, LogSpan, PieceClock
 from tallystick.engine.parquet import TableWriter, parquet_writer
 from tallystick.engine.pieces import Piece
 from tallystick.engine.records import KEY
@@ -31,12 +32,13 @@ from tallystick.engine.task import Attempt, Reading, TaskResult, parse_result, r
 from tallystick.errors import Corrupt
 from tallystick.pipeline import DEAD_LETTERS, LINEAGE, Pipeline
 from tallystick.protocol import keys
-from tallystick.protocol.canonical import built, decode, encode, fields
-from tallystick.protocol.interval import Interval
+from tallystick.protocol.canonical import Fields, built, decode, encode, fields
 from tallystick.store import Store
 from tallystick.tables.schema import arrow_type
 
 FORMAT = "tallystick.landed/1"
+# With the log's clock, for a job that looks back.
+FORMAT_CLOCK = "tallystick.landed/2"
 # A reader holds one file whole.
 FILE_BYTES = 64 << 20
 BATCH_ROWS = 16_384
@@ -44,12 +46,16 @@ BATCH_ROWS = 16_384
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LandedFile:
-    """One Parquet file of decoded records of one topic."""
+    """One Parquet file of decoded records of one topic.
+
+    `reached_ms`: where the log's clock stood when its piece began, as the pieces before it had moved it.
+    """
 
     topic: str
     key: str
     etag: str
     rows: int
+    reached_ms: int | None = None
 
     def __post_init__(self) -> None:
         keys.check_topic(self.topic)
@@ -59,29 +65,47 @@ class LandedFile:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {"topic": self.topic, "key": self.key, "etag": self.etag, "rows": self.rows}
+        form = {"topic": self.topic, "key": self.key, "etag": self.etag, "rows": self.rows}
+        return form if self.reached_ms is None else {**form, "reached_ms": self.reached_ms}
 
 
 def parse_landed_file(value: Any, where: str) -> LandedFile:
     """Read the JSON form; raises Corrupt."""
+    return _landed_file(fields(value, where), None)
+
+
+def _parse_clocked_file(value: Any, where: str) -> LandedFile:
     f = fields(value, where)
+    return _landed_file(f, f.take("reached_ms", int))
+
+
+def _landed_file(f: Fields, reached_ms: int | None) -> LandedFile:
+    where = f.where
     topic, key, etag = (f.take(name, str) for name in ("topic", "key", "etag"))
     rows = f.take("rows", int)
     f.done()
-    return built(where, lambda: LandedFile(topic=topic, key=key, etag=etag, rows=rows))
+    return built(
+        where,
+        lambda: LandedFile(topic=topic, key=key, etag=etag, rows=rows, reached_ms=reached_ms),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LandedPiece:
-    """What one task landed: its account and dead letters, which the report takes, and its scratch files."""
+    """What one task landed: its account and dead letters, which the report takes, and its scratch files.
+
+    `reached_ms`: where it left the log's clock, for a job that looks back.
+    """
 
     result: TaskResult
     files: tuple[LandedFile, ...]
+    reached_ms: int | None = None
 
     def to_json(self) -> str:
         """Return the JSON form."""
         files = [f.to_json() for f in self.files]
-        return encode({"result": self.result.to_json(), "files": files}).decode()
+        form = {"result": self.result.to_json(), "files": files, "reached_ms": self.reached_ms}
+        return encode(form).decode()
 
 
 def parse_landed_piece(text: str, *, where: str) -> LandedPiece:
@@ -89,8 +113,9 @@ def parse_landed_piece(text: str, *, where: str) -> LandedPiece:
     f = fields(json.loads(text), where)
     result = parse_result(f.take("result", str), {}, where=f"{where}.result")
     files = f.take_list("files", parse_landed_file)
+    reached_ms = f.take_or_none("reached_ms", int)
     f.done()
-    return LandedPiece(result=result, files=files)
+    return LandedPiece(result=result, files=files, reached_ms=reached_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,9 +136,10 @@ class Landed:
 
     def encode(self) -> bytes:
         """Return the canonical bytes."""
+        clocked = any(f.reached_ms is not None for f in self.files)
         return encode(
             {
-                "format": FORMAT,
+                "format": FORMAT_CLOCK if clocked else FORMAT,
                 "key": self.key,
                 "plan": self.plan,
                 "plan_sha256": self.plan_sha256,
@@ -137,8 +163,22 @@ def landed_of(work: Attempt, pieces: Sequence[LandedPiece]) -> Landed:
         plan_sha256=work.plan.sha256,
         attempt=work.attempt,
         spec=dict(work.plan.spec),
-        files=tuple(file for piece in ordered for file in piece.files),
+        files=tuple(_clocked(ordered)),
     )
+
+
+def _clocked(pieces: Sequence[LandedPiece]) -> Iterator[LandedFile]:
+    """The pieces' files, each with the clock as the pieces of its partition before it had moved it."""
+    reached: dict[tuple[str, int], int] = {}
+    for piece in pieces:
+        place = (piece.result.piece.topic, piece.result.piece.partition)
+        for file in piece.files:
+            if piece.reached_ms is None:
+                yield file
+            else:
+                yield replace(file, reached_ms=reached.get(place, 0))
+        if piece.reached_ms is not None:
+            reached[place] = max(reached.get(place, 0), piece.reached_ms)
 
 
 def read_landed(store: Store, key: str, *, sha256: str) -> Landed:
@@ -148,10 +188,11 @@ def read_landed(store: Store, key: str, *, sha256: str) -> Landed:
     if stored is None or hashlib.sha256(stored.body).hexdigest() != sha256:
         what = "is not there" if stored is None else f"has not the digest {sha256}"
         raise _damaged(f"{where} {what}")
-    f = decode(stored.body, where=where, format_name=FORMAT)
+    f = decode(stored.body, where=where, format_name=FORMAT, later=(FORMAT_CLOCK,))
     names = ("key", "plan", "plan_sha256", "attempt")
     texts = {name: f.take(name, str) for name in names}
-    spec, files = f.take("spec", dict), f.take_list("files", parse_landed_file)
+    parse = _parse_clocked_file if f.format_name == FORMAT_CLOCK else parse_landed_file
+    spec, files = f.take("spec", dict), f.take_list("files", parse)
     f.done()
     return built(where, lambda: Landed(spec=spec, files=files, **texts))
 
@@ -163,7 +204,7 @@ def records_schema(pipeline: Pipeline, topic: str) -> pa.Schema:
     """
     columns = (*pipeline.decode_of(topic).columns, *LINEAGE)
     declared = [pa.field(c.name, arrow_type(c.type), nullable=not c.required) for c in columns]
-    clock = [pa.field(CLOCK, CLOCK_TYPE)] if pipeline.lookback is not None else []
+    clock = [pa.field(LOG_TIME, LOG_TIME_TYPE)] if pipeline.lookback is not None else []
     return pa.schema([*declared, pa.field(KEY, pa.binary()), *clock])
 
 
@@ -172,12 +213,14 @@ def land_piece(
     piece: Piece,
     reading: Reading,
     *,
-    earlier: Interval | None = None,
+    stretch: LogSpan | None = None,
+    earlier: bool = False,
     scratch: Path | None = None,
 ) -> LandedPiece:
     """Read one piece once: its records into the attempt's scratch, its dead letters under the table's prefix.
 
-    `earlier`: the piece is of that time, which a job looks back at: its dead letters are left to its own commit.
+    `stretch`: what it is a piece of, for a job that looks back: its records then have the column `_log_time`, which
+    `read_records` completes. `earlier`: that is time looked back at, whose dead letters are left to its own commit.
 
     Safe to repeat, also at the same moment: every upload has a key of its own, and only the result that the driver takes
     makes files count (C4). Local files are removed whatever happens.
@@ -195,17 +238,24 @@ def land_piece(
         )
         schema = records_schema(work.pipeline, piece.source)
         records = stack.enter_context(_Scratch(work, piece, schema, Path(folder)))
+        clock = _clock(piece, stretch, reading) if stretch is not None else None
         account = read_piece(
             work.pipeline,
             piece,
             reading,
             records=records.write,
-            dead=dead.write if earlier is None else _dropped,
-            clock=(earlier or work.plan.interval) if work.pipeline.lookback is not None else None,
+            dead=_dropped if earlier else dead.write,
+            clock=clock,
         )
         files = records.close()
         result = TaskResult(piece=piece, account=account, files=dead.close(), partials={})
-        return LandedPiece(result=result, files=files)
+        reached = clock.end_ms() if clock is not None else None
+        return LandedPiece(result=result, files=files, reached_ms=reached)
+
+
+def _clock(piece: Piece, stretch: LogSpan, reading: Reading) -> PieceClock:
+    cuts = stretch.cuts(piece.source, piece.partition)
+    return PieceClock(stretch.interval, cuts, reading.aborted_times)
 
 
 def _dropped(rows: pa.Table) -> None:
@@ -277,9 +327,20 @@ def read_records(store: Store, file: LandedFile, pipeline: Pipeline) -> Iterator
     rows = 0
     for batch in pq.ParquetFile(pa.BufferReader(stored.body)).iter_batches(BATCH_ROWS):
         rows += batch.num_rows
-        yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+        yield pa.RecordBatch.from_arrays(_since_reached(batch, file), schema=schema)
     if rows != file.rows:
         raise _damaged(f"{where} holds {rows} records, landed were {file.rows}")
+
+
+def _since_reached(batch: pa.RecordBatch, file: LandedFile) -> list[pa.Array]:
+    """A batch's columns, the log time no earlier than where the pieces before had moved the clock."""
+    if file.reached_ms is None:
+        return list(batch.columns)
+    at = batch.schema.get_field_index(LOG_TIME)
+    columns = list(batch.columns)
+    moments = pc.max_element_wise(columns[at].cast(pa.int64()), file.reached_ms * 1_000)
+    columns[at] = moments.cast(LOG_TIME_TYPE)
+    return columns
 
 
 def _damaged(happened: str) -> Corrupt:

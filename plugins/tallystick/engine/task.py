@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from tallystick.engine.clock import CLOCK, PieceClock
+from tallystick.engine.clock import LOG_TIME, PieceClock
 from tallystick.engine.combine import Partials
 from tallystick.engine.dead_letters import dead_letters_of
 from tallystick.engine.parquet import TableWriter, WriteLimits
@@ -23,7 +23,6 @@ from tallystick.engine.upload import AttemptPrefix, Upload
 from tallystick.errors import ReportRejected
 from tallystick.pipeline import DEAD_LETTERS, Pipeline
 from tallystick.protocol.canonical import encode, fields
-from tallystick.protocol.interval import Interval
 from tallystick.protocol.plan import Plan, PlannedTable
 from tallystick.protocol.report import FileReport, RangeAccount, parse_account, parse_file
 from tallystick.store import Store
@@ -159,27 +158,26 @@ def read_piece(
     *,
     records: Callable[[pa.Table], None],
     dead: Callable[[pa.Table], None],
-    clock: Interval | None = None,
+    clock: PieceClock | None = None,
 ) -> RangeAccount:
     """Read and decode one piece, hand its records and dead letters on batch by batch, and return its account.
 
-    `clock`: the records get the column `_clock`, the log's clock in that interval's part of the log.
+    `clock`: the records get the column `_log_time`, as far as this piece knows it.
     Raises ReportRejected where the reader's account and the rows that were handed on do not agree.
     """
     # It loads numba, and the driver, which imports this module too, decodes nothing: half a second of each job.
     from tallystick.engine.json_rows import JsonDecoder
 
     decoder = JsonDecoder(pipeline.decode_of(piece.source))
-    telling = PieceClock(clock, reading.aborted_times) if clock is not None else None
     good = bad = 0
     for batch in coalesce(reading.batches()):
         decoded = without_odd_times(batch, decoder.decode(batch.column("value")))
         if len(decoded.dead):
             dead(dead_letters_of(piece, batch, decoded))
-        told = telling.column(batch, decoded.kept) if telling is not None else None
+        told = clock.column(batch, decoded.kept) if clock is not None else None
         if len(decoded.kept):
             found = records_of(piece, batch, decoded)
-            records(found if told is None else found.append_column(CLOCK, told))
+            records(found if told is None else found.append_column(LOG_TIME, told))
         good, bad = good + len(decoded.kept), bad + len(decoded.dead)
     return _account(piece, reading.account, good, bad)
 

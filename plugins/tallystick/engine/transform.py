@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tallystick.engine.clock import CLOCK
+from tallystick.engine.clock import LOG_TIME
 from tallystick.engine.pieces import Piece
 from tallystick.engine.records import KEY
 from tallystick.errors import InvalidPipeline, TallystickError, listed
@@ -144,7 +144,7 @@ def _check_names(found: list[str], schema: pa.Schema, table: Table, where: str) 
     if len(set(found)) != len(found):
         raise _misfit(f"{where} has two columns of one name: {listed(sorted(found))}")
     missing = [n for n in schema.names if n not in found]
-    ignored = {KEY, CLOCK, *(_LINEAGE_NAMES if table.aggregates else ())}
+    ignored = {KEY, LOG_TIME, *(_LINEAGE_NAMES if table.aggregates else ())}
     extra = [n for n in found if n not in schema.names and n not in ignored]
     if missing:
         raise _misfit(

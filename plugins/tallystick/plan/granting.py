@@ -71,8 +71,16 @@ class Granting:
             self.ledger.cancel(entry.interval)
         pieces: list[Piece] = []
         committed: list[CommittedInterval] = []
+        left: list[tuple[Interval, OutsideRetention]] = []
         for grant in intent.grants:
-            plan = self._freeze(grant, topics, tables, origins, set_now)
+            try:
+                plan = self._freeze(grant, topics, tables, origins, set_now)
+            except OutsideRetention as error:
+                if self.asked.params.mode != "refresh":
+                    raise
+                # Its old rows stand, and must not keep others from being refreshed.
+                left.append((grant.interval, error))
+                continue
             # A job that looks back may have rows for an interval without a record: windows that end in it.
             at_once = plan.empty and self.asked.pipeline.lookback is None
             if at_once:
@@ -80,13 +88,16 @@ class Granting:
             else:
                 self._grant(grant, plan)
             pieces.append(Piece(interval=grant.interval, plan=plan.key, committed=at_once))
+        if left and not pieces:
+            raise left[0][1]
+        told = answered(intent, wanted, self.root.version + 1, pieces)
         return Change(
             tables=tables,
             topics=topics,
             ledger=self.ledger,
             committed=tuple(committed),
             outputs=outputs,
-            value=answered(intent, wanted, self.root.version + 1, pieces),
+            value=replace(told, left=tuple(interval for interval, _ in left)),
         )
 
     # -------------------------------------------------------- identity

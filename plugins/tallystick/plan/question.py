@@ -83,7 +83,10 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """What the run has: its pieces, what other runs were granted (`held`), what is committed and stays (`covered`)."""
+    """What the run has: its pieces, what other runs were granted (`held`), what is committed and stays (`covered`).
+
+    `left`: what a refresh leaves out, for the log no longer holds it.
+    """
 
     interval: Interval | None
     version: int
@@ -91,6 +94,7 @@ class Planned:
     held: tuple[tuple[Interval, Request], ...] = ()
     covered: tuple[Interval, ...] = ()
     cancelled: tuple[tuple[Interval, Request], ...] = ()
+    left: tuple[Interval, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

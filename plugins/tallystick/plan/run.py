@@ -14,7 +14,7 @@ from tallystick.plan.question import Asked, Log, Planned, answered
 from tallystick.protocol import adoption, decide, keys
 from tallystick.protocol.interval import Interval, Request
 from tallystick.protocol.ledger import Entry, Ledger
-from tallystick.protocol.lookback import to_refresh
+from tallystick.protocol.lookback import stale, to_refresh
 
 Refusal = InvalidRequest | OutsideRetention
 
@@ -97,11 +97,16 @@ def _intent(
 
 
 def _stale(view: View, asked: Asked, wanted: Interval) -> frozenset[Interval]:
-    """The earliest stale intervals of the wish, as many as one run is granted; the next run gets the rest."""
+    """What is stale; of a refresh the earliest of what it replaces, as many as one run is granted: the next gets more."""
     if asked.pipeline.lookback is None:
         return frozenset()
     entries = view.whole_ledger().entries
-    found = sorted(i for i in to_refresh(entries, asked.fingerprint) if wanted.covers(i))
+    if asked.params.mode != "refresh":
+        return frozenset(stale(entries))
+    final = {o.name for o in asked.pipeline.planned_outputs if o.replaced == "refuse"}
+    sent = {e.interval for e in entries if any(n in final and s.sent for n, s in e.outputs.items())}
+    # What was sent for good stays as it is, and must not keep others from being refreshed.
+    found = sorted(to_refresh(entries, asked.fingerprint, wanted) - sent)
     return frozenset(found[:GRANTS_MAX])
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -83,10 +83,16 @@ def _parse_seen(value: Any, where: str) -> Seen:
     return built(where, lambda: Seen(interval=interval, fingerprint=fingerprint, records=records))
 
 
-def looked_back(since: datetime, seen: Iterable[Seen]) -> LookedBack:
-    """What was seen, neighbours of one code joined: the same whatever intervals the time was cut into."""
+def looked_back(
+    since: datetime, committed: Iterable[Seen], read: Iterable[Seen] = ()
+) -> LookedBack:
+    """What was seen: committed neighbours of one code joined, the same whatever intervals the time was cut into.
+
+    `read`: stretches that were not committed, each by itself: whether it still is what it was can be told only once all
+    of it is committed, and that must not keep its neighbours from being compared.
+    """
     joined: list[Seen] = []
-    for one in sorted(seen, key=lambda s: s.interval):
+    for one in sorted(committed, key=lambda s: s.interval):
         last = joined[-1] if joined else None
         if (
             last is not None
@@ -100,7 +106,8 @@ def looked_back(since: datetime, seen: Iterable[Seen]) -> LookedBack:
             )
         else:
             joined.append(one)
-    return LookedBack(since=since, seen=tuple(joined))
+    seen = sorted([*joined, *read], key=lambda s: s.interval)
+    return LookedBack(since=since, seen=tuple(seen))
 
 
 def stale(entries: Iterable[Entry]) -> Mapping[Interval, Interval]:
@@ -119,24 +126,26 @@ def stale(entries: Iterable[Entry]) -> Mapping[Interval, Interval]:
     return found
 
 
-def to_refresh(entries: Iterable[Entry], fingerprint: str) -> frozenset[Interval]:
-    """The intervals that one run has to replace so that nothing is stale after it; `fingerprint`: the code that it runs.
+def to_refresh(entries: Iterable[Entry], fingerprint: str, within: Interval) -> frozenset[Interval]:
+    """The intervals in `within` that a run by this code has to replace, so that none of them is stale after it.
 
     More than are stale now: where the run's code is new, whatever looks back at what it replaces is stale then.
     """
-    now = [e for e in entries if e.committed is not None]
-    found: frozenset[Interval] = frozenset()
-    while more := frozenset(stale(now)) - found:
-        found |= more
-        now = [_replaced(e, fingerprint) if e.interval in more else e for e in now]
-    return found
-
-
-def _replaced(entry: Entry, fingerprint: str) -> Entry:
-    """The entry once its rows are replaced by this code, which sees all that is there by then."""
-    assert entry.committed is not None  # only what is committed is stale
-    committed = replace(entry.committed, fingerprint=fingerprint, looked=None)
-    return replace(entry, committed=committed)
+    timeline = sorted((e for e in entries if e.committed is not None), key=lambda e: e.interval)
+    now = stale(timeline)
+    found: set[Interval] = set()
+    # How far rows of other code than before reach, once the intervals so far are replaced.
+    changed: datetime | None = None
+    for entry in timeline:
+        committed = entry.committed
+        assert committed is not None  # they were chosen so
+        looked = committed.looked
+        hit = looked is not None and changed is not None and looked.since < changed
+        if within.covers(entry.interval) and (hit or entry.interval in now):
+            found.add(entry.interval)
+            if committed.fingerprint != fingerprint and committed.totals.records:
+                changed = entry.interval.end
+    return frozenset(found)
 
 
 class _Timeline:
@@ -148,15 +157,18 @@ class _Timeline:
         )
         self._starts = [e.interval.start for e in self.entries]
         self._ends = [e.interval.end for e in self.entries]
-        # Records of all entries before an index; where the unbroken stretch, and that of one code, begins that it ends.
-        self._sums = [0]
+        # Of all entries before an index, their records, and what of their offsets nobody has any more.
+        self._sums, self._gone = [0], [0]
+        # Where the unbroken stretch, and that of one code, begins that an index ends.
         self._whole_from: list[int] = []
         self._code_from: list[int] = []
         self._code: list[str | None] = []
         for i, entry in enumerate(self.entries):
             committed = entry.committed
             assert committed is not None  # they were chosen so
-            self._sums.append(self._sums[-1] + committed.totals.records)
+            totals = committed.totals
+            self._sums.append(self._sums[-1] + totals.records)
+            self._gone.append(self._gone[-1] + totals.lost + totals.absent)
             joined = i > 0 and self._ends[i - 1] == entry.interval.start
             self._whole_from.append(self._whole_from[-1] if joined else i)
             code = self._code[-1] if i else None
@@ -189,13 +201,17 @@ class _Timeline:
     def _differs(self, seen: Seen) -> bool:
         span = seen.interval
         first, last = bisect_right(self._ends, span.start), bisect_left(self._starts, span.end)
-        if first == last or self._sums[last] == self._sums[first]:
-            # Nothing is committed there, or nothing with a record: it differs only where the whole of it is known.
-            return bool(seen.records) and first < last and self._whole(first, last, span)
-        if self._code[last - 1] != seen.fingerprint or not self._one_code(first, last):
-            return True
+        if first == last:
+            return False  # nothing of it is committed
         records = self._sums[last] - self._sums[first]
-        return self._whole(first, last, span) and records != seen.records
+        if not self._whole(first, last, span):
+            # A part of what was read in Kafka cannot be counted, but what is gone since shows in it.
+            counted = self._gone[last] > self._gone[first] and bool(seen.records)
+        else:
+            counted = records != seen.records
+        if counted or not records:
+            return counted
+        return self._code[last - 1] != seen.fingerprint or not self._one_code(first, last)
 
     def _one_code(self, first: int, last: int) -> bool:
         begins = self._code_from[last - 1]

@@ -17,12 +17,14 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
+from tallystick.earlier import own_span
 from tallystick.engine.attempt import assemble
 from tallystick.engine.outputs import write_output
 from tallystick.lake import Lake
@@ -59,6 +61,8 @@ def stage_frames(
     session = stage_session(work.plan)
     master = session.sparkContext.master
     log.info("spark %s at %s: %d task(s) land", session.version, master, len(order.pieces))
+    if work.pipeline.lookback is not None:
+        order = replace(order, stretch=own_span(lake, work.plan))
     pieces, ref = land(session, lake, order)
     frames = {t.name: landed_frame(session, ref, t.name) for t in work.pipeline.inputs}
     sight = look_back(session, lake, order, transform, staged) or Sight()

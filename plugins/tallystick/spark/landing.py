@@ -55,7 +55,9 @@ def land(session: SparkSession, lake: Lake, order: Order) -> tuple[list[LandedPi
 
 def _land(order: Order, piece: Piece) -> str:
     work = order.target.attempt_at(open_store(order.target.root))
-    return land_piece(work, piece, order.reading(piece), earlier=order.earlier).to_json()
+    return land_piece(
+        work, piece, order.reading(piece), stretch=order.stretch, earlier=order.topics is not None
+    ).to_json()
 
 
 def answer(run: Callable[[], str], tries_max: int) -> pa.RecordBatch:

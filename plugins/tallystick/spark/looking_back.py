@@ -124,7 +124,7 @@ def _through_job(
     if not pieces:
         return 0, {}
     log.info("%s is not committed: %d task(s) read it in Kafka", unread.interval, len(pieces))
-    asked = replace(order, pieces=pieces, topics=unread.topics, earlier=unread.interval)
+    asked = replace(order, pieces=pieces, topics=unread.topics, stretch=unread.span)
     landed, ref = land(session, lake, asked)
     records = sum(piece.result.account.records for piece in landed)
     if not records:

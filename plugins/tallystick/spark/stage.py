@@ -20,13 +20,13 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from tallystick import errors as kinds
 from tallystick.connections import kafka_settings
+from tallystick.engine.clock import LogSpan
 from tallystick.engine.combine import require_room, too_much_for_driver
 from tallystick.engine.pieces import Piece
 from tallystick.engine.task import Attempt, Reading, TaskResult, Work, parse_result, run_piece
 from tallystick.engine.transform import JobTransform, Transform
 from tallystick.errors import RetryLater, SettingsError, TallystickError, error_of_kind
 from tallystick.pipeline import Pipeline, pipeline_from_spec
-from tallystick.protocol.interval import Interval
 from tallystick.protocol.plan import Plan, PlannedTopic
 from tallystick.spark.outcome import error_from, error_json, most_decisive, scratch_full
 from tallystick.spark.progress import progress_told
@@ -77,9 +77,10 @@ class Order:
     target: Target
     pieces: tuple[Piece, ...]
     kafka: Mapping[str, Any]
-    # Of a look back: the ranges that the pieces are of, and their time. None: those of the plan.
+    # The ranges of earlier time that the pieces are of, where a job looks back at it; None: they are the plan's.
     topics: tuple[PlannedTopic, ...] | None = None
-    earlier: Interval | None = None
+    # What the pieces are of, where the log's clock is to be told.
+    stretch: LogSpan | None = None
 
     def __repr__(self) -> str:
         return f"Order({self.target.plan.key}, {self.target.attempt}, {len(self.pieces)} pieces)"

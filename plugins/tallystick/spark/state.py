@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from tallystick.engine.clock import CLOCK
+from tallystick.engine.clock import LOG_TIME
 from tallystick.errors import InvalidPipeline
 from tallystick.spark.context import Context
 from tallystick.state import (
@@ -34,13 +34,10 @@ from tallystick.state import (
     merged,
     session_partials,
     window_partials,
-    with_log_time,
 )
 from tallystick.state.aggregates import Aggregates, partial
-from tallystick.state.log_time import LOG_TIME
 
 _OWN = "_own"
-_PLACE = ("_topic", "_kafka_partition")
 OnTable = Callable[[pa.Table], pa.Table]
 
 
@@ -95,8 +92,6 @@ def windowed(
     """
     _require_back(context, windows.back, f"windows in {partials!r}")
     names, timed = list(key), _timed(context, records)
-    # What is handed back are records as they came: a table of them has no column for the log time.
-    columns = list(records.columns)
 
     def split(rows: pa.Table) -> Partials:
         return window_partials(rows, windows, names, time, aggregates)
@@ -111,7 +106,7 @@ def windowed(
         closed=_by_key(_union(own, context.earlier(partials)), names, close),
         partials=own,
         late=_by_key(timed, names, lambda rows: split(rows).late),
-        outside=_by_key(timed, names, lambda rows: split(rows).outside.select(columns)),
+        outside=_by_key(timed, names, lambda rows: split(rows).outside),
     )
 
 
@@ -132,8 +127,6 @@ def sessioned(
     """
     _require_back(context, sessions.back, f"sessions in {partials!r}")
     names, timed = list(key), _timed(context, records)
-    # What is handed back are records as they came: a table of them has no column for the log time.
-    columns = list(records.columns)
 
     def split(rows: pa.Table) -> Partials:
         return session_partials(rows, sessions, names, time, aggregates)
@@ -147,8 +140,8 @@ def sessioned(
     return Windowed(
         closed=_by_key(_union(own, context.earlier(partials)), names, close),
         partials=own,
-        late=_by_key(timed, names, lambda rows: split(rows).late.select(columns)),
-        outside=_by_key(timed, names, lambda rows: split(rows).outside.select(columns)),
+        late=_by_key(timed, names, lambda rows: split(rows).late),
+        outside=_by_key(timed, names, lambda rows: split(rows).outside),
     )
 
 
@@ -163,8 +156,13 @@ def running(
     """Return the values from the beginning of the log to this interval's end, one row per key, and the partial rows.
 
     `partials` names the table of the partial rows (the key, the aggregates), looked back at without end
-    (`Lookback(back=None)`), or as far as a moving value is to reach. Raises InvalidPipeline.
+    (`Lookback(back=None)`): partial rows have no time by which a beginning could be cut. Raises InvalidPipeline.
     """
+    if context.back is not None:
+        raise InvalidPipeline(
+            f"a running value of {partials!r} goes back to the beginning, the pipeline looks back by {context.back}.",
+            next_step="declare Lookback(..., back=None, uncommitted='stale').",
+        )
     names = list(key)
     own = _by_key(records, names, lambda rows: partial(rows, names, aggregates))
     whole = _union(own, context.earlier(partials))
@@ -183,13 +181,13 @@ def _require_back(context: Context, needed: timedelta, what: str) -> None:
 
 
 def _timed(context: Context, records: DataFrame) -> DataFrame:
-    """The records with their log time: all of a partition meet in one task."""
-    if CLOCK not in records.columns:
+    """The records, which must still have their log time. Raises InvalidPipeline."""
+    if LOG_TIME not in records.columns:
         raise InvalidPipeline(
-            f"the records of {context.start} lack the column {CLOCK}, the log's clock.",
+            f"the records of {context.start} lack the column {LOG_TIME}, the log's clock.",
             next_step="declare Pipeline(lookback=...), and keep that column in what is handed to this function.",
         )
-    return _by_key(records, list(_PLACE), with_log_time)
+    return records
 
 
 def _union(own: DataFrame, earlier: DataFrame) -> DataFrame:

@@ -12,9 +12,9 @@ on Spark. What decides is the log alone, never the order in which intervals ran,
 
 from __future__ import annotations
 
+from tallystick.engine.clock import LOG_TIME
 from tallystick.state.aggregates import Aggregate, merged
 from tallystick.state.duplicates import first_of, last_seen
-from tallystick.state.log_time import LOG_TIME, with_log_time
 from tallystick.state.sessions import Sessions, closed_sessions, session_partials
 from tallystick.state.windows import Partials, Windows, closed_windows, window_partials
 
@@ -31,5 +31,4 @@ __all__ = [
     "merged",
     "session_partials",
     "window_partials",
-    "with_log_time",
 ]

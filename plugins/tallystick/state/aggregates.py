@@ -53,10 +53,29 @@ def merged(partials: pa.Table, key: Sequence[str], aggregates: Aggregates) -> pa
     rows = partials.select([*key, *aggregates])
     hows = [(name, "sum" if a.how == "count" else a.how) for name, a in aggregates.items()]
     found = rows.group_by(list(key)).aggregate(hows)
+    _refuse_overflow(rows, key, [name for name, how in hows if how == "sum"])
     named = {name: found[name] for name in key} | {
         name: found[f"{name}_{how}"] for name, how in hows
     }
     return pa.table(named).cast(rows.schema)
+
+
+def _refuse_overflow(rows: pa.Table, key: Sequence[str], sums: Sequence[str]) -> None:
+    """Refuse a sum that its type cannot hold: Arrow's sums wrap in silence. Raises InvalidPipeline."""
+    for name in sums:
+        kind = rows.schema.field(name).type
+        digits = kind.precision - kind.scale if pa.types.is_decimal(kind) else None
+        room = 2.0**63 if digits is None else 10.0**digits
+        sizes = pa.table(
+            {**{k: rows[k] for k in key}, "size": pc.abs(rows[name].cast(pa.float64(), safe=False))}
+        )
+        largest = pc.max(sizes.group_by(list(key)).aggregate([("size", "sum")])["size_sum"]).as_py()
+        # Doubles are exact enough to say "not near the end"; what is near it is refused, too.
+        if largest is not None and largest >= room * 0.999:
+            raise InvalidPipeline(
+                f"the sum {name!r} is about {largest:.3g}, {kind} holds less than {room:.3g}.",
+                next_step="sum a decimal(38, ...) column, or smaller units.",
+            )
 
 
 def _value(rows: pa.Table, name: str, one: Aggregate) -> pa.ChunkedArray:
@@ -71,6 +90,10 @@ def _value(rows: pa.Table, name: str, one: Aggregate) -> pa.ChunkedArray:
             )
         if pa.types.is_integer(values.type):
             return values.cast(pa.int64())
-        if pa.types.is_decimal(values.type):
-            return pc.cast(values, pa.decimal128(38, values.type.scale))
+        if not pa.types.is_decimal(values.type):
+            raise InvalidPipeline(
+                f"aggregate {name!r} sums {one.column!r}, which is {values.type}.",
+                next_step="sum a whole number or a decimal.",
+            )
+        return pc.cast(values, pa.decimal128(38, values.type.scale))
     return values

@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tallystick.engine.clock import LOG_TIME
 from tallystick.state.columns import TIME, int64s, keyed, require_keys
-from tallystick.state.log_time import LOG_TIME
 
 LAST_SEEN = "last_seen"
 _US = timedelta(microseconds=1)

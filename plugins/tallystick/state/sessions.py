@@ -15,10 +15,10 @@ from datetime import datetime, timedelta
 import numpy as np
 import pyarrow as pa
 
+from tallystick.engine.clock import LOG_TIME
 from tallystick.errors import InvalidPipeline
 from tallystick.state.aggregates import Aggregates, merged, partial
 from tallystick.state.columns import EPOCH, TIME, int64s, keyed, require_keys, running_max
-from tallystick.state.log_time import LOG_TIME
 from tallystick.state.windows import Partials, inside
 
 SESSION_START = "session_start"

@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tallystick.engine.clock import LOG_TIME
 from tallystick.errors import InvalidPipeline
 from tallystick.state.aggregates import Aggregates, merged, partial
 from tallystick.state.columns import EPOCH, TIME, int64s, require_keys
-from tallystick.state.log_time import LOG_TIME
 
 WINDOW_START = "window_start"
 WINDOW_END = "window_end"

@@ -200,7 +200,9 @@ def test_one_call_waits_for_what_passes_and_goes_on(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(
-    "said", ["7200", format_datetime(datetime.now(UTC) + timedelta(hours=2), usegmt=True)]
+    "said",
+    ["7200", format_datetime(datetime.now(UTC) + timedelta(hours=2), usegmt=True)],
+    ids=["seconds", "date"],  # a name with the time of day differs from worker to worker
 )
 def test_a_receiver_that_wants_hours_gets_them_from_the_tasks_retry(said: str) -> None:
     desk = Desk(faults={0: "429"}, extra={"Retry-After": said})

@@ -15,11 +15,19 @@ from tallystick.protocol.lookback import LookedBack, Seen, looked_back, stale, t
 from unit.protocol.samples import at, committed, entry, granted, interval
 
 HOURS = 8
+ALL = interval(0, 9)
 
 
 def held(first: float, last: float, records: int, code: str = "f1") -> Entry:
     """A committed interval."""
     return entry(first, last, commit=committed(first, last, fingerprint=code, records=records))
+
+
+def gone(one: Entry) -> Entry:
+    """That interval, of which an operator accepted a loss."""
+    assert one.committed is not None
+    totals = replace(one.committed.totals, lost=3)
+    return replace(one, committed=replace(one.committed, totals=totals))
 
 
 def looking(looked: LookedBack, first: float = HOURS, last: float = HOURS + 1) -> Entry:
@@ -45,6 +53,7 @@ def cause(looked: LookedBack, *earlier: Entry) -> str | None:
 
 CASES: dict[str, tuple[Sequence[Seen], Sequence[Entry], str | None]] = {
     "nothing there, nothing seen": ((), (), None),
+    "nothing of what was read in Kafka is committed": ((seen(3, 4, 5),), (held(0, 1, 0),), None),
     "as it was": ((seen(0, 2, 5),), (held(0, 1, 2), held(1, 2, 3)), None),
     "a hole was committed since": ((seen(0, 1, 2),), (held(0, 1, 2), held(1, 2, 3)), "1-2"),
     "a hole was committed, and has no record": (
@@ -79,6 +88,16 @@ CASES: dict[str, tuple[Sequence[Seen], Sequence[Entry], str | None]] = {
         (seen(0, 4, 5),),
         (held(-2, 1, 9), held(1, 4, 4)),
         None,
+    ),
+    "it reaches over, and some of it is gone since": (
+        (seen(0, 4, 5),),
+        (gone(held(-2, 1, 9)), held(1, 4, 4)),
+        "0-4",
+    ),
+    "all of what was read in Kafka went before it was committed": (
+        (seen(3, 4, 5),),
+        (gone(held(2, 4, 0)),),
+        "3-4",
     ),
     "it reaches over and was not seen": ((seen(1, 4, 4),), (held(-2, 1, 9), held(1, 4, 4)), "-2-1"),
     "what is earlier than that does not matter": (
@@ -128,9 +147,10 @@ def test_a_stretch_has_no_fewer_than_no_records() -> None:
         seen(0, 1, -1)
 
 
-def test_neighbours_of_one_code_are_one_stretch() -> None:
-    looked = looked_back(at(0), [seen(2, 3, 1), seen(0, 1, 2), seen(1, 2, 3), seen(4, 5, 4)])
-    assert looked.seen == (seen(0, 3, 6), seen(4, 5, 4))
+def test_neighbours_of_one_code_are_one_stretch_but_what_was_read_stands_by_itself() -> None:
+    there = [seen(2, 3, 1), seen(0, 1, 2), seen(1, 2, 3), seen(4, 5, 4)]
+    looked = looked_back(at(0), there, [seen(3, 4, 9)])
+    assert looked.seen == (seen(0, 3, 6), seen(3, 4, 9), seen(4, 5, 4))
 
 
 # ---------------------------------------------------------------- against a reference that goes hour by hour
@@ -210,13 +230,13 @@ def test_how_time_was_cut_does_not_matter(
 def test_nothing_is_to_be_refreshed_where_nothing_is_stale() -> None:
     looked = looked_back(at(0), [seen(0, 1, 5)])
     there = [held(0, 1, 5), looking(looked, 1, 2), entry(2, 3, grant=granted(2, 3))]
-    assert to_refresh(there, "f2") == frozenset()
+    assert to_refresh(there, "f2", ALL) == frozenset()
 
 
 def test_a_refresh_by_the_same_code_replaces_what_is_stale_alone() -> None:
     missed = looking(looked_back(at(0), []), 1, 2)
     after = looking(looked_back(at(1), [seen(1, 2, 1)]), 2, 3)
-    assert to_refresh([held(0, 1, 5), missed, after], "f1") == {missed.interval}
+    assert to_refresh([held(0, 1, 5), missed, after], "f1", ALL) == {missed.interval}
 
 
 def test_a_refresh_by_new_code_replaces_what_it_will_make_stale_too() -> None:
@@ -224,5 +244,8 @@ def test_a_refresh_by_new_code_replaces_what_it_will_make_stale_too() -> None:
     after = looking(looked_back(at(1), [seen(1, 2, 1)]), 2, 3)
     last = looking(looked_back(at(2), [seen(2, 3, 1)]), 3, 4)
     alone = looking(looked_back(at(4), []), 4, 5)
-    found = to_refresh([held(0, 1, 5), missed, after, last, alone], "f2")
-    assert found == {missed.interval, after.interval, last.interval}
+    there = [held(0, 1, 5), missed, after, last, alone]
+    assert to_refresh(there, "f2", ALL) == {missed.interval, after.interval, last.interval}
+    # What is not replaced by this run changes nothing for others.
+    assert to_refresh(there, "f2", interval(2, 9)) == frozenset()
+    assert to_refresh(there, "f2", interval(0, 3)) == {missed.interval, after.interval}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from tallystick.engine.clock import PieceClock
+from tallystick.engine.clock import LogPart, LogSpan, PieceClock
 from tallystick.errors import InvalidPipeline
 from tallystick.pipeline import Column, Lookback, Pipeline, Table, pipeline_from_spec
 from tallystick.protocol.interval import Interval
@@ -23,7 +24,6 @@ from tallystick.state import (
     last_seen,
     session_partials,
     window_partials,
-    with_log_time,
 )
 from tallystick.state.aggregates import partial
 
@@ -86,17 +86,22 @@ def hour(clock: PieceClock, found: pa.RecordBatch, *positions: int) -> list[date
     return list(clock.column(found, where).to_pylist())
 
 
+def minute(number: float) -> int:
+    return round(at(number).timestamp() * 1000)
+
+
 def test_the_clock_never_goes_back_nor_lies_outside_its_interval() -> None:
-    clock = PieceClock(Interval(start=at(2), end=at(60)), [])
+    clock = PieceClock(Interval(start=at(2), end=at(60)), [], [])
     assert hour(clock, batch(1, 5, 3, None, 9)) == [at(2), at(5), at(5), at(5), at(9)]
     # The next batch goes on; a record that is said to be of a later hour moves nothing.
     assert hour(clock, batch(8, 60, 59.5, first=5)) == [at(9), at(9), at(59.5)]
+    assert clock.end_ms() == minute(59.5)
 
 
 def test_what_no_job_gets_moves_the_clock_too() -> None:
     aborted: list[tuple[int, int]] = []
-    clock = PieceClock(Interval(start=at(0), end=at(60)), aborted)
-    aborted += [(1, round(at(7).timestamp() * 1000)), (9, round(at(50).timestamp() * 1000))]
+    clock = PieceClock(Interval(start=at(0), end=at(60)), [], aborted)
+    aborted += [(1, minute(7)), (9, minute(50)), (11, minute(55))]
     found = batch(
         1, 2, 3
     )  # offsets 0, 1, 2: the aborted one lies between, as a batch that was passed
@@ -104,16 +109,26 @@ def test_what_no_job_gets_moves_the_clock_too() -> None:
     # The reader is ahead: offset 9 comes after these.
     assert hour(clock, batch(8, first=3)) == [at(8)]
     assert hour(clock, batch(9, first=10)) == [at(50)]
+    # What is aborted behind the last record moves the next piece's clock.
+    assert clock.end_ms() == minute(55)
 
 
-def test_log_time_joins_the_pieces_of_a_partition() -> None:
-    rows = pa.concat_tables(
-        [records(("a", 5, 5), ("a", 9, 9)), records(("b", 2, 2), partition=1)]
-    ).drop(["_log_time"])
-    # Two pieces of partition 0: the second began at the interval's start.
-    clocks = pa.chunked_array([pa.array([at(5), at(1), at(2)], TIME)])
-    rows = rows.append_column("_clock", clocks).take([1, 2, 0])
-    assert with_log_time(rows)["_log_time"].to_pylist() == [at(5), at(2), at(5)]
+def test_a_boundary_inside_moves_the_clock_and_ends_what_counts_before_it() -> None:
+    """It was set where the log ended then: what is behind it is later, whatever its own timestamp says."""
+    cuts = [(2, minute(30)), (3, minute(40))]
+    clock = PieceClock(Interval(start=at(0), end=at(60)), cuts, [])
+    assert hour(clock, batch(10, 35, 20, 33, 41)) == [at(10), at(10), at(30), at(40), at(41)]
+
+
+def test_the_span_of_a_stretch_tells_a_partitions_own_cuts() -> None:
+    parts = (
+        LogPart(start=at(10), offsets={"t": (5,)}),
+        LogPart(start=at(20), offsets={"t": (7, 1)}),
+    )
+    span = LogSpan(interval=Interval(start=at(0), end=at(60)), inside=parts)
+    assert span.cuts("t", 0) == ((5, minute(10)), (7, minute(20)))
+    assert span.cuts("t", 1) == ((1, minute(20)),)
+    assert span.cuts("other", 0) == ()
 
 
 @pytest.mark.parametrize(("minutes", "kept"), [(59.999, [0]), (60, [0, 1])])
@@ -217,6 +232,20 @@ def test_no_session_goes_over_a_multiple_of_the_longest() -> None:
 def test_a_sum_whose_digits_depend_on_the_order_is_refused() -> None:
     rows = pa.table({"key": ["a"], "amount": pa.array([0.1])})
     with pytest.raises(InvalidPipeline, match="which is double: its last digits would depend"):
+        partial(rows, ["key"], {"total": Aggregate(how="sum", column="amount")})
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (pa.array([2**63 - 1, 1]), "int64 holds less than 9.22e[+]18"),
+        (pa.array([Decimal(10) ** 37] * 10, pa.decimal128(38, 0)), "decimal128"),
+        (pa.array([True, True]), "which is bool"),
+    ],
+)
+def test_a_sum_that_its_type_cannot_hold_is_refused(values: pa.Array, said: str) -> None:
+    rows = pa.table({"key": ["a"] * len(values), "amount": values})
+    with pytest.raises(InvalidPipeline, match=said):
         partial(rows, ["key"], {"total": Aggregate(how="sum", column="amount")})
 
 
