@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from tallystick.local.examples.billing import Billing
 from tallystick.local.examples.cleanup import Cleanup
 from tallystick.local.examples.counts import Counts
+from tallystick.local.examples.dedup import Dedup
 from tallystick.local.examples.files import Files
 from tallystick.local.examples.scene import Example, Scene
 from tallystick.local.examples.upsert import Upsert
@@ -14,5 +16,7 @@ EXAMPLES: Mapping[str, Callable[[Scene], Example]] = {
     "files": Files,
     "counts": Counts,
     "upsert": Upsert,
+    "dedup": Dedup,
+    "billing": Billing,
     "cleanup": Cleanup,
 }

@@ -15,6 +15,7 @@ from tallystick.local.airflow_api import AirflowApi
 from tallystick.local.demo.gate import Gate, Kill
 from tallystick.local.demo.story import Story
 from tallystick.local.examples.judges import Ruling
+from tallystick.local.examples.judges.lake import Lake
 from tallystick.local.examples.strike import Blow, Strike
 from tallystick.local.info import StackInfo
 
@@ -84,6 +85,19 @@ class Scene:
     def lake(self) -> str:
         """The lake root."""
         return f"{LAKES}/{self.name}"
+
+    def open_lake(self) -> Lake:
+        """The lake as a judge reads it."""
+        variables = self.variables
+        bucket, _, prefix = self.lake.removeprefix("s3://").partition("/")
+        return Lake(
+            endpoint_url=variables["AWS_ENDPOINT_URL_S3"],
+            bucket=bucket,
+            prefix=prefix,
+            access_key_id=variables["AWS_ACCESS_KEY_ID"],
+            secret_access_key=variables["AWS_SECRET_ACCESS_KEY"],
+            region=variables["AWS_REGION"],
+        )
 
     @property
     def sent(self) -> Path:
@@ -195,15 +209,29 @@ class Scene:
 
         return self.poll(kill, f"kill number {nth} at the gate")
 
-    def strike(self, start: datetime, end: datetime, *, out: Callable[[], int]) -> Blow:
+    def strike(
+        self,
+        start: datetime,
+        end: datetime,
+        *,
+        out: Callable[[], int],
+        decide: Callable[[str], None] | None = None,
+    ) -> Blow:
         """Trigger a span, kill its publishing task in the middle, and wait until Airflow's retry has made it green.
 
-        `out` says how many rows (messages, files, calls) of the span are out there at this moment.
+        `out` says how many rows (messages, files, calls) of the span are out there at this moment. `decide`: the retry
+        has to ask a person, so the run fails; this is what that person does before `publish` is cleared.
         """
         strike = Strike(self.variables["AWS_ENDPOINT_URL_S3"], out=out)
         with self.gate(strike):
             run_id = self.start(start, end)
-            self.green(run_id)
+            if decide is None:
+                self.green(run_id)
+            else:
+                run = self.api.wait_for_run(self.name, run_id, deadline_s=RUN_S)
+                self.must(run["state"] == "failed", f"run {run_id} is {run['state']}, not failed")
+                decide(run_id)
+                self.clear(run_id, PUBLISH)
         blow = strike.blow
         if blow is None:
             raise Missed(f"the strike missed: run {run_id} was green and nobody was killed")

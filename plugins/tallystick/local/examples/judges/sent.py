@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -48,21 +48,31 @@ def read_sent(path: Path) -> list[Sent]:
     return sorted(sent, key=lambda one: (one.partition, one.offset))
 
 
-def by_day(sent: Sequence[Sent]) -> dict[datetime, list[Sent]]:
-    """The records of each day's interval, those that do not count too.
+def timed(sent: Sequence[Sent]) -> Iterator[tuple[int, Sent]]:
+    """Each record with its log time in ms: the largest timestamp of its partition's log up to it, of whatever end.
 
-    A partition's log is cut where the first record of that day or later stands; one that is sent late belongs to the
-    interval in which it arrived.
+    The log is cut into intervals by it: one that is sent late belongs to the interval in which it arrived.
     """
-    days: dict[datetime, list[Sent]] = {}
     latest: dict[int, int] = {}
     for one in sent:
         latest[one.partition] = max(one.at_ms, latest.get(one.partition, 0))
-        at = datetime.fromtimestamp(latest[one.partition] / 1000, UTC)
+        yield latest[one.partition], one
+
+
+def by_day(sent: Sequence[Sent]) -> dict[datetime, list[Sent]]:
+    """The records of each day's interval, those that do not count too."""
+    days: dict[datetime, list[Sent]] = {}
+    for log_ms, one in timed(sent):
+        at = datetime.fromtimestamp(log_ms / 1000, UTC)
         days.setdefault(at.replace(hour=0, minute=0, second=0, microsecond=0), []).append(one)
     return days
 
 
 def part(day: datetime) -> str:
     """How a day's interval is spelt in names of files and in headers: `20130101T000000000Z-20130102T000000000Z`."""
-    return f"{day:%Y%m%dT%H%M%S}000Z-{day + timedelta(days=1):%Y%m%dT%H%M%S}000Z"
+    return span(day, day + timedelta(days=1))
+
+
+def span(start: datetime, end: datetime) -> str:
+    """How any interval of whole seconds is spelt there."""
+    return f"{start:%Y%m%dT%H%M%S}000Z-{end:%Y%m%dT%H%M%S}000Z"

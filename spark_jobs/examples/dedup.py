@@ -1,0 +1,28 @@
+"""Of the alarms of each device the first within an hour, and the devices that had one."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from pyspark.sql import DataFrame
+
+from tallystick.spark import run_dataframe
+from tallystick.spark.context import Context
+from tallystick.spark.state import deduplicated
+
+HORIZON = timedelta(hours=1)
+
+
+def transform(records: DataFrame, context: Context) -> dict[str, DataFrame]:
+    """Return the alarms that stay, a notice per device that has one, and when each device was last seen."""
+    first, seen = deduplicated(context, records, key=["device"], horizon=HORIZON, seen="seen")
+    return {
+        "alarms": first,
+        # An interval longer than the horizon may keep two alarms of a device: a key stands in an interval once.
+        "notices": first.select("device", "owner").distinct(),
+        "seen": seen,
+    }
+
+
+if __name__ == "__main__":
+    run_dataframe(transform)
