@@ -33,7 +33,7 @@ def transform(records: DataFrame, context: Context) -> dict[str, DataFrame]:
     return {
         "invoices": hours.closed,
         "corrections": hours.late,
-        "outside": hours.outside,
+        "outside": hours.outside.drop("price"),
         "parts": hours.partials,
     }
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from spark.conftest import DAY, SparkLake
+from spark.conftest import DAY, SparkLake, columns
 from stateful import state_reference as reference
 from tallystick.commit import commit
 from tallystick.pipeline import Column, Lookback, Table
@@ -52,6 +52,7 @@ def transform(records, context):
         "window_parts": hours.partials,
         "visits": visits.closed,
         "session_parts": visits.partials,
+        "outside": hours.outside.unionByName(visits.outside).unionByName(visits.late),
     }
 
 if __name__ == "__main__":
@@ -79,6 +80,8 @@ RESULTS = [
         keys=["window_start", "origin"],
     ),
     Table("visits", columns=SESSION, keys=["origin", "session_start"]),
+    # Records as they came, into a table of the topic's columns.
+    Table("outside", columns=columns()),
 ]
 RULES = reference.Rules(
     horizon=20 * reference.HOUR,

@@ -72,12 +72,12 @@ def judge(
                 ),
             ),
             finding(
-                "first in an hour",
+                "first ones",
                 f"{len(kept.records):,} alarms equal one pass over what was sent; {kept.dropped:,} others were dropped",
                 _difference(kept.records, dict(zip(places, alarms, strict=True))),
             ),
             finding(
-                "across intervals",
+                "across edges",
                 f"{kept.dropped_across:,} of these went for an alarm of another interval",
                 None if kept.dropped_across else "no alarm has its earlier one in another interval",
             ),

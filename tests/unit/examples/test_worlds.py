@@ -1,0 +1,68 @@
+"""The servers of the examples do what those of the world do: take an e-mail, withhold a 250, act once per key."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import smtplib
+
+import pytest
+
+from tallystick.local.examples.mail import MailServer
+from tallystick.local.examples.receiver import Receiver
+
+TEXT = "Message-ID: <one@example.org>\r\nSubject: Alarms of pump\r\n\r\n..a line with a point\r\n"
+
+
+def test_an_e_mail_is_taken_and_written_down() -> None:
+    server = MailServer()
+    with smtplib.SMTP("127.0.0.1", server.port, timeout=10) as client:
+        client.sendmail("alarms@example.org", "pump@example.org", TEXT)
+        client.sendmail("alarms@example.org", "pump@example.org", TEXT)
+    assert [(m.message_id, m.to, m.device) for m in server.log] == [
+        ("one@example.org", "pump@example.org", "pump")
+    ] * 2
+
+
+def test_a_250_that_is_withheld_never_comes_and_the_next_one_does() -> None:
+    server = MailServer()
+    server.withhold(1)
+    with (
+        smtplib.SMTP("127.0.0.1", server.port, timeout=0.5) as client,
+        pytest.raises((smtplib.SMTPServerDisconnected, TimeoutError)),
+    ):
+        client.sendmail("alarms@example.org", "pump@example.org", TEXT)
+    assert len(server.log) == 1
+    with smtplib.SMTP("127.0.0.1", server.port, timeout=10) as client:
+        client.sendmail("alarms@example.org", "pump@example.org", TEXT)
+    assert len(server.log) == 2
+
+
+def call(receiver: Receiver, key: str, row: dict[str, object]) -> int:
+    connection = http.client.HTTPConnection(receiver.url.removeprefix("http://"), timeout=10)
+    headers = {
+        "Idempotency-Key": json.dumps(key),
+        "Tallystick-Row-Key": "r",
+        "Tallystick-Operation": "row",
+        "Tallystick-Interval": "i",
+        "Tallystick-Generation": "1",
+    }
+    try:
+        connection.request("POST", "/invoices", json.dumps(row), headers)
+        answer = connection.getresponse()
+        answer.read()
+        return answer.status
+    finally:
+        connection.close()
+
+
+def test_a_key_that_is_known_acts_no_more_and_one_with_another_body_is_refused() -> None:
+    receiver = Receiver()
+    assert [call(receiver, "a", {"n": 1}), call(receiver, "a", {"n": 1})] == [201, 200]
+    assert call(receiver, "a", {"n": 2}) == 422
+    assert call(receiver, "b", {"n": 2}) == 201
+    assert receiver.calls == 4
+    assert [(p.account, p.key, p.row) for p in receiver.postings] == [
+        ("invoices", "a", {"n": 1}),
+        ("invoices", "b", {"n": 2}),
+    ]
