@@ -8,8 +8,14 @@ import smtplib
 
 import pytest
 
+from call_publisher import ROWS, mail
+from tallystick.errors import OutputRefused
+from tallystick.local.examples.dedup import HELD
 from tallystick.local.examples.mail import MailServer
 from tallystick.local.examples.receiver import Receiver
+from tallystick.store.memory import MemoryStore
+from unit.outputs.claims_on_calls import publish
+from unit.outputs.sendings import sending
 
 TEXT = "Message-ID: <one@example.org>\r\nSubject: Alarms of pump\r\n\r\n..a line with a point\r\n"
 
@@ -36,6 +42,24 @@ def test_a_250_that_is_withheld_never_comes_and_the_next_one_does() -> None:
     with smtplib.SMTP("127.0.0.1", server.port, timeout=10) as client:
         client.sendmail("alarms@example.org", "pump@example.org", TEXT)
     assert len(server.log) == 2
+
+
+def test_what_a_publisher_asks_about_an_e_mail_in_doubt_can_be_answered_as_the_example_does() -> (
+    None
+):
+    server, notes = MailServer(), MemoryStore("small")
+    server.withhold(1)
+    with pytest.raises(OutputRefused) as caught:
+        publish(mail(server.port, notes, in_doubt="hold", timeout_s=1), sending(ROWS))
+    held = HELD.search(str(caught.value))
+    assert held is not None
+    assert held["id"] == server.log[0].message_id
+    tried, sent = (held[name].removeprefix("memory://small/") for name in ("try", "sent"))
+    note = notes.get(tried)
+    assert note is not None
+    notes.create(sent, note.body)
+    publish(mail(server.port, notes, in_doubt="hold"), sending(ROWS), resumed=True)
+    assert [one.to for one in server.log] == [row["to"] for row in ROWS]
 
 
 def call(receiver: Receiver, key: str, row: dict[str, object]) -> int:

@@ -25,10 +25,12 @@ HOUR_MS, MINUTE_MS, SECOND_MS = 3_600_000, 60_000, 1_000
 COPIES = 20
 # The e-mail of the struck interval that the server takes, and whose 250 never arrives.
 IN_DOUBT = 3
-TIMEOUT_S = 3
-_HELD = re.compile(
-    r"Message-ID <(?P<id>[^>]+)>.*?Where it was taken, copy (?P<try>s3://\S+) to (?P<sent>s3://\S+);"
-    r" where it was not, copy it to (?P<no>s3://\S+)\. Then",
+# An e-mail in doubt is waited for four times as long; shorter, and a note on a busy machine would come too late for it.
+TIMEOUT_S = 5
+# What the publisher asks: which e-mail, and which note to copy where for either answer.
+HELD = re.compile(
+    r"Message-ID <(?P<id>[^>]+)>.*?Where it was taken, copy (?P<try>\S+) to (?P<sent>\S+);"
+    r" where it was not, copy it to (?P<no>\S+)\. Then",
     re.DOTALL,
 )
 
@@ -96,7 +98,7 @@ class Dedup:
     def _decide(self, run_id: str) -> None:
         """What a person does with an e-mail in doubt: look in the mail server's log, and copy the note that fits."""
         said = self.scene.log(run_id, PUBLISH)
-        held = _HELD.search(said)
+        held = HELD.search(said)
         if held is None:
             self.scene.must(
                 False, f"publish of {run_id} does not ask about an e-mail: {said[-500:]}"
