@@ -7,7 +7,6 @@ from datetime import datetime
 
 from tallystick.local.demo.gate import Gate, Trap
 from tallystick.local.examples.judges import Ruling, cleanup, ruling
-from tallystick.local.examples.judges.cleanup import Lake
 from tallystick.local.examples.judges.sent import part
 from tallystick.local.examples.produce import Batch, create_topic, flights, produce
 from tallystick.local.examples.scene import COMMIT, RUN_S, Scene, day
@@ -61,7 +60,7 @@ class Cleanup:
         """Bucket, table and folder."""
         return ruling(
             lambda: cleanup.judge(
-                self._lake(),
+                self.scene.bucket,
                 self.folder,
                 self.scene.sent,
                 days=self.days,
@@ -94,7 +93,7 @@ class Cleanup:
         self.scene.say(f"killed commit {commit.pid} before its swap: {prepared} file is prepared")
         self.scene.change_job("VERSION = 1", "VERSION = 2")
         self.scene.clear(run_id)
-        keys = [key for key in self._lake().listed() if f"/{part(day(WORST_DAY))}/" in key]
+        keys = [key for key in self.scene.bucket.listed() if f"/{part(day(WORST_DAY))}/" in key]
         attempts = {key.split("/")[5] for key in keys if "/data/" in key}
         self.left = {
             "attempts that lost": len(attempts) - 1,
@@ -104,22 +103,10 @@ class Cleanup:
 
     def _collect(self) -> None:
         """Trigger gc, with no grace for readers of old versions."""
-        before = len(self._lake().listed())
+        before = len(self.scene.bucket.listed())
         api = self.scene.api
         api.wait_for_dag(COLLECTOR, deadline_s=RUN_S)
         api.set_paused(COLLECTOR, paused=False)
         run_id = str(api.trigger(COLLECTOR)["dag_run_id"])
         self.scene.green(run_id, dag=COLLECTOR)
-        self.scene.say(f"gc: {before} objects before, {len(self._lake().listed())} after")
-
-    def _lake(self) -> Lake:
-        variables = self.scene.variables
-        bucket, _, prefix = self.scene.lake.removeprefix("s3://").partition("/")
-        return Lake(
-            endpoint_url=variables["AWS_ENDPOINT_URL_S3"],
-            bucket=bucket,
-            prefix=prefix,
-            access_key_id=variables["AWS_ACCESS_KEY_ID"],
-            secret_access_key=variables["AWS_SECRET_ACCESS_KEY"],
-            region=variables["AWS_REGION"],
-        )
+        self.scene.say(f"gc: {before} objects before, {len(self.scene.bucket.listed())} after")

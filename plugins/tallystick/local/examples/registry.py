@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from tallystick.local.examples.average import Average
 from tallystick.local.examples.cleanup import Cleanup
 from tallystick.local.examples.counts import Counts
 from tallystick.local.examples.files import Files
@@ -13,4 +14,5 @@ EXAMPLES: Mapping[str, Callable[[Scene], Example]] = {
     "files": Files,
     "counts": Counts,
     "cleanup": Cleanup,
+    "average": Average,
 }

@@ -8,72 +8,17 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import boto3
-from pyiceberg.manifest import clear_manifest_cache
 from pyiceberg.table import StaticTable
 
 from tallystick.local.examples.judges import Finding, Ruling, finding
+from tallystick.local.examples.judges.lake import Lake
 from tallystick.local.examples.judges.sent import by_day, part, read_sent
 
 TABLE = "per_airline"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lake:
-    """Where the lake is, and how to read it."""
-
-    endpoint_url: str
-    bucket: str
-    prefix: str
-    access_key_id: str
-    secret_access_key: str
-    region: str
-
-    def listed(self) -> set[str]:
-        """Every key below the lake root, relative to it."""
-        pages = self._client().get_paginator("list_objects_v2")
-        start = f"{self.prefix}/"
-        return {
-            one["Key"].removeprefix(start)
-            for page in pages.paginate(Bucket=self.bucket, Prefix=start)
-            for one in page.get("Contents", [])
-        }
-
-    def json(self, key: str) -> Any:
-        """One JSON object."""
-        got = self._client().get_object(Bucket=self.bucket, Key=f"{self.prefix}/{key}")
-        return json.loads(got["Body"].read())
-
-    def table(self, metadata: str) -> StaticTable:
-        """The table of a metadata file."""
-        clear_manifest_cache()
-        return StaticTable.from_metadata(
-            f"s3://{self.bucket}/{self.prefix}/{metadata}",
-            {
-                "s3.endpoint": self.endpoint_url,
-                "s3.access-key-id": self.access_key_id,
-                "s3.secret-access-key": self.secret_access_key,
-                "s3.region": self.region,
-            },
-        )
-
-    def key(self, uri: str) -> str:
-        """The key of an address inside the lake."""
-        return uri.removeprefix(f"s3://{self.bucket}/{self.prefix}/")
-
-    def _client(self) -> Any:
-        return boto3.client(
-            "s3",
-            endpoint_url=self.endpoint_url,
-            aws_access_key_id=self.access_key_id,
-            aws_secret_access_key=self.secret_access_key,
-            region_name=self.region,
-        )
 
 
 def judge(

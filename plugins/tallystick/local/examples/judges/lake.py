@@ -1,0 +1,78 @@
+"""A lake as any program sees it: objects by boto3, tables by PyIceberg, what belongs together by root.json."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import boto3
+from pyiceberg.manifest import clear_manifest_cache
+from pyiceberg.table import StaticTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lake:
+    """Where the lake is, and how to read it."""
+
+    endpoint_url: str
+    bucket: str
+    prefix: str
+    access_key_id: str
+    secret_access_key: str
+    region: str
+
+    def listed(self) -> set[str]:
+        """Every key below the lake root, relative to it."""
+        pages = self._client().get_paginator("list_objects_v2")
+        start = f"{self.prefix}/"
+        return {
+            one["Key"].removeprefix(start)
+            for page in pages.paginate(Bucket=self.bucket, Prefix=start)
+            for one in page.get("Contents", [])
+        }
+
+    def json(self, key: str) -> Any:
+        """One JSON object."""
+        got = self._client().get_object(Bucket=self.bucket, Key=f"{self.prefix}/{key}")
+        return json.loads(got["Body"].read())
+
+    def table(self, metadata: str) -> StaticTable:
+        """The table of a metadata file."""
+        clear_manifest_cache()
+        return StaticTable.from_metadata(
+            f"s3://{self.bucket}/{self.prefix}/{metadata}",
+            {
+                "s3.endpoint": self.endpoint_url,
+                "s3.access-key-id": self.access_key_id,
+                "s3.secret-access-key": self.secret_access_key,
+                "s3.region": self.region,
+            },
+        )
+
+    def rows(self, metadata: str) -> list[dict[str, Any]]:
+        """All rows of the table of a metadata file."""
+        found: list[dict[str, Any]] = self.table(metadata).scan().to_arrow().to_pylist()
+        return found
+
+    def records(self) -> list[dict[str, Any]]:
+        """The commit records from the first to the one that root.json names: each has the tables as it left them."""
+        found: list[dict[str, Any]] = []
+        key = self.json("root.json")["record"]
+        while key is not None:
+            found.append(self.json(key))
+            key = found[-1]["parent"]
+        return found[::-1]
+
+    def key(self, uri: str) -> str:
+        """The key of an address inside the lake."""
+        return uri.removeprefix(f"s3://{self.bucket}/{self.prefix}/")
+
+    def _client(self) -> Any:
+        return boto3.client(
+            "s3",
+            endpoint_url=self.endpoint_url,
+            aws_access_key_id=self.access_key_id,
+            aws_secret_access_key=self.secret_access_key,
+            region_name=self.region,
+        )
