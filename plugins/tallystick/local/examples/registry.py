@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from tallystick.local.examples.ads import Ads
 from tallystick.local.examples.average import Average
 from tallystick.local.examples.cleanup import Cleanup
 from tallystick.local.examples.counts import Counts
@@ -15,4 +16,5 @@ EXAMPLES: Mapping[str, Callable[[Scene], Example]] = {
     "counts": Counts,
     "cleanup": Cleanup,
     "average": Average,
+    "ads": Ads,
 }
