@@ -54,6 +54,8 @@ dag = replay_dag(
     schedule=None,
     start_date=datetime(2013, 1, 1, tzinfo=UTC),
     job_root=Path(__file__).resolve().parents[2],
+    # Spark's 200 partitions are for millions of rows: here each would be a task for none.
+    spark_conf={"spark.sql.shuffle.partitions": "2"},
     retry_delay=timedelta(seconds=float(os.environ.get("TALLYSTICK_EXAMPLES_RETRY_DELAY_S", "60"))),
     is_paused_upon_creation=True,
     tags=["tallystick", "example"],

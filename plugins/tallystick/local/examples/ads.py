@@ -23,7 +23,7 @@ from tallystick.local.examples.strike import Blow
 
 IMPRESSIONS, CLICKS = "examples-impressions", "examples-clicks"
 TARGET = "examples-ads-per-hour"
-PARTITIONS = 3
+PARTITIONS = 2
 # The second day runs first: it reads the end of the first one in Kafka.
 DAYS, STRUCK_DAY, REPLAYED_DAY = (2, 1), 3, 1
 SEED = 2013
@@ -34,7 +34,7 @@ HOUR_MS = 60 * MINUTE_MS
 # A duplicate comes so much later; the last one beyond the six hours, where it is none.
 AGAIN_AFTER_MS = (MINUTE_MS // 2, 20 * MINUTE_MS, 3 * HOUR_MS, 5 * HOUR_MS, 7 * HOUR_MS)
 AGAIN_EVERY, LATE_EVERY, BROKEN_EVERY, LATE_BY_MS = 8, 25, 150, 10 * MINUTE_MS
-IN_BATCH, ABORTED_EVERY = 60, 4
+IN_BATCH, ABORTED_EVERY, ABORTED = 60, 4, 10
 
 
 class Ads:
@@ -179,12 +179,12 @@ def _arriving(made: Sequence[Record], end_ms: int, chance: random.Random) -> lis
 
 
 def _transactions(records: Sequence[Record]) -> list[Batch]:
-    """The records in transactions; some are aborted and sent again: their first copies never were."""
+    """The records in transactions; some are aborted after a few, and sent again: the first copies count for nothing."""
     batches: list[Batch] = []
     for number, start in enumerate(range(0, len(records), IN_BATCH)):
         some = records[start : start + IN_BATCH]
         if number % ABORTED_EVERY == 1:
-            batches.append(Batch(end="aborted", records=some))
+            batches.append(Batch(end="aborted", records=some[:ABORTED]))
         batches.append(Batch(end="committed", records=some))
     return batches
 

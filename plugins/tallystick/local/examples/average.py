@@ -20,7 +20,7 @@ DAYS, STRUCK_DAY, REPLAYED_DAY = (3, 2, 1), 4, 1
 SENSORS = 6
 EVERY_MS, LATE_BY_MS = 20 * 60_000, 45 * 60_000
 # Every so manieth reading arrives late, those of the last hour after midnight: in the next day's interval.
-LATE_EVERY = 12
+LATE_EVERY = 7
 ABORTED = 30
 SEED = 2013
 
