@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from confluent_kafka import Consumer, TopicPartition
-
 from tallystick.local.examples.judges import Ruling, counts, ruling
 from tallystick.local.examples.produce import (
-    TIMEOUT_S,
     Batch,
     Record,
+    committed_offsets,
     create_topic,
     flights,
     produce,
@@ -92,23 +90,7 @@ class Counts:
         return len(counts.consume(self.scene.bootstrap, TARGET))
 
     def _out(self) -> int:
-        """How many offsets of the target are committed: messages, and one per transaction and partition."""
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.scene.bootstrap,
-                "group.id": "nobody",  # a consumer must name one; it joins none
-                "isolation.level": "read_committed",
-                "log_level": 0,
-            }
-        )
-        try:
-            ends = [
-                consumer.get_watermark_offsets(TopicPartition(TARGET, p), TIMEOUT_S)
-                for p in range(PARTITIONS)
-            ]
-        finally:
-            consumer.close()
-        return sum(end[1] for end in ends if end is not None)
+        return committed_offsets(self.scene.bootstrap, TARGET, partitions=PARTITIONS)
 
 
 def _some_late(records: Sequence[Record]) -> list[Record]:

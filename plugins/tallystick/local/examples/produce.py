@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from confluent_kafka import KafkaException, Message, Producer
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -88,6 +88,26 @@ def produce(bootstrap: str, topic: str, batches: Iterable[Batch], *, sent: Path)
                 log.write(json.dumps(line, ensure_ascii=False) + "\n")
             count += len(batch.records)
     return count
+
+
+def committed_offsets(bootstrap: str, topic: str, *, partitions: int) -> int:
+    """How many offsets of a topic are committed: messages, and one per transaction and partition."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "nobody",  # a consumer must name one; it joins none
+            "isolation.level": "read_committed",
+            "log_level": _LOG_LEVEL,
+        }
+    )
+    try:
+        ends = [
+            consumer.get_watermark_offsets(TopicPartition(topic, p), TIMEOUT_S)
+            for p in range(partitions)
+        ]
+    finally:
+        consumer.close()
+    return sum(end[1] for end in ends if end is not None)
 
 
 def _producer(bootstrap: str, transactional_id: str | None, **more: int) -> Producer:

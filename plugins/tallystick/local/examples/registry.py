@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from tallystick.local.examples.ads import Ads
+from tallystick.local.examples.average import Average
 from tallystick.local.examples.billing import Billing
 from tallystick.local.examples.cleanup import Cleanup
 from tallystick.local.examples.counts import Counts
@@ -19,4 +21,6 @@ EXAMPLES: Mapping[str, Callable[[Scene], Example]] = {
     "dedup": Dedup,
     "billing": Billing,
     "cleanup": Cleanup,
+    "average": Average,
+    "ads": Ads,
 }

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from tallystick.errors import SettingsError
 from tallystick.local.airflow_api import AirflowApi
@@ -150,6 +154,10 @@ class Scene:
         span = {"from": start.isoformat(), "to": end.isoformat()}
         return str(self.api.trigger(self.name, conf={**span, **conf})["dag_run_id"])
 
+    def refresh(self) -> str:
+        """Press Trigger with mode=refresh for all of the ledger, and return the run's id."""
+        return str(self.api.trigger(self.name, conf={"mode": "refresh"})["dag_run_id"])
+
     def green(self, run_id: str, *, dag: str | None = None) -> None:
         """Wait until a run has ended, and raise Missed unless it is green."""
         name = dag or self.name
@@ -160,6 +168,21 @@ class Scene:
         """Press Clear of a task with its downstream, and wait until the run is green again."""
         self.api.clear_tasks(self.name, run_id, [task], downstream=True)
         self.green(run_id)
+
+    def status(self) -> dict[str, Any]:
+        """What `tally status --json` says of the lake; raises Missed where it says nothing."""
+        tally = Path(sys.executable).with_name("tally")
+        done = subprocess.run(
+            [str(tally), "status", self.lake, "--json"],
+            env={**os.environ, **self.variables},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=RUN_S,
+        )
+        self.must(done.returncode == 0, f"tally status ended with {done.returncode}: {done.stderr}")
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
 
     def log(self, run_id: str, task: str) -> str:
         """The log of a task's last try."""

@@ -40,8 +40,7 @@ class Lake:
     def rows(self, table: str) -> list[dict[str, Any]]:
         """The rows of a table as root.json has it now."""
         metadata = self.json("root.json")["tables"][table]["metadata"]
-        rows: list[dict[str, Any]] = self.table(metadata).scan().to_arrow().to_pylist()
-        return rows
+        return self.rows_of(metadata)
 
     def table(self, metadata: str) -> StaticTable:
         """The table of a metadata file."""
@@ -55,6 +54,20 @@ class Lake:
                 "s3.region": self.region,
             },
         )
+
+    def rows_of(self, metadata: str) -> list[dict[str, Any]]:
+        """All rows of the table of a metadata file."""
+        found: list[dict[str, Any]] = self.table(metadata).scan().to_arrow().to_pylist()
+        return found
+
+    def records(self) -> list[dict[str, Any]]:
+        """The commit records from the first to the one that root.json names: each has the tables as it left them."""
+        found: list[dict[str, Any]] = []
+        key = self.json("root.json")["record"]
+        while key is not None:
+            found.append(self.json(key))
+            key = found[-1]["parent"]
+        return found[::-1]
 
     def key(self, uri: str) -> str:
         """The key of an address inside the lake."""

@@ -1,0 +1,123 @@
+"""Clicks on ads: each event once, each click with the impression that it goes back to, counts per campaign and hour.
+
+An event that comes again within six hours, in log order, is a duplicate. A click goes back to the last impression of
+its user and ad that is no duplicate and came less than half an hour before it, by log time.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from tallystick.spark import run_dataframe
+from tallystick.spark.context import Context
+from tallystick.spark.state import deduplicated
+
+IMPRESSIONS, CLICKS = "examples-impressions", "examples-clicks"
+HORIZON, ATTRIBUTION = timedelta(hours=6), timedelta(minutes=30)
+CAMPAIGNS = {
+    "a1": "winter",
+    "a2": "winter",
+    "a3": "travel",
+    "a4": "travel",
+    "a5": "books",
+    "a6": "books",
+}
+LINEAGE = ["_topic", "_kafka_partition", "_offset", "_timestamp"]
+EVENT = ["id", "user", "ad"]
+Frames = dict[str, DataFrame]
+
+
+def transform(records: Frames, context: Context) -> Frames:
+    """Return events, counts, and the state that later intervals look back at."""
+    own = records[IMPRESSIONS].withColumnRenamed("_log_time", "log_time").select(*EVENT, "log_time", *LINEAGE)
+    impressions = with_earlier(own, context.earlier("recent_impressions")).persist()
+    clicks = records[CLICKS].withColumnRenamed("_log_time", "log_time").persist()
+    once, seen = deduplicated(context, clicks, key=["id"], horizon=HORIZON, seen="seen_clicks")
+    shown = impressions.where("first")
+    attributed = with_campaign(context, attribute(once, shown)).persist()
+    fresh = with_campaign(context, shown.where("own")).persist()
+    again = impressions.where("own AND NOT first").select("id", *LINEAGE)
+    known = [*EVENT, "campaign", *LINEAGE]
+    return {
+        "impressions": fresh.select(*known),
+        "clicks": attributed.where("impression IS NOT NULL").select(
+            *known, "impression", "shown_at"
+        ),
+        "unattributed": attributed.where("impression IS NULL").select(*known),
+        "duplicates": again.unionByName(
+            clicks.join(once, LINEAGE, "left_anti").select("id", *LINEAGE)
+        ),
+        "per_hour": per_hour(fresh, attributed),
+        "recent_impressions": own,
+        "seen_clicks": seen,
+    }
+
+
+def with_earlier(own: DataFrame, earlier: DataFrame) -> DataFrame:
+    """This interval's impressions and earlier ones, each with the word whether it is the first of its id.
+
+    Of the earlier ones that is right as far as the horizon still lies within the look back: for the last half hour.
+    """
+    both = own.withColumn("own", F.lit(True)).unionByName(
+        earlier.select(*own.columns).withColumn("own", F.lit(False))
+    )
+    log_order = Window.partitionBy("id").orderBy("log_time", "_kafka_partition", "_offset")
+    before = F.lag("log_time").over(log_order)
+    apart = F.col("log_time") >= before + F.lit(HORIZON)
+    return both.withColumn("first", F.coalesce(apart, F.lit(True)))
+
+
+def attribute(clicks: DataFrame, shown: DataFrame) -> DataFrame:
+    """The clicks, each with the last impression of its user and ad less than the window before it, or null."""
+    place = [F.col(name).alias(f"shown{name}") for name in ("_kafka_partition", "_offset")]
+    found = shown.select(
+        "user", "ad", F.col("id").alias("impression"), F.col("log_time").alias("shown_at"), *place
+    )
+    near = (F.col("shown_at") <= F.col("log_time")) & (
+        F.col("log_time") < F.col("shown_at") + F.lit(ATTRIBUTION)
+    )
+    log_order = F.struct("shown_at", "shown_kafka_partition", "shown_offset")
+    last = (
+        clicks.join(found, ["user", "ad"])
+        .where(near)
+        .groupBy(*LINEAGE)
+        .agg(
+            F.max_by("impression", log_order).alias("impression"),
+            F.max("shown_at").alias("shown_at"),
+        )
+    )
+    return clicks.join(last, LINEAGE, "left")
+
+
+def with_campaign(context: Context, events: DataFrame) -> DataFrame:
+    """The events with the campaign of their ad; one that nobody knows is said so, never dropped."""
+    dimension = context.spark.createDataFrame(list(CAMPAIGNS.items()), "ad string, campaign string")
+    known = events.join(F.broadcast(dimension), "ad", "left")
+    return known.withColumn("campaign", F.coalesce("campaign", F.lit("unknown")))
+
+
+def per_hour(impressions: DataFrame, clicks: DataFrame) -> DataFrame:
+    """Counts per campaign and hour of log time: an hour lies in one interval, and is complete with it."""
+    hour = F.date_trunc("hour", "log_time").alias("hour")
+
+    def counted(events: DataFrame, impression: int, click: int, attributed: Column) -> DataFrame:
+        return events.select(
+            hour,
+            "campaign",
+            F.lit(impression).alias("impressions"),
+            F.lit(click).alias("clicks"),
+            attributed.cast("int").alias("attributed"),
+        )
+
+    both = counted(impressions, 1, 0, F.lit(0)).unionByName(
+        counted(clicks, 0, 1, F.col("impression").isNotNull())
+    )
+    counts = ("impressions", "clicks", "attributed")
+    return both.groupBy("hour", "campaign").agg(*[F.sum(name).alias(name) for name in counts])
+
+
+if __name__ == "__main__":
+    run_dataframe(transform)

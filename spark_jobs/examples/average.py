@@ -1,0 +1,42 @@
+"""The average of each sensor's readings from the beginning to the interval's end, as a sum and a count."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from tallystick.spark import run_dataframe
+from tallystick.spark.context import Context
+from tallystick.spark.state import running
+from tallystick.state import Aggregate
+
+# The sensor that was found to read half a degree too warm; with CALIBRATED its readings are corrected.
+CALIBRATED = False
+WARM, TOO_WARM = "s3", Decimal("0.50")
+SUMS = {
+    "readings": Aggregate(how="count"),
+    "total": Aggregate(how="sum", column="celsius"),
+}
+
+
+def transform(records: DataFrame, context: Context) -> dict[str, DataFrame]:
+    """Return the averages as of the interval's end, and this interval's own sums: the state."""
+    if CALIBRATED:
+        right = F.when(F.col("sensor") == WARM, F.col("celsius") - TOO_WARM)
+        records = records.withColumn("celsius", right.otherwise(F.col("celsius")))
+    values, parts = running(
+        context, records, key=["sensor"], aggregates=SUMS, partials="sensor_parts"
+    )
+    as_of = F.lit(context.end)
+    # A division of decimals: exact, and rounded half up to six places, in whatever order intervals ran.
+    average = (F.col("total") / F.col("readings")).cast("decimal(12,6)")
+    return {
+        "averages": values.withColumns({"as_of": as_of, "average": average}),
+        "sensor_parts": parts.withColumn("as_of", as_of),
+    }
+
+
+if __name__ == "__main__":
+    run_dataframe(transform)
