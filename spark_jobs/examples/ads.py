@@ -32,9 +32,10 @@ Frames = dict[str, DataFrame]
 
 def transform(records: Frames, context: Context) -> Frames:
     """Return events, counts, and the state that later intervals look back at."""
-    own = records[IMPRESSIONS].withColumnRenamed("_log_time", "log_time").select(*EVENT, "log_time", *LINEAGE)
+    log_time = F.col("_log_time").alias("log_time")
+    own = records[IMPRESSIONS].select(*EVENT, log_time, *LINEAGE)
     impressions = with_earlier(own, context.earlier("recent_impressions")).persist()
-    clicks = records[CLICKS].withColumnRenamed("_log_time", "log_time").persist()
+    clicks = records[CLICKS].withColumn("log_time", log_time).persist()
     once, seen = deduplicated(context, clicks, key=["id"], horizon=HORIZON, seen="seen_clicks")
     shown = impressions.where("first")
     attributed = with_campaign(context, attribute(once, shown)).persist()
