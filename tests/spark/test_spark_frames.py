@@ -20,7 +20,7 @@ from tallystick.verify.run import verify
 PROJECT = Path(__file__).parents[2]
 KILLED_AFTER_UPLOAD = """
 import os
-from tallystick.spark import frames
+from tallystick.spark import frames, landing
 
 def killed_once(run, name_of):
     def killing(*args):
@@ -34,7 +34,7 @@ def killed_once(run, name_of):
 
 if __name__ == "__main__":
     # Functions of the job file travel to the tasks by value.
-    frames._land = killed_once(frames._land, lambda order, piece: piece.task)
+    landing._land = killed_once(landing._land, lambda order, piece: piece.task)
     frames._write = killed_once(frames._write, lambda target, name, batches: name)
 """
 GONE = """

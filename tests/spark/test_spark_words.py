@@ -30,7 +30,6 @@ from tallystick.errors import (
 from tallystick.pipeline import Column, Pipeline, Table
 from tallystick.spark.arguments import parse_arguments
 from tallystick.spark.entry import run_job, stage_arrow
-from tallystick.spark.frames import transformed
 from tallystick.spark.outcome import (
     StagedPlan,
     error_from,
@@ -43,6 +42,7 @@ from tallystick.spark.outcome import (
     write_results,
 )
 from tallystick.spark.stage import caught, explained, results_of
+from tallystick.spark.transformed import transformed
 from tallystick.store.memory import MemoryStore
 from tallystick.store.open import open_store
 
