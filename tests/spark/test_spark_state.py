@@ -161,7 +161,7 @@ def test_one_run_over_both_days_sees_what_it_has_staged_itself(state_lake: Spark
 
 def _events(lake: SparkLake) -> list[reference.Event]:
     """The topic's records: in order, so that log time is each record's own."""
-    return [
+    events = [
         reference.Event(
             partition=partition,
             offset=offset,
@@ -172,6 +172,10 @@ def _events(lake: SparkLake) -> list[reference.Event]:
         )
         for (partition, offset), row in lake.servers.produced.rows.items()
     ]
+    for partition in range(2):
+        mine = sorted((e.offset, e.log_ms) for e in events if e.partition == partition)
+        assert sorted(mine, key=lambda e: (e[1], e[0])) == mine
+    return events
 
 
 def _check(lake: SparkLake, reports: list[Any]) -> None:
