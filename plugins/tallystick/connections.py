@@ -22,7 +22,8 @@ from tallystick.postgres_settings import PostgresSettings
 
 KAFKA_ENV_PREFIX = "TALLYSTICK_KAFKA_"
 POSTGRES_ENV_PREFIX = "TALLYSTICK_POSTGRES_"
-CALL_ENV_PREFIX = "TALLYSTICK_"
+# What only outputs connect to: the Spark driver, which publishes nothing, is told none of it.
+OUTPUT_ENV_PREFIXES = (POSTGRES_ENV_PREFIX, "TALLYSTICK_HTTP_", "TALLYSTICK_SMTP_")
 SECRETS_DIR_ENV = "TALLYSTICK_SECRETS_DIR"
 SECRET_BYTES_MAX = 64 << 10
 ROOT_UID = 0
@@ -92,7 +93,7 @@ def postgres_settings(
 
 def call_env_name(kind: Literal["http", "smtp"], name: str) -> str:
     """The environment variable of a connection to a receiver of calls."""
-    return f"{CALL_ENV_PREFIX}{kind}_{check_connection_name(name)}".upper().replace("-", "_")
+    return f"TALLYSTICK_{kind}_{check_connection_name(name)}".upper().replace("-", "_")
 
 
 def call_words(

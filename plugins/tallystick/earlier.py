@@ -99,9 +99,14 @@ class Earlier:
         """What the report says was seen; `records`: how many were read of each stretch.
 
         Of what was read although it is committed it names the code that committed it: once that is replaced by this code,
-        it is looked at again.
+        it is looked at again. Raises SchemaChanged where Kafka gave fewer of it than were committed (compaction).
         """
         passed = {u.interval: u.instead_of for u in self.unread if u.instead_of is not None}
+        for interval, one in passed.items():
+            if records[interval] != one.records:
+                raise _useless(
+                    one, f"and Kafka holds {records[interval]} of its {one.records} records"
+                )
         read = [
             Seen(
                 interval=i,
@@ -147,7 +152,7 @@ def earlier(
             unread = [one for gap in gaps if (one := cuts.unread(gap)) is not None]
             unread += [cuts.instead_of(one) for one in passed]
         elif passed:
-            raise _useless(plan, passed[0], "and is not read in Kafka")
+            raise _useless(passed[0], "and is not read in Kafka")
         parts = tuple(one for one in found if isinstance(one, Part))
         return Earlier(since=since, parts=parts, unread=tuple(unread))
 
@@ -237,7 +242,7 @@ class _Cuts:
         """What is to be read in place of rows that cannot be used. Raises SchemaChanged where it is not all there."""
         found = self.unread(passed.interval)
         if found is None or any(r.lost for t in found.topics for r in t.ranges):
-            raise _useless(self._plan, passed, "and Kafka no longer holds it")
+            raise _useless(passed, "and Kafka no longer holds it")
         return replace(found, instead_of=passed)
 
     def _boundary(self, at: datetime) -> Boundary:
@@ -295,10 +300,10 @@ class _Cuts:
         return self._log_starts[topic]
 
 
-def _useless(plan: Plan, passed: Passed, why: str) -> SchemaChanged:
+def _useless(passed: Passed, why: str) -> SchemaChanged:
     first, last = (keys.instant(at) for at in (passed.interval.start, passed.interval.end))
     return SchemaChanged(
-        f"{plan.interval} looks back at {passed.interval}, which was committed without {passed.lacks}, {why}.",
+        f"{passed.interval} is looked back at and was committed without {passed.lacks}, {why}.",
         next_step="replace it by the job of now, and before it what it looks back at itself: mode=replace, "
         f"from={first} or earlier, to={last}.",
     )

@@ -473,3 +473,27 @@ def test_what_is_yielded_survives_the_next_batch(
     ours = reader(broker, topic, fetch_bytes_max=1)
     kept: Sequence[pa.RecordBatch] = list(ours.read(0, OffsetRange(start=0, end=end)))
     assert rows(iter(kept)) == consumed(broker, topic, 0, end)
+
+
+@pytest.mark.parametrize("start", [0, 3])
+def test_a_reader_that_is_asked_tells_where_aborted_records_were_and_their_latest_time(
+    broker: TestBroker, start: int
+) -> None:
+    """Also where a range begins or ends in the middle of their batch: boundaries are set at records, not at batches."""
+    topic = broker.topic()
+    producer = broker.transactions(f"{topic}-aborts")
+    for stamps, abort in (([10], False), ([20, 50, 30, 40], True), ([60], False)):
+        producer.begin_transaction()
+        for stamp in stamps:
+            producer.produce(topic, b"{}", partition=0, timestamp=stamp)
+        assert producer.flush(30) == 0
+        broker.end(producer, topic, abort=abort)
+    # 0 a record, 1 its marker, 2 to 5 aborted, 6 their marker, 7 a record
+    ours = reader(broker, topic, tell_aborted=True)
+    rows(ours.read(0, OffsetRange(start=start, end=8)))
+    assert ours.aborted_times == [(max(2, start), 50)]
+    rows(ours.read(0, OffsetRange(start=4, end=5)))
+    assert ours.aborted_times == [(4, 30)]
+    silent = reader(broker, topic)
+    rows(silent.read(0, OffsetRange(start=0, end=8)))
+    assert not silent.aborted_times

@@ -167,6 +167,8 @@ def test_rows_from_before_a_table_was_what_it_is_are_read_again_in_kafka(
     committed = small.lake.cut(lambda view: view.ledger(day(1), day(2)).entries)[0].committed
     assert committed is not None
     assert looked.seen[-1].fingerprint == committed.fingerprint
+    with pytest.raises(SchemaChanged, match="Kafka holds 4 of its 5 records"):
+        found.looked(plan.fingerprint, {day_before(1): 0, days(1, 2): 4})
     # Where it cannot be read, a window would silently lack its rows.
     with pytest.raises(SchemaChanged, match="committed without"):
         sees(small, plan, ALL)
@@ -203,3 +205,19 @@ def test_a_run_with_mode_refresh_replaces_what_is_stale_and_nothing_else(small: 
     assert run(days(1, 6), run="refresh", mode="refresh") == [days(2, 3), days(3, 4), days(4, 5)]
     assert not stale(small.lake.cut(lambda view: view.whole_ledger().entries))
     assert run(days(1, 6), run="again", mode="refresh") == []
+
+
+def test_what_cannot_be_refreshed_does_not_use_up_what_one_run_is_granted(
+    small: SmallLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in (4, 3, 2, 1):
+        small.run(days(number, number + 1))
+    small.log.expire(TOPIC, 0, before=small.log.topics[TOPIC].partitions[0].end // 2)
+    monkeypatch.setattr("tallystick.plan.granting.GRANTS_MAX", 1)
+    planned_now = small.plan(days(1, 6), run="refresh", mode="refresh")
+    assert days(2, 3) in planned_now.left
+    (piece,) = planned_now.pieces
+    assert piece.interval > planned_now.left[-1]
+    # The same request gets the same plan again: its answer may have been lost.
+    again = small.plan(days(1, 6), run="refresh", mode="refresh")
+    assert [p.plan for p in again.pieces] == [piece.plan]

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from tallystick.connections import KAFKA_ENV_PREFIX, POSTGRES_ENV_PREFIX, kafka_env_name
+from tallystick.connections import KAFKA_ENV_PREFIX, OUTPUT_ENV_PREFIXES, kafka_env_name
 from tallystick.errors import InvalidPipeline, without_user_info
 from tallystick.kafka.settings import KafkaSettings
 
@@ -71,7 +71,7 @@ def driver_environment(
 ) -> dict[str, str]:
     """The whole environment of spark-submit: the allow-list of `worker`, and what this job is to know.
 
-    Of TALLYSTICK_KAFKA_* it holds the pipeline's own connection only, of TALLYSTICK_POSTGRES_* none. On a local master
+    Of TALLYSTICK_KAFKA_* it holds the pipeline's own connection only, of what outputs connect to none. On a local master
     Spark binds the loopback interface and runs its Python workers on this very Python.
     """
     names = _NAMES | _PLACES
@@ -79,7 +79,7 @@ def driver_environment(
         name: value
         for name, value in worker.items()
         if (name in names or name.startswith(_PREFIXES))
-        and not name.startswith((KAFKA_ENV_PREFIX, POSTGRES_ENV_PREFIX))
+        and not name.startswith((KAFKA_ENV_PREFIX, *OUTPUT_ENV_PREFIXES))
     }
     kept[kafka_env_name(kafka_name)] = kafka.as_env_json()
     kept[RESULT_FILE_ENV] = str(result_file)

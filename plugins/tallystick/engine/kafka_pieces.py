@@ -20,10 +20,18 @@ class KafkaReading:
 
     Each piece proves for itself, after its last fetch, that the log still reaches the end of its whole planned range: a
     cut of the log after one piece was read shows in those that are read later. Headers are always read, because a dead
-    letter shows only after its batch was fetched, and carries them.
+    letter shows only after its batch was fetched, and carries them. `tell_aborted`: for the log's clock, which aborted
+    records move.
     """
 
-    def __init__(self, settings: KafkaSettings, topic: PlannedTopic, piece: Piece) -> None:
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        topic: PlannedTopic,
+        piece: Piece,
+        *,
+        tell_aborted: bool = False,
+    ) -> None:
         self._piece = piece
         planned = topic.ranges[piece.partition]
         self._planned_end = Position(offset=planned.end, leader_epoch=planned.end_epoch)
@@ -34,6 +42,7 @@ class KafkaReading:
             cluster_id=topic.cluster_id,
             compacted=topic.compacted,
             headers=True,
+            tell_aborted=tell_aborted,
         )
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -48,6 +57,9 @@ class KafkaReading:
     @property
     def aborted_times(self) -> Sequence[tuple[int, int]]:
         """Where records of aborted transactions were passed so far, and the latest timestamp (ms) among them."""
+        if not self._reader.tell_aborted:
+            # A clock that took silence for "none" would be wrong without a word.
+            raise RuntimeError("this reading was not asked to tell of aborted records")
         return self._reader.aborted_times
 
     @property

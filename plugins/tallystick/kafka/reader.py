@@ -33,7 +33,8 @@ class RangeReader:
     """Reads ranges of one topic incarnation, each with connections of its own that are closed when the range ends.
 
     `fetch_bytes_max` bounds a fetch (a larger batch still comes whole), `batch_rows` and `batch_bytes` an Arrow batch
-    (a larger record batch still comes whole). `account` tells what became of the last range's offsets.
+    (a larger record batch still comes whole). `account` tells what became of the last range's offsets. `tell_aborted`:
+    `aborted_times` says where records of aborted transactions were passed; a batch at a range's edge is unpacked for it.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class RangeReader:
         batch_rows: int = 1 << 16,
         batch_bytes: int = 8 << 20,
         headers: bool = False,
+        tell_aborted: bool = False,
     ) -> None:
         if not (
             0 < fetch_bytes_max <= INT32_MAX and batch_rows > 0 and 0 < batch_bytes <= INT32_MAX
@@ -67,6 +69,7 @@ class RangeReader:
         self.schema: pa.Schema = columns_schema(headers=headers)
         # Of the last range: where records of aborted transactions were passed, and the latest timestamp among them.
         self.aborted_times: list[tuple[int, int]] = []
+        self.tell_aborted = tell_aborted
         self._account: ReadAccount | None = None
 
     @property
@@ -171,7 +174,8 @@ class _Reading:
             if batch.control:
                 self.tally.pass_batch(batch, control=self._count_inside(batch))
             elif aborted:
-                self._note_aborted(batch)
+                if self._reader.tell_aborted:
+                    self._note_aborted(batch)
                 self.tally.pass_batch(batch, aborted=self._count_inside(batch))
             else:
                 yield from self._add(batch)

@@ -57,7 +57,8 @@ class Granting:
         self, intent: decide.Intent, wanted: Interval
     ) -> Change[Planned | InvalidRequest | OutsideRetention]:
         """Make the change that grants `intent`. Safe to repeat: a plan counts only once a root names it (C1)."""
-        if len(intent.grants) > GRANTS_MAX:
+        refresh = self.asked.params.mode == "refresh"
+        if len(intent.grants) > GRANTS_MAX and not refresh:
             raise InvalidRequest(
                 f"{wanted} has {len(intent.grants)} intervals to be planned; {GRANTS_MAX} are the most for one run.",
                 next_step="ask for a shorter from/to, run by run; or use a backfill, which makes a run of each interval.",
@@ -73,10 +74,12 @@ class Granting:
         committed: list[CommittedInterval] = []
         left: list[tuple[Interval, OutsideRetention]] = []
         for grant in intent.grants:
+            if len(pieces) == GRANTS_MAX:
+                break  # a refresh: the next run gets the rest
             try:
                 plan = self._freeze(grant, topics, tables, origins, set_now)
             except OutsideRetention as error:
-                if self.asked.params.mode != "refresh":
+                if not refresh:
                     raise
                 # Its old rows stand, and must not keep others from being refreshed.
                 left.append((grant.interval, error))

@@ -9,7 +9,7 @@ from tallystick.errors import InvalidRequest, OutsideRetention, Superseded
 from tallystick.lake import Change, Lake, Settled, View
 from tallystick.params import EPOCH, wanted_interval
 from tallystick.pipeline import LATENESS_MAX
-from tallystick.plan.granting import GRANTS_MAX, Granting
+from tallystick.plan.granting import Granting
 from tallystick.plan.question import Asked, Log, Planned, answered
 from tallystick.protocol import adoption, decide, keys
 from tallystick.protocol.interval import Interval, Request
@@ -97,7 +97,7 @@ def _intent(
 
 
 def _stale(view: View, asked: Asked, wanted: Interval) -> frozenset[Interval]:
-    """What is stale; of a refresh the earliest of what it replaces, as many as one run is granted: the next gets more."""
+    """What is stale; of a refresh all that it is to replace: `Granting` takes as many as one run is granted."""
     if asked.pipeline.lookback is None:
         return frozenset()
     entries = view.whole_ledger().entries
@@ -106,8 +106,7 @@ def _stale(view: View, asked: Asked, wanted: Interval) -> frozenset[Interval]:
     final = {o.name for o in asked.pipeline.planned_outputs if o.replaced == "refuse"}
     sent = {e.interval for e in entries if any(n in final and s.sent for n, s in e.outputs.items())}
     # What was sent for good stays as it is, and must not keep others from being refreshed.
-    found = sorted(to_refresh(entries, asked.fingerprint, wanted) - sent)
-    return frozenset(found[:GRANTS_MAX])
+    return to_refresh(entries, asked.fingerprint, wanted) - sent
 
 
 def _granted_to(entry: Entry, request: Request) -> bool:

@@ -95,7 +95,7 @@ class Order:
         settings = kafka_settings(plan.spec["kafka"], environ=os.environ, otherwise=self.kafka)
         topics = plan.topics if self.topics is None else self.topics
         topic = next(t for t in topics if t.name == piece.topic)
-        return KafkaReading(settings, topic, piece)
+        return KafkaReading(settings, topic, piece, tell_aborted=self.stretch is not None)
 
     def work(self, store: Store, transform: Transform) -> Work:
         """The order as the engine takes it for an Arrow job; raises InvalidPipeline for tables it could not write."""

@@ -9,6 +9,7 @@ import pytest
 
 from tallystick.airflow.environment import driver_environment
 from tallystick.airflow.run import postgres_named
+from tallystick.connections import call_env_name, postgres_env_name
 from tallystick.errors import SettingsError
 from tallystick.kafka.settings import KafkaSettings
 
@@ -47,13 +48,17 @@ def test_what_is_nowhere_is_told_with_airflows_name(monkeypatch: pytest.MonkeyPa
         postgres_named("main")
 
 
-def test_the_spark_driver_gets_none_of_them() -> None:
+@pytest.mark.parametrize(
+    "name",
+    [postgres_env_name("main"), call_env_name("http", "main"), call_env_name("smtp", "main")],
+)
+def test_the_spark_driver_gets_no_connection_of_an_output(name: str) -> None:
     kept = driver_environment(
-        {"TALLYSTICK_POSTGRES_MAIN": "{}", "TALLYSTICK_S3_BUCKET_OWNER": "1"},
+        {name: "{}", "TALLYSTICK_S3_BUCKET_OWNER": "1"},
         kafka_name="default",
         kafka=KafkaSettings(bootstrap_servers=("a:1",)),
         result_file=Path("result"),
         master="local[1]",
     )
     assert "TALLYSTICK_S3_BUCKET_OWNER" in kept
-    assert "TALLYSTICK_POSTGRES_MAIN" not in kept
+    assert name not in kept
