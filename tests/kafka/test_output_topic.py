@@ -29,7 +29,7 @@ from tallystick.kafka.settings import KafkaSettings
 from tallystick.local.kafka import KafkaBroker
 from tallystick.local.process import free_port, wait_until
 from tallystick.outputs.kafka_topic import KafkaTopic, group_of
-from unit.outputs.sendings import SCOPE, sending
+from unit.outputs.sendings import IN_THE_YEAR_10000, SCOPE, in_the_year_10000, sending
 
 OLD = [{"k": "a", "n": 1}, {"k": "b", "n": 2}, {"k": "c", "n": 3}]
 NEW = [{"k": "a", "n": 1}, {"k": "b", "n": 20}, {"k": "d", "n": 4}]
@@ -247,6 +247,19 @@ def test_a_key_that_is_null_is_refused_before_anything_is_sent(broker: TestBroke
         with pytest.raises(OutputRefused, match=why) as caught:
             feed.prepare(one)
         assert "output feed of [2013-01-01" in str(caught.value)
+    assert seen(broker, topic) == []
+
+
+@pytest.mark.parametrize("key", [["k"], []], ids=["by key", "without a key"])
+def test_a_time_that_no_consumer_understands_is_refused_before_anything_is_sent(
+    broker: TestBroker, key: list[str]
+) -> None:
+    topic = topic_of(broker)
+    feed = output(broker.bootstrap, topic, key=key)
+    feed.begin(SCOPE)
+    with pytest.raises(OutputRefused) as caught:
+        feed.prepare(in_the_year_10000())
+    assert caught.value.happened == IN_THE_YEAR_10000
     assert seen(broker, topic) == []
 
 

@@ -11,7 +11,13 @@ from postgres_tables import Database
 from tallystick.errors import OutputRefused, OutputUnavailable, SettingsError, TallystickError
 from tallystick.local.process import free_port
 from tallystick.outputs.port import Scope, Sending
-from unit.outputs.sendings import SCOPE, TableRows, sending
+from unit.outputs.sendings import (
+    IN_THE_YEAR_10000,
+    SCOPE,
+    TableRows,
+    in_the_year_10000,
+    sending,
+)
 
 OLD = [{"k": "a", "n": 1}, {"k": "b", "n": 2}, {"k": "c", "n": 3}]
 WHO = "output feed of [2013-01-01T00:00:00.000Z, 2013-01-02T00:00:00.000Z), generation 1: "
@@ -71,6 +77,13 @@ def of_types(rows: dict[str, pa.Array]) -> Sending:
 )
 def test_rows_that_do_not_fit(database: Database, rows: list[dict[str, Any]], told: str) -> None:
     assert prepared(database, sending(rows, identity=("n",)), OutputRefused) == WHO + told
+    assert database.held() == []
+
+
+def test_a_time_that_python_cannot_hold(database: Database) -> None:
+    """PostgreSQL could: to the year 294276."""
+    database.run("ALTER TABLE public.events ADD COLUMN at timestamptz")
+    assert prepared(database, in_the_year_10000(), OutputRefused) == IN_THE_YEAR_10000
     assert database.held() == []
 
 

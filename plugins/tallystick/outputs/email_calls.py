@@ -26,6 +26,7 @@ from tallystick.outputs.effects import Effect, check_keys, effects
 from tallystick.outputs.encoding import plain
 from tallystick.outputs.port import Scope, Sending
 from tallystick.outputs.sent import Tries
+from tallystick.outputs.times import check_times
 from tallystick.protocol import keys
 from tallystick.store import Store
 
@@ -66,6 +67,7 @@ class Mailbox:
         Safe to repeat: it only reads.
         """
         self._settings_of()
+        check_times(sending)
         check_keys(sending, self.declared.key)
         scope = self._scope or Scope(lake=self.store.uri, pipeline=sending.pipeline)
         for effect in effects(sending, scope, key=self.declared.key, once=True):

@@ -28,6 +28,7 @@ from typing import IO
 from tallystick.errors import Corrupt, OutputBusy, ScratchFull, SettingsError
 from tallystick.outputs.encoding import json_lines
 from tallystick.outputs.port import Leftover, Scope, Sending
+from tallystick.outputs.times import check_batch
 from tallystick.pipeline import Replaced
 from tallystick.protocol import keys
 from tallystick.protocol.interval import Interval
@@ -92,8 +93,11 @@ class Folder:
         self._make_folders()
         fresh = self._writing(sending)
         try:
+            number = 0
             with fresh.open("xb") as file:
                 for batch in sending.rows.batches():
+                    check_batch(sending, batch, number)
+                    number += len(batch)
                     for line in json_lines(batch):
                         file.write(line + b"\n")
                 _sync(file)

@@ -34,6 +34,7 @@ from tallystick.outputs.effects import Effect, check_keys, effects
 from tallystick.outputs.encoding import encoded
 from tallystick.outputs.port import Scope, Sending
 from tallystick.outputs.sent import Acknowledged, Tries, calls_of
+from tallystick.outputs.times import check_times
 from tallystick.protocol import keys
 from tallystick.store import Store
 
@@ -96,9 +97,13 @@ class HttpReceiver:
         self._tls = tls(self._settings.cafile)
 
     def prepare(self, sending: Sending) -> None:
-        """Refuse a key that is null or stands twice, and a connection that is none. Safe to repeat: it only reads."""
+        """Refuse a key that is null or stands twice, a time and a connection that are none.
+
+        Safe to repeat: it only reads.
+        """
         self._settings = self._settings_of()
         self._url()
+        check_times(sending)
         check_keys(sending, self.declared.key)
 
     def publish(self, sending: Sending, *, resumed: bool) -> None:

@@ -37,6 +37,7 @@ from tallystick.outputs.changes import Change, changes
 from tallystick.outputs.encoding import encoded, plain
 from tallystick.outputs.kafka import KafkaOutput
 from tallystick.outputs.port import Scope, Sending
+from tallystick.outputs.times import check_times
 from tallystick.protocol import keys
 
 T = TypeVar("T")
@@ -78,10 +79,11 @@ class KafkaTopic:
             self._place = self._read_place()
 
     def prepare(self, sending: Sending) -> None:
-        """Refuse a topic that is not there and a key that is null, before anything is sent.
+        """Refuse a topic that is not there, a key that is null and a time that is none, before anything is sent.
 
         Safe to repeat: it only reads.
         """
+        check_times(sending)
         if self.declared.key:
             for change in changes(sending, sending.identity):
                 self._key_of(sending, change)

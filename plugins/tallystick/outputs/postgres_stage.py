@@ -18,6 +18,7 @@ from tallystick.outputs.port import Sending
 from tallystick.outputs.postgres import PostgresOutput
 from tallystick.outputs.postgres_catalog import DatabaseTable, fits, key_text, lake_type
 from tallystick.outputs.postgres_session import Session
+from tallystick.outputs.times import check_batch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,6 +71,7 @@ def _copy(
                 f"{sending}: a data file has the columns {listed(batch.schema.names)}, and another one has others.",
                 next_step=f"{MEND_JOB}.",
             )
+        check_batch(sending, batch, number)
         values = zip(*(batch.column(c).to_pylist() for c in columns), strict=True)
         rows = ((*row, at) for at, row in enumerate(values, start=number))
         while some := list(islice(rows, COPY_ROWS)):

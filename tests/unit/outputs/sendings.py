@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -34,6 +35,21 @@ class TableRows:
 def rows(*values: dict[str, Any]) -> Rows:
     """Rows of one file."""
     return TableRows(pa.Table.from_pylist(list(values))) if values else NoRows()
+
+
+def in_the_year_10000(**more: list[str]) -> Sending:
+    """Two rows, of which the second happened then."""
+    after = 253_402_300_800_000_000  # microseconds
+    table = pa.table({"k": ["a", "b"], **more})
+    times = pa.array([0, after], pa.int64()).cast(pa.timestamp("us", tz="UTC"))
+    return replace(sending([]), rows=TableRows(table.append_column("at", times)))
+
+
+IN_THE_YEAR_10000 = (
+    "output feed of [2013-01-01T00:00:00.000Z, 2013-01-02T00:00:00.000Z), generation 1: row 1 (k='b') has "
+    "253402300800000000 microseconds since 1970 in its column 'at': outside the years 1 to 9999, which receivers can "
+    "read."
+)
 
 
 def sending(

@@ -22,7 +22,7 @@ from tallystick.outputs.email_calls import TRIES_MAX, Mailbox
 from tallystick.protocol import keys
 from tallystick.store.memory import MemoryStore
 from unit.outputs.claims_on_calls import publish
-from unit.outputs.sendings import SCOPE, sending
+from unit.outputs.sendings import IN_THE_YEAR_10000, SCOPE, in_the_year_10000, sending
 
 SECRET = "s3cr3t-w0rd"
 ANN = {"k": "a", "to": "ann@example.org", "n": 1}
@@ -99,6 +99,15 @@ def test_what_makes_no_e_mail_is_refused_before_any_is_sent(
     assert "output feed of [2013-01-01T00:00:00.000Z" in str(caught.value)
     assert post.connections == 0
     assert list(notes.list("")) == []
+
+
+def test_a_time_that_no_reader_understands_is_refused_before_any_is_sent() -> None:
+    post = Post()
+    late = in_the_year_10000(to=["a@example.org", "b@example.org"])
+    with mail_server(post) as port, pytest.raises(OutputRefused) as caught:
+        publish(mail(port, store()), late)
+    assert caught.value.happened == IN_THE_YEAR_10000
+    assert post.connections == 0
 
 
 @pytest.mark.parametrize("text", ["a@b", "a.b+c@d-e.org", "o'neil@example.org", "a!#$%@x.org"])

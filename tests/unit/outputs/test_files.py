@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from fake_output import Killed
-from tallystick.errors import Corrupt, OutputBusy, ScratchFull, SettingsError
+from tallystick.errors import Corrupt, OutputBusy, OutputRefused, ScratchFull, SettingsError
 from tallystick.outputs import files
 from tallystick.outputs.encoding import encoded
 from tallystick.outputs.files import FileOutput, Folder
-from unit.outputs.sendings import SCOPE, sending
+from unit.outputs.sendings import IN_THE_YEAR_10000, SCOPE, in_the_year_10000, sending
 
 OLD = [{"k": "a", "n": 1}, {"k": "b", "n": 2}, {"k": "c", "n": 3}]
 NEW = [{"k": "a", "n": 10}]
@@ -268,3 +268,13 @@ def test_nothing_is_swept_while_another_process_publishes(tmp_path: Path) -> Non
     # Whoever publishes makes it again.
     output.publish(one, resumed=True)
     assert seen(tmp_path) == {FILE: OLD}
+
+
+def test_a_time_that_no_reader_understands_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+    output = folder(tmp_path)
+    output.begin(SCOPE)
+    with pytest.raises(OutputRefused) as caught:
+        output.prepare(in_the_year_10000())
+    assert caught.value.happened == IN_THE_YEAR_10000
+    assert seen(tmp_path) == {}
+    assert hidden(tmp_path, ".prepared") == hidden(tmp_path, ".writing") == []

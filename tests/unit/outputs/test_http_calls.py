@@ -33,7 +33,7 @@ from tallystick.protocol import keys
 from tallystick.store import Outcome, Unknown
 from tallystick.store.memory import MemoryStore
 from unit.outputs.claims_on_calls import BY_KEY, acted, publish
-from unit.outputs.sendings import SCOPE, sending
+from unit.outputs.sendings import IN_THE_YEAR_10000, SCOPE, in_the_year_10000, sending
 
 OLD = [{"k": "a", "n": 1}, {"k": "b", "n": 2}, {"k": "c", "n": 3}]
 NEW = [{"k": "a", "n": 1}, {"k": "b", "n": 20}, {"k": "d", "n": 4}]
@@ -341,6 +341,15 @@ def test_a_key_that_is_null_or_doubled_is_refused_before_anything_is_sent(
         publish(http(url, notes, **BY_KEY), sending(rows, identity=("n",)))
     assert told in str(caught.value)
     assert "output feed of [2013-01-01T00:00:00.000Z" in str(caught.value)
+    assert desk.calls == []
+    assert list(notes.list("")) == []
+
+
+def test_a_time_that_no_receiver_understands_is_refused_before_anything_is_sent() -> None:
+    desk, notes = Desk(), store()
+    with receiver(desk) as url, pytest.raises(OutputRefused) as caught:
+        publish(http(url, notes), in_the_year_10000())
+    assert caught.value.happened == IN_THE_YEAR_10000
     assert desk.calls == []
     assert list(notes.list("")) == []
 

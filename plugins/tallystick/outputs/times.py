@@ -1,0 +1,74 @@
+"""Times of which a receiver can make nothing: JSON's readers, databases and Python agree on the years 1 to 9999 only.
+
+A table in the lake holds 64 bits of microseconds: 292,000 years on either side, which a wrong unit in a job reaches at
+once (RFC 3339, section 1: "years between 0000 and 9999"; Python's datetime begins at 1).
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tallystick.errors import OutputRefused
+from tallystick.outputs.encoding import plain
+from tallystick.outputs.port import Sending
+
+_UNITS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds"}
+
+
+def check_times(sending: Sending) -> None:
+    """Refuse a date or timestamp outside the years 1 to 9999 before anything is sent; raises OutputRefused."""
+    number = 0
+    for batch in sending.rows.batches():
+        check_batch(sending, batch, number)
+        number += len(batch)
+
+
+def check_batch(sending: Sending, batch: pa.RecordBatch, number: int) -> None:
+    """The same for one batch, whose first row has this number. Values are compared as Arrow has them, by column."""
+    for field in batch.schema:
+        at = _outside(batch.column(field.name), field.type)
+        if at is not None:
+            raise _refused(sending, batch, field, at, number)
+
+
+def _outside(column: pa.Array, kind: pa.DataType) -> int | None:
+    """Where the first value stands that is outside, if one is."""
+    if pa.types.is_date(kind):
+        first, last = pa.scalar(date.min, kind), pa.scalar(date.max, kind)
+    elif pa.types.is_timestamp(kind) and kind.unit != "ns":  # nanoseconds end in 2262
+        zone = UTC if kind.tz else None
+        first = pa.scalar(datetime.min.replace(tzinfo=zone), kind)
+        last = pa.scalar(datetime.max.replace(tzinfo=zone), kind)
+    else:
+        return None
+    at = pc.index(pc.or_(pc.less(column, first), pc.greater(column, last)), True).as_py()
+    return None if at < 0 else int(at)
+
+
+def _refused(
+    sending: Sending, batch: pa.RecordBatch, field: pa.Field, at: int, number: int
+) -> OutputRefused:
+    value = batch.column(field.name)[at].value
+    unit = "days" if pa.types.is_date(field.type) else _UNITS[field.type.unit]
+    named = ", ".join(
+        f"{name}={_told(batch, name, at)}"
+        for name in sending.identity
+        if name in batch.schema.names and name != field.name
+    )
+    return OutputRefused(
+        f"{sending}: row {number + at} ({named}) has {value} {unit} since 1970 in its column {field.name!r}: outside "
+        "the years 1 to 9999, which receivers can read.",
+        next_step="nothing of it was sent, and the tables are committed. Mend the job (a wrong unit? let such a time be "
+        "null, or the record a dead letter), and clear `plan`.",
+    )
+
+
+def _told(batch: pa.RecordBatch, name: str, at: int) -> Any:
+    try:
+        return repr(plain(batch.column(name)[at].as_py()))
+    except (OverflowError, ValueError):  # another such time
+        return "?"
