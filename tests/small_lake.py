@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from fakes import FakeLog, FakeRecord, stage
+from tallystick.adopt import Adopted, adopt
 from tallystick.commit import CommitResult, commit
 from tallystick.lake import Lake
 from tallystick.params import RunDates, parse_params
@@ -224,3 +225,21 @@ def good_lake(store: Store | None = None, *, dag: str = "small") -> SmallLake:
     small.run(days(2, 3), clear=1)
     small.plan(days(6, 7))
     return small
+
+
+def refill(small: SmallLake, first: int, last: int, *, partitions: int = 2) -> None:
+    """Delete the topic and create it anew, with two records of each day in each partition."""
+    small.log.create(TOPIC, partitions=partitions)
+    for number in range(first, last):
+        for partition in range(partitions):
+            for hour in (1, 2):
+                at = day(number) + timedelta(hours=hour)
+                small.log.append(TOPIC, partition, at, n=100 * number + hour, kind="new")
+
+
+def adopted(small: SmallLake, ends: dict[int, int] | None = None) -> Adopted:
+    """Adopt the topic as it stands now."""
+    seen = small.log.describe([TOPIC])[TOPIC]
+    return adopt(
+        small.lake, TOPIC, lambda: seen, ends_of=lambda _: ends or {}, confirmed_id=seen.topic_id
+    )

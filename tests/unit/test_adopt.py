@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fakes import FakeLog, FakeTopic, stage
-from small_lake import DAY, SmallLake, day, days, fill
+from small_lake import DAY, SmallLake, adopted, day, days, fill, refill
 from tallystick.adopt import Adopted, adopt
 from tallystick.commit import commit
 from tallystick.errors import (
@@ -39,24 +39,6 @@ from tallystick.verify import verify
 TOPIC = "events"
 # Where partition 0 of the old topic ended: four offsets behind what days 1 to 3 reached.
 END_0 = 15
-
-
-def refill(small: SmallLake, first: int, last: int, *, partitions: int = 2) -> None:
-    """Delete the topic and create it anew, with two records of each day in each partition."""
-    small.log.create(TOPIC, partitions=partitions)
-    for number in range(first, last):
-        for partition in range(partitions):
-            for hour in (1, 2):
-                at = day(number) + timedelta(hours=hour)
-                small.log.append(TOPIC, partition, at, n=100 * number + hour, kind="new")
-
-
-def adopted(small: SmallLake, ends: dict[int, int] | None = None) -> Adopted:
-    """Adopt the topic as it stands now."""
-    seen = small.log.describe([TOPIC])[TOPIC]
-    return adopt(
-        small.lake, TOPIC, lambda: seen, ends_of=lambda _: ends or {}, confirmed_id=seen.topic_id
-    )
 
 
 def totals(small: SmallLake, interval: Interval) -> Totals:

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from fakes import stage
-from small_lake import DAY, TOPIC, SmallLake, day, days, pipeline
+from small_lake import DAY, TOPIC, SmallLake, adopted, day, days, pipeline, refill
 from tallystick.commit import commit
 from tallystick.earlier import Earlier, earlier
-from tallystick.errors import Corrupt, SchemaChanged
+from tallystick.errors import Corrupt, OutsideRetention, SchemaChanged
 from tallystick.pipeline import Column, Lookback, Pipeline
 from tallystick.protocol.interval import Interval
 from tallystick.protocol.lookback import stale
@@ -187,31 +187,69 @@ def test_an_interval_without_a_record_is_staged_all_the_same(small: SmallLake) -
     assert not piece.committed
 
 
-def test_a_run_with_mode_refresh_replaces_what_is_stale_and_nothing_else(small: SmallLake) -> None:
-    def run(interval: Interval, **more: Any) -> list[Interval]:
-        done = small.plan(interval, **more).pieces
-        for piece in done:
-            plan = small.lake.plan(piece.plan)
-            assert plan is not None
-            report = staged(small, plan)[1]
-            commit(small.lake, small.tables, plan_key=plan.key, report_key=report.key)
-        return [piece.interval for piece in done]
+def ran(small: SmallLake, interval: Interval, **more: Any) -> list[Interval]:
+    """Plan, stage and commit; return what was."""
+    done = small.plan(interval, **more).pieces
+    for piece in done:
+        plan = small.lake.plan(piece.plan)
+        assert plan is not None
+        report = staged(small, plan)[1]
+        commit(small.lake, small.tables, plan_key=plan.key, report_key=report.key)
+    return [piece.interval for piece in done]
 
-    # Backwards, and nothing is read in Kafka: whatever comes later was seen without what comes before.
+
+@pytest.fixture
+def backwards(small: SmallLake) -> SmallLake:
+    """Nothing was read in Kafka: whatever comes later was seen without what comes before."""
     for number in (4, 3, 2, 1):
-        run(days(number, number + 1))
-    found = stale(small.lake.cut(lambda view: view.whole_ledger().entries))
-    assert found == {days(2, 3): days(1, 2), days(3, 4): days(1, 2), days(4, 5): days(2, 3)}
-    assert run(days(1, 6), run="refresh", mode="refresh") == [days(2, 3), days(3, 4), days(4, 5)]
-    assert not stale(small.lake.cut(lambda view: view.whole_ledger().entries))
-    assert run(days(1, 6), run="again", mode="refresh") == []
+        ran(small, days(number, number + 1))
+    assert stale_now(small) == {
+        days(2, 3): days(1, 2),
+        days(3, 4): days(1, 2),
+        days(4, 5): days(2, 3),
+    }
+    return small
+
+
+def stale_now(small: SmallLake) -> dict[Interval, Interval]:
+    return dict(stale(small.lake.cut(lambda view: view.whole_ledger().entries)))
+
+
+def test_a_run_with_mode_refresh_replaces_what_is_stale_and_nothing_else(
+    backwards: SmallLake,
+) -> None:
+    all_stale = [days(2, 3), days(3, 4), days(4, 5)]
+    assert ran(backwards, days(1, 6), run="refresh", mode="refresh") == all_stale
+    assert not stale_now(backwards)
+    assert ran(backwards, days(1, 6), run="again", mode="refresh") == []
+
+
+def test_a_refresh_also_mends_what_an_earlier_job_looked_back_for(backwards: SmallLake) -> None:
+    """The pipeline looks back no more: what its job of then made is stale until the job of now has replaced it."""
+    backwards.declared = pipeline
+    refreshed = ran(backwards, days(1, 6), run="refresh", mode="refresh")
+    assert refreshed == [days(2, 3), days(3, 4), days(4, 5)]
+    assert not stale_now(backwards)
+
+
+def test_a_refresh_leaves_alone_the_last_copy_of_a_topic_that_was_closed(
+    backwards: SmallLake,
+) -> None:
+    refill(backwards, 5, 8)
+    adopted(backwards)
+    for number in (6, 5):
+        ran(backwards, days(number, number + 1))
+    found = backwards.plan(days(1, 8), run="refresh", mode="refresh")
+    assert [p.interval for p in found.pieces] == [days(6, 7)]
+    assert found.left == (days(2, 3), days(3, 4), days(4, 5))
+    with pytest.raises(OutsideRetention, match="is read no more"):
+        backwards.plan(days(1, 4), run="another", mode="refresh")
 
 
 def test_what_cannot_be_refreshed_does_not_use_up_what_one_run_is_granted(
-    small: SmallLake, monkeypatch: pytest.MonkeyPatch
+    backwards: SmallLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for number in (4, 3, 2, 1):
-        small.run(days(number, number + 1))
+    small = backwards
     small.log.expire(TOPIC, 0, before=small.log.topics[TOPIC].partitions[0].end // 2)
     monkeypatch.setattr("tallystick.plan.granting.GRANTS_MAX", 1)
     planned_now = small.plan(days(1, 6), run="refresh", mode="refresh")

@@ -20,7 +20,7 @@ from tallystick.lake import Change, View
 from tallystick.params import AHEAD_MAX
 from tallystick.plan.closed import closed_topics, positions_without_lookup
 from tallystick.plan.question import Asked, Log, Piece, Planned, TopicView, answered
-from tallystick.protocol import decide, keys
+from tallystick.protocol import adoption, decide, keys
 from tallystick.protocol.columns import WantedColumn, allocate
 from tallystick.protocol.interval import Interval, Request
 from tallystick.protocol.ledger import (
@@ -77,6 +77,8 @@ class Granting:
             if len(pieces) == GRANTS_MAX:
                 break  # a refresh: the next run gets the rest
             try:
+                if refresh:
+                    self._can_be_read_again(grant)
                 plan = self._freeze(grant, topics, tables, origins, set_now)
             except OutsideRetention as error:
                 if not refresh:
@@ -102,6 +104,12 @@ class Granting:
             outputs=outputs,
             value=replace(told, left=tuple(interval for interval, _ in left)),
         )
+
+    def _can_be_read_again(self, grant: decide.Grant) -> None:
+        """Raises OutsideRetention where its rows are the last copy of a topic that was closed by an adoption."""
+        kept = adoption.last_copy(self.ledger, self.root.topics, [grant.interval])
+        if kept is not None:
+            raise OutsideRetention(kept.happened, next_step=kept.next_step)
 
     # -------------------------------------------------------- identity
 

@@ -61,7 +61,7 @@ def _step(
         return _refused(view, ledger, _cut_through(intent, wanted), intent.withdrawn)
     replaced = (g.interval for g in intent.grants if g.before and g.before.committed)
     kept = adoption.last_copy(ledger, view.root.topics, replaced)
-    if kept is not None:
+    if kept is not None and asked.params.mode != "refresh":  # which leaves them out, one by one
         # As where an interval is cut: what this run's earlier clears were granted would dangle behind a run that can only
         # fail.
         own = [g.before for g in intent.grants if g.before and _granted_to(g.before, asked.request)]
@@ -98,10 +98,11 @@ def _intent(
 
 def _stale(view: View, asked: Asked, wanted: Interval) -> frozenset[Interval]:
     """What is stale; of a refresh all that it is to replace: `Granting` takes as many as one run is granted."""
-    if asked.pipeline.lookback is None:
+    refresh = asked.params.mode == "refresh"
+    if asked.pipeline.lookback is None and not refresh:
         return frozenset()
     entries = view.whole_ledger().entries
-    if asked.params.mode != "refresh":
+    if not refresh:
         return frozenset(stale(entries))
     final = {o.name for o in asked.pipeline.planned_outputs if o.replaced == "refuse"}
     sent = {e.interval for e in entries if any(n in final and s.sent for n, s in e.outputs.items())}
