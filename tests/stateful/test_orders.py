@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,6 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import tallystick.earlier
 import tallystick.plan.run
@@ -23,7 +26,8 @@ from tallystick.errors import TallystickError
 from tallystick.protocol.lookback import LookedBack, stale
 from tallystick.state import closed_sessions
 
-ORDERS = 15
+ORDERS = 10
+DRAWN = 8
 SEEDS_MAX = 40
 
 
@@ -31,6 +35,16 @@ SEEDS_MAX = 40
 @pytest.mark.parametrize("seed", range(10_000, 10_000 + ORDERS))
 def test_every_order_gives_what_one_pass_over_the_log_gives(seed: int, mode: str) -> None:
     orders.play(seed, mode)
+
+
+@pytest.mark.parametrize("mode", orders.MODES)
+@settings(max_examples=DRAWN)
+@given(seed=st.integers(0, 10**6), order=st.randoms(use_true_random=False))
+def test_every_order_that_hypothesis_draws_does_too(
+    mode: str, seed: int, order: random.Random
+) -> None:
+    """The seed fills the log; what is run and replayed when is drawn, so that a violation comes with few runs."""
+    orders.play(seed, mode, order)
 
 
 def _notes_nothing(self: Earlier, fingerprint: str, records: Any) -> LookedBack:
