@@ -28,7 +28,6 @@ from typing import IO
 from tallystick.errors import Corrupt, OutputBusy, ScratchFull, SettingsError
 from tallystick.outputs.encoding import json_lines
 from tallystick.outputs.port import Leftover, Scope, Sending
-from tallystick.outputs.times import check_batch
 from tallystick.pipeline import Replaced
 from tallystick.protocol import keys
 from tallystick.protocol.interval import Interval
@@ -90,6 +89,9 @@ class Folder:
 
     def prepare(self, sending: Sending) -> None:
         """Write the file under its hidden name. Safe to repeat: the second file takes the first one's place."""
+        # Here, for a DAG file that declares a folder loads no Arrow.
+        from tallystick.outputs.times import check_batch
+
         self._make_folders()
         fresh = self._writing(sending)
         try:
