@@ -23,6 +23,7 @@ from tallystick.protocol.plan import Plan
 from tallystick.protocol.record import CommittedInterval
 from tallystick.protocol.report import FileReport, Report, account_totals
 from tallystick.protocol.root import RootTable
+from tallystick.sent import rows_sent
 from tallystick.tables.state import TableState
 
 
@@ -303,8 +304,7 @@ def _holds_fewer(plan: Plan, report: Report, before: Committed | None) -> Report
 def _sent_for_good(lake: Lake, plan: Plan, before: Entry) -> ReportRejected | None:
     """An output that takes no second sending may have got the interval since the replacement was planned."""
     for output in _outputs_of(lake, plan):
-        slot = before.outputs.get(output.name)
-        if output.replaced == "refuse" and slot is not None and slot.sent:
+        if output.replaced == "refuse" and rows_sent(lake, before, output.name):
             return ReportRejected(
                 f"{plan.interval} has been sent to output {output.name}, which takes no second sending. The old commit "
                 "stands, and the grant is withdrawn.",

@@ -89,8 +89,10 @@ def _publish_all(
 ) -> list[NotPublished]:
     failed: dict[Interval, NotPublished] = {}
     while True:
-        todo = next((i for i in _owed(lake, name) if i not in failed), None)
-        if todo is None:
+        owed = _owed(lake, name)
+        todo = next((i for i in owed if i not in failed), None)
+        if todo is None or (owed[0] in failed and _begun(lake, name, owed[0])):
+            # Another publisher may have begun what could not even be prepared here: nothing is begun beside it.
             return list(failed.values())
         try:
             done = publish_one(lake, name, output, todo, rows_of=rows_of)
@@ -194,9 +196,10 @@ def _publish_sending(
     resumed = isinstance(step, slots.Resume)
     if not resumed:
         output.prepare(sending)
-        noted = _note(lake, interval, name, lambda s: slots.begun(s, step.plan))
+        noted = _note(lake, interval, name, lambda s: slots.begun(s, step.plan), alone=True)
         if noted == "refused":
-            return None  # replaced since, or published by others: the next look says what is to be done
+            # Replaced since, or others publish it, or another interval: the next look says what is to be done.
+            return None
         # Another publisher may have begun it since, or our own reply was lost: rows may be out there.
         resumed = noted == "there"
     output.publish(sending, resumed=resumed)
@@ -216,9 +219,13 @@ def _note(
     interval: Interval,
     name: str,
     change: Callable[[slots.OutputSlot], slots.OutputSlot | None],
+    *,
+    alone: bool = False,
 ) -> Noted:
     """Change one slot by a swap: `set` by this call, `there` already, or `refused` as the ledger stands now.
 
+    `alone`: refused also while another interval is begun there. An output need not know more than where the last
+    publication stands, and that of the first would be overwritten by the second.
     Safe to repeat: the slot says whether it was changed already (C9).
     """
 
@@ -231,10 +238,19 @@ def _note(
             return Settled(value="refused")
         if now == slot:
             return Settled(value="there")
+        if alone and _another_is_begun(view, name, interval):
+            return Settled(value="refused")
         ledger.put(replace(entry, outputs={**entry.outputs, name: now}))
         return Change(tables=view.root.tables, topics=view.root.topics, ledger=ledger, value="set")
 
     return lake.swap(step)
+
+
+def _another_is_begun(view: View, name: str, interval: Interval) -> bool:
+    return any(
+        e.interval != interval and name in e.outputs and e.outputs[name].begun is not None
+        for e in view.owed().entries
+    )
 
 
 # ---------------------------------------------------------------- what is sent

@@ -30,7 +30,7 @@ def begun_is_not_noted() -> Iterator[None]:
     """Rows are sent before the ledger says that they may be out there."""
     real = publish_module._note
 
-    def silent(lake: Any, interval: Any, name: str, change: Any) -> Any:
+    def silent(lake: Any, interval: Any, name: str, change: Any, **more: Any) -> Any:
         slot = slots.OutputSlot(wanted="0" * 32)
         if change(slot) is None and change(replace(slot, begun="1" * 32)) is None:
             # Neither begun nor finished fits a strange slot: tell them apart by what they do to their own.
@@ -39,7 +39,7 @@ def begun_is_not_noted() -> Iterator[None]:
             now = change(own)
             if now is not None and now.begun is not None:
                 return "set"
-        return real(lake, interval, name, _finish_anyhow(change))
+        return real(lake, interval, name, _finish_anyhow(change), **more)
 
     with _quiet_invariants(), patch.object(publish_module, "_note", silent):
         yield
@@ -57,10 +57,23 @@ def refusal_is_ignored() -> Iterator[None]:
     """What was replaced since it was prepared is sent all the same."""
     real = publish_module._note
 
-    def bold(*of: Any) -> Any:
-        return "set" if (noted := real(*of)) == "refused" else noted
+    def bold(*of: Any, **more: Any) -> Any:
+        return "set" if (noted := real(*of, **more)) == "refused" else noted
 
     with _quiet_invariants(), patch.object(publish_module, "_note", bold):
+        yield
+
+
+@contextmanager
+def others_are_begun_beside_it() -> Iterator[None]:
+    """An interval is begun while another one is half out."""
+    real = publish_module._note
+
+    def beside(*of: Any, alone: bool = False) -> Any:
+        del alone
+        return real(*of)
+
+    with patch.object(publish_module, "_note", beside):
         yield
 
 
@@ -110,7 +123,7 @@ def newest_first() -> Iterator[None]:
 @contextmanager
 def past_what_is_half_out() -> Iterator[None]:
     """Another interval is published while one is half out, and overwrites where it stands."""
-    with patch.object(publish_module, "_begun", lambda *_: False):
+    with others_are_begun_beside_it(), patch.object(publish_module, "_begun", lambda *_: False):
         yield
 
 
@@ -134,6 +147,7 @@ MUTANTS: dict[str, Mutant] = {
     "gc ignores outputs": gc_ignores_outputs,
     "newest first": newest_first,
     "nobody is fenced": nobody_is_fenced,
+    "others are begun beside it": others_are_begun_beside_it,
     "past what is half out": past_what_is_half_out,
     "refusal is ignored": refusal_is_ignored,
     "what is there is forgotten": what_is_there_is_forgotten,

@@ -81,14 +81,14 @@ DROPPED: dict[str, tuple[str, Patch]] = {
     "a commit does not note what was seen": ("stale", (Earlier, "looked", _notes_nothing)),
     "what is stale is not refreshed": (
         "stale",
-        (tallystick.plan.run, "to_refresh", lambda entries, code, within: frozenset()),
+        (tallystick.plan.run, "to_refresh", lambda entries, code, within, can: frozenset()),
     ),
     "what turns stale by the refresh itself is left": (
         "kafka",
         (
             tallystick.plan.run,
             "to_refresh",
-            lambda entries, code, within: frozenset(stale(entries)),
+            lambda entries, code, within, can: frozenset(stale(entries)),
         ),
     ),
     "what is not committed is not read": (

@@ -232,6 +232,19 @@ def test_a_refresh_also_mends_what_an_earlier_job_looked_back_for(backwards: Sma
     assert not stale_now(backwards)
 
 
+def test_what_cannot_be_refreshed_makes_nothing_stale(backwards: SmallLake) -> None:
+    """By new code it would, if it were replaced; each refresh would then replace what looks back at it again."""
+    backwards.log.expire(TOPIC, 0, before=backwards.log.topics[TOPIC].partitions[0].end // 2)
+    backwards.job = b"version 2"
+    first = backwards.plan(days(1, 6), run="refresh", mode="refresh").left
+    assert first
+    refreshed = ran(backwards, days(1, 6), run="refresh", mode="refresh")
+    assert refreshed
+    assert set(stale_now(backwards)) == set(first)
+    with pytest.raises(OutsideRetention):
+        ran(backwards, days(1, 6), run="again", mode="refresh")
+
+
 def test_a_refresh_leaves_alone_the_last_copy_of_a_topic_that_was_closed(
     backwards: SmallLake,
 ) -> None:

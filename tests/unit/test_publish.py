@@ -239,6 +239,20 @@ def test_an_output_that_takes_no_second_sending_takes_a_replacement_of_what_was_
     assert {m.plan for m in wire.messages} == {slot_of(small, 1).wanted}
 
 
+def test_an_output_that_takes_no_second_sending_takes_rows_where_there_were_none_to_send() -> None:
+    """The slot of an interval without rows is settled by its commit: nothing has been sent all the same."""
+    small, wire = small_lake(Declared(replaced="refuse")), Wire()
+    small.run(days(1, 2), keep=lambda _: False)
+    assert slot_of(small, 1).sent
+    small.job = b"version 2"
+    small.run(days(1, 2), clear=1)
+    published(small, FakeOutput(wire))
+    assert wire.held() == table_rows(small, 1) != []
+    small.job = b"version 3"
+    with pytest.raises(InvalidRequest, match="has been sent to output feed"):
+        small.run(days(1, 2), clear=2)
+
+
 def test_an_output_stands_for_one_target_for_life() -> None:
     small = small_lake()
     small.run(days(1, 2))
@@ -326,6 +340,51 @@ def test_nothing_is_sent_past_an_interval_that_is_half_out() -> None:
     assert {m.plan for m in wire.messages} == {slot_of(small, 1).begun}
 
 
+def test_no_second_interval_is_begun_beside_one_that_others_have_half_out() -> None:
+    """Whoever comes next would find the place of the second, and take the first for unsent."""
+    small, wire = small_lake(), Wire()
+    small.run(days(1, 2))
+    small.run(days(2, 3))
+    first = table_rows(small, 1)[0]
+    met: list[str] = []
+
+    def meet(name: str) -> None:
+        if name == "prepare" and not met:
+            met.append(name)
+            # This one cannot even prepare the first interval, begins the second, and dies in it.
+            other = FakeOutput(wire, step=killed_at("sent"), refuses=lambda row: row == first)
+            with pytest.raises(Killed):
+                send(small, other)
+
+    (failed,) = send(small, FakeOutput(wire, step=meet))
+    assert (failed.interval, failed.error.kind) == (days(2, 3), "output_busy")
+    assert [slot_of(small, n).begun is not None for n in (1, 2)] == [False, True]
+    done, failures = published(small, FakeOutput(wire))
+    assert not failures
+    assert [d.interval for d in done] == [days(2, 3), days(1, 2)]
+    assert wire.held() == table_rows(small, 1, 2)
+    assert wire.twice() == []
+
+
+def test_what_others_have_begun_and_cannot_be_prepared_here_is_not_passed_by() -> None:
+    small, wire = small_lake(), Wire()
+    small.run(days(1, 2))
+    small.run(days(2, 3))
+    first = table_rows(small, 1)[0]
+    met: list[str] = []
+
+    def meet(name: str) -> None:
+        met.append(name)
+        if met.count("prepare") == len(met) - 1 == 2:  # of the second interval
+            with pytest.raises(Killed):
+                send(small, FakeOutput(wire, step=killed_at("sent")))
+
+    failed = send(small, FakeOutput(wire, step=meet, refuses=lambda row: row == first))
+    assert [f.interval for f in failed] == [days(1, 2)]
+    assert slot_of(small, 2).published is None
+    assert {m.plan for m in wire.messages} == {slot_of(small, 1).begun}
+
+
 def test_an_interval_that_is_refused_holds_up_no_other() -> None:
     small, wire = small_lake(), Wire()
     small.run(days(1, 2))
@@ -387,6 +446,26 @@ def test_gc_keeps_the_rows_that_an_output_still_needs(begun: bool) -> None:
     swept(small)
     assert len(small.keys(keys.ATTEMPTS_PREFIX)) == 1
     assert published(small, FakeOutput(wire)) == ([], ())
+
+
+def test_an_output_that_was_taken_out_and_is_declared_again_gets_the_next_replacement() -> None:
+    """What it holds of an interval is still there to be compared with, whatever was committed without it."""
+    small, wire = small_lake(), Wire()
+    small.run(days(1, 2))
+    published(small, FakeOutput(wire))
+    old = wire.held()
+    with_it, small.declared = small.declared, pipeline
+    small.job = b"version 2"
+    small.run(days(1, 2), clear=1)
+    for _ in range(2):
+        swept(small)
+    small.declared, small.job = with_it, b"version 3"
+    assert published(small, FakeOutput(wire)) == ([], ())
+    assert wire.held() == old
+    small.run(days(1, 2), clear=2, keep=lambda record: record.value["n"] == 0)
+    _, failed = published(small, FakeOutput(wire))
+    assert not failed
+    assert wire.held() == table_rows(small, 1) != old
 
 
 def swept(small: SmallLake) -> None:

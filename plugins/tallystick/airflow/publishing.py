@@ -16,7 +16,7 @@ from tallystick.errors import TallystickError
 from tallystick.lake import Lake
 from tallystick.outputs.opening import open_output
 from tallystick.outputs.port import Output
-from tallystick.pipeline import Pipeline
+from tallystick.pipeline import DeclaredOutput, Pipeline
 from tallystick.protocol.ledger import Entry
 from tallystick.protocol.plan import Plan
 from tallystick.protocol.report import Report
@@ -28,17 +28,18 @@ log = logging.getLogger(__name__)
 
 def opened(pipeline: Pipeline, store: Store) -> dict[str, Output]:
     """The pipeline's outputs by name; nothing is connected yet. `store` is the lake's."""
-    return {
-        d.name: open_output(
-            d,
-            kafka=kafka_named,
-            postgres=postgres_named,
-            http=http_named,
-            smtp=smtp_named,
-            store=store,
-        )
-        for d in pipeline.outputs
-    }
+    return {declared.name: _opened(declared, store) for declared in pipeline.outputs}
+
+
+def _opened(declared: DeclaredOutput, store: Store) -> Output:
+    return open_output(
+        declared,
+        kafka=kafka_named,
+        postgres=postgres_named,
+        http=http_named,
+        smtp=smtp_named,
+        store=store,
+    )
 
 
 def told(error: Exception) -> str:
@@ -61,30 +62,43 @@ class Preparing:
         # pyarrow loads in the task, never at DAG parse.
         from tallystick.tables.rows import StoredRows
 
-        for name, output in opened(self.pipeline, self.lake.store).items():
+        for declared in self.pipeline.outputs:
+            name, output = declared.name, None
             try:
+                output = _opened(declared, self.lake.store)
                 output.prepare(prepared(self.lake, name, entry, plan, report, rows_of=StoredRows))
             except Exception as error:  # noqa: BLE001 - whatever a user's own output raises, the tables are committed
                 log.warning(
                     "output %s is not prepared for %s: %s", name, plan.interval, told(error)
                 )
             finally:
-                output.close()
+                _close(name, output)
 
     def abort(self, plan_key: str, report_key: str) -> None:
         """Take back what was prepared for a plan that will not be committed. Safe to repeat: as `Output.abort` is."""
         # pyarrow loads in the task, never at DAG parse.
         from tallystick.tables.rows import StoredRows
 
-        for name, output in opened(self.pipeline, self.lake.store).items():
+        for declared in self.pipeline.outputs:
+            name, output = declared.name, None
             try:
+                output = _opened(declared, self.lake.store)
                 plan, report = self.lake.plan(plan_key), self.lake.report(report_key)
                 if plan is not None and report is not None:
                     output.abort(prepared(self.lake, name, None, plan, report, rows_of=StoredRows))
             except Exception as error:  # noqa: BLE001 - what ended this commit is told, not this
                 log.warning("output %s keeps what was prepared: %s", name, told(error))
             finally:
-                output.close()
+                _close(name, output)
+
+
+def _close(name: str, output: Output | None) -> None:
+    """Close what was opened. Safe to repeat: as `Output.close` is."""
+    try:
+        if output is not None:
+            output.close()
+    except Exception as error:  # noqa: BLE001 - as above: what was prepared is prepared, and the task ends soon
+        log.warning("output %s is not closed: %s", name, told(error))
 
 
 class PublishOperator(BaseOperator):

@@ -159,12 +159,18 @@ class Marking:
         return found
 
     def _unpublished(self, entries: Iterable[Entry]) -> list[CommittedInterval]:
-        """Replaced commits whose rows an output still needs: it is to take them back, or they are half out."""
+        """Replaced commits whose rows an output still needs: it is to take them back, or they are half out.
+
+        Those too that an output holds which the committed plan does not name: it may be declared again.
+        """
         found: list[CommittedInterval] = []
         for entry in entries:
-            needed = {uuid for slot in entry.outputs.values() for uuid in slot.needed}
-            if needed and entry.committed is not None:
-                needed -= {keys.plan_parts(entry.committed.plan)[1]}
+            slots = entry.outputs.values()
+            needed = {uuid for slot in slots for uuid in slot.needed}
+            if slots and entry.committed is not None:
+                now = keys.plan_parts(entry.committed.plan)[1]
+                needed |= {s.published for s in slots if s.published and s.wanted != now}
+                needed -= {now}
             if needed:
                 chain = self.lake.earlier_commits(entry)
                 found += [c for c in chain if keys.plan_parts(c.plan)[1] in needed]

@@ -87,7 +87,8 @@ def _rows(
     seen: dict[bytes, int] = {}
     for batch in rows.batches():
         for row in batch.to_pylist():
-            key = tuple(row[name] for name in identity)
+            # A column that a file lacks is null in its rows: one of an earlier generation may be older than the column.
+            key = tuple(row.get(name) for name in identity)
             digest = _digest(key, 0)
             occurrence = seen.get(digest, 0)
             seen[digest] = occurrence + 1

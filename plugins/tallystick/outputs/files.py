@@ -4,7 +4,8 @@
     <folder>/.tallystick/<interval>.<plan uuid>.prepared    written and synced before the swap of the root
     <folder>/.tallystick/<interval>.<plan uuid>.<uuid>.writing   one that is being written
     <folder>/.tallystick/<interval>.published              which plan the file is of, and how many rows it has
-    <folder>/.tallystick/lock                               held while a file is published
+    <folder>/.tallystick/owner.json                        whose the folder is: one output of one pipeline and lake
+    <folder>/.tallystick/lock                               held while a file is published, or the folder is taken
 
 rename(2) takes the place of an older file atomically (POSIX.1-2024, rename). The folder must be one file system, local or
 one whose locks reach all machines that publish.
@@ -25,14 +26,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
-from tallystick.errors import Corrupt, OutputBusy, ScratchFull, SettingsError
+from tallystick.errors import Corrupt, OutputBusy, OutputRefused, ScratchFull, SettingsError
 from tallystick.outputs.encoding import json_lines
 from tallystick.outputs.port import Leftover, Scope, Sending
 from tallystick.pipeline import Replaced
+from tallystick.pipeline.columns import refuse
 from tallystick.protocol import keys
 from tallystick.protocol.interval import Interval
 
 HIDDEN = ".tallystick"
+FOLDER_FORMAT = "tallystick.folder/1"
 LOCK_S = 60.0
 PAUSE_S = 0.05
 _SET_ASIDE = re.compile(r"([0-9TZ]+-[0-9TZ]+)\.([0-9a-f]{32})\.(?:prepared|[0-9a-f]{32}\.writing)")
@@ -42,13 +45,21 @@ _SET_ASIDE = re.compile(r"([0-9TZ]+-[0-9TZ]+)\.([0-9a-f]{32})\.(?:prepared|[0-9a
 class FileOutput:
     """Declares a folder that gets one file of JSON lines per interval; a replacement takes the file's place.
 
-    `folder` is the same path on every machine that commits or publishes.
+    `folder` is the same path on every machine that commits or publishes, and no other output's. `replaced`: `compensate`
+    puts another file in the place of one that is replaced, `refuse` keeps an interval that was sent from being replaced.
     """
 
     name: str
     table: str
     folder: str
     replaced: Replaced = "compensate"
+
+    def __post_init__(self) -> None:
+        if self.replaced not in ("compensate", "refuse"):
+            raise refuse(
+                f"output {self.name}: replaced={self.replaced!r} is not what a folder can do.",
+                "use compensate or refuse.",
+            )
 
     @property
     def target(self) -> str:
@@ -65,6 +76,23 @@ class Note:
     rows: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """Whose a folder is."""
+
+    lake: str
+    pipeline: str
+    output: str
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if not isinstance(value, str) or not value:
+                raise ValueError(f"its {name} is {value!r}")
+
+    def __str__(self) -> str:
+        return f"output {self.output} of pipeline {self.pipeline} in {self.lake}"
+
+
 class Folder:
     """The folder of a FileOutput, as an output."""
 
@@ -74,9 +102,23 @@ class Folder:
         self.hidden = self.folder / HIDDEN
 
     def begin(self, scope: Scope) -> None:
-        """Make the folders. Raises SettingsError where that is not allowed. Safe to repeat: what is there stays."""
-        del scope  # the folder is the output's own
+        """Make the folders, and note whose they are. Raises OutputRefused where they are another output's already.
+
+        Files are named by their intervals alone, so two outputs would take each other's places.
+        Safe to repeat: what is there stays, and of two at once one writes the note.
+        """
         self._make_folders()
+        own = Owner(lake=scope.lake, pipeline=scope.pipeline, output=self.declared.name)
+        try:
+            owner = self._owner() or self._taken(own)
+        except OSError as error:
+            raise self._failed(f"output {self.declared.name}", error) from error
+        if owner != own:
+            raise OutputRefused(
+                f"{own} is to publish into {self.folder}, which belongs to {owner}, as {self._owner_path} says.",
+                next_step="declare another folder; or, where that output is no more, remove the file. Nothing was "
+                "published, and the commit of the tables stands.",
+            )
 
     def _make_folders(self) -> None:
         try:
@@ -173,6 +215,10 @@ class Folder:
     def _prepared(self, sending: Sending) -> Path:
         return self.hidden / f"{sending.interval.part}.{sending.plan}.prepared"
 
+    @property
+    def _owner_path(self) -> Path:
+        return self.hidden / "owner.json"
+
     def _writing(self, sending: Sending) -> Path:
         """A name of this call's own, which tells the plan: who is killed here cannot tell it any more."""
         return self.hidden / f"{sending.interval.part}.{sending.plan}.{uuid.uuid4().hex}.writing"
@@ -192,6 +238,41 @@ class Folder:
                 next_step=f"nothing was changed. Compare the file with `tally sql`; then remove {path}, and it is "
                 "published again.",
             ) from error
+
+    def _owner(self) -> Owner | None:
+        """Whose the folder is; None where nobody has noted it, as in folders that are older than the note."""
+        try:
+            said = json.loads(self._owner_path.read_bytes())
+            if not isinstance(said, dict):
+                raise ValueError("it is no JSON object")
+            if (found := said.pop("format", None)) != FOLDER_FORMAT:
+                raise ValueError(f"its format is {found!r}, this version reads {FOLDER_FORMAT!r}")
+            return Owner(**said)
+        except FileNotFoundError:
+            return None
+        except (ValueError, TypeError) as error:
+            raise Corrupt(
+                f"{self._owner_path} does not say whose the folder is: {error}.",
+                next_step="nothing was changed. Run the version of tallystick that wrote it; or find out which output "
+                f"publishes there, and remove {self._owner_path}: the next one that publishes takes the folder.",
+            ) from error
+
+    def _taken(self, own: Owner) -> Owner:
+        """Note whose the folder is, where nobody has by now; return whose it is.
+
+        Safe to repeat: it is looked at again under the lock, and renamed when it is whole.
+        """
+        with self._locked():
+            if (owner := self._owner()) is not None:
+                return owner
+            # One name for all, for the lock's holder alone uses it: what a killed one left is written over.
+            fresh = self._owner_path.with_suffix(".writing")
+            with fresh.open("wb") as file:
+                file.write(json.dumps({"format": FOLDER_FORMAT, **asdict(own)}).encode())
+                _sync(file)
+            fresh.replace(self._owner_path)
+            _sync_folder(self.hidden)
+            return own
 
     def _write_note(self, sending: Sending) -> None:
         note = Note(plan=sending.plan, generation=sending.generation, rows=len(sending.rows))
@@ -224,8 +305,8 @@ class Folder:
                     time.sleep(PAUSE_S)
             yield
 
-    def _failed(self, sending: Sending, error: OSError) -> ScratchFull | SettingsError:
-        what = f"{sending}: {error.filename or self.folder}: {error.strerror}."
+    def _failed(self, of: Sending | str, error: OSError) -> ScratchFull | SettingsError:
+        what = f"{of}: {error.filename or self.folder}: {error.strerror}."
         if error.errno == errno.ENOSPC:
             return ScratchFull(
                 what, next_step="free some room there; the commit of the tables stands."
@@ -234,7 +315,7 @@ class Folder:
 
 
 def _leftover(name: str) -> Leftover | None:
-    """What a hidden name says; None for a note, the lock, and what is not ours."""
+    """What a hidden name says; None for a note, the owner's too, the lock, and what is not ours."""
     found = _SET_ASIDE.fullmatch(name)
     if found is None:
         return None

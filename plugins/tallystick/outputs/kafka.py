@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tallystick.pipeline import Replaced
+from tallystick.pipeline.columns import refuse
 from tallystick.protocol import keys
 
 TRANSACTION_ROWS = 5_000
@@ -32,6 +33,11 @@ class KafkaOutput:
         keys.check_topic(self.topic)
         keys.check_name(self.kafka, "connection")
         object.__setattr__(self, "key", tuple(self.key))
+        if self.replaced not in ("correct", "refuse"):
+            raise refuse(
+                f"output {self.name}: replaced={self.replaced!r} is not what a topic can do.",
+                "use correct or refuse.",
+            )
 
     @property
     def target(self) -> str:

@@ -276,13 +276,13 @@ class KafkaTopic:
         if isinstance(error, kerrors.MessageSizeTooLargeError | kerrors.RecordListTooLargeError):
             return OutputRefused(
                 f"{what}: {where} does not take it: {text}.",
-                next_step="raise the topic's max.message.bytes, or send fewer columns; then clear `publish`.",
+                next_step="raise the topic's max.message.bytes, then clear `publish`.",
             )
         if isinstance(error, kerrors.AuthorizationError | kerrors.SaslAuthenticationFailedError):
             return SettingsError(
                 f"{what}: {where}: {text}.",
-                next_step="allow Write on the topic and on the transactional id, and Read on the group; "
-                "docs/reference/outputs.md says how both are named.",
+                next_step="allow Write and Read on the topic, Write on the transactional id, and Read on the group; "
+                "docs/reference/outputs.md says how the last two are named.",
             )
         return self._unavailable(f"{what}: {where}: {text}")
 

@@ -16,6 +16,7 @@ from tallystick.pipeline.outputs import (
     DeclaredOutput,
     PlannedOutput,
     check_outputs,
+    check_targets,
     output_json,
     planned,
 )
@@ -111,6 +112,7 @@ class Pipeline:
 
         set_(self, "outputs", several(self.outputs, f"pipeline {self.name}: outputs"))
         check_outputs(self.planned_outputs, self.written_columns().keys())
+        check_targets(self.outputs)
         check_lookback(self.lookback, self.written_columns().keys())
 
     @property

@@ -14,6 +14,8 @@ from tallystick.pipeline.columns import refuse
 from tallystick.protocol import keys
 from tallystick.protocol.outputs import TARGET_MAX
 
+# Receivers of calls hold nothing whose place another row could take, and keys name the output that a call is of.
+_MANY = ("http:", "smtp:")
 Replaced = Literal["correct", "compensate", "once", "refuse"]
 REPLACED: tuple[Replaced, ...] = get_args(Replaced)
 
@@ -97,6 +99,23 @@ def check_outputs(outputs: Collection[PlannedOutput], tables: Collection[str]) -
             raise refuse(
                 f"output {output.name} is to get the rows of {output.table!r}, which is no table.",
                 f"name one of {', '.join(sorted(tables))}.",
+            )
+
+
+def check_targets(outputs: Collection[DeclaredOutput]) -> None:
+    """Refuse one target of two outputs; raises InvalidPipeline.
+
+    What a plan carries is not asked: its rows are to be read and published, whatever rules it was declared under.
+    """
+    by_target: dict[str, str] = {}
+    for output in outputs:
+        if isinstance(output, PlannedOutput) or output.target.startswith(_MANY):
+            continue
+        first = by_target.setdefault(output.target, output.name)
+        if first != output.name:
+            raise refuse(
+                f"outputs {first} and {output.name} have one target, {output.target}.",
+                "give each a place of its own: the one could not tell its rows from the other's.",
             )
 
 

@@ -32,11 +32,13 @@ from tallystick.protocol.ledger import (
     Ledger,
     Totals,
 )
+from tallystick.protocol.lookback import to_refresh
 from tallystick.protocol.offsets import Position
 from tallystick.protocol.outputs import outputs_wanting
 from tallystick.protocol.plan import Plan, PlannedRange, PlannedTable, PlannedTopic
 from tallystick.protocol.record import CommittedInterval
 from tallystick.protocol.root import RootTable, RootTopic
+from tallystick.sent import rows_sent
 
 # Each grant is a plan to be written before the swap, and whoever swaps meanwhile makes all of them void.
 GRANTS_MAX = 500
@@ -72,20 +74,12 @@ class Granting:
             self.ledger.cancel(entry.interval)
         pieces: list[Piece] = []
         committed: list[CommittedInterval] = []
-        left: list[tuple[Interval, OutsideRetention]] = []
-        for grant in intent.grants:
-            if len(pieces) == GRANTS_MAX:
-                break  # a refresh: the next run gets the rest
-            try:
-                if refresh:
-                    self._can_be_read_again(grant)
-                plan = self._freeze(grant, topics, tables, origins, set_now)
-            except OutsideRetention as error:
-                if not refresh:
-                    raise
-                # Its old rows stand, and must not keep others from being refreshed.
-                left.append((grant.interval, error))
-                continue
+        left: dict[Interval, OutsideRetention] = {}
+        grants = intent.grants
+        if refresh:
+            grants, left = self._refreshable(intent, wanted, topics, origins)
+        for grant in grants:
+            plan = self._freeze(grant, topics, tables, origins, set_now)
             # A job that looks back may have rows for an interval without a record: windows that end in it.
             at_once = plan.empty and self.asked.pipeline.lookback is None
             if at_once:
@@ -94,7 +88,7 @@ class Granting:
                 self._grant(grant, plan)
             pieces.append(Piece(interval=grant.interval, plan=plan.key, committed=at_once))
         if left and not pieces:
-            raise left[0][1]
+            raise next(iter(left.values()))
         told = answered(intent, wanted, self.root.version + 1, pieces)
         return Change(
             tables=tables,
@@ -102,14 +96,53 @@ class Granting:
             ledger=self.ledger,
             committed=tuple(committed),
             outputs=outputs,
-            value=replace(told, left=tuple(interval for interval, _ in left)),
+            value=replace(told, left=tuple(left)),
         )
 
-    def _can_be_read_again(self, grant: decide.Grant) -> None:
-        """Raises OutsideRetention where its rows are the last copy of a topic that was closed by an adoption."""
+    def _refreshable(
+        self,
+        intent: decide.Intent,
+        wanted: Interval,
+        topics: Mapping[str, RootTopic],
+        origins: Mapping[str, tuple[int, ...]],
+    ) -> tuple[tuple[decide.Grant, ...], dict[Interval, OutsideRetention]]:
+        """The grants of a refresh that the log still allows, as many as one run gets; what it does not allow, and why.
+
+        Old rows that cannot be computed anew stand, and keep nothing else from being refreshed; nor do they make stale
+        what looks back at them, as they would by being replaced with the rows of new code.
+        """
+        offered = {grant.interval: grant for grant in intent.grants}
+        chosen: list[decide.Grant] = []
+        left: dict[Interval, OutsideRetention] = {}
+
+        def can(interval: Interval) -> bool:
+            grant = offered.get(interval)
+            if grant is None or len(chosen) == GRANTS_MAX:
+                return False  # others have it, or the next run gets it
+            try:
+                self._can_be_read_again(grant, topics, origins)
+            except OutsideRetention as error:
+                left[interval] = error
+                return False
+            chosen.append(grant)
+            return True
+
+        entries = self.view.whole_ledger().entries
+        to_refresh(entries, self.asked.fingerprint, wanted, can)
+        return tuple(chosen), left
+
+    def _can_be_read_again(
+        self,
+        grant: decide.Grant,
+        topics: Mapping[str, RootTopic],
+        origins: Mapping[str, tuple[int, ...]],
+    ) -> None:
+        """Raises OutsideRetention where the log has lost records of it, or a topic was closed that it was read of."""
         kept = adoption.last_copy(self.ledger, self.root.topics, [grant.interval])
         if kept is not None:
             raise OutsideRetention(kept.happened, next_step=kept.next_step)
+        for name in self.topics_seen:
+            self._planned_topic(name, grant.interval, topics[name], origins, frozenset())
 
     # -------------------------------------------------------- identity
 
@@ -199,8 +232,7 @@ class Granting:
 
     def _refuse_second_send(self, output: str, intent: decide.Intent) -> None:
         for grant in intent.grants:
-            slot = grant.before.outputs.get(output) if grant.before else None
-            if slot is not None and slot.sent:
+            if grant.before is not None and rows_sent(self.lake, grant.before, output):
                 raise InvalidRequest(
                     f"{grant.interval} has been sent to output {output}, which takes no second sending.",
                     next_step="leave the interval as it is; or declare what a replacement means there, with "

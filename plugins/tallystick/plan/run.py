@@ -15,6 +15,7 @@ from tallystick.protocol import adoption, decide, keys
 from tallystick.protocol.interval import Interval, Request
 from tallystick.protocol.ledger import Entry, Ledger
 from tallystick.protocol.lookback import stale, to_refresh
+from tallystick.sent import rows_sent
 
 Refusal = InvalidRequest | OutsideRetention
 
@@ -104,10 +105,14 @@ def _stale(view: View, asked: Asked, wanted: Interval) -> frozenset[Interval]:
     entries = view.whole_ledger().entries
     if not refresh:
         return frozenset(stale(entries))
-    final = {o.name for o in asked.pipeline.planned_outputs if o.replaced == "refuse"}
-    sent = {e.interval for e in entries if any(n in final and s.sent for n, s in e.outputs.items())}
-    # What was sent for good stays as it is, and must not keep others from being refreshed.
-    return to_refresh(entries, asked.fingerprint, wanted) - sent
+    final = [o.name for o in asked.pipeline.planned_outputs if o.replaced == "refuse"]
+    held = {e.interval: e for e in entries}
+
+    def can(interval: Interval) -> bool:
+        # What was sent for good stays as it is, and must not keep others from being refreshed.
+        return not any(rows_sent(view.lake, held[interval], name) for name in final)
+
+    return to_refresh(entries, asked.fingerprint, wanted, can)
 
 
 def _granted_to(entry: Entry, request: Request) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -126,10 +126,17 @@ def stale(entries: Iterable[Entry]) -> Mapping[Interval, Interval]:
     return found
 
 
-def to_refresh(entries: Iterable[Entry], fingerprint: str, within: Interval) -> frozenset[Interval]:
+def to_refresh(
+    entries: Iterable[Entry],
+    fingerprint: str,
+    within: Interval,
+    can: Callable[[Interval], bool] = lambda _: True,
+) -> frozenset[Interval]:
     """The intervals in `within` that a run by this code has to replace, so that none of them is stale after it.
 
     More than are stale now: where the run's code is new, whatever looks back at what it replaces is stale then.
+    `can`: whether an interval can be replaced, asked in the order of time; what cannot stays as it is, and makes nothing
+    stale.
     """
     timeline = sorted((e for e in entries if e.committed is not None), key=lambda e: e.interval)
     now = stale(timeline)
@@ -141,7 +148,8 @@ def to_refresh(entries: Iterable[Entry], fingerprint: str, within: Interval) -> 
         assert committed is not None  # they were chosen so
         looked = committed.looked
         hit = looked is not None and changed is not None and looked.since < changed
-        if within.covers(entry.interval) and (hit or entry.interval in now):
+        is_wanted = within.covers(entry.interval) and (hit or entry.interval in now)
+        if is_wanted and can(entry.interval):
             found.add(entry.interval)
             if committed.fingerprint != fingerprint and committed.totals.records:
                 changed = entry.interval.end

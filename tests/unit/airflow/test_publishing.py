@@ -168,6 +168,48 @@ def test_an_output_that_raises_anything_harms_no_commit_and_no_other_output(
     assert seen(folder).keys() == {"20130101"}
 
 
+class Unclosable(FakeOutput):
+    """One that raises where it is closed."""
+
+    def close(self) -> None:
+        raise ZeroDivisionError("close")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RaisingKind(Declared):
+    """A kind of the user's own that cannot be opened, or not be closed."""
+
+    wire: Wire
+    opens: bool = True
+
+    def open(self) -> FakeOutput:
+        if not self.opens:
+            raise ZeroDivisionError("open")
+        return Unclosable(self.wire)
+
+
+@pytest.mark.parametrize(
+    ("opens", "told"),
+    [
+        (False, "output feed is not prepared for [2013-01-01"),
+        (True, "output feed is not closed: ZeroDivisionError: close"),
+    ],
+)
+def test_an_output_that_cannot_be_opened_or_closed_harms_no_commit_and_no_other_output(
+    bench: Bench, folder: Path, caplog: pytest.LogCaptureFixture, opens: bool, told: str
+) -> None:
+    (files,) = bench.pipeline.outputs
+    bench.pipeline = replace(bench.pipeline, outputs=[RaisingKind(wire=Wire(), opens=opens), files])
+    run = run_of(1)
+    with caplog.at_level(logging.WARNING):
+        bench.whole(run)
+    assert run.told["commit"]["covered"]
+    assert told in caplog.text
+    # One that was prepared, and then not closed, is prepared.
+    assert ("is not prepared" in caplog.text) is not opens
+    assert len(list((folder / HIDDEN).glob("*.prepared"))) == 1
+
+
 class Away(FakeOutput):
     """A receiver that does not answer."""
 
@@ -210,10 +252,14 @@ def test_what_cannot_be_opened_is_named(bench: Bench) -> None:
         )
 
 
+@pytest.mark.parametrize("raising", [None, "open", "close"])
 def test_what_was_prepared_for_a_plan_that_loses_is_taken_back(
-    bench: Bench, folder: Path, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, folder: Path, monkeypatch: pytest.MonkeyPatch, raising: str | None
 ) -> None:
-    """Somebody takes the interval over between the look and the swap."""
+    """Somebody takes the interval over between the look and the swap; another output may raise what it likes."""
+    if raising is not None:
+        odd = RaisingKind(wire=Wire(), opens=raising == "close")
+        bench.pipeline = replace(bench.pipeline, outputs=[odd, *bench.pipeline.outputs])
     run = run_of(1)
     run.execute(bench.task("plan"))
     bench.stage(run)

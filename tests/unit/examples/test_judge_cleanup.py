@@ -21,7 +21,7 @@ ROWS = {("UA", "2013-01-01"): 3, ("B6", "2013-01-01"): 1}
 def folder(tmp_path: Path) -> Path:
     """A folder as it should be."""
     (tmp_path / ".tallystick").mkdir()
-    for name in ("lock", f"{part(DAY)}.published"):
+    for name in ("lock", "owner.json", f"{part(DAY)}.published"):
         (tmp_path / ".tallystick" / name).touch()
     lines = [{"carrier": c, "day": d, "flights": n} for (c, d), n in ROWS.items()]
     (tmp_path / f"{part(DAY)}.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))

@@ -85,3 +85,15 @@ def test_each_kind_of_change(
     before: list[dict[str, Any]], after: list[dict[str, Any]], told: list[tuple[Any, ...]]
 ) -> None:
     assert [(c.operation, c.row_number, c.row) for c in of(before, after)] == told
+
+
+def test_rows_that_are_older_than_an_identity_column_are_null_in_it() -> None:
+    old = [{"k": "a", "n": 1}, {"k": "b", "n": 2}]
+    new = [{"k": "a", "part": "x", "n": 1}, {"k": "b", "part": None, "n": 2}]
+    one = sending(new, generation=2, instead_of=9, before=old, identity=("k", "part"))
+    sent = [(c.operation, c.identity, c.row) for c in changes(one, one.identity)]
+    assert sent == [
+        ("row", ("a", "x"), new[0]),
+        ("correction", ("b", None), new[1]),
+        ("retraction", ("a", None), old[0]),
+    ]

@@ -8,6 +8,7 @@ import fcntl
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -19,15 +20,19 @@ from tallystick.errors import Corrupt, OutputBusy, OutputRefused, ScratchFull, S
 from tallystick.outputs import files
 from tallystick.outputs.encoding import encoded
 from tallystick.outputs.files import FileOutput, Folder
+from tallystick.outputs.port import Scope
 from unit.outputs.sendings import IN_THE_YEAR_10000, SCOPE, in_the_year_10000, sending
 
 OLD = [{"k": "a", "n": 1}, {"k": "b", "n": 2}, {"k": "c", "n": 3}]
 NEW = [{"k": "a", "n": 10}]
 
 
-def folder(path: Path, **how: Any) -> Folder:
+OTHER = Scope(lake="memory://other", pipeline="small")
+
+
+def folder(path: Path, *, name: str = "feed", **how: Any) -> Folder:
     """The output over a folder."""
-    return Folder(FileOutput(name="feed", table="events", folder=str(path)), **how)
+    return Folder(FileOutput(name=name, table="events", folder=str(path)), **how)
 
 
 def seen(path: Path) -> dict[str, list[Any]]:
@@ -278,3 +283,157 @@ def test_a_time_that_no_reader_understands_is_refused_and_leaves_nothing(tmp_pat
     assert caught.value.happened == IN_THE_YEAR_10000
     assert seen(tmp_path) == {}
     assert hidden(tmp_path, ".prepared") == hidden(tmp_path, ".writing") == []
+
+
+# ---------------------------------------------------------------- whose the folder is
+
+
+def owner(path: Path) -> Path:
+    """The note that says it."""
+    return path / files.HIDDEN / "owner.json"
+
+
+def test_a_folder_says_whose_it_is_and_its_owner_takes_it_again_and_again(tmp_path: Path) -> None:
+    folder(tmp_path).begin(SCOPE)
+    said = owner(tmp_path).read_bytes()
+    assert json.loads(said) == {
+        "format": "tallystick.folder/1",
+        "lake": "memory://small",
+        "pipeline": "small",
+        "output": "feed",
+    }
+    before = owner(tmp_path).stat()
+    with (tmp_path / files.HIDDEN / "lock").open("ab") as held:
+        # Whoever has it needs no lock to see so.
+        fcntl.flock(held, fcntl.LOCK_EX)
+        folder(tmp_path, lock_s=0).begin(SCOPE)
+    after = owner(tmp_path).stat()
+    assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
+    assert hidden(tmp_path, "") == ["lock", "owner.json"]
+
+
+@pytest.mark.parametrize(
+    ("name", "scope", "told"),
+    [
+        ("feed", OTHER, "output feed of pipeline small in memory://other"),
+        ("feed", replace(SCOPE, pipeline="big"), "output feed of pipeline big in memory://small"),
+        ("sums", SCOPE, "output sums of pipeline small in memory://small"),
+    ],
+)
+def test_a_folder_of_another_output_is_refused_and_both_are_named(
+    tmp_path: Path, name: str, scope: Scope, told: str
+) -> None:
+    output = folder(tmp_path)
+    output.begin(SCOPE)
+    output.publish(sending(OLD), resumed=False)
+    said = owner(tmp_path).read_bytes()
+    with pytest.raises(OutputRefused) as caught:
+        folder(tmp_path, name=name).begin(scope)
+    assert caught.value.happened == (
+        f"{told} is to publish into {tmp_path}, which belongs to output feed of pipeline small in memory://small, as "
+        f"{owner(tmp_path)} says."
+    )
+    assert caught.value.next_step.startswith(
+        "declare another folder; or, where that output is no more, remove the file."
+    )
+    assert owner(tmp_path).read_bytes() == said
+    assert seen(tmp_path) == {FILE: OLD}
+    # What the error says to do does it.
+    owner(tmp_path).unlink()
+    folder(tmp_path, name=name).begin(scope)
+
+
+def test_a_folder_that_is_older_than_the_note_is_taken_over_with_what_is_in_it(
+    tmp_path: Path,
+) -> None:
+    folder(tmp_path).publish(sending(OLD), resumed=False)
+    assert not owner(tmp_path).exists()
+    folder(tmp_path).begin(SCOPE)
+    assert seen(tmp_path) == {FILE: OLD}
+    with pytest.raises(OutputRefused, match="belongs to output feed of pipeline small"):
+        folder(tmp_path).begin(OTHER)
+
+
+def test_of_two_that_take_a_folder_at_once_one_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one comes between the first one's look and its lock."""
+    first, real = folder(tmp_path), Folder._locked
+
+    def after_the_other(self: Folder, *of: Any) -> Any:
+        if self is first:
+            folder(tmp_path).begin(OTHER)
+        return real(self, *of)
+
+    monkeypatch.setattr(Folder, "_locked", after_the_other)
+    with pytest.raises(OutputRefused, match=r"belongs to output feed .* in memory://other"):
+        first.begin(SCOPE)
+    assert json.loads(owner(tmp_path).read_bytes())["lake"] == OTHER.lake
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("point", POINTS)
+def test_whoever_dies_taking_a_folder_leaves_it_free_or_has_it_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str, when: str
+) -> None:
+    with monkeypatch.context() as patched:
+        die_at(patched, point, when, 1)
+        with pytest.raises(Killed):
+            folder(tmp_path).begin(SCOPE)
+    has_it = owner(tmp_path).exists()
+    assert has_it is ((point, when) == ("replace", "after") or point == "sync_folder")
+    if not has_it:
+        folder(tmp_path).begin(OTHER)
+        assert json.loads(owner(tmp_path).read_bytes())["lake"] == OTHER.lake
+    else:
+        folder(tmp_path).begin(SCOPE)
+    assert hidden(tmp_path, "") == ["lock", "owner.json"]
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("", "Expecting value"),
+        ("[]", "it is no JSON object"),
+        ("{}", "its format is None, this version reads 'tallystick.folder/1'"),
+        ('{"format": "tallystick.folder/2"}', "its format is 'tallystick.folder/2', this version"),
+        ('{"format": "tallystick.folder/1", "lake": "a"}', "missing 2 required"),
+        (
+            '{"format": "tallystick.folder/1", "lake": 1, "pipeline": "p", "output": "o"}',
+            "its lake is 1",
+        ),
+    ],
+)
+def test_a_note_of_the_owner_that_cannot_be_read_is_not_guessed_at(
+    tmp_path: Path, said: str, told: str
+) -> None:
+    folder(tmp_path).begin(SCOPE)
+    owner(tmp_path).write_text(said)
+    with pytest.raises(Corrupt, match="does not say whose the folder is") as caught:
+        folder(tmp_path).begin(SCOPE)
+    assert told in caught.value.happened
+    assert f"remove {owner(tmp_path)}" in caught.value.next_step
+    assert owner(tmp_path).read_text() == said
+
+
+def test_a_full_disk_where_the_owner_is_noted_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "the folder")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(files, "_sync", full)
+        with pytest.raises(ScratchFull, match=r"output feed: the folder: No space left"):
+            folder(tmp_path).begin(SCOPE)
+    folder(tmp_path).begin(SCOPE)
+
+
+def test_the_note_of_the_owner_is_no_leftover(tmp_path: Path) -> None:
+    output = folder(tmp_path)
+    output.begin(SCOPE)
+    output.prepare(sending(OLD))
+    found = output.leftovers()
+    assert [left.plan for left in found] == [sending(OLD).plan]
+    output.sweep(found)
+    assert hidden(tmp_path, "") == ["lock", "owner.json"]

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tallystick.protocol.interval import Interval
 from tallystick.protocol.ledger import Entry
 from tallystick.protocol.lookback import LookedBack, Seen, looked_back, stale, to_refresh
 from unit.protocol.samples import at, committed, entry, granted, interval
@@ -246,6 +247,15 @@ def test_a_refresh_by_new_code_replaces_what_it_will_make_stale_too() -> None:
     alone = looking(looked_back(at(4), []), 4, 5)
     there = [held(0, 1, 5), missed, after, last, alone]
     assert to_refresh(there, "f2", ALL) == {missed.interval, after.interval, last.interval}
+    # What cannot be replaced stays as it is: it makes nothing stale.
+    asked: list[Interval] = []
+
+    def can(one: Interval) -> bool:
+        asked.append(one)
+        return one != after.interval
+
+    assert to_refresh(there, "f2", ALL, can) == {missed.interval}
+    assert asked == [missed.interval, after.interval]
     # What is not replaced by this run changes nothing for others.
     assert to_refresh(there, "f2", interval(2, 9)) == frozenset()
     assert to_refresh(there, "f2", interval(0, 3)) == {missed.interval, after.interval}

@@ -126,10 +126,10 @@ def judge_folder(
 ) -> Iterator[Finding]:
     """The folder of the FileOutput: hidden names that somebody needs, and files that equal the table's rows."""
     hidden = sorted(p.name for p in (folder / ".tallystick").iterdir())
-    expected = sorted([*(f"{part(day)}.published" for day in days), "lock"])
+    expected = sorted([*(f"{part(day)}.published" for day in days), "lock", "owner.json"])
     yield finding(
         "hidden names",
-        f"below .tallystick: {len(days)} notes and the lock; nothing prepared, nothing half written",
+        f"below .tallystick: {len(days)} notes, the lock and whose it is; nothing prepared, nothing half written",
         None
         if hidden == expected
         else f"{sorted(set(hidden) ^ set(expected))[0]} (and {len(hidden)} names in all)",

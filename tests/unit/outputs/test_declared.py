@@ -1,0 +1,92 @@
+"""What a declaration of outputs may say: what is not allowed is told in the DAG file, not by a task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fake_output import Declared
+from small_lake import pipeline
+from tallystick.errors import InvalidPipeline
+from tallystick.outputs.calls import EmailOutput, HttpOutput
+from tallystick.outputs.files import FileOutput
+from tallystick.outputs.kafka import KafkaOutput
+from tallystick.outputs.postgres import PostgresOutput
+from tallystick.pipeline import DeclaredOutput, Pipeline, pipeline_from_spec
+
+
+def topic(**how: Any) -> KafkaOutput:
+    return KafkaOutput(**{"name": "feed", "table": "events", "topic": "feed"} | how)
+
+
+def folder(**how: Any) -> FileOutput:
+    return FileOutput(**{"name": "feed", "table": "events", "folder": "/srv/feed"} | how)
+
+
+def http(**how: Any) -> HttpOutput:
+    return HttpOutput(**{"name": "feed", "table": "events", "url": "https://a/b"} | how)
+
+
+def database(**how: Any) -> PostgresOutput:
+    words = {"name": "feed", "table": "events", "into": "public.events", "key": ["n"]}
+    return PostgresOutput(**words | how)
+
+
+def email(**how: Any) -> EmailOutput:
+    texts = {"subject": "s", "body": "b", "sender": "a@example.org"}
+    return EmailOutput(**{"name": "feed", "table": "events", "to": "kind"} | texts | how)
+
+
+def declaring(*outputs: DeclaredOutput) -> Pipeline:
+    """The small pipeline with outputs."""
+    return replace(pipeline("memory://small"), outputs=outputs)
+
+
+@pytest.mark.parametrize(
+    ("output", "default", "what"),
+    [(topic, "correct", "a topic"), (folder, "compensate", "a folder")],
+)
+def test_topics_and_folders_take_a_replacement_as_they_can_or_refuse_it(
+    output: Callable[..., DeclaredOutput], default: str, what: str
+) -> None:
+    assert output().replaced == default
+    for allowed in (default, "refuse"):
+        assert output(replaced=allowed).replaced == allowed
+    others = {"correct", "compensate", "once", "typo"} - {default}
+    for other in sorted(others):
+        with pytest.raises(InvalidPipeline) as caught:
+            output(replaced=other)
+        assert (
+            caught.value.happened == f"output feed: replaced={other!r} is not what {what} can do."
+        )
+        assert caught.value.next_step == f"use {default} or refuse."
+
+
+@pytest.mark.parametrize("output", [topic, folder, database, Declared])
+def test_two_outputs_with_one_target_are_refused(output: Callable[..., DeclaredOutput]) -> None:
+    one, other = output(), output(name="sums", table="per_kind")
+    with pytest.raises(InvalidPipeline) as caught:
+        declaring(one, http(name="between", url="https://c/d"), other)
+    assert caught.value.happened == f"outputs feed and sums have one target, {one.target}."
+    assert caught.value.next_step.startswith("give each a place of its own")
+
+
+def test_outputs_with_targets_of_their_own_are_declared_side_by_side() -> None:
+    outputs = (folder(), folder(name="sums", folder="/srv/sums"), topic(name="topic"))
+    assert declaring(*outputs).outputs == outputs
+
+
+@pytest.mark.parametrize("output", [email, http])
+def test_several_outputs_may_call_one_receiver(output: Callable[..., DeclaredOutput]) -> None:
+    outputs = (output(), output(name="sums", table="per_kind"))
+    assert declaring(*outputs).outputs == outputs
+
+
+def test_a_plan_from_before_targets_were_told_apart_is_read() -> None:
+    spec = declaring(folder(), folder(name="sums", folder="/srv/sums")).to_spec()
+    spec["outputs"][1]["target"] = spec["outputs"][0]["target"]
+    found = pipeline_from_spec(spec, where="plan")
+    assert [output.target for output in found.outputs] == ["file:/srv/feed"] * 2

@@ -1,0 +1,40 @@
+"""What a broker refuses is told with a way on that helps; nothing here speaks to one."""
+
+from __future__ import annotations
+
+import kafka.errors as kerrors
+import pytest
+
+from tallystick.errors import OutputRefused, SettingsError, TallystickError
+from tallystick.kafka.settings import KafkaSettings
+from tallystick.outputs.kafka import KafkaOutput
+from tallystick.outputs.kafka_topic import KafkaTopic
+
+RIGHTS = (
+    "allow Write and Read on the topic, Write on the transactional id, and Read on the group; "
+    "docs/reference/outputs.md says how the last two are named."
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "next_step"),
+    [
+        (
+            # What was begun goes out first, as it is: other columns come too late for it.
+            kerrors.MessageSizeTooLargeError(),
+            OutputRefused,
+            "raise the topic's max.message.bytes, then clear `publish`.",
+        ),
+        (kerrors.TopicAuthorizationFailedError(), SettingsError, RIGHTS),
+        (kerrors.GroupAuthorizationFailedError(), SettingsError, RIGHTS),
+    ],
+)
+def test_a_refusal_of_the_broker_says_what_to_change(
+    error: kerrors.KafkaError, kind: type[TallystickError], next_step: str
+) -> None:
+    settings = KafkaSettings(bootstrap_servers=("a:1",))
+    feed = KafkaTopic(KafkaOutput(name="feed", table="events", topic="feed"), lambda: settings)
+    with pytest.raises(kind) as caught, feed._told("output feed"):
+        raise error
+    assert caught.value.happened.startswith("output feed: topic feed of connection default")
+    assert caught.value.next_step == next_step
