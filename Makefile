@@ -36,7 +36,7 @@ check: setup ## lint, types, layers, lock file
 	! git grep -nE '^(<{7}|>{7}) '  # what a merge left behind
 
 .PHONY: test
-test: setup ## all checks and tests, on real servers (25 minutes on 2 cores)
+test: setup ## all checks and tests, on real servers (30 minutes on 2 cores)
 	$(MAKE) --no-print-directory --jobs 3 --output-sync check wheel test-protocol
 	$(RUN)/python -m pytest tests --ignore=tests/unit/protocol -n $(WORKERS) --dist loadfile
 
