@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -301,7 +302,7 @@ def test_calls_are_made_side_by_side_and_end_in_any_order() -> None:
 
 
 def test_a_rate_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tallystick.outputs.calling.time.monotonic", lambda: 100.0)
+    monkeypatch.setattr("tallystick.outputs.calling.time", SimpleNamespace(monotonic=lambda: 100.0))
     waited: list[float] = []
 
     class Stopping(threading.Event):
