@@ -141,6 +141,7 @@ class Granting:
         kept = adoption.last_copy(self.ledger, self.root.topics, [grant.interval])
         if kept is not None:
             raise OutsideRetention(kept.happened, next_step=kept.next_step)
+        tuple(closed_topics(self.ledger, grant, topics, accept_loss=False))
         for name in self.topics_seen:
             self._planned_topic(name, grant.interval, topics[name], origins, frozenset())
 
