@@ -6,6 +6,7 @@ goes on wherever the last one died: the ledger says what was begun, the output s
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -22,7 +23,10 @@ from tallystick.protocol.plan import Plan
 from tallystick.protocol.report import FileReport, Report
 from tallystick.store import Store
 
+log = logging.getLogger(__name__)
+
 Watch = Callable[["Published"], None]
+Opens = Callable[[], Output]
 Noted = Literal["set", "there", "refused"]
 # How the rows of a plan's files are read, in their order; tallystick.tables.rows is the real one.
 RowsOf = Callable[[Store, Sequence[FileReport]], Rows]
@@ -50,16 +54,20 @@ class NotPublished:
 
 
 def publish(
-    lake: Lake, outputs: Mapping[str, Output], *, rows_of: RowsOf, watch: Watch | None = None
+    lake: Lake, outputs: Mapping[str, Opens], *, rows_of: RowsOf, watch: Watch | None = None
 ) -> tuple[NotPublished, ...]:
     """Publish all that the ledger says these outputs lack, by interval; return what could not be.
+
+    `outputs` opens each by its name when its turn has come: one that cannot be opened holds up no other.
 
     Safe to repeat: what is published is left alone, and what was begun is brought to its end first. An interval that an
     output refuses holds up neither the others nor the other outputs, unless some of its rows may be out there already.
     """
     failed: list[NotPublished] = []
-    for name, output in outputs.items():
+    for name, opens in outputs.items():
+        output = None
         try:
+            output = opens()
             if _owed(lake, name):
                 root = lake.require().root
                 output.begin(Scope(lake=lake.store.uri, pipeline=root.pipeline))
@@ -69,8 +77,17 @@ def publish(
         except Exception as error:  # noqa: BLE001 - a user's own output may raise anything, and holds up no other
             failed.append(NotPublished(output=name, interval=None, error=_ours(name, error)))
         finally:
-            output.close()
+            close(name, output)
     return tuple(failed)
+
+
+def close(name: str, output: Output | None) -> None:
+    """Close an output, if it was opened at all. Safe to repeat: as `Output.close` is."""
+    try:
+        if output is not None:
+            output.close()
+    except Exception as error:  # noqa: BLE001 - as above: what was done is noted, and the process ends soon
+        log.warning("output %s is not closed: %s: %s", name, type(error).__name__, error)
 
 
 def _ours(output: str, error: Exception) -> TallystickError:

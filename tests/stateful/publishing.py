@@ -77,7 +77,7 @@ class Publisher:
         )
         output = FakeOutput(self.wire, step=self._step)
         try:
-            failed = publish(lake, {FEED: output}, rows_of=SimulatedRows)
+            failed = publish(lake, {FEED: lambda: output}, rows_of=SimulatedRows)
         except (RetryLater, RootVanished) as error:
             return str(error)  # in doubt, or there is no lake yet: the next one goes on
         for one in failed:

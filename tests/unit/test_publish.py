@@ -63,7 +63,7 @@ def slot_of(small: SmallLake, first: int, output: str = FEED) -> OutputSlot:
 
 def send(small: SmallLake, output: FakeOutput) -> tuple[NotPublished, ...]:
     """Publish all that is owed."""
-    return publish(small.lake, {FEED: output}, rows_of=StoredRows)
+    return publish(small.lake, {FEED: lambda: output}, rows_of=StoredRows)
 
 
 def table_rows(small: SmallLake, *committed: int) -> list[tuple[Any, ...]]:
@@ -85,7 +85,7 @@ def published(
 ) -> tuple[list[Published], tuple[NotPublished, ...]]:
     """Publish all that is owed."""
     done: list[Published] = []
-    return done, publish(small.lake, {FEED: output}, rows_of=StoredRows, watch=done.append)
+    return done, publish(small.lake, {FEED: lambda: output}, rows_of=StoredRows, watch=done.append)
 
 
 # ---------------------------------------------------------------- the ordinary course
@@ -147,8 +147,8 @@ def test_each_output_is_published_by_itself() -> None:
     failed = publish(
         small.lake,
         {
-            FEED: FakeOutput(wires[FEED], refuses=lambda _: True),
-            "sums": FakeOutput(wires["sums"]),
+            FEED: lambda: FakeOutput(wires[FEED], refuses=lambda _: True),
+            "sums": lambda: FakeOutput(wires["sums"]),
         },
         rows_of=StoredRows,
     )

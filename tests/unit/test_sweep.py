@@ -68,31 +68,31 @@ def test_what_was_prepared_for_a_superseded_plan_is_taken_away(
     small.job = b"version 2"
     small.run(days(1, 2), clear=1)
     assert left(small) == [uuid_of(lost)]
-    assert not publish(small.lake, {FEED: folder(small)}, rows_of=StoredRows)
+    assert not publish(small.lake, {FEED: lambda: folder(small)}, rows_of=StoredRows)
     assert left(small) == []
     assert [p.name for p in tmp_path.glob("*.jsonl")] == [f"{days(1, 2).part}.jsonl"]
 
 
 def test_it_is_taken_away_also_where_nothing_is_owed(small: SmallLake) -> None:
     small.run(days(2, 3))
-    publish(small.lake, {FEED: folder(small)}, rows_of=StoredRows)
+    publish(small.lake, {FEED: lambda: folder(small)}, rows_of=StoredRows)
     prepare(small, days(1, 2))
     small.job = b"version 2"
     small.run(days(1, 2), clear=1)
-    publish(small.lake, {FEED: folder(small)}, rows_of=StoredRows)
+    publish(small.lake, {FEED: lambda: folder(small)}, rows_of=StoredRows)
     assert left(small) == []
 
 
 def test_what_a_plan_prepared_that_may_yet_be_committed_stays(small: SmallLake) -> None:
     small.run(days(2, 3))
     granted, report = prepare(small, days(1, 2))
-    publish(small.lake, {FEED: folder(small)}, rows_of=StoredRows)
+    publish(small.lake, {FEED: lambda: folder(small)}, rows_of=StoredRows)
     assert left(small) == [uuid_of(granted)]
     # It is committed, and owed: a look between the swap and the rename leaves it, too.
     commit(small.lake, small.tables, plan_key=granted, report_key=report)
     publish(small.lake, {}, rows_of=StoredRows)
     assert left(small) == [uuid_of(granted)]
-    publish(small.lake, {FEED: folder(small)}, rows_of=StoredRows)
+    publish(small.lake, {FEED: lambda: folder(small)}, rows_of=StoredRows)
     assert left(small) == []
 
 
@@ -103,7 +103,7 @@ def test_what_is_owed_and_could_not_be_published_stays(
     commit(small.lake, small.tables, plan_key=plan, report_key=report)
     with monkeypatch.context() as patched:
         patched.setattr(Folder, "publish", _is_down)
-        (failed,) = publish(small.lake, {FEED: folder(small)}, rows_of=StoredRows)
+        (failed,) = publish(small.lake, {FEED: lambda: folder(small)}, rows_of=StoredRows)
     assert failed.interval == days(1, 2)
     assert left(small) == [uuid_of(plan)]
 
@@ -113,13 +113,13 @@ def test_a_zombie_that_prepares_again_what_is_published_is_tidied_up_after(
 ) -> None:
     plan_key, report_key = prepare(small, days(1, 2))
     commit(small.lake, small.tables, plan_key=plan_key, report_key=report_key)
-    publish(small.lake, {FEED: folder(small)}, rows_of=StoredRows)
+    publish(small.lake, {FEED: lambda: folder(small)}, rows_of=StoredRows)
     plan, report = small.lake.plan(plan_key), small.lake.report(report_key)
     assert plan is not None
     assert report is not None
     folder(small).prepare(prepared(small.lake, FEED, None, plan, report, rows_of=StoredRows))
     assert left(small) == [uuid_of(plan_key)]
-    publish(small.lake, {FEED: folder(small)}, rows_of=StoredRows)
+    publish(small.lake, {FEED: lambda: folder(small)}, rows_of=StoredRows)
     assert left(small) == []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from functools import partial
 from typing import Any
 
 from airflow.sdk import BaseOperator
@@ -20,15 +21,15 @@ from tallystick.pipeline import DeclaredOutput, Pipeline
 from tallystick.protocol.ledger import Entry
 from tallystick.protocol.plan import Plan
 from tallystick.protocol.report import Report
-from tallystick.publish import Published, prepared, publish
+from tallystick.publish import Opens, Published, close, prepared, publish
 from tallystick.store import Store
 
 log = logging.getLogger(__name__)
 
 
-def opened(pipeline: Pipeline, store: Store) -> dict[str, Output]:
-    """The pipeline's outputs by name; nothing is connected yet. `store` is the lake's."""
-    return {declared.name: _opened(declared, store) for declared in pipeline.outputs}
+def openers(pipeline: Pipeline, store: Store) -> dict[str, Opens]:
+    """What opens each of the pipeline's outputs, by name. `store` is the lake's."""
+    return {declared.name: partial(_opened, declared, store) for declared in pipeline.outputs}
 
 
 def _opened(declared: DeclaredOutput, store: Store) -> Output:
@@ -72,7 +73,7 @@ class Preparing:
                     "output %s is not prepared for %s: %s", name, plan.interval, told(error)
                 )
             finally:
-                _close(name, output)
+                close(name, output)
 
     def abort(self, plan_key: str, report_key: str) -> None:
         """Take back what was prepared for a plan that will not be committed. Safe to repeat: as `Output.abort` is."""
@@ -89,16 +90,7 @@ class Preparing:
             except Exception as error:  # noqa: BLE001 - what ended this commit is told, not this
                 log.warning("output %s keeps what was prepared: %s", name, told(error))
             finally:
-                _close(name, output)
-
-
-def _close(name: str, output: Output | None) -> None:
-    """Close what was opened. Safe to repeat: as `Output.close` is."""
-    try:
-        if output is not None:
-            output.close()
-    except Exception as error:  # noqa: BLE001 - as above: what was prepared is prepared, and the task ends soon
-        log.warning("output %s is not closed: %s", name, told(error))
+                close(name, output)
 
 
 class PublishOperator(BaseOperator):
@@ -131,7 +123,7 @@ class PublishOperator(BaseOperator):
 
         with airflow_errors(span_of(context["dag_run"], context["params"])):
             lake = open_lake(self.pipeline)
-            outputs = opened(self.pipeline, lake.store)
+            outputs = openers(self.pipeline, lake.store)
             failed = publish(lake, outputs, rows_of=StoredRows, watch=watch)
             for one in failed[1:]:
                 self.log.warning(not_published_line(one))

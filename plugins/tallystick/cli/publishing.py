@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tallystick.cli.report import busy
@@ -74,7 +75,7 @@ def published(lake: Lake, file: Path, only: Sequence[str]) -> Publishing:
     with busy("publishing"):
         failed = publish(
             lake,
-            {name: _opened(declared[name], lake) for name in only or declared},
+            {name: partial(_opened, declared[name], lake) for name in only or declared},
             rows_of=StoredRows,
             watch=done.append,
         )

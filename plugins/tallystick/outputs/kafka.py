@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tallystick.pipeline import Replaced
-from tallystick.pipeline.columns import refuse
+from tallystick.pipeline.columns import refuse, several
 from tallystick.protocol import keys
 
 TRANSACTION_ROWS = 5_000
@@ -32,7 +32,7 @@ class KafkaOutput:
     def __post_init__(self) -> None:
         keys.check_topic(self.topic)
         keys.check_name(self.kafka, "connection")
-        object.__setattr__(self, "key", tuple(self.key))
+        object.__setattr__(self, "key", several(self.key, f"the key of output {self.name}"))
         if self.replaced not in ("correct", "refuse"):
             raise refuse(
                 f"output {self.name}: replaced={self.replaced!r} is not what a topic can do.",

@@ -137,11 +137,10 @@ class Granting:
         topics: Mapping[str, RootTopic],
         origins: Mapping[str, tuple[int, ...]],
     ) -> None:
-        """Raises OutsideRetention where the log has lost records of it, or a topic was closed that it was read of."""
+        """Raises OutsideRetention where the log has lost records of it, or a topic was closed that it was read from."""
         kept = adoption.last_copy(self.ledger, self.root.topics, [grant.interval])
         if kept is not None:
             raise OutsideRetention(kept.happened, next_step=kept.next_step)
-        tuple(closed_topics(self.ledger, grant, topics, accept_loss=False))
         for name in self.topics_seen:
             self._planned_topic(name, grant.interval, topics[name], origins, frozenset())
 

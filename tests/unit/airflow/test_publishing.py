@@ -208,6 +208,14 @@ def test_an_output_that_cannot_be_opened_or_closed_harms_no_commit_and_no_other_
     # One that was prepared, and then not closed, is prepared.
     assert ("is not prepared" in caplog.text) is not opens
     assert len(list((folder / HIDDEN).glob("*.prepared"))) == 1
+    caplog.clear()
+    if opens:
+        assert run.execute(bench.task("publish")) == {"published": {"feed": 1, "files": 1}}
+        assert told in caplog.text
+    else:
+        with pytest.raises(AirflowException, match="output feed: ZeroDivisionError: open"):
+            run.execute(bench.task("publish"))
+    assert seen(folder).keys() == {"20130101"}
 
 
 class Away(FakeOutput):

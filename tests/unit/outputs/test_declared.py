@@ -65,6 +65,15 @@ def test_topics_and_folders_take_a_replacement_as_they_can_or_refuse_it(
         assert caught.value.next_step == f"use {default} or refuse."
 
 
+@pytest.mark.parametrize("output", [topic, database, http, email])
+def test_a_key_is_a_list_of_columns_never_a_text_whose_letters_would_be_columns(
+    output: Callable[..., DeclaredOutput],
+) -> None:
+    with pytest.raises(InvalidPipeline, match="feed"):
+        output(key="kn", replaced="refuse")
+    assert output(key=["kn"], replaced="refuse").key == ("kn",)
+
+
 @pytest.mark.parametrize("output", [topic, folder, database, Declared])
 def test_two_outputs_with_one_target_are_refused(output: Callable[..., DeclaredOutput]) -> None:
     one, other = output(), output(name="sums", table="per_kind")
