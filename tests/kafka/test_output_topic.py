@@ -13,8 +13,11 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from kafka.structs import OffsetAndMetadata
 
+import kafka
 from brokers import TestBroker, done
+from kafka import KafkaProducer
 from output_publisher import PER_TRANSACTION, ROWS, before, output
 from output_publisher import STEPS as STEPS_OF_A_TRANSACTION
 from tallystick.errors import (
@@ -25,10 +28,12 @@ from tallystick.errors import (
     SettingsError,
 )
 from tallystick.kafka import transactions
+from tallystick.kafka.connection import net_client
 from tallystick.kafka.settings import KafkaSettings
 from tallystick.local.kafka import KafkaBroker
 from tallystick.local.process import free_port, wait_until
-from tallystick.outputs.kafka_topic import KafkaTopic, group_of
+from tallystick.outputs import kafka_topic
+from tallystick.outputs.kafka_topic import PLACE_FORMAT, KafkaTopic, Place, group_of
 from unit.outputs.sendings import IN_THE_YEAR_10000, SCOPE, in_the_year_10000, sending
 
 OLD = [{"k": "a", "n": 1}, {"k": "b", "n": 2}, {"k": "c", "n": 3}]
@@ -200,6 +205,36 @@ def test_of_two_publishers_the_later_one_sends_and_the_other_is_told(broker: Tes
         first.publish(sending(ROWS, plan=2, first=2), resumed=False)
     first.publish(sending(OLD), resumed=True)  # it finds that nothing is left to send
     assert rows(seen(broker, topic)) == OLD
+
+
+def test_a_place_that_may_yet_move_is_waited_for(
+    broker: TestBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker may call one complete before its offset can be read (KAFKA-17507): what follows the old place is out.
+
+    Here another producer holds an offset of the group in a transaction that is open.
+    """
+    topic = topic_of(broker)
+    feed = published(broker, topic, sending(OLD))
+    other = KafkaProducer(
+        bootstrap_servers=broker.bootstrap,
+        transactional_id=f"of {topic}",
+        kafka_client=net_client,
+    )
+    other.init_transactions()
+    other.begin_transaction()
+    place = json.dumps({"format": PLACE_FORMAT, "plan": f"{2:032x}"})
+    moved = {kafka.TopicPartition(topic, 0): OffsetAndMetadata(9, place, -1)}
+    other.send_offsets_to_transaction(moved, group_of(SCOPE, "feed"))
+    with monkeypatch.context() as patched:
+        patched.setattr(kafka_topic, "ANSWER_S", 1.0)
+        with pytest.raises(OutputUnavailable, match="output feed"):
+            feed.begin(SCOPE)
+    other.commit_transaction()
+    other.close()
+    feed.begin(SCOPE)
+    feed.close()
+    assert feed._place == Place(plan=f"{2:032x}", next=9)
 
 
 def test_lakes_and_pipelines_do_not_fence_each_other(broker: TestBroker) -> None:

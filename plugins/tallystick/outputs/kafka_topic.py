@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any
 
 import kafka.errors as kerrors
 
@@ -40,9 +40,7 @@ from tallystick.outputs.port import Scope, Sending
 from tallystick.outputs.times import check_times
 from tallystick.protocol import keys
 
-T = TypeVar("T")
 ANSWER_S = 60.0
-PAUSE_S = 0.1
 PREFIX = "tallystick."
 PLACE_FORMAT = "tallystick.place/1"
 
@@ -123,13 +121,28 @@ class KafkaTopic:
         return self._read_topic(sending)
 
     def _read_place(self) -> Place | None:
-        from kafka import TopicPartition
+        """The offset of the output's own group, once no transaction may move it any more (KIP-447, RequireStable).
 
-        own = TopicPartition(self.declared.topic, 0)
-        with self._admin() as admin:
-            found = _insist(lambda: admin.list_group_offsets({self._group: [own]}))
-            found = found[self._group].get(own)
-        if found is None or found.offset < 0:
+        A broker may call a transaction complete some milliseconds before its offsets can be read (KAFKA-17507): the
+        place before it would have its messages sent again.
+        """
+        from kafka import KafkaConsumer, TopicPartition
+
+        consumer = KafkaConsumer(
+            **self._options(),
+            group_id=self._group,
+            isolation_level="read_committed",  # asks for stable offsets; the admin client cannot
+            enable_auto_commit=False,
+        )
+        try:
+            found = consumer.committed(
+                TopicPartition(self.declared.topic, 0),
+                metadata=True,
+                timeout_ms=round(ANSWER_S * 1000),
+            )
+        finally:
+            consumer.close()
+        if found is None:
             return None
         try:
             told = json.loads(found.metadata or "")
@@ -291,18 +304,6 @@ class KafkaTopic:
             f"{happened}.",
             next_step="nothing, if it passes: the next try goes on where this one stood. Else check the brokers.",
         )
-
-
-def _insist(ask: Callable[[], T]) -> T:
-    """Ask until it is answered: a coordinator that is just being made, or moves, passes. Raises KafkaError in the end."""
-    deadline = time.monotonic() + ANSWER_S
-    while True:
-        try:
-            return ask()
-        except kerrors.KafkaError as error:
-            if not error.retriable or time.monotonic() >= deadline:
-                raise
-        time.sleep(PAUSE_S)
 
 
 def group_of(scope: Scope, output: str) -> str:
