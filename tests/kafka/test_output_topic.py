@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +17,10 @@ from confluent_kafka.admin import AdminClient
 from kafka.structs import OffsetAndMetadata
 
 import kafka
+import output_publisher
 from brokers import TestBroker, done
 from kafka import KafkaProducer
-from output_publisher import PER_TRANSACTION, ROWS, before, output
+from output_publisher import PER_TRANSACTION, ROWS, before
 from output_publisher import STEPS as STEPS_OF_A_TRANSACTION
 from tallystick.errors import (
     OutputBusy,
@@ -38,6 +40,22 @@ from unit.outputs.sendings import IN_THE_YEAR_10000, SCOPE, in_the_year_10000, s
 
 OLD = [{"k": "a", "n": 1}, {"k": "b", "n": 2}, {"k": "c", "n": 3}]
 NEW = [{"k": "a", "n": 1}, {"k": "b", "n": 20}, {"k": "d", "n": 4}]
+
+
+_made: list[KafkaTopic] = []
+
+
+def output(bootstrap: str, topic: str, **how: Any) -> KafkaTopic:
+    """An output that is closed when its test is over: its producer's thread would look for the broker for ever."""
+    _made.append(output_publisher.output(bootstrap, topic, **how))
+    return _made[-1]
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    while _made:
+        _made.pop().close()
 
 
 @dataclass(frozen=True)
@@ -339,8 +357,12 @@ def test_offsets_that_somebody_else_wrote_are_not_guessed_at(broker: TestBroker)
 
 def test_a_broker_that_is_away_is_tried_again_later() -> None:
     feed = output(f"127.0.0.1:{free_port()}", "any")
+    before = threading.active_count()
     with pytest.raises(OutputUnavailable, match=r"output feed of .*topic any of connection"):
         feed.prepare(sending(OLD))
+    with pytest.raises(OutputUnavailable, match=r"output feed: topic any of connection"):
+        feed.begin(SCOPE)
+    assert threading.active_count() <= before, [t.name for t in threading.enumerate()]
 
 
 def test_a_certificate_that_is_not_there_is_named() -> None:

@@ -21,7 +21,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 import kafka.errors as kerrors
 from kafka.net.compat import KafkaNetClient
@@ -34,6 +34,7 @@ from tallystick.errors import KafkaUnavailable, LogDamaged, SettingsError, Tally
 from tallystick.kafka.settings import KafkaSettings
 from tallystick.kafka.tls import tls_context
 
+T = TypeVar("T")
 RESPONSE_BYTES_MAX: Final = 256 << 20
 _BACKOFF_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
 _PROBE_MS: Final = 3_000
@@ -171,6 +172,25 @@ def net_client(**configs: Any) -> Any:
     """The library's client over our manager, for its producer and admin client: no refused socket stays open."""
     net = NetworkSelector(**configs)
     return KafkaNetClient(net=net, manager=_Manager(net, **configs))
+
+
+def opened(make: Callable[..., T], **options: Any) -> T:
+    """A producer, consumer or admin client of the library's, over our client. Raises what `make` raises.
+
+    Where it reaches no broker, its thread is ended: the library leaves it, and it would look for one for ever.
+    """
+    clients: list[Any] = []
+
+    def kept(**configs: Any) -> Any:
+        clients.append(net_client(**configs))
+        return clients[-1]
+
+    try:
+        return make(**options, kafka_client=kept)
+    except BaseException:
+        for client in clients:
+            client.close()
+        raise
 
 
 class Retriable(Exception):

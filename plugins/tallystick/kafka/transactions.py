@@ -19,6 +19,7 @@ from kafka.errors import KafkaTimeoutError
 from kafka.structs import OffsetAndMetadata
 
 from kafka import KafkaProducer, TopicPartition
+from tallystick.kafka.connection import opened
 
 ANSWER_MS = 60_000
 TRANSACTION_MS = 60_000
@@ -32,7 +33,8 @@ class TransactionalProducer:
     """Sends whole transactions. One per transactional id is alive: `take` fences whoever had it before (KIP-98)."""
 
     def __init__(self, options: dict[str, Any], *, transactional_id: str) -> None:
-        self._producer = KafkaProducer(
+        self._producer = opened(
+            KafkaProducer,
             **options,
             transactional_id=transactional_id,
             transaction_timeout_ms=TRANSACTION_MS,

@@ -29,7 +29,7 @@ from tallystick.errors import (
     SettingsError,
     TallystickError,
 )
-from tallystick.kafka.connection import net_client
+from tallystick.kafka.connection import opened
 from tallystick.kafka.settings import KafkaSettings
 from tallystick.kafka.tls import tls_context
 from tallystick.kafka.transactions import TransactionalProducer
@@ -128,7 +128,8 @@ class KafkaTopic:
         """
         from kafka import KafkaConsumer, TopicPartition
 
-        consumer = KafkaConsumer(
+        consumer = opened(
+            KafkaConsumer,
             **self._options(),
             group_id=self._group,
             isolation_level="read_committed",  # asks for stable offsets; the admin client cannot
@@ -161,7 +162,8 @@ class KafkaTopic:
         """How many messages of a plan are in the topic, from the number of its last one."""
         from kafka import KafkaConsumer, TopicPartition
 
-        consumer = KafkaConsumer(
+        consumer = opened(
+            KafkaConsumer,
             **self._options(),
             isolation_level="read_committed",
             enable_auto_commit=False,
@@ -237,7 +239,6 @@ class KafkaTopic:
         return settings.client_options() | {
             "ssl_context": tls_context(settings),
             "allow_auto_create_topics": False,
-            "kafka_client": net_client,
         }
 
     @contextmanager
@@ -245,7 +246,7 @@ class KafkaTopic:
         from kafka import KafkaAdminClient
 
         options = {k: v for k, v in self._options().items() if k != "allow_auto_create_topics"}
-        admin = KafkaAdminClient(**options)
+        admin = opened(KafkaAdminClient, **options)
         try:
             yield admin
         finally:
