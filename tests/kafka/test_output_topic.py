@@ -246,7 +246,9 @@ def test_a_place_that_may_yet_move_is_waited_for(
     other.send_offsets_to_transaction(moved, group_of(SCOPE, "feed"))
     with monkeypatch.context() as patched:
         patched.setattr(kafka_topic, "ANSWER_S", 1.0)
-        with pytest.raises(OutputUnavailable, match="output feed"):
+        with pytest.raises(
+            OutputUnavailable, match=r"output feed: group .* within 1 s .*transaction"
+        ):
             feed.begin(SCOPE)
     other.commit_transaction()
     other.close()

@@ -141,6 +141,12 @@ class KafkaTopic:
                 metadata=True,
                 timeout_ms=round(ANSWER_S * 1000),
             )
+        except kerrors.KafkaTimeoutError:
+            # The library keeps no reason: it asks again after each answer that may pass.
+            raise self._unavailable(
+                f"output {self.declared.name}: group {self._group} did not tell within {ANSWER_S:g} s where it stands in "
+                f"topic {self.declared.topic}: no coordinator answers, or an open transaction holds the offset"
+            ) from None
         finally:
             consumer.close()
         if found is None:
