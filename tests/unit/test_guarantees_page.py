@@ -186,6 +186,11 @@ CASES = {
         "null keys",
         "sums whose digits depend on the order",
     ),
+    "Rows and files": (
+        "rows of thousands of partition values in random order",
+        "more partition values than a report can list",
+        "a time outside the years 1 to 9999 that a job makes",
+    ),
 }
 
 
