@@ -54,7 +54,7 @@ class Stack:
         return (
             info
             if info is not None and info.running
-            else up(self.state_dir, project_dir=self.project_dir)
+            else up(self.state_dir, project_dir=self.project_dir, bound=True)
         )
 
     def processes(self) -> list[psutil.Process]:

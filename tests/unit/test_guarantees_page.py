@@ -186,6 +186,11 @@ CASES = {
         "null keys",
         "sums whose digits depend on the order",
     ),
+    "Local stack": (
+        "a killed supervisor",
+        "a process that started a stack and was killed",
+        "a test run that is ended",
+    ),
 }
 
 
