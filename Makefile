@@ -38,7 +38,7 @@ check: setup ## lint, types, layers, lock file
 .PHONY: test
 test: setup ## all checks and tests, on real servers (30 minutes on 2 cores)
 	$(MAKE) --no-print-directory --jobs 3 --output-sync check wheel test-protocol
-	$(RUN)/python -m pytest tests --ignore=tests/unit/protocol -n $(WORKERS) --dist loadfile
+	TALLYSTICK_TEST_ENDS_WITH_PARENT=1 $(RUN)/python -m pytest tests --ignore=tests/unit/protocol -n $(WORKERS) --dist loadfile
 
 .PHONY: wheel
 wheel: setup ## build the wheel, install it into an empty environment, and call tally there

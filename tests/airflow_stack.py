@@ -44,7 +44,7 @@ def airflow_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningS
     """All parts, up for the tests of one file; those add their DAGs."""
     project_dir = tmp_path_factory.mktemp("project")
     state_dir = make_project(project_dir)
-    info = up(state_dir, project_dir=project_dir)
+    info = up(state_dir, project_dir=project_dir, bound=True)
     try:
         yield RunningStack(info, project_dir, info.airflow())
     finally:

@@ -6,10 +6,13 @@ What takes longest goes first, so that no worker is left alone with it at the en
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+import run_end
 
 if TYPE_CHECKING:
     from xdist.scheduler import LoadFileScheduling
@@ -42,6 +45,12 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("tallystick")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let nothing outlive the run, however it ends; a worker of pytest-xdist belongs to the run of its main process."""
+    if not hasattr(config, "workerinput") and sys.platform == "linux":
+        run_end.watch()
 
 
 @pytest.hookimpl(trylast=True)

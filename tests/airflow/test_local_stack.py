@@ -54,7 +54,7 @@ class Stack:
         return (
             info
             if info is not None and info.running
-            else up(self.state_dir, project_dir=self.project_dir)
+            else up(self.state_dir, project_dir=self.project_dir, bound=True)
         )
 
     def processes(self) -> list[psutil.Process]:
@@ -239,9 +239,15 @@ def test_a_killed_supervisor_takes_everything_with_it(stack: Stack) -> None:
     assert {"postgres", "java"} <= {name_of(process) for process in processes}
     os.kill(info.supervisor_pid, signal.SIGKILL)
     wait_until_gone(processes)
-    killed = status(stack.state_dir)
-    assert killed is not None
-    assert killed.state == "killed"
+    words = [sys.executable, "-c", "from tallystick.cli import main; main()", "local", "status"]
+    told = subprocess.run(
+        [*words, "--state-dir", str(stack.state_dir)], capture_output=True, text=True, check=False
+    )
+    assert told.returncode == 77
+    assert "is killed" in told.stdout
+    assert "dead" in told.stdout
+    assert "running" not in told.stdout
+    assert "127.0.0.1" not in told.stdout
 
 
 def test_a_part_that_does_not_come_up_shows_its_log_and_the_others_are_stopped(

@@ -34,7 +34,7 @@ def main() -> int:
     # kafka-python and boto3 leave sockets to the collector when their server is killed.
     warnings.simplefilter("ignore")
     # A shell lets what it starts in the background ignore Ctrl-C; whoever sends it means it.
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _as_interrupt)
     nemeses = [NEMESES[name] for name in options.nemesis or NEMESES]
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(10**6)
@@ -63,6 +63,7 @@ def main() -> int:
             # From here on everything is stopped and removed, whoever presses Ctrl-C again.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
             _close(course, options.table, keep=options.keep)
     if broken is not None:
         print(f"\nVIOLATION: {broken.nemesis}, seed {broken.seed}: {broken.counter_example}")

@@ -27,6 +27,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+import run_end
 from flights_jobs import FRAMES_JOB, frames_pipeline
 from tallystick.kafka.client import KafkaClient
 from tallystick.kafka.settings import KafkaSettings
@@ -399,7 +400,8 @@ class SparkLake:
         for one in plans:
             argv += ["--plan", f"{self.uri}/{one.key}@{one.sha256}"]
         argv += ["--attempt", f"try-{uuid.uuid4().hex[:8]}"]
-        kept = {n: os.environ[n] for n in ("PATH", "HOME", "JAVA_HOME", "LANG") if n in os.environ}
+        names = ("PATH", "HOME", "JAVA_HOME", "LANG", run_end.MARK)
+        kept = {n: os.environ[n] for n in names if n in os.environ}
         settings = json.dumps(dict(self.servers.login))
         env = (
             kept

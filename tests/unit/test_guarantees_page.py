@@ -193,6 +193,11 @@ CASES = {
         "more partition values than a report can list",
         "a time outside the years 1 to 9999 that a job makes",
     ),
+    "Local stack": (
+        "a killed supervisor",
+        "a process that started a stack and was killed",
+        "a test run that is ended",
+    ),
 }
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tallystick.cli.report import note, out, out_json, told
+from tallystick.cli.report import ASK, note, out, out_json, told
 from tallystick.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -110,10 +110,19 @@ def down(state_dir: Path | None = StateDir, as_json: bool = AsJson) -> None:
 @app.command()
 @told
 def status(state_dir: Path | None = StateDir, as_json: bool = AsJson) -> None:
-    """Say which parts run and where they are. Passwords are not told: the file stack.json there has them."""
+    """Show which parts run, and where; exit code 77 if one is dead. Passwords are in the file stack.json there."""
     stack = stack_module()
     folder = state_dir or default_state_dir()
-    _tell(stack.status(folder), folder, as_json=as_json)
+    info = stack.status(folder)
+    _tell(info, folder, as_json=as_json)
+    if info is not None and (info.broken or info.state == "killed"):
+        note(
+            "Its supervisor was killed. Next: `tally local up` starts the stack again over the same state."
+            if info.state == "killed"
+            else f"Given up: {', '.join(info.broken)}. Next: read their logs in {folder}, then `tally local down` and "
+            "`tally local up`."
+        )
+        raise typer.Exit(ASK)
 
 
 @app.command()
@@ -152,13 +161,21 @@ def _tell(info: StackInfo | None, folder: Path, *, as_json: bool) -> None:
         return
     from tallystick.cli.text import grid
 
-    rows = [(part.name, part.state, part.address) for part in info.parts.values()]
+    rows = [
+        (part.name, part.state, part.address if part.reachable else "-")
+        for part in info.parts.values()
+    ]
     out(f"The stack of {folder} is {info.state}.")
     out(grid(("part", "state", "address"), rows))
-    if info.airflow_url is not None:
+    if _airflow_url(info) is not None:
         out(
             f"Airflow: {info.airflow_url}, user {info.airflow_user}, password in {folder / 'stack.json'}"
         )
+
+
+def _airflow_url(info: StackInfo) -> str | None:
+    """Return the address of Airflow's pages if something may answer there."""
+    return info.airflow_url if "airflow" in info.parts and info.parts["airflow"].reachable else None
 
 
 def _form(info: StackInfo | None, folder: Path) -> dict[str, Any]:
@@ -173,13 +190,13 @@ def _form(info: StackInfo | None, folder: Path) -> dict[str, Any]:
         "state_dir": str(folder),
         "state": info.state,
         "supervisor_pid": info.supervisor_pid,
-        "airflow_url": info.airflow_url,
+        "airflow_url": _airflow_url(info),
         "airflow_user": info.airflow_user,
         "parts": {
             name: {
                 "state": part.state,
-                "address": part.address,
-                "port": part.port,
+                "address": part.address if part.reachable else None,
+                "port": part.port if part.reachable else None,
                 "logs": list(part.log_paths),
                 "restarts": part.restarts,
             }

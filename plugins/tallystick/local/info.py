@@ -28,7 +28,7 @@ _FILE = "stack.json"
 _LOCK = "supervisor.lock"
 SUPERVISOR_LOG = "supervisor.log"
 
-PartState = Literal["starting", "running", "failed", "stopped"]
+PartState = Literal["starting", "running", "failed", "stopped", "dead"]
 StackState = Literal["starting", "running", "stopping", "stopped", "killed"]
 
 
@@ -43,6 +43,11 @@ class PartInfo:
     pids: tuple[int, ...]
     log_paths: tuple[str, ...]
     restarts: int = 0
+
+    @property
+    def reachable(self) -> bool:
+        """Whether something may listen at the address: not after the part was stopped, died or was given up."""
+        return self.state in ("starting", "running")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +67,11 @@ class StackInfo:
     def running(self) -> bool:
         """Whether every part of the stack is up."""
         return self.state == "running"
+
+    @property
+    def broken(self) -> tuple[str, ...]:
+        """The parts that are down although they were not stopped, by name: dead, or given up after their restarts."""
+        return tuple(name for name, part in self.parts.items() if part.state in ("dead", "failed"))
 
     def environment(self) -> dict[str, str]:
         """Variables that a process needs to use the stack: AWS_*, TALLYSTICK_KAFKA_DEFAULT, AIRFLOW_HOME, AIRFLOW__*."""
@@ -98,8 +108,13 @@ def read_stack(state_dir: Path) -> StackInfo | None:
     }
     info = StackInfo(**content, parts=parts, state_dir=state_dir)
     if info.state != "stopped" and supervisor_pid(state_dir) is None:
-        return replace(info, state="killed")
+        return replace(info, state="killed", parts={n: _dead(part) for n, part in parts.items()})
     return info
+
+
+def _dead(part: PartInfo) -> PartInfo:
+    """Describe a part whose supervisor has died: its warden kills it within seconds, or has done so."""
+    return replace(part, state="dead", pids=()) if part.reachable else part
 
 
 def is_state_dir(folder: Path) -> bool:

@@ -167,6 +167,18 @@ def base_environment() -> dict[str, str]:
     return {name: os.environ[name] for name in _INHERITED if name in os.environ}
 
 
+def started_at(pid: int) -> str | None:
+    """Return when a process started, in the kernel's ticks, None if it has ended (a zombie has).
+
+    The number of a process that has ended is given to another one some day; number and start are given once.
+    """
+    try:
+        words = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if words[0] == b"Z" else words[19].decode()
+
+
 def free_port() -> int:
     """Return a TCP port of the loopback interface that nobody uses at this moment."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:

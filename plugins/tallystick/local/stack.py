@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
-from signal import SIGKILL, SIGTERM
+from signal import SIGKILL, SIGTERM, SIGUSR1
 from typing import TextIO
 
 from tallystick.errors import SettingsError
@@ -27,9 +27,20 @@ from tallystick.local.info import (
     supervisor_pid,
     wanted_parts,
 )
+from tallystick.local.process import started_at
 from tallystick.local.progress import Report, say
 
-__all__ = ["ALL_PARTS", "PARTS", "PartInfo", "StackInfo", "down", "read_stack", "status", "up"]
+__all__ = [
+    "ALL_PARTS",
+    "PARTS",
+    "PartInfo",
+    "StackInfo",
+    "down",
+    "read_stack",
+    "release",
+    "status",
+    "up",
+]
 
 _DOWN_S = 120.0
 _POLL_S = 0.1
@@ -42,11 +53,13 @@ def up(
     project_dir: Path,
     parts: Collection[str] = PARTS,
     foreground: bool = False,
+    bound: bool = False,
     report: Report | None = None,
 ) -> StackInfo:
     """Start a stack and return once every part is up; in the foreground, return once it has been stopped.
 
-    In the background a supervisor of its own session owns the parts; interrupting this call stops it. Raises
+    In the background a supervisor of its own session owns the parts; if this call is interrupted or this process is
+    killed, the supervisor stops them. `bound`: also if this process ends later, until it calls `release`. Raises
     SettingsError where a stack runs in that folder already (it is left alone), or a part does not come up. Safe to
     repeat: what an earlier stack left in the folder is used again.
     """
@@ -65,6 +78,8 @@ def up(
                 next_step="use it, or stop it with `tally local down`.",
             )
         _up_in_background(state_dir, project_dir.resolve(), wanted_parts(parts), tell)
+        if not bound:
+            release(state_dir)
     info = read_stack(state_dir)
     if info is None:
         raise SettingsError(
@@ -84,6 +99,17 @@ def down(state_dir: Path, *, deadline_s: float = _DOWN_S) -> bool:
     # Its holder may be a program that goes on after its stack has stopped, so the lock is what tells.
     _stop(state_dir, pid, lambda: supervisor_pid(state_dir) == pid, deadline_s)
     return True
+
+
+def release(state_dir: Path) -> None:
+    """Let the stack of a state folder run on when the process that started it ends.
+
+    Safe to repeat: a supervisor that watches no process ignores it, and without a supervisor nothing is done.
+    """
+    pid = supervisor_pid(state_dir)
+    if pid is not None:
+        with suppress(ProcessLookupError):
+            os.kill(pid, SIGUSR1)
 
 
 def _stop(state_dir: Path, pid: int, holds: Callable[[], bool], deadline_s: float) -> None:
@@ -122,11 +148,7 @@ def make_state_dir(state_dir: Path) -> None:
 
 def process_runs(pid: int) -> bool:
     """Whether a process exists and has not ended (a zombie has)."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state != b"Z"
+    return started_at(pid) is not None
 
 
 def _up_in_background(
@@ -163,6 +185,7 @@ def _detach(state_dir: Path, project_dir: Path, parts: tuple[str, ...], log_path
         str(project_dir),
         ",".join(parts),
         str(log_path),
+        f"{os.getpid()}:{started_at(os.getpid())}",
     ]
     began = subprocess.run(
         [

@@ -17,6 +17,7 @@ import pytest
 from tallystick.cli import stack
 from tallystick.cli.report import note
 from tallystick.local.airflow import AirflowStack
+from tallystick.local.info import PartInfo, PartState, StackInfo, StackState
 from unit.cli.asking import ask, tally
 
 
@@ -38,7 +39,6 @@ def test_local_status_and_down_where_nothing_ever_ran() -> None:
 
 def test_local_up_hands_on_what_was_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     from tallystick.local import stack as local_stack
-    from tallystick.local.info import PartInfo, StackInfo
 
     (tmp_path / "dags").mkdir()
     part = PartInfo(
@@ -79,6 +79,56 @@ def test_local_up_hands_on_what_was_asked(monkeypatch: pytest.MonkeyPatch, tmp_p
     for answer in (result, tally("local", "status", "--json")):
         assert answer.exit_code == 0
         assert "hidden" not in answer.stdout + answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("stack_state", "part_state", "code", "shown"),
+    [
+        ("starting", "starting", 0, True),
+        ("running", "running", 0, True),
+        ("running", "failed", 77, False),
+        ("stopping", "stopped", 0, False),
+        ("stopped", "stopped", 0, False),
+        ("killed", "dead", 77, False),
+        ("killed", "stopped", 77, False),
+    ],
+)
+def test_status_shows_an_address_only_if_something_may_answer_and_fails_if_a_part_is_dead(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    stack_state: StackState,
+    part_state: PartState,
+    code: int,
+    shown: bool,
+) -> None:
+    part = PartInfo(
+        name="airflow",
+        state=part_state,
+        address="http://127.0.0.1:8",
+        port=8,
+        pids=(),
+        log_paths=("airflow.log",),
+    )
+    info = StackInfo(
+        state_dir=tmp_path,
+        state=stack_state,
+        supervisor_pid=2,
+        parts={"airflow": part},
+        variables={},
+        airflow_url="http://127.0.0.1:8",
+        airflow_user="admin",
+        airflow_password="hidden",
+    )
+    _stack(monkeypatch, info)
+    text, form = tally("local", "status"), tally("local", "status", "--json")
+    assert (text.exit_code, form.exit_code) == (code, code)
+    assert ("127.0.0.1:8" in text.stdout) is shown
+    assert f"airflow  {part_state}" in text.stdout
+    assert ("Next: " in text.stderr) is (code != 0)
+    address = "http://127.0.0.1:8" if shown else None
+    answer = json.loads(form.stdout)
+    assert (answer["airflow_url"], answer["parts"]["airflow"]["address"]) == (address, address)
+    assert form.stderr == ""
 
 
 @pytest.mark.parametrize(("options", "told"), [([], "kafka: starting\n"), (["--json"], "")])

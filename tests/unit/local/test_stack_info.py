@@ -15,6 +15,7 @@ import pytest
 from tallystick.errors import InvalidRequest, SettingsError
 from tallystick.local.info import (
     PartInfo,
+    PartState,
     StackInfo,
     read_stack,
     supervisor_lock,
@@ -59,6 +60,22 @@ def test_without_its_supervisor_a_running_stack_is_a_killed_one(tmp_path: Path) 
     assert info is not None
     assert info.state == "killed"
     assert not info.running
+    assert info.parts["s3"].state == "dead"
+    assert info.parts["s3"].pids == ()
+    assert not info.parts["s3"].reachable
+    assert info.broken == ("s3",)
+
+
+@pytest.mark.parametrize("state", ["stopped", "failed"])
+def test_a_part_that_was_down_before_the_supervisor_was_killed_keeps_its_state(
+    tmp_path: Path, state: PartState
+) -> None:
+    info = described(tmp_path)
+    part = dataclasses.replace(info.parts["s3"], state=state)
+    write_stack(dataclasses.replace(info, parts={"s3": part}))
+    read = read_stack(tmp_path)
+    assert read is not None
+    assert read.parts["s3"].state == state
 
 
 def test_a_stopped_stack_stays_stopped(tmp_path: Path) -> None:

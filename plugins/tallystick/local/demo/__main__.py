@@ -31,7 +31,7 @@ from tallystick.local.demo.sight import Watcher
 from tallystick.local.demo.story import Deed, Story, deeds_table
 from tallystick.local.info import ALL_PARTS, PARTS, StackInfo, read_stack, supervisor_lock
 from tallystick.local.parts import LocalStack
-from tallystick.local.stack import down, up
+from tallystick.local.stack import down, release, up
 
 INTERRUPTED = 130
 STATE_DIR = ".tally"
@@ -126,17 +126,25 @@ def _beside(work: Callable[[], None]) -> Future[None]:
 def _stack(ground: Ground, story: Story, play: _Play) -> Iterator[StackInfo]:
     """The running stack. With `once` this process owns it, so that nothing outlives it, however it ends.
 
-    Else a supervisor owns it and it stays up, unless we are interrupted.
+    Else a supervisor owns it and it stays up once the demo has come to its end; an interrupted or killed one ends it.
     """
     if not play.once:
         running = up(
-            ground.state_dir, project_dir=ground.project, parts=play.parts, report=story.say
+            ground.state_dir,
+            project_dir=ground.project,
+            parts=play.parts,
+            bound=True,  # killed in the middle, the demo leaves nothing behind
+            report=story.say,
         )
         try:
             yield running
         except KeyboardInterrupt:
             down(ground.state_dir)
             raise
+        except Exception:
+            release(ground.state_dir)
+            raise
+        release(ground.state_dir)
         return
     with supervisor_lock(ground.state_dir):
         stack = LocalStack(ground.state_dir, project_dir=ground.project, parts=play.parts)
