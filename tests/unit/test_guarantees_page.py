@@ -186,6 +186,10 @@ CASES = {
         "null keys",
         "sums whose digits depend on the order",
     ),
+    "What one sees": (
+        "counts of a commit in XCom, Asset event and the run's note",
+        "the error's kind and next step on the run's page, in lines that fit",
+    ),
 }
 
 
