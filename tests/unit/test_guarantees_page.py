@@ -198,6 +198,10 @@ CASES = {
         "a process that started a stack and was killed",
         "a test run that is ended",
     ),
+    "What one sees": (
+        "counts of a commit in XCom, Asset event and the run's note",
+        "the error's kind and next step on the run's page, in lines that fit",
+    ),
 }
 
 
