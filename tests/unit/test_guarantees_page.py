@@ -97,6 +97,7 @@ CASES = {
         "23 tombstones",
         "24 poison pills",
         "a compacted topic",
+        "a broker that answers without records for a while, or for ever",
         "a leader moves during the read",
         "timestamps out of order, in the future, -1",
         "LogAppendTime",

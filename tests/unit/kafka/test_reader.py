@@ -254,9 +254,8 @@ def test_an_end_of_unknown_epoch_proves_nothing_but_what_was_read_does(run: Any)
 
 def test_nothing_that_was_read_is_nothing_to_prove(run: Any) -> None:
     """All of the range was compacted away; the epoch of the record before it ended there."""
-    nothing = [answer()] * 4
     ends = {3: EpochEnd(epoch=3, end_offset=2)}
-    script = Script(*nothing, ends=ends)
+    script = Script(answer(numbered(5, 6)), ends=ends)
     assert run(script, 2, 5, compacted=True, epoch=3) == ([], (0, 0, 0, 3))
 
 
@@ -286,16 +285,6 @@ def test_a_piece_in_the_middle_proves_the_end_of_its_whole_range(
     monkeypatch.setattr(reading, "KafkaClient", lambda _settings: script)
     with pytest.raises(LogDamaged, match="record before offset 6 was of leader epoch 3"):
         list(KafkaReading(settings, topic, piece).batches())
-
-
-def test_nothing_at_all_is_absent_where_compaction_may_have_been(run: Any) -> None:
-    nothing = [answer()] * 4
-    assert run(Script(answer(numbered(0, 3)), *nothing), 0, 5, compacted=True) == (
-        values((0, 3)),
-        (3, 0, 0, 2),
-    )
-    with pytest.raises(LogDamaged, match=r"holds nothing at 2 of the offsets \[3, 5\)"):
-        run(Script(answer(numbered(0, 3)), *nothing), 0, 5)
 
 
 def test_an_empty_answer_may_be_followed_by_a_full_one(run: Any) -> None:
@@ -393,9 +382,10 @@ def test_the_replica_that_the_leader_names_is_asked_from_then_on(run: Any) -> No
         answer(error=kerrors.NotLeaderForPartitionError),
         answer(error=kerrors.CorruptRecordError),
         answer(log_start=4),
+        answer(),
         Retriable("it hung up"),
     ],
-    ids=["lags", "out of range", "is none", "corrupt", "expired", "hangs up"],
+    ids=["lags", "out of range", "is none", "corrupt", "expired", "is empty", "hangs up"],
 )
 def test_what_a_replica_cannot_give_the_leader_does(run: Any, bad: Answer) -> None:
     script = Script(NEARER, answer(numbered(0, 3)), bad, answer(numbered(3, 5)))
