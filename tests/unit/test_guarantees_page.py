@@ -187,6 +187,8 @@ CASES = {
         "sums whose digits depend on the order",
     ),
     "Rows and files": (
+        "a replacement that turns rows into dead letters",
+        "a replacement that holds fewer records and more dead letters",
         "rows of thousands of partition values in random order",
         "more partition values than a report can list",
         "a time outside the years 1 to 9999 that a job makes",
