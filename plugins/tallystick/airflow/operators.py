@@ -20,10 +20,11 @@ from typing import Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import Asset, BaseOperator
-from airflow.sdk.exceptions import AirflowException, AirflowRescheduleException
+from airflow.sdk.exceptions import AirflowRescheduleException
 
 from tallystick.airflow.covered import Covered
 from tallystick.airflow.environment import check_conf
+from tallystick.airflow.job import JobDied
 from tallystick.airflow.links import LakeObjectLink
 from tallystick.airflow.outcome import airflow_errors, raise_told, read_result, with_span
 from tallystick.airflow.publishing import Preparing
@@ -242,9 +243,9 @@ class StageOperator(SparkSubmitOperator):
             self.log.info("attempt %s", attempt)
             try:
                 hook.submit(str(job))
-            except AirflowException:
+            except JobDied as error:
                 raise_told(result)
-                raise
+                raise (error.error or error) from None
             return read_result(result, plans)
 
     def on_kill(self) -> None:
