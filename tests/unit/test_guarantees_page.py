@@ -188,6 +188,8 @@ CASES = {
         "sums whose digits depend on the order",
     ),
     "Rows and files": (
+        "a job that is no Python, or dies before it writes a result",
+        "a declaration that would read nothing",
         "a replacement that turns rows into dead letters",
         "a replacement that holds fewer records and more dead letters",
         "rows of thousands of partition values in random order",

@@ -23,10 +23,11 @@ from typing import Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import Asset, BaseOperator
-from airflow.sdk.exceptions import AirflowException, AirflowRescheduleException
+from airflow.sdk.exceptions import AirflowRescheduleException
 
 from tallystick.airflow.covered import Covered, Own
 from tallystick.airflow.environment import check_conf
+from tallystick.airflow.job import JobDied
 from tallystick.airflow.lines import log_lines
 from tallystick.airflow.links import LakeObjectLink
 from tallystick.airflow.notes import commit_note, leave_note
@@ -246,9 +247,9 @@ class StageOperator(SparkSubmitOperator):
             self.log.info("attempt %s", attempt)
             try:
                 hook.submit(str(job))
-            except AirflowException:
+            except JobDied as error:
                 raise_told(result)
-                raise
+                raise (error.error or error) from None
             return read_result(result, plans)
 
     def on_kill(self) -> None:

@@ -436,7 +436,7 @@ def test_each_task_tells_the_interval_with_the_error(
     declared = pipeline("memory://kinds")
     job = tmp_path / declared.job
     job.parent.mkdir()
-    job.write_text("job")
+    job.write_text("# job")
     dag = replay_dag(declared, schedule="@daily", start_date=day(1), job_root=tmp_path)
     run = FakeRun(interval=days(2, 3), run_after=day(3))
     run.told = {"plan": {"interval": None, "version": 1, "plans": []}, "stage": []}
