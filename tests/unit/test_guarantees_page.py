@@ -77,6 +77,7 @@ CASES = {
         "8 partition growth between intervals",
         "9 inverted ranges",
         "10 aborted records",
+        "10 the broker's list of aborted transactions contradicts the markers in the log",
         "11 aborted and open transactions across a boundary",
         "12 a hanging transaction",
         "13 transactions that Kafka itself tears (before KIP-890)",

@@ -14,11 +14,12 @@ import pyarrow as pa
 
 from tallystick.errors import IdentityChanged, LogDamaged, NotYet, OutsideRetention
 from tallystick.kafka.accounting import AbortedProducers, ReadAccount, Tally
-from tallystick.kafka.batches import Batch, Scratch, damaged, each_record, is_abort_marker, walk
+from tallystick.kafka.batches import Batch, Scratch, damaged, each_record, ends_by_abort, walk
 from tallystick.kafka.client import KafkaClient, PendingFetch
 from tallystick.kafka.connection import Retriable
 from tallystick.kafka.decode import INT32_MAX, Columns, columns_schema
 from tallystick.kafka.identity import diverged_message, require_cluster
+from tallystick.kafka.markers import MarkerCheck
 from tallystick.kafka.settings import KafkaSettings
 from tallystick.kafka.silence import Silence
 from tallystick.kafka.wire import EARLIEST, LATEST, NO_EPOCH, Fetched, FetchOrder, TopicLayout
@@ -133,6 +134,7 @@ class _Reading:
         self._span = span
         self._place = f"topic {reader.topic!r} partition {partition}"
         self.tally = Tally(span, place=self._place, compacted=reader.compacted)
+        self._check = MarkerCheck(self._place)
         self._scratch = Scratch()
         self._columns: Columns | None = None
         self._rack = reader.settings.client_rack or ""
@@ -185,13 +187,15 @@ class _Reading:
 
     def _decoded(self, found: list[Batch], producers: AbortedProducers) -> Iterator[pa.RecordBatch]:
         for batch in found:
+            if batch.base_offset >= self._span.end:
+                self.tally.skip_to(self._span.end)
+                if self._check_beyond(batch):
+                    continue
+                break
             # Before anything is skipped: a marker that goes unseen would abort what its producer does later.
             aborted = self._follow_producers(batch, producers)
             if batch.end_offset <= self.tally.position:
                 continue
-            if batch.base_offset >= self._span.end:
-                self.tally.skip_to(self._span.end)
-                break
             if batch.control:
                 self.tally.pass_batch(batch, control=self._count_inside(batch))
             elif aborted:
@@ -203,7 +207,7 @@ class _Reading:
             self._reached = Position(
                 offset=min(batch.end_offset, self._span.end), leader_epoch=batch.leader_epoch
             )
-            if self.tally.done:
+            if self.tally.done and not self._check.undecided:
                 break
         if self._columns is not None and self._columns.rows:
             yield self._columns.take()
@@ -211,9 +215,21 @@ class _Reading:
 
     def _follow_producers(self, batch: Batch, producers: AbortedProducers) -> bool:
         aborted = producers.aborts(batch)
-        if batch.control and is_abort_marker(batch, self._scratch.records(batch)):
-            producers.abort_marker(batch)
+        if not batch.control:
+            self._check.data(batch, aborted=aborted)
+        elif batch.transactional:
+            by_abort = ends_by_abort(batch, self._scratch.records(batch))
+            self._check.marker(batch, abort=by_abort)
+            if by_abort:
+                producers.abort_marker(batch)
         return aborted
+
+    def _check_beyond(self, batch: Batch) -> bool:
+        """Check a batch that was fetched with the span's last ones; whether the next one is to be looked at, too."""
+        if batch.control and batch.transactional:
+            by_abort = ends_by_abort(batch, self._scratch.records(batch))
+            self._check.marker(batch, abort=by_abort)
+        return self._check.undecided
 
     def _note_aborted(self, batch: Batch) -> None:
         """Note the latest timestamp of an aborted batch, as far as it lies in the span: boundaries heed it."""
