@@ -30,7 +30,7 @@ from tallystick.airflow.outcome import airflow_errors, raise_told, read_result, 
 from tallystick.airflow.publishing import Preparing
 from tallystick.airflow.run import dates_of, job_file, kafka_of, request_of, span_of, utc
 from tallystick.airflow.spark_submit import ScrubbedSparkSubmit, die_with_parent
-from tallystick.airflow.story import committed_line, planned_lines, stale_line
+from tallystick.airflow.story import committed_line, dead_line, planned_lines, stale_line
 from tallystick.commit import CommitResult, commit
 from tallystick.errors import Ask, Corrupt, InvalidRequest, NotYet, Stop, TallystickError
 from tallystick.lake import Lake
@@ -328,6 +328,8 @@ class CommitOperator(BaseOperator):
                 failed = failed or error
             else:
                 self.log.info(committed_line(result) if result else f"{key} was committed already")
+                if result is not None and (dead := dead_line(result)) is not None:
+                    self.log.warning(dead)
         if failed is not None:
             raise failed
 
