@@ -35,7 +35,7 @@ from tallystick.airflow.outcome import airflow_errors, raise_told, read_result, 
 from tallystick.airflow.publishing import Preparing
 from tallystick.airflow.run import dates_of, job_file, kafka_of, request_of, span_of, utc
 from tallystick.airflow.spark_submit import ScrubbedSparkSubmit, die_with_parent
-from tallystick.airflow.story import committed_lines, planned_lines, stale_line
+from tallystick.airflow.story import committed_lines, dead_line, planned_lines, stale_line
 from tallystick.commit import CommitResult, commit
 from tallystick.errors import Ask, Corrupt, InvalidRequest, NotYet, Stop, TallystickError
 from tallystick.lake import Lake
@@ -337,6 +337,8 @@ class CommitOperator(BaseOperator):
                 log_lines(self.log.info, shown)
                 if result is not None:
                     own.add(result, _report(lake, reports.get(key)))
+                    if (dead := dead_line(result)) is not None:
+                        log_lines(self.log.warning, [dead])
         if failed is not None:
             raise failed
         return own

@@ -8,7 +8,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,8 @@ _MASTER = re.compile(
     r"local(\[(\d+|\*)(,\d+)?\])?|spark://[A-Za-z0-9.,:_-]+|k8s://[A-Za-z0-9.:/_-]+|yarn"
 )
 _PR_SET_PDEATHSIG = 1
+# As `tallystick.spark.entry` sets up the driver's log.
+_WARNING = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} WARNING tallystick")
 
 
 class ScrubbedSparkSubmit(SparkSubmitHook):
@@ -131,6 +133,17 @@ class ScrubbedSparkSubmit(SparkSubmitHook):
             # Airflow's hook leaves the pipe open.
             if self._submit_sp is not None and self._submit_sp.stdout is not None:
                 self._submit_sp.stdout.close()
+
+    def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:
+        super()._process_spark_submit_log(self._without_warnings(itr))
+
+    def _without_warnings(self, lines: Iterator[str]) -> Iterator[str]:
+        """Log the driver's own warnings as warnings of this task, and yield the other lines, which are information."""
+        for line in lines:
+            if _WARNING.match(line):
+                self.log.warning(line.rstrip())
+            else:
+                yield line
 
     def _masked(self, line: str) -> str:
         return str(self._mask_cmd([line]))

@@ -9,6 +9,7 @@ from tallystick.plan import Planned
 from tallystick.protocol.interval import Interval
 from tallystick.protocol.ledger import Totals
 from tallystick.protocol.plan import Plan
+from tallystick.protocol.report import mostly_dead
 from tallystick.publish import NotPublished, Published
 
 _SHOWN_MAX = 5
@@ -54,6 +55,18 @@ def committed_lines(result: CommitResult) -> Iterator[str]:
     else:
         yield f"committed {result.interval} as version {result.version}, generation {result.generation}:"
     yield f"  {totals_text(result.totals)}"
+
+
+def dead_line(result: CommitResult) -> str | None:
+    """A warning if half of an interval's records or more became dead letters, and where to look; else None."""
+    records, dead = result.totals.records, result.totals.dead
+    if result.replaced_by is not None or not mostly_dead(records, dead):
+        return None
+    return (
+        f"{dead:,} of {records + dead:,} records of {result.interval} are dead letters. The log of `stage` has the most "
+        "frequent reasons; all of them: tally sql \"select regexp_extract(reason, '\\w+(: field [^:]*)?') as kind, "
+        'count(*) from dead_letters group by kind". If the declaration is wrong, correct it, deploy it and clear `plan`.'
+    )
 
 
 def stale_line(left: Mapping[Interval, Interval]) -> str:

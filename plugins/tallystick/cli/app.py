@@ -63,13 +63,28 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
+@told
+def _set_limit(timeout: str) -> None:
+    from tallystick.cli import waiting
+
+    waiting.LIMIT_S.set(waiting.seconds(timeout))
+
+
 @app.callback()
 def _global(
     version: bool = typer.Option(
         False, "--version", callback=_version, is_eager=True, help="Say the version."
     ),
+    timeout: str = typer.Option(
+        "60",
+        "--timeout",
+        metavar="SECONDS",
+        envvar="TALLYSTICK_TIMEOUT",
+        help="How long to wait for one answer of the store when reading.",
+    ),
 ) -> None:
     del version
+    _set_limit(timeout)
 
 
 @app.command()

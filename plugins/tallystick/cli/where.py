@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from tallystick.cli.report import note
+from tallystick.cli.waiting import LIMIT_S, NOTICE_S, WatchedStore
 from tallystick.connections import KAFKA_ENV_PREFIX
 from tallystick.errors import SettingsError
 from tallystick.lake import Lake
@@ -40,8 +41,12 @@ def open_lake(uri: str | None, *, writes: bool = False) -> Lake:
             named = named or demo
             _use(stack)
     assert named is not None
+    # A command that writes keeps the patience of a task: a short one leaves more writes in doubt.
+    limit_s = LIMIT_S.get()
+    store = open_store(named, answers_within_s=None if writes else limit_s)
+    watched = WatchedStore(store, notice_s=min(NOTICE_S, limit_s / 3))
     # Where nothing is written there is nothing to prove about conditional writes.
-    return Lake(open_store(named), real_world(), proven=not writes)
+    return Lake(watched, real_world(), proven=not writes)
 
 
 def _in_stacks_bucket(uri: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,6 +11,7 @@ from tallystick import __version__
 from tallystick.engine.combine import combined, from_ipc
 from tallystick.engine.parquet import TableWriter
 from tallystick.engine.pieces import Piece
+from tallystick.engine.reasons import dead_warning, joined
 from tallystick.engine.room import require_room
 from tallystick.engine.task import Attempt, TaskResult
 from tallystick.errors import ReportRejected
@@ -18,8 +20,9 @@ from tallystick.protocol.invariants import account_problem
 from tallystick.protocol.lookback import LookedBack
 from tallystick.protocol.offsets import OffsetRange, tile
 from tallystick.protocol.plan import Plan, PlannedRange
-from tallystick.protocol.report import FileReport, RangeAccount, Report
+from tallystick.protocol.report import FileReport, RangeAccount, Report, account_totals
 
+log = logging.getLogger(__name__)
 DRIVER = "driver"
 
 
@@ -51,6 +54,10 @@ def assemble(
     if (problem := account_problem(work.plan, accounts)) is not None:
         raise _rejected(problem)
     interval = work.plan.interval
+    totals = account_totals(accounts)
+    reasons = joined(result.reasons for result in by_piece.values())
+    if (warning := dead_warning(totals["records"], totals["dead"], reasons)) is not None:
+        log.warning("%s: %s", interval, warning)
     return Report(
         key=keys.report(interval.start, interval.end, work.attempt, work.world.uuid()),
         plan=work.plan.key,

@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 from tallystick.engine.clock import LOG_TIME, LOG_TIME_TYPE, LogSpan, PieceClock
 from tallystick.engine.parquet import TableWriter, parquet_writer
 from tallystick.engine.pieces import Piece
+from tallystick.engine.reasons import Reason, counted
 from tallystick.engine.records import KEY
 from tallystick.engine.task import Attempt, Reading, TaskResult, parse_result, read_piece
 from tallystick.errors import Corrupt
@@ -239,16 +240,24 @@ def land_piece(
         schema = records_schema(work.pipeline, piece.source)
         records = stack.enter_context(_Scratch(work, piece, schema, Path(folder)))
         clock = _clock(piece, stretch, reading) if stretch is not None else None
+        reasons: dict[str, Reason] = {}
+
+        def write_dead(rows: pa.Table) -> None:
+            reasons.update(counted(rows, reasons))
+            dead.write(rows)
+
         account = read_piece(
             work.pipeline,
             piece,
             reading,
             records=records.write,
-            dead=_dropped if earlier else dead.write,
+            dead=_dropped if earlier else write_dead,
             clock=clock,
         )
         files = records.close()
-        result = TaskResult(piece=piece, account=account, files=dead.close(), partials={})
+        result = TaskResult(
+            piece=piece, account=account, files=dead.close(), partials={}, reasons=reasons
+        )
         reached = clock.end_ms() if clock is not None else None
         return LandedPiece(result=result, files=files, reached_ms=reached)
 

@@ -17,6 +17,7 @@ from tallystick.engine.combine import Partials
 from tallystick.engine.dead_letters import dead_letters_of
 from tallystick.engine.parquet import TableWriter, WriteLimits
 from tallystick.engine.pieces import Piece, parse_piece
+from tallystick.engine.reasons import Reason, counted
 from tallystick.engine.records import coalesce, named_by_ledger, records_of, without_odd_times
 from tallystick.engine.room import ReportRoom
 from tallystick.engine.transform import JobTransform
@@ -100,12 +101,16 @@ class Work(Attempt):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskResult:
-    """What one task did for its piece. `partials`: Arrow IPC per aggregating table, by name."""
+    """What one task did for its piece.
+
+    `partials`: Arrow IPC per aggregating table, by name. `reasons`: of its dead letters, by kind.
+    """
 
     piece: Piece
     account: RangeAccount
     files: tuple[FileReport, ...]
     partials: Mapping[str, bytes]
+    reasons: Mapping[str, Reason] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """Return all but the partial rows."""
@@ -114,6 +119,7 @@ class TaskResult:
                 "piece": self.piece.to_json(),
                 "account": self.account.to_json(),
                 "files": [f.to_json() for f in self.files],
+                "reasons": {kind: [r.count, r.example] for kind, r in self.reasons.items()},
             }
         ).decode()
 
@@ -124,8 +130,15 @@ def parse_result(text: str, partials: Mapping[str, bytes], *, where: str) -> Tas
     piece = parse_piece(f.take("piece", dict), f"{where}.piece")
     account = parse_account(f.take("account", dict), f"{where}.account")
     files = f.take_list("files", parse_file)
+    reasons = f.take("reasons", dict)
     f.done()
-    return TaskResult(piece=piece, account=account, files=files, partials=dict(partials))
+    return TaskResult(
+        piece=piece,
+        account=account,
+        files=files,
+        partials=dict(partials),
+        reasons={k: Reason(count=count, example=text) for k, (count, text) in reasons.items()},
+    )
 
 
 def run_piece(
@@ -149,10 +162,14 @@ def run_piece(
             piece,
             reading,
             records=transformed,
-            dead=lambda rows: writers.write(DEAD_LETTERS, rows),
+            dead=writers.write_dead,
         )
         return TaskResult(
-            piece=piece, account=account, files=writers.close(), partials=writers.partials()
+            piece=piece,
+            account=account,
+            files=writers.close(),
+            partials=writers.partials(),
+            reasons=writers.reasons,
         )
 
 
@@ -197,6 +214,7 @@ class _Outputs:
         self._stack = stack
         self._room = work.room(piece.task)
         self._writers: dict[str, TableWriter] = {}
+        self.reasons: dict[str, Reason] = {}
         self._partials = {t.name: Partials(t) for t in work.pipeline.tables if t.aggregates}
 
     def write(self, name: str, rows: pa.Table) -> None:
@@ -218,6 +236,10 @@ class _Outputs:
                 )
             )
         self._writers[name].write(rows)
+
+    def write_dead(self, rows: pa.Table) -> None:
+        self.reasons = counted(rows, self.reasons)
+        self.write(DEAD_LETTERS, rows)
 
     def close(self) -> tuple[FileReport, ...]:
         return tuple(file for writer in self._writers.values() for file in writer.close())

@@ -63,6 +63,11 @@ class RangeAccount:
         return {name: getattr(self, name) for name in _ACCOUNT}
 
 
+def mostly_dead(records: int, dead: int) -> bool:
+    """True if half of the records or more are dead letters: likelier the declaration is wrong than the data."""
+    return dead > 0 and dead >= records
+
+
 _ACCOUNT = (
     "topic",
     "partition",

@@ -50,7 +50,9 @@ It gets what this run has staged before, for a job that looks back."""
 def main(transform: Callable[..., Any], *, staging: Staging | None = None) -> None:
     """Run a job with this process's arguments and environment, and exit; see `tallystick.spark.run`."""
     logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(name)s %(message)s"
+        stream=sys.stderr,
+        level=logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
     )
     # Their own stories are longer than ours.
     for name in ("py4j", "kafka", "botocore", "boto3", "urllib3", "numba"):

@@ -14,9 +14,10 @@ _memory_stores: dict[str, MemoryStore] = {}
 _memory_lock = threading.Lock()
 
 
-def open_store(uri: str) -> Store:
+def open_store(uri: str, *, answers_within_s: float | None = None) -> Store:
     """Open `s3://bucket/prefix` with boto3's own settings and TALLYSTICK_S3_*, or `memory://name`, shared by name.
 
+    `answers_within_s`: how long a read may wait in all its tries; None: a task's own patience, which is some minutes.
     No request is made. Raises InvalidPipeline for a URI that is not allowed, SettingsError for settings that boto3
     cannot use.
     """
@@ -29,7 +30,10 @@ def open_store(uri: str) -> Store:
         # boto3 costs a quarter of a second to import: only those who talk to S3 pay it.
         from tallystick.store.s3 import S3Settings, S3Store
 
-        return S3Store(uri, settings=S3Settings.from_environ(os.environ))
+        settings = S3Settings.from_environ(os.environ)
+        if answers_within_s is not None:
+            settings = settings.answering_within(answers_within_s)
+        return S3Store(uri, settings=settings)
     raise InvalidPipeline(
         f"lake root {uri!r} is not allowed: it begins with neither s3:// nor memory://.",
         next_step="write `warehouse` as s3://bucket/prefix; for another S3 server set AWS_ENDPOINT_URL_S3 as well.",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC
 from itertools import islice
 from pathlib import Path
@@ -97,6 +97,16 @@ class S3Settings:
             encryption=encryption,
             kms_key=words.get(_KMS_KEY),
             checksums=checksums == "on",
+        )
+
+    def answering_within(self, seconds: float) -> S3Settings:
+        """Return settings by which a read ends within about this time, in all its tries, if the server is silent."""
+        one_try_s = seconds / (2 * _GET_TRIES)
+        return replace(
+            self,
+            connect_timeout_s=min(self.connect_timeout_s, one_try_s),
+            read_timeout_s=min(self.read_timeout_s, one_try_s),
+            read_attempts_max=2,
         )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -397,6 +399,46 @@ def test_story_is_short_and_says_the_counts(
     assert any("topic events: 7 offsets in 2 partitions" in line for line in lines)
     assert any("5 records, 2 dead letters" in line for line in lines)
     assert len(lines) < 20
+
+
+def logged(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """Airflow's log lines so far, with their level in brackets, without colours."""
+    return re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).splitlines()
+
+
+def test_a_run_whose_records_are_all_dead_letters_warns(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for partition in bench.log.topics["events"].partitions:
+        for offset, record in enumerate(partition.records):
+            if record.kind == "data":
+                partition.records[offset] = replace(record, kind="dead")
+    bench.whole(run_of())
+    (warned,) = [line for line in logged(capsys) if "dead letters. The log" in line]
+    assert "[warning  ] 7 of 7 records of [2013-01-01T00:00:00.000Z, " in warned
+    assert "The log of `stage` has the most frequent reasons" in warned
+    assert r"regexp_extract(reason, '\w+(: field [^:]*)?')" in warned
+
+
+def test_a_warning_of_the_driver_is_a_warning_of_the_task(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = run_of()
+    run.execute(bench.task("plan"))
+    lines = (
+        "2026-01-02 03:04:05,678 WARNING tallystick.engine.attempt 7 of 7 are dead",
+        "2026-01-02 03:04:05,678 INFO tallystick.spark interval",
+        "26/01/02 03:04:05 WARN Utils: Spark's own",
+    )
+    bench.says(None, code=1, prints="\n".join(lines))
+    with pytest.raises(AirflowException):
+        run.execute(bench.task("stage"))
+    shown = [line for line in logged(capsys) if any(f"] {one}" in line for one in lines)]
+    assert [line.split("[")[1].split("]")[0].strip() for line in shown] == [
+        "warning",
+        "info",
+        "info",
+    ]
 
 
 def test_links_open_what_was_written(bench: Bench) -> None:

@@ -97,7 +97,7 @@ def test_every_lake_of_the_stacks_bucket_is_read_there_and_that_is_said(
 
 
 def test_with_json_standard_error_is_for_errors_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    def nothing_there(_: str) -> None:
+    def nothing_there(_: str, **__: Any) -> None:
         raise errors.SettingsError("It happened.", next_step="do this.")
 
     monkeypatch.setattr(where, "_running_stack", _running)

@@ -19,7 +19,7 @@ from tallystick.protocol.invariants import (
 from tallystick.protocol.ledger import Boundary, Entry, Ledger
 from tallystick.protocol.offsets import Position
 from tallystick.protocol.outputs import OutputSlot
-from tallystick.protocol.report import RangeAccount
+from tallystick.protocol.report import RangeAccount, mostly_dead
 from tallystick.protocol.root import Closed, Root, RootTopic, first_root
 from unit.protocol.samples import (
     COLUMNS,
@@ -388,3 +388,10 @@ def test_accounts_that_do_not_cover_the_plan_are_named(accounts: Any, why: str) 
 def test_absent_offsets_are_legal_where_the_topic_is_compacted() -> None:
     compacted = replace(SAMPLE_PLAN, topics=(replace(SAMPLE_PLAN.topics[0], compacted=True),))
     assert account_problem(compacted, (replace(FIRST, absent=1, records=5), SECOND)) is None
+
+
+@pytest.mark.parametrize(
+    ("records", "dead", "mostly"), [(0, 0, False), (5, 4, False), (5, 5, True), (0, 1, True)]
+)
+def test_half_dead_letters_are_most(records: int, dead: int, mostly: bool) -> None:
+    assert mostly_dead(records, dead) is mostly

@@ -1,0 +1,102 @@
+"""When most records become dead letters, the log says so, with the most frequent reasons."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+
+from tallystick.engine.attempt import assemble
+from tallystick.engine.landing import land_piece, parse_landed_piece
+from tallystick.engine.pieces import cut
+from tallystick.engine.reasons import KINDS_MAX, OTHERS, Reason, counted, dead_warning, joined
+from tallystick.engine.task import Work, parse_result, run_piece
+
+MakeWork = Callable[..., Work]
+GOOD, BROKEN, TYPE, TYPE_2 = b'{"n":1}', b"{", b'{"n":"x: 1"}', b'{"n":"y"}'
+
+
+def test_reasons_are_counted_by_kind_and_field() -> None:
+    rows = pa.table(
+        {
+            "reason": [
+                "type: field n: a string is not an integer",
+                "json: Expecting value at character 0",
+                "json: Expecting value at character 77",
+                "type: field n: another",
+                "type: field m: a string",
+                "!",
+            ]
+        }
+    )
+    found = counted(rows, {"json": Reason(count=40, example="first")})
+    assert found == {
+        "json": Reason(count=42, example="first"),
+        "type: field n": Reason(count=2, example="type: field n: a string is not an integer"),
+        "type: field m": Reason(count=1, example="type: field m: a string"),
+        OTHERS: Reason(count=1, example="!"),
+    }
+
+
+def test_kinds_are_bounded_and_none_is_left_out() -> None:
+    many = [{f"k{i}": Reason(count=2, example="e" * 500)} for i in range(KINDS_MAX + 50)]
+    found = joined(many)
+    assert len(found) == KINDS_MAX + 1
+    assert found[OTHERS].count == 100
+    assert max(len(one.example) for one in found.values()) == 160
+
+
+@pytest.mark.parametrize(
+    ("records", "dead", "warns"), [(0, 0, False), (3, 2, False), (2, 2, True), (0, 1, True)]
+)
+def test_the_warning_comes_from_half_on(records: int, dead: int, warns: bool) -> None:
+    reasons = {f"kind {i}": Reason(count=i, example=f"example {i}") for i in range(1, 6)}
+    text = dead_warning(records, dead, reasons)
+    assert (text is not None) is warns
+    if text is not None:
+        assert f"{dead} of {records + dead} records are dead letters" in text
+        assert "5 kind 5, e.g. example 5; 4 kind 4, e.g. example 4; 3 kind 3" in text
+        assert "and 2 more kinds" in text
+
+
+@pytest.mark.parametrize("landed", [False, True])
+def test_both_kinds_of_job_warn_with_the_reasons_of_all_their_tasks(
+    make_work: MakeWork,
+    kit: SimpleNamespace,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+    landed: bool,
+) -> None:
+    work = make_work(kit.planned(0, 6))
+    pieces = cut(work.plan, records_per_task=3)
+    values = [[TYPE, BROKEN, GOOD], [TYPE_2, TYPE, GOOD]]
+    results = []
+    for piece, found in zip(pieces, values, strict=True):
+        reading = kit.FakeReading([kit.raw_batch(piece.span.start, found)])
+        if landed:
+            text = land_piece(work, piece, reading, scratch=tmp_path).to_json()
+            results.append(parse_landed_piece(text, where="task").result)
+        else:
+            result = run_piece(work, piece, reading, scratch=tmp_path)
+            results.append(parse_result(result.to_json(), result.partials, where="task"))
+    with caplog.at_level(logging.WARNING, logger="tallystick"):
+        assemble(work, pieces, results, outputs=() if landed else None)
+    (warned,) = [record.getMessage() for record in caplog.records]
+    assert "4 of 6 records are dead letters (67%): 3 type: field n, e.g. type: field n: " in warned
+    assert "1 json, e.g. json: " in warned
+    assert "Does the declaration fit the topic" in warned
+
+
+def test_a_few_dead_letters_are_no_warning(
+    make_work: MakeWork, kit: SimpleNamespace, caplog: pytest.LogCaptureFixture
+) -> None:
+    work = make_work(kit.planned(0, 3))
+    [piece] = cut(work.plan, records_per_task=3)
+    result = run_piece(work, piece, kit.FakeReading([kit.raw_batch(0, [GOOD, BROKEN, GOOD])]))
+    with caplog.at_level(logging.WARNING, logger="tallystick"):
+        assemble(work, [piece], [result])
+    assert not caplog.records
