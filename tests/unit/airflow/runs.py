@@ -24,12 +24,16 @@ class FakeRun:
     told: dict[str, Any] = field(default_factory=dict)
     events: dict[Any, Any] = field(default_factory=dict)
     attempt: uuid.UUID = field(default_factory=uuid.uuid4)
+    logical_date: datetime | None = None
+    run_type: str = ""
 
     def context(self) -> dict[str, Any]:
         return {
             "dag_run": SimpleNamespace(
                 dag_id="small",
                 run_id=self.run_id,
+                run_type=self.run_type or ("scheduled" if self.interval else "manual"),
+                logical_date=self.logical_date,
                 data_interval_start=self.interval.start if self.interval else None,
                 data_interval_end=self.interval.end if self.interval else None,
                 run_after=self.run_after,
