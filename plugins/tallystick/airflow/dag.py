@@ -11,7 +11,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG, Asset, CronDataIntervalTimetable, Param
+from airflow.sdk import DAG, Asset, Param
+from airflow.sdk.definitions.timetables.assets import AssetTriggeredTimetable
 
 from tallystick.airflow.operators import (
     COMMIT,
@@ -23,6 +24,7 @@ from tallystick.airflow.operators import (
     StageOperator,
 )
 from tallystick.airflow.publishing import PublishOperator
+from tallystick.airflow.timetables import bounded, is_bounded
 from tallystick.errors import InvalidPipeline
 from tallystick.params import MODES, NAMES, defaults
 from tallystick.pipeline import Pipeline
@@ -57,28 +59,36 @@ def replay_dag(
 ) -> DAG:
     """Return the pipeline's DAG, named like the pipeline.
 
-    `schedule`: a cron string means data intervals in UTC; a timetable, an asset or None is taken as it is. A run without
-    a data interval processes what is new.
+    `schedule`: a cron string or a timedelta means data intervals in UTC, the first of which begins at `start_date` at the
+    earliest, the last at `end_date` at the latest. Another timetable, an asset or None is taken as it is, and an
+    `end_date` refused for it. A run without a data interval processes what is new.
+    `start_date` and `end_date` bound the schedule only: backfills and runs by hand may have any dates.
     `catchup`: intervals that were missed while the DAG was paused are run, so that no hole stays unseen; backfills may
     go before `start_date` whatever it says.
     `job_root`: the folder that `Pipeline.job` is relative to; by default the parent of the DAG file's folder.
     `spark_conf`: options of an allow-list; `pool`: limits how many stages run at once, over schedules and backfills
     (Airflow's max_active_runs does not bind backfills).
-    Raises InvalidPipeline for a start without a zone, for `@once`, and for Spark options that are not allowed.
+    Raises InvalidPipeline for a date without a zone, for a schedule whose intervals hold no time, for dates in
+    `default_args`, and for Spark options that are not allowed.
     """
     for name, at in (("start_date", start_date), ("end_date", end_date)):
         if at is not None and at.tzinfo is None:
             raise InvalidPipeline(
                 f"{name} {at} has no zone.", next_step="use datetime(..., tzinfo=UTC)."
             )
+        if name in (default_args or {}):
+            raise InvalidPipeline(
+                f"default_args holds {name!r}: Airflow would leave tasks out of runs by hand because of it.",
+                next_step=f"give {name} to replay_dag itself.",
+            )
     # The factory's caller is the DAG file: Airflow shows its code, and the job lies beside its folder.
     dag_file = sys._getframe(1).f_code.co_filename
     root = str(Path(job_root) if job_root is not None else Path(dag_file).resolve().parent.parent)
+    timetable = bounded(schedule, start_date, end_date)
     dag = DAG(
         dag_id or pipeline.name,
-        schedule=_timetable(schedule),
+        schedule=timetable,
         start_date=start_date,
-        end_date=end_date,
         catchup=catchup,
         description=description
         or f"Exactly-once replay of {_names(pipeline)} into {pipeline.warehouse}",
@@ -96,9 +106,20 @@ def replay_dag(
         },
     )
     dag.fileloc = dag_file
+    dateless = timetable is None or is_bounded(timetable)
+    if dateless or type(dag.timetable) is AssetTriggeredTimetable:
+        # Airflow demands a start for catchup, and would leave each task out of a manual run whose logical date is before
+        # it. The timetable holds it, if it needs one; no task has been added yet, so none has it.
+        dag.start_date = None
     pooled = {"pool": pool} if pool else {}
     planned = PlanOperator(
-        task_id=PLAN, pipeline=pipeline, job_root=root, first=start_date, dag=dag, doc_md=_PLAN_DOC
+        task_id=PLAN,
+        pipeline=pipeline,
+        job_root=root,
+        first=start_date,
+        infers=not dateless,
+        dag=dag,
+        doc_md=_PLAN_DOC,
     )
     staged = StageOperator(
         task_id=STAGE,
@@ -153,19 +174,22 @@ def form() -> dict[str, Param]:
             type="string",
             enum=list(MODES),
             title="Mode",
-            description_md="`process`: what is not committed yet. `replace`: everything between *from* and *to* again, "
-            "whoever committed it; each interval is replaced whole, in one swap. `refresh`: what is stale, because "
+            description_md="`process`: what is not committed yet. `replace`: everything in the span again, "
+            "whichever run committed it; each interval is replaced whole, in one swap. It needs a span, except in a "
+            "backfill. `refresh`: what is stale, because "
             "earlier time that its job looked back at has changed since; without dates all of it.",
         ),
         "from": _date(
             preset["from"],
-            "From",
-            f"Beginning of the span, inclusive{_DATES} Empty: where the ledger ends.",
+            "From (Trigger only)",
+            f"Beginning of the span, inclusive{_DATES} Empty: where the ledger ends. In a backfill leave "
+            "it empty: each run has the interval of its own date, and a backfill with this field filled in is refused.",
         ),
         "to": _date(
             preset["to"],
-            "To",
-            f"End of the span, exclusive{_DATES} Empty: now, less the pipeline's lateness.",
+            "To (Trigger only)",
+            f"End of the span, exclusive{_DATES} Empty: the Logical Date that Airflow's form shows (now, "
+            "unless you change it), less the pipeline's lateness. In a backfill leave it empty, too.",
         ),
         "force": _switch(
             "Recompute although nothing changed",
@@ -207,18 +231,6 @@ def _switch(title: str, meaning: str) -> Param:
     )
 
 
-def _timetable(schedule: Any) -> Any:
-    # A bare cron string would be a CronTriggerTimetable in Airflow 3, whose intervals hold no time.
-    if schedule == "@once":
-        raise InvalidPipeline(
-            "schedule='@once': the data interval of its one run holds no time.",
-            next_step="use schedule=None and Trigger, or a cron string with a start_date and an end_date.",
-        )
-    if isinstance(schedule, str) and schedule != "@continuous":
-        return CronDataIntervalTimetable(schedule, timezone="UTC")
-    return schedule
-
-
 def _names(pipeline: Pipeline) -> str:
     return ", ".join(t.name for t in pipeline.inputs)
 
@@ -245,12 +257,17 @@ rerun, killed or run out of order. `tally status` shows intervals and holes.
 | **Backfill**, any span, forwards or backwards | what is not committed yet is; committed intervals stay as they are |
 | **Clear**, any task, at any time | nothing, if nothing changed; after a change of job or declaration, clear `plan`: \
 the run's interval is replaced in every table at once |
-| **Trigger** without dates | from where the ledger ends to now |
-| **Trigger** with `mode=replace`, `from` and `to` | every committed interval between them is replaced |
-| **Trigger** with `mode=refresh` | every interval that looked back at what has changed since is replaced |
+| **Trigger**, the form as it is | from where the ledger ends to now |
+| **Trigger** with *From* and *To* | what is not committed yet between them is |
+| **Trigger** with mode `replace`, *From* and *To* | every committed interval between them is replaced |
+| **Trigger** with mode `refresh` | every interval that looked back at what has changed since is replaced |
 
-Trigger without a logical date, as the form proposes. Two runs that want the same span: the first has it, the second \
-says so and ends green. Consumers of the Asset skip versions that they have seen: a cleared commit emits its event again.
+In the Trigger form *Logical Date* may stay as proposed: a run without *From* and *To* ends there, now at the latest. \
+A *Data Interval* typed there counts as *From* and *To*; one that Airflow infers does not. In a backfill leave the \
+parameters *From* and *To* empty: each of its runs has the interval of its own date.
+
+Two runs that want the same span: the first has it, the second says so and ends green. Consumers of \
+the Asset skip versions that they have seen: a cleared commit emits its event again.
 """
 _PLAN_DOC = "Reads the ledger and Kafka's offsets, grants this run its gaps, freezes one plan per gap on S3. No Spark."
 _STAGE_DOC = (

@@ -33,7 +33,7 @@ from tallystick.airflow.links import LakeObjectLink
 from tallystick.airflow.notes import commit_note, leave_note
 from tallystick.airflow.outcome import airflow_errors, raise_told, read_result, with_span
 from tallystick.airflow.publishing import Preparing
-from tallystick.airflow.run import dates_of, job_file, kafka_of, request_of, span_of, utc
+from tallystick.airflow.run import asked_of, job_file, kafka_of, request_of, span_of, utc
 from tallystick.airflow.spark_submit import ScrubbedSparkSubmit, die_with_parent
 from tallystick.airflow.story import committed_lines, dead_line, planned_lines, stale_line
 from tallystick.commit import CommitResult, commit
@@ -78,12 +78,19 @@ class PlanOperator(BaseOperator):
     ui_color = "#e3f0ea"
 
     def __init__(
-        self, *, pipeline: Pipeline, job_root: str, first: datetime, **kwargs: Any
+        self,
+        *,
+        pipeline: Pipeline,
+        job_root: str,
+        first: datetime,
+        infers: bool = False,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.pipeline = pipeline
         self.job_root = job_root
         self.first = first
+        self.infers = infers
         self.linked: str | None = None
 
     def execute(self, context: Any) -> dict[str, Any]:
@@ -91,8 +98,7 @@ class PlanOperator(BaseOperator):
         started = time.monotonic()
         run = context["dag_run"]
         with airflow_errors(_span(context), context["ti"]):
-            params = parse_params(dict(context["params"]))
-            dates = dates_of(run)
+            params, dates = asked_of(run, parse_params(dict(context["params"])), infers=self.infers)
             asked = Asked(
                 pipeline=self.pipeline,
                 job_source=job_file(self.pipeline, self.job_root).read_bytes(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
@@ -29,7 +30,7 @@ from tallystick.outputs.call_settings import (
     http_settings,
     smtp_settings,
 )
-from tallystick.params import RunDates, parse_params
+from tallystick.params import RunDates, RunParams, parse_params
 from tallystick.pipeline import Pipeline
 from tallystick.postgres_settings import PostgresSettings
 from tallystick.postgres_settings import words_of_json as postgres_words_of_json
@@ -40,11 +41,18 @@ from tallystick.world import whole_ms
 NamedSettings = TypeVar("NamedSettings", HttpSettings, SmtpSettings, PostgresSettings)
 
 
+BACKFILL = "backfill"
+# Airflow's DagRunType; of the other kinds a person, an asset or another DAG is the cause, and no schedule.
+FROM_SCHEDULE = frozenset({"scheduled", BACKFILL})
+
+
 class DagRun(Protocol):
     """What a task may know of its run (Task SDK, DagRunProtocol); absent dates are None, never missing."""
 
     dag_id: str
     run_id: str
+    run_type: str
+    logical_date: datetime | None
     data_interval_start: datetime | None
     data_interval_end: datetime | None
     run_after: datetime
@@ -56,24 +64,82 @@ def request_of(run: DagRun) -> Request:
     return Request(dag=run.dag_id, run=run.run_id, clear=run.clear_number or 0)
 
 
+def asked_of(run: DagRun, params: RunParams, *, infers: bool = False) -> tuple[RunParams, RunDates]:
+    """Return what the run was asked for and its dates, after what Airflow made up is left out.
+
+    A scheduled or backfill run has the data interval of its schedule. A run by hand has none, unless a person typed one,
+    which then counts as `from` and `to`. `infers`: the schedule is not one of `timetables`, so a run by hand may have an
+    interval that its timetable inferred, and nothing shows which it is.
+    Raises InvalidRequest for dates that contradict each other, and where it is unknown whose they are.
+    """
+    span = params.start is not None
+    if run.run_type in FROM_SCHEDULE:
+        if span and run.run_type == BACKFILL:
+            raise InvalidRequest(
+                f"the parameters from={keys.instant(params.start)} to={keys.instant(params.end)} were given to a "  # type: ignore[arg-type]
+                "backfill: each of its runs would ask for this same span.",
+                next_step="create the backfill with the parameters `from` and `to` empty: its own two dates say which "
+                "runs it makes, and each run has an interval. For one span, press Trigger.",
+            )
+        return params, dates_of(run)
+    typed = _typed(run)
+    dates = RunDates(data_interval=None, run_after=_until(run))
+    if typed is None or (infers and span):
+        return params, dates
+    if infers:
+        raise InvalidRequest(
+            f"a run by hand with the data interval {typed}: it may have been typed, or inferred from the schedule.",
+            next_step="trigger with `from` and `to`, or with an empty Logical Date for what is new.",
+        )
+    if span and (params.start, params.end) != (typed.start, typed.end):
+        raise InvalidRequest(
+            f"two spans: the parameters say {Interval(start=params.start, end=params.end)}, the data interval {typed}.",  # type: ignore[arg-type]
+            next_step="trigger with one of them; the data interval may be left to Airflow.",
+        )
+    return replace(params, start=typed.start, end=typed.end), dates
+
+
 def dates_of(run: DagRun) -> RunDates:
-    """The run's dates; a run without a logical date, as the Trigger button makes it, has no data interval.
+    """Return the run's dates as Airflow has them; see `asked_of` for what a run by hand makes of them.
 
     Raises InvalidRequest for an interval without extent: a schedule that is a plain cron string in another factory's
     hands, or a timetable of events.
     """
+    if not _has_interval(run):
+        return RunDates(data_interval=None, run_after=_until(run))
     start, end = run.data_interval_start, run.data_interval_end
-    interval = None
-    if start is not None and end is not None:
-        first, last = utc(start), utc(end)
-        if not first < last:
-            raise InvalidRequest(
-                f"the run's data interval [{first.isoformat()}, {last.isoformat()}) holds no time.",
-                next_step="schedule the DAG by a cron string or by a CronDataIntervalTimetable; a run by hand needs no "
-                "logical date: give `from` and `to`, or neither.",
-            )
-        interval = Interval(start=first, end=last)
-    return RunDates(data_interval=interval, run_after=utc(run.run_after))
+    assert start is not None
+    assert end is not None
+    first, last = utc(start), utc(end)
+    if not first < last:
+        raise InvalidRequest(
+            f"the run's data interval [{first.isoformat()}, {last.isoformat()}) holds no time.",
+            next_step="schedule the DAG by a cron string, a timedelta or a CronDataIntervalTimetable. If a backfill took "
+            "over a run by hand, which has no interval: trigger with `from` and `to`.",
+        )
+    return RunDates(data_interval=Interval(start=first, end=last), run_after=utc(run.run_after))
+
+
+def _typed(run: DagRun) -> Interval | None:
+    """The data interval of a run by hand that a person typed: schedules of `timetables` infer one without extent."""
+    start, end = run.data_interval_start, run.data_interval_end
+    if start is None or end is None or start == end:
+        return None
+    return dates_of(run).data_interval
+
+
+def _has_interval(run: DagRun) -> bool:
+    return run.data_interval_start is not None and run.data_interval_end is not None
+
+
+def _until(run: DagRun) -> datetime:
+    """The instant up to which a run without an interval processes; both dates are the run's for good.
+
+    The logical date of a run by hand is what the Trigger form showed: the present, or what a person made of it. A later
+    one than the run's own `run_after` would wait for the future, or follow a browser's wrong clock.
+    """
+    due = utc(run.run_after)
+    return due if run.logical_date is None else min(due, utc(run.logical_date))
 
 
 def span_of(run: DagRun, params: Mapping[str, Any]) -> str:
@@ -88,9 +154,9 @@ def span_of(run: DagRun, params: Mapping[str, Any]) -> str:
         if asked.start is not None and asked.end is not None:
             return str(Interval(start=asked.start, end=asked.end))
     start, end = run.data_interval_start, run.data_interval_end
-    if start is not None and end is not None:
+    if start is not None and end is not None and (start != end or run.run_type in FROM_SCHEDULE):
         return f"[{keys.instant(utc(start))}, {keys.instant(utc(end))})"
-    return f"what is new until {keys.instant(utc(run.run_after))}"
+    return f"what is new until {keys.instant(_until(run))}"
 
 
 def utc(at: datetime) -> datetime:

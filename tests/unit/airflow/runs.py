@@ -26,6 +26,8 @@ class FakeRun:
     events: dict[Any, Any] = field(default_factory=dict)
     pushed: dict[tuple[str, str], Any] = field(default_factory=dict)
     attempt: uuid.UUID = field(default_factory=uuid.uuid4)
+    logical_date: datetime | None = None
+    run_type: str = ""
 
     def context(self, task_id: str = "task") -> dict[str, Any]:
         def push(key: str, value: Any) -> None:
@@ -35,6 +37,8 @@ class FakeRun:
             "dag_run": SimpleNamespace(
                 dag_id="small",
                 run_id=self.run_id,
+                run_type=self.run_type or ("scheduled" if self.interval else "manual"),
+                logical_date=self.logical_date,
                 data_interval_start=self.interval.start if self.interval else None,
                 data_interval_end=self.interval.end if self.interval else None,
                 run_after=self.run_after,

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG, CronDataIntervalTimetable
+from airflow.sdk import DAG
 from airflow.serialization.serialized_objects import DagSerialization
 from airflow.timetables.base import DataInterval
+from airflow.timetables.interval import CronDataIntervalTimetable
 
 from small_lake import pipeline
 from tallystick.airflow import replay_dag

@@ -23,20 +23,19 @@ SMALL = pipeline("memory://runs")
 
 
 def run(**given: Any) -> Any:
-    known = {"dag_id": "small", "run_id": "manual__1", "clear_number": 0, "run_after": AT}
-    return SimpleNamespace(
-        **{"data_interval_start": None, "data_interval_end": None, **known, **given}
-    )
+    known = {"dag_id": "small", "run_id": "scheduled__1", "clear_number": 0, "run_after": AT}
+    dates = ("logical_date", "data_interval_start", "data_interval_end")
+    return SimpleNamespace(**{**dict.fromkeys(dates), "run_type": "scheduled", **known, **given})
 
 
 @pytest.mark.parametrize(("told", "number"), [(0, 0), (3, 3), (None, 0)])
 def test_request_is_dag_run_and_clear_number(told: int | None, number: int) -> None:
     asked = request_of(run(clear_number=told))
-    assert (asked.dag, asked.run, asked.clear) == ("small", "manual__1", number)
+    assert (asked.dag, asked.run, asked.clear) == ("small", "scheduled__1", number)
 
 
-def test_trigger_button_has_no_interval() -> None:
-    dates = dates_of(run())
+def test_a_run_without_a_logical_date_has_no_interval() -> None:
+    dates = dates_of(run(run_type="manual"))
     assert dates.data_interval is None
     assert dates.run_after == AT
 

@@ -1,0 +1,161 @@
+"""Schedules that hold their own bounds: runs by hand have their tasks whatever their logical date is."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pendulum
+import pytest
+from airflow.models.backfill import _get_info_list
+from airflow.models.dagrun import DagRun
+from airflow.sdk import (
+    DAG,
+    Asset,
+    CronDataIntervalTimetable,
+    CronTriggerTimetable,
+    DeltaDataIntervalTimetable,
+)
+from airflow.serialization.serialized_objects import DagSerialization
+from airflow.timetables.base import DagRunInfo
+from airflow.utils.types import DagRunType
+from dateutil.relativedelta import relativedelta
+
+from small_lake import pipeline
+from tallystick.airflow import replay_dag
+from tallystick.airflow.timetables import BoundedCron, BoundedDelta
+from tallystick.errors import InvalidPipeline
+
+FIRST, LAST = datetime(2013, 1, 4, tzinfo=UTC), datetime(2013, 1, 6, tzinfo=UTC)
+DAY = timedelta(days=1)
+SCHEDULES = [
+    "@daily",
+    "0 0 * * *",
+    CronDataIntervalTimetable("@daily", timezone="UTC"),
+    timedelta(days=1),
+    relativedelta(days=1),
+    DeltaDataIntervalTimetable(timedelta(days=1)),
+]
+
+
+def made(schedule: Any, **given: Any) -> DAG:
+    lake = pipeline("s3://lake/small")
+    return replay_dag(lake, **{"schedule": schedule, "start_date": FIRST, **given})
+
+
+def stored(dag: DAG) -> Any:
+    """The DAG as the scheduler has it."""
+    return DagSerialization.from_dict(DagSerialization.to_dict(dag))
+
+
+def scheduled(dag: Any, *, most: int = 10) -> list[tuple[datetime, datetime]]:
+    found: list[DagRunInfo] = []
+    while len(found) < most:
+        info = dag.next_dagrun_info(last_automated_run_info=found[-1] if found else None)
+        if info is None:
+            break
+        found.append(info)
+    return [(i.data_interval.start, i.data_interval.end) for i in found if i.data_interval]
+
+
+def tasks_of(dag: Any, logical_date: datetime | None, kind: DagRunType) -> list[str]:
+    """The tasks that Airflow's own code makes for a run."""
+    made_of: list[str] = []
+    run: Any = SimpleNamespace(
+        run_type=kind,
+        logical_date=logical_date,
+        dag_id=dag.dag_id,
+        get_dag=lambda: dag,
+        _check_for_removed_or_restored_tasks=lambda *_, **__: set(),
+        _get_task_creator=lambda *_, **__: None,
+        _create_tasks=lambda tasks, *_, **__: made_of.extend(t.task_id for t in tasks),
+        _create_task_instances=lambda *_, **__: None,
+    )
+    session: Any = None
+    DagRun.verify_integrity(run, session=session, dag_version_id=None)  # type: ignore[arg-type]
+    return made_of
+
+
+@pytest.mark.parametrize("schedule", [*SCHEDULES, None], ids=repr)
+@pytest.mark.parametrize(
+    "logical_date",
+    [None, FIRST - 9 * DAY, FIRST, LAST + DAY, datetime(2026, 11, 22, 22, 50, 29, tzinfo=UTC)],
+)
+def test_run_by_hand_has_its_tasks_whatever_its_logical_date(
+    schedule: Any, logical_date: datetime | None
+) -> None:
+    dag = stored(made(schedule, end_date=LAST))
+    assert tasks_of(dag, logical_date, DagRunType.MANUAL) == ["plan", "stage", "commit"]
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=repr)
+def test_schedule_begins_and_ends_where_it_is_bounded_and_backfills_go_beyond(
+    schedule: Any,
+) -> None:
+    dag = stored(made(schedule, end_date=LAST))
+    assert scheduled(dag) == [(FIRST + n * DAY, FIRST + (n + 1) * DAY) for n in range(3)]
+    dates = {"from_date": pendulum.instance(FIRST - 3 * DAY), "to_date": pendulum.instance(LAST)}
+    found = _get_info_list(dag=dag, reverse=False, **dates)
+    assert [i.data_interval.start for i in found if i.data_interval] == [
+        FIRST + n * DAY for n in range(-3, 3)
+    ]
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=repr)
+def test_schedule_without_an_end_goes_on_and_without_catchup_begins_with_the_last_interval(
+    schedule: Any,
+) -> None:
+    assert len(scheduled(stored(made(schedule)))) == 10
+    ((_, end), *_) = scheduled(stored(made(schedule, catchup=False)), most=1)
+    assert end > datetime.now(UTC) - 2 * DAY
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=repr)
+def test_run_by_hand_is_given_no_interval_by_the_schedule(schedule: Any) -> None:
+    at = pendulum.datetime(2026, 11, 22, 22, 50, 29)
+    inferred = stored(made(schedule)).timetable.infer_manual_data_interval(run_after=at)
+    assert (inferred.start, inferred.end) == (at, at)
+
+
+def test_a_length_of_time_means_intervals_of_it_from_the_start_on() -> None:
+    start = FIRST + timedelta(minutes=7)
+    dag = stored(made(timedelta(hours=1), start_date=start))
+    hour = timedelta(hours=1)
+    assert scheduled(dag, most=3) == [(start + n * hour, start + (n + 1) * hour) for n in range(3)]
+
+
+@pytest.mark.parametrize("length", [timedelta(0), timedelta(hours=-1), timedelta(microseconds=900)])
+def test_a_length_under_a_second_is_refused_when_the_dag_is_parsed(length: timedelta) -> None:
+    with pytest.raises(InvalidPipeline, match="shorter than a second"):
+        made(length)
+
+
+@pytest.mark.parametrize("schedule", [*SCHEDULES[:2], *SCHEDULES[3:5]], ids=repr)
+def test_schedule_is_stored_and_read_with_its_bounds(schedule: Any) -> None:
+    dag = made(schedule, end_date=LAST)
+    back = stored(dag).timetable
+    assert isinstance(back, (BoundedCron, BoundedDelta))
+    assert (back.first, back.last) == (FIRST, LAST)
+    assert "2013-01-04" in back.description
+    assert back.serialize() == dag.timetable.serialize()
+
+
+def test_zone_of_a_timetable_stays() -> None:
+    apia = CronDataIntervalTimetable("@daily", timezone="Pacific/Apia")
+    ((start, _), *_) = scheduled(stored(made(apia)), most=1)
+    assert start == datetime(2013, 1, 4, 10, tzinfo=UTC)
+
+
+def test_end_of_a_schedule_that_cannot_hold_it_is_refused() -> None:
+    for schedule in (CronTriggerTimetable("@daily", timezone="UTC"), Asset("s3://lake/x")):
+        with pytest.raises(InvalidPipeline, match="leave all tasks out of each run by hand"):
+            made(schedule, end_date=LAST)
+    assert stored(made(Asset("s3://lake/x"))).start_date is None
+    assert stored(made(CronTriggerTimetable("@daily", timezone="UTC"))).start_date == FIRST
+
+
+@pytest.mark.parametrize("name", ["start_date", "end_date"])
+def test_dates_in_default_args_are_refused(name: str) -> None:
+    with pytest.raises(InvalidPipeline, match=f"default_args holds '{name}'"):
+        made("@daily", default_args={name: FIRST})
