@@ -20,6 +20,7 @@ from tallystick.local.info import PARTS, SUPERVISOR_LOG, supervisor_lock
 from tallystick.local.parts import LocalStack
 from tallystick.local.process import started_at
 from tallystick.local.progress import Report, say
+from tallystick.local.rotation import rotate
 
 _WATCH_S = 0.5
 
@@ -72,6 +73,7 @@ def supervise(
             starting = False
             while not stopping.wait(_WATCH_S):
                 stack.revive(tell)
+                rotate([*stack.logs(), state_dir / SUPERVISOR_LOG])
         except _StopRequested:
             tell("asked to stop while starting")
         finally:
