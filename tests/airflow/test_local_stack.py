@@ -255,6 +255,15 @@ def test_a_shell_that_was_told_the_environment_reaches_airflow_and_s3(stack: Sta
     assert f"['{LAKE_BUCKET}']" in said
 
 
+def test_an_idle_dag_processor_writes_nothing_each_time_it_looks_for_files(stack: Stack) -> None:
+    info = stack.up()
+    info.airflow().wait_for_dag(DAG_ID, deadline_s=DONE_S)  # so it has looked
+    (log,) = (path for path in info.parts["airflow"].log_paths if "dag-processor" in path)
+    said = Path(log).read_text()
+    assert "Refreshing bundle" not in said
+    assert "Searching for files" not in said
+
+
 def test_a_part_that_dies_is_started_again_with_what_it_held(stack: Stack) -> None:
     before = stack.up()
     s3(before).put_object(Bucket=LAKE_BUCKET, Key="kept", Body=b"1")  # type: ignore[attr-defined]
@@ -341,7 +350,7 @@ print("returned", flush=True)
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize(
     ("asked_at", "stopped"),
     [("postgres: up", ["postgres: stopping", "s3: stopping"]), ("s3: starting", ["s3: stopping"])],

@@ -63,6 +63,8 @@ def supervise(
         before = {
             number: signal.signal(number, asked)
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+            # Under nohup a closed terminal is ignored.
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN
         }
         released = threading.Event()
         before[signal.SIGUSR1] = signal.signal(signal.SIGUSR1, lambda *_: released.set())
