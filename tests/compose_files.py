@@ -26,6 +26,7 @@ _SECRET_NAME = re.compile(r"PASSWORD$|SECRET|FERNET|SQL_ALCHEMY_CONN$|ROOT_SECRE
 _SERVICE_KEYS: dict[str, type] = {
     **{"image": str, "build": str, "restart": str, "stop_grace_period": str},
     **{"environment": dict, "healthcheck": dict, "depends_on": dict, "deploy": dict},
+    "logging": dict,
     **{"command": list, "ports": list, "volumes": list, "security_opt": list},
 }
 _HEALTH_KEYS = {"test", "interval", "timeout", "retries", "start_period", "start_interval"}
@@ -113,6 +114,8 @@ def shape(files: Files) -> list[str]:
     problems = [f"top level: {key}" for key in unknown]
     for name, service in files.services.items():
         problems += [f"{name}: unknown key {key}" for key in service.keys() - _SERVICE_KEYS.keys()]
+        bounds = service.get("logging", {}).get("options", {}).keys()
+        problems += [f"{name}: its log has no {key}" for key in {"max-size", "max-file"} - bounds]
         problems += [
             f"{name}: {key} is a {type(service[key]).__name__}"
             for key, wanted in _SERVICE_KEYS.items()

@@ -21,6 +21,7 @@ from s3_hold import HeldSwaps, HoldingProxy
 from tallystick.errors import TallystickError
 from tallystick.lake import Lake
 from tallystick.local.airflow_api import AirflowApi
+from tallystick.local.kafka_login import confluent_words
 from tallystick.local.parts import LocalStack
 from tallystick.local.process import wait_until
 from tallystick.protocol.ledger import Entry
@@ -50,6 +51,11 @@ class DoorStack:
     def desk(self, pipeline: str) -> Desk:
         """A desk of its own for one story."""
         return Desk(self, pipeline, self.stack.airflow.api())
+
+    @property
+    def kafka(self) -> dict[str, str]:
+        """How librdkafka reaches the broker, with user and password."""
+        return confluent_words(self.stack.kafka.client_settings())
 
     @property
     def submits(self) -> list[list[str]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -197,15 +197,13 @@ class Produced:
     def __init__(self) -> None:
         self.rows: defaultdict[tuple[str, int], list[Row]] = defaultdict(list)
 
-    def produce(self, bootstrap: str) -> None:
+    def produce(self, kafka: Mapping[str, str]) -> None:
         """Create the topics and send their records."""
-        admin = AdminClient({"bootstrap.servers": bootstrap})
+        admin = AdminClient(dict(kafka))
         topics = [NewTopic(t, PARTITIONS, 1, config={"retention.ms": "-1"}) for t in TOPICS]
         for created in admin.create_topics(topics).values():
             created.result(60)
-        producer = Producer(
-            {"bootstrap.servers": bootstrap, "enable.idempotence": True, "compression.type": "lz4"}
-        )
+        producer = Producer({**kafka, "enable.idempotence": True, "compression.type": "lz4"})
         for topic, days in TOPICS.items():
             for number in days:
                 for index in range(PER_DAY):

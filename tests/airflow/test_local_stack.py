@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import stat
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,6 +18,7 @@ from pathlib import Path
 import boto3
 import psutil
 import pytest
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from airflow_stack import make_project
@@ -122,9 +126,12 @@ def test_every_part_answers(stack: Stack) -> None:
     assert {name: part.state for name, part in info.parts.items()} == dict.fromkeys(
         ("kafka", "s3", "postgres", "airflow"), "running"
     )
-    kafka = AdminClient({"bootstrap.servers": info.parts["kafka"].address})
+    kafka = AdminClient(info.kafka_client())
     assert len(kafka.list_topics(timeout=20).brokers) == 1
     s3(info).head_bucket(Bucket=LAKE_BUCKET)  # type: ignore[attr-defined]
+    stranger = info.parts["s3"].address
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        urllib.request.urlopen(f"{stranger}/{LAKE_BUCKET}?list-type=2")
     health = info.airflow().health()
     assert {health[part]["status"] for part in ("metadatabase", "scheduler", "dag_processor")} == {
         "healthy"
@@ -148,10 +155,67 @@ def test_everything_listens_on_the_loopback_interface_only(stack: Stack) -> None
 def test_what_holds_secrets_is_for_its_owner_only(stack: Stack) -> None:
     stack.up()
     assert stat.S_IMODE(stack.state_dir.stat().st_mode) == 0o700
-    for name in ("stack.json", "airflow/secrets.json", "airflow/passwords.json"):
+    for name in (
+        "stack.json",
+        "secrets.json",
+        "kafka/broker.properties",
+        "airflow/secrets.json",
+        "airflow/passwords.json",
+    ):
         assert stat.S_IMODE((stack.state_dir / name).stat().st_mode) == 0o600, name
     airflow_cfg = stack.state_dir / "airflow" / "airflow.cfg"
     assert stack.up().airflow_password not in airflow_cfg.read_text()
+
+
+def test_no_password_is_in_an_argument_or_in_a_file_that_is_not_meant_for_it(stack: Stack) -> None:
+    stack.up()
+    logins = json.loads((stack.state_dir / "secrets.json").read_text())
+    assert set(logins) == {"s3_secret_key", "kafka_password", "kafka_broker_password"}
+    assert sum(len(password) >= 32 for password in logins.values()) == len(logins)
+    seen = []
+    for process in stack.processes():
+        with suppress(psutil.NoSuchProcess):
+            words = " ".join(process.cmdline())
+            seen += [name for name, password in logins.items() if password in words]
+    meant = {"secrets.json", "stack.json", "broker.properties"}
+    for path in stack.state_dir.rglob("*"):
+        if path.name not in meant and path.is_file():
+            body = path.read_bytes()
+            seen += [str(path) for password in logins.values() if password.encode() in body]
+    assert seen == []
+
+
+def listens(info: StackInfo, name: str) -> set[int]:
+    """Every port on which a part listens."""
+    ports = set()
+    for pid in info.parts[name].pids:
+        for process in psutil.Process(pid).children(recursive=True):
+            ports |= {
+                one.laddr.port
+                for one in process.net_connections(kind="inet")
+                if one.status == psutil.CONN_LISTEN
+            }
+    return ports
+
+
+def test_kafka_refuses_a_client_without_the_password_at_every_listener(stack: Stack) -> None:
+    info = stack.up()
+    known = info.kafka_client()
+    AdminClient(known).list_topics(timeout=20)
+    ports = listens(info, "kafka")
+    assert info.parts["kafka"].port in ports
+    assert len(ports) == 2  # clients', and the controller's
+    for port in ports:
+        for words in ({}, {**known, "sasl.password": "tallystick"}):
+            place = {"bootstrap.servers": f"127.0.0.1:{port}", "log_level": "0"}
+            with pytest.raises(KafkaException):
+                AdminClient({**words, **place}).list_topics(timeout=3)
+    # A password of clients opens nothing at the controller.
+    controller = next(port for port in ports if port != info.parts["kafka"].port)
+    with pytest.raises(KafkaException):
+        AdminClient(
+            {**known, "bootstrap.servers": f"127.0.0.1:{controller}", "log_level": "0"}
+        ).list_topics(timeout=3)
 
 
 def test_a_second_stack_in_the_same_folder_is_refused(stack: Stack) -> None:
@@ -189,6 +253,15 @@ def test_a_shell_that_was_told_the_environment_reaches_airflow_and_s3(stack: Sta
     ).stdout
     assert DAG_ID in said
     assert f"['{LAKE_BUCKET}']" in said
+
+
+def test_an_idle_dag_processor_writes_nothing_each_time_it_looks_for_files(stack: Stack) -> None:
+    info = stack.up()
+    info.airflow().wait_for_dag(DAG_ID, deadline_s=DONE_S)  # so it has looked
+    (log,) = (path for path in info.parts["airflow"].log_paths if "dag-processor" in path)
+    said = Path(log).read_text()
+    assert "Refreshing bundle" not in said
+    assert "Searching for files" not in said
 
 
 def test_a_part_that_dies_is_started_again_with_what_it_held(stack: Stack) -> None:
@@ -277,7 +350,7 @@ print("returned", flush=True)
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize(
     ("asked_at", "stopped"),
     [("postgres: up", ["postgres: stopping", "s3: stopping"]), ("s3: starting", ["s3: stopping"])],

@@ -25,8 +25,9 @@ from chaos.small_disk import SmallDisk
 from chaos.tap import BUCKET, Tap
 from oracle.audit import Place
 from tallystick.local.info import ALL_PARTS, PARTS
+from tallystick.local.kafka_login import confluent_words
 from tallystick.local.parts import LocalStack
-from tallystick.local.s3 import ACCESS_KEY, SECRET_KEY
+from tallystick.local.s3 import ACCESS_KEY
 
 REPO = Path(__file__).parents[2]
 EVIDENCE = REPO / ".tally" / "chaos"
@@ -246,8 +247,9 @@ class Ground:
             bucket=BUCKET,
             prefix=lake.name,
             access_key=ACCESS_KEY,
-            secret_key=SECRET_KEY,
+            secret_key=self.stack.s3.secret_key,
             bootstrap=self.stack.kafka.bootstrap,
+            login=self.kafka,
         )
 
     def object(self, lake: Lake, key: str) -> Any:
@@ -256,6 +258,11 @@ class Ground:
         return json.loads(body.read())
 
     # ------------------------------------------------------------ parts
+
+    @property
+    def kafka(self) -> dict[str, str]:
+        """How librdkafka reaches the broker, with user and password."""
+        return confluent_words(self.stack.kafka.client_settings())
 
     def revive(self) -> None:
         """Start every part again that has died, as whatever runs servers does. Safe to repeat: the living are left."""
@@ -270,4 +277,4 @@ class Ground:
         return self.project / "dags" / f"{name.replace('-', '_')}.py"
 
     def _admin(self) -> AdminClient:
-        return AdminClient({"bootstrap.servers": self.stack.kafka.bootstrap, "log_level": 0})
+        return AdminClient({**self.kafka, "log_level": 0})

@@ -66,7 +66,12 @@ def some_values(rng: random.Random, count: int) -> list[bytes | None]:
 
 
 def produce_days(
-    bootstrap: str, topic: str, *, days: Sequence[int], rng: random.Random, log: ProducerLog
+    kafka: Mapping[str, str],
+    topic: str,
+    *,
+    days: Sequence[int],
+    rng: random.Random,
+    log: ProducerLog,
 ) -> None:
     """Send each day's records, which interleave plain ones with transactions; each is noted in the log."""
     for day in days:
@@ -77,9 +82,10 @@ def produce_days(
             ("none", PLAIN),
         ):
             produce_logged(
-                bootstrap,
+                kafka["bootstrap.servers"],
                 topic,
                 some_values(rng, count),
+                settings=dict(kafka),
                 log=log,
                 partitions=PARTITIONS,
                 transaction=transaction,
@@ -97,14 +103,20 @@ class OpenTransaction:
     """A producer whose transaction is still open; until its end its records are noted as unknown."""
 
     def __init__(
-        self, bootstrap: str, topic: str, *, day: int, rng: random.Random, log: ProducerLog
+        self,
+        kafka: Mapping[str, str],
+        topic: str,
+        *,
+        day: int,
+        rng: random.Random,
+        log: ProducerLog,
     ) -> None:
         self._log = log
         self.problem: str | None = None
         self._notes: dict[str, Sent] = {}
         self._producer = Producer(
             {
-                "bootstrap.servers": bootstrap,
+                **kafka,
                 "transactional.id": f"{topic}-open",
                 "log_level": 0,
                 # The broker ends it by itself otherwise, which is another story.

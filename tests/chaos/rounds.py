@@ -101,7 +101,7 @@ class Round:
         ground.declare(lake)
         ground.create_topic(lake.name)
         days = list(range(1, lake.days + 1))
-        produce_days(ground.stack.kafka.bootstrap, lake.name, days=days, rng=self.rng, log=self.log)
+        produce_days(ground.kafka, lake.name, days=days, rng=self.rng, log=self.log)
         self._insist(lambda: ground.api.wait_for_dag(lake.name, deadline_s=SEEN_S))
         self.tell(f"{len(self.log.read())} records in {lake.days} day(s)")
         try:

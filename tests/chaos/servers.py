@@ -59,8 +59,7 @@ def _open_transaction(r: Round) -> None:
     inside, commit = r.rng.random() < 0.5, r.rng.random() < 0.5
     beyond = r.lake.days + 1
     day = 1 if inside else beyond
-    bootstrap = r.ground.stack.kafka.bootstrap
-    opened = OpenTransaction(bootstrap, r.lake.name, day=day, rng=r.rng, log=r.log)
+    opened = OpenTransaction(r.ground.kafka, r.lake.name, day=day, rng=r.rng, log=r.log)
     r.tell(f"a transaction is open {'inside' if inside else 'beyond the last day'}")
     # A plan that has to wait goes no further than its first look.
     with r.at(PLAN[:1] if inside else ANY) as trap:

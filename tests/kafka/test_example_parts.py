@@ -59,14 +59,14 @@ def test_what_was_sent_is_written_down_as_a_consumer_reads_it(
     broker: TestBroker, tmp_path: Path
 ) -> None:
     topic, sent = "examples-sent", tmp_path / "sent"
-    create_topic(broker.bootstrap, topic, partitions=PARTITIONS)
+    create_topic({"bootstrap.servers": broker.bootstrap}, topic, partitions=PARTITIONS)
     batches = [
         Batch(end="plain", records=records(0, 5)),
         Batch(end="aborted", records=records(5, 5)),
         Batch(end="open", records=records(10, 4)),
         Batch(end="committed", records=records(14, 5)),
     ]
-    assert produce(broker.bootstrap, topic, batches, sent=sent) == 19
+    assert produce({"bootstrap.servers": broker.bootstrap}, topic, batches, sent=sent) == 19
     found = read_sent(sent)
     assert [sum(one.end == end for one in found) for end in ("plain", "aborted", "open")] == [
         5,
@@ -77,12 +77,12 @@ def test_what_was_sent_is_written_down_as_a_consumer_reads_it(
     assert len(expected) == 10
     assert committed(broker, topic) == expected
     with pytest.raises(KafkaUnavailable, match="already exists"):
-        create_topic(broker.bootstrap, topic, partitions=PARTITIONS)
+        create_topic({"bootstrap.servers": broker.bootstrap}, topic, partitions=PARTITIONS)
 
 
 def test_the_judge_reads_what_an_output_sends(broker: TestBroker) -> None:
     topic = "examples-judged"
-    create_topic(broker.bootstrap, topic, partitions=PARTITIONS)
+    create_topic({"bootstrap.servers": broker.bootstrap}, topic, partitions=PARTITIONS)
     old = [
         {"k": "a", "hour": HOUR, "origin": "JFK", "flights": 1},
         {"k": "b", "hour": HOUR, "origin": "EWR", "flights": 2},
@@ -96,7 +96,7 @@ def test_the_judge_reads_what_an_output_sends(broker: TestBroker) -> None:
         feed.publish(again, resumed=False)
     finally:
         feed.close()
-    messages = consume(broker.bootstrap, topic)
+    messages = consume({"bootstrap.servers": broker.bootstrap}, topic)
     told = sorted((m.operation, m.corrects, m.value["flights"]) for m in messages if m.corrects)
     assert told == [("correction", 1, 7), ("retraction", 1, 2)]
     held, problem = apply(messages)

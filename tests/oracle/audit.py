@@ -182,12 +182,12 @@ class _Audit:
         """What the brokers still hold of the committed ranges; nothing of a topic that is another one by now."""
         found: dict[tuple[str, int], PartitionLog] = {}
         for topic, known in root["topics"].items():
-            if topic_id(self._place.bootstrap, topic) != known["topic_id"]:
+            if topic_id(self._place.bootstrap, topic, self._place.login) != known["topic_id"]:
                 continue
             ends = {
                 number: max((p.ranges[topic, number][1] for p in pieces), default=0)
                 for number in range(len(known["origins"]))
             }
-            logs = read_log(self._place.bootstrap, topic, ends)
+            logs = read_log(self._place.bootstrap, topic, ends, self._place.login)
             found |= {(topic, number): log for number, log in logs.items()}
         return found

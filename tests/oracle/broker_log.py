@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 Headers = tuple[tuple[str, bytes | None], ...]
 _TAKEN_S = 60.0
 _ROUND_S = 0.1
+NO_LOGIN: Mapping[str, str] = {}  # a broker that takes everyone
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +35,9 @@ class PartitionLog:
     any_data: frozenset[int]
 
 
-def topic_id(bootstrap: str, topic: str) -> str | None:
+def topic_id(bootstrap: str, topic: str, login: Mapping[str, str] = NO_LOGIN) -> str | None:
     """The id of the topic of that name now, as Kafka's tools spell it; None where there is none."""
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, **login})
     future = admin.describe_topics(TopicCollection([topic]), request_timeout=_TAKEN_S)[topic]
     try:
         # librdkafka spells it with + and /, Kafka's own tools with - and _.
@@ -47,15 +48,17 @@ def topic_id(bootstrap: str, topic: str) -> str | None:
         raise
 
 
-def read_log(bootstrap: str, topic: str, ends: Mapping[int, int]) -> dict[int, PartitionLog]:
+def read_log(
+    bootstrap: str, topic: str, ends: Mapping[int, int], login: Mapping[str, str] = NO_LOGIN
+) -> dict[int, PartitionLog]:
     """Read each partition of `ends` from its beginning up to that offset, twice: read_committed and not."""
-    begins, committed = _read(bootstrap, topic, ends, "read_committed")
-    _, everything = _read(bootstrap, topic, ends, "read_uncommitted")
+    begins, committed = _read(bootstrap, topic, ends, "read_committed", login)
+    _, everything = _read(bootstrap, topic, ends, "read_uncommitted", login)
     return {p: PartitionLog(begins[p], committed[p], frozenset(everything[p])) for p in ends}
 
 
 def _read(
-    bootstrap: str, topic: str, ends: Mapping[int, int], isolation: str
+    bootstrap: str, topic: str, ends: Mapping[int, int], isolation: str, login: Mapping[str, str]
 ) -> tuple[dict[int, int], dict[int, dict[int, Held]]]:
     consumer = Consumer(
         {
@@ -66,6 +69,7 @@ def _read(
             "enable.partition.eof": True,
             "receive.message.max.bytes": 256 << 20,
             "log_level": 0,
+            **login,
         }
     )
     found: dict[int, dict[int, Held]] = {p: {} for p in ends}

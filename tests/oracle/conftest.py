@@ -79,9 +79,10 @@ def endpoint() -> Iterator[str]:
 def servers(broker: TestBroker, endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Servers:
     folder = tmp_path_factory.mktemp("small-demo")
     flights = break_some(read_flights(UNTIL.date()), share=0.01)
-    create_topic(broker.bootstrap, TOPIC)
+    kafka = {"bootstrap.servers": broker.bootstrap}
+    create_topic(kafka, TOPIC)
     batches = in_batches(flights, day=date(2013, 1, 2))
-    produce(broker.bootstrap, TOPIC, batches, sent=folder / "sent.parquet")
+    produce(kafka, TOPIC, batches, sent=folder / "sent.parquet")
     return Servers(
         kafka=KafkaSettings(bootstrap_servers=(broker.bootstrap,)),
         endpoint=endpoint,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import boto3
@@ -26,8 +27,10 @@ class Place:
     bucket: str
     prefix: str
     access_key: str
-    secret_key: str
+    secret_key: str = field(repr=False)
     bootstrap: str
+    # In librdkafka's words; empty where the brokers take everyone.
+    login: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

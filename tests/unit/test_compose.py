@@ -50,6 +50,8 @@ MUTANTS: tuple[tuple[Check, str, str, str], ...] = (
     (compose_files.paths, "ignore", "!uv.lock\n", ""),
     (compose_files.paths, "ignore", "!entrypoint.sh\n", ""),
     (compose_files.paths, "ignore", "*\n!", "!"),
+    (compose_files.shape, "compose", "{max-size: 10m, ", "{"),
+    (compose_files.shape, "compose", "image: postgres:17.9\n    logging: *logging", "image: postgres:17.9"),
     (compose_files.example, "example", "S3_PORT=7070\n", ""),
     (compose_files.example, "example", "S3_PORT=7070", "S3_PORT=7071"),
     (compose_files.example, "example", "POSTGRES_PASSWORD=\n", "POSTGRES_PASSWORD=change-me\n"),

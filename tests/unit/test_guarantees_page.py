@@ -207,6 +207,11 @@ CASES = {
         "a killed supervisor",
         "a process that started a stack and was killed",
         "a test run that is ended",
+        "without the key of S3",
+        "signed with another key, for another request or at another time",
+        "without the password of Kafka",
+        "in no argument, in no log",
+        "started again over its state",
     ),
     "What one sees": (
         "counts of a commit in XCom, Asset event and the run's note",

@@ -36,6 +36,14 @@ StateDir = typer.Option(
     envvar=STATE_DIR_ENV,
     help="Folder of the stack's state (default: .tally of the project).",
 )
+Project = typer.Option(
+    None,
+    "--project",
+    help="Folder with dags/ and plugins/ (default: the one that this state's stack had last; at first the one that the "
+    "state folder is in).",
+    exists=True,
+    file_okay=False,
+)
 AsJson = typer.Option(False, "--json", help="Answer as JSON.")
 
 
@@ -79,19 +87,29 @@ def up(
         "--spark-cluster",
         help="Start a Spark master and two workers too; jobs then run there, not in local mode.",
     ),
+    project: Path | None = Project,
     as_json: bool = AsJson,
 ) -> None:
-    """Start the stack and wait until every part answers. An earlier state is used again."""
+    """Start the stack and wait until every part answers. An earlier state is used again, with its project."""
     stack = stack_module()
     folder = state_dir or default_state_dir()
+    chosen = project or _project_of(stack.status(folder), folder)
+    note(f"DAGs and jobs: {chosen} (--project names another folder)")
     info = stack.up(
         folder,
-        project_dir=project_dir(folder.resolve().parent),
+        project_dir=chosen,
         parts=stack.ALL_PARTS if spark_cluster else stack.PARTS,
         foreground=foreground,
         report=note,
     )
     _tell(info, folder, as_json=as_json)
+
+
+def _project_of(before: StackInfo | None, folder: Path) -> Path:
+    """Return the project of a state: what its lake and its runs were made with must be what a Clear runs again."""
+    if before is not None and before.project_dir and Path(before.project_dir, "dags").is_dir():
+        return Path(before.project_dir)
+    return project_dir(folder.resolve().parent)
 
 
 @app.command()
@@ -166,6 +184,8 @@ def _tell(info: StackInfo | None, folder: Path, *, as_json: bool) -> None:
         for part in info.parts.values()
     ]
     out(f"The stack of {folder} is {info.state}.")
+    if info.project_dir:
+        out(f"DAGs and jobs: {info.project_dir}")
     out(grid(("part", "state", "address"), rows))
     if _airflow_url(info) is not None:
         out(
@@ -190,6 +210,7 @@ def _form(info: StackInfo | None, folder: Path) -> dict[str, Any]:
         "state_dir": str(folder),
         "state": info.state,
         "supervisor_pid": info.supervisor_pid,
+        "project_dir": info.project_dir,
         "airflow_url": _airflow_url(info),
         "airflow_user": info.airflow_user,
         "parts": {

@@ -262,6 +262,8 @@ class AirflowStack:
             "logging": {
                 "base_log_folder": str(self.state_dir / "logs"),
                 "colored_console_log": "False",
+                # It says three times every two seconds that it looks for changed files.
+                "namespace_levels": "airflow.dag_processing.manager=WARNING",
             },
             # A changed file is parsed at the next look at it; an unchanged one rarely.
             "dag_processor": {

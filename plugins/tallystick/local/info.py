@@ -17,6 +17,8 @@ from typing import Literal
 
 from tallystick.errors import InvalidRequest, SettingsError
 from tallystick.local.airflow_api import AirflowApi
+from tallystick.local.kafka_login import confluent_words
+from tallystick.local.logins import FILE as LOGINS_FILE
 from tallystick.local.private_file import write_private
 
 PARTS = ("kafka", "s3", "postgres", "airflow")
@@ -52,13 +54,17 @@ class PartInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackInfo:
-    """A stack as its supervisor last described it; `state` is "killed" where the supervisor died without a word."""
+    """A stack as its supervisor last described it; `state` is "killed" where the supervisor died without a word.
+
+    `project_dir`: the folder whose dags/ and plugins/ its Airflow runs.
+    """
 
     state_dir: Path
     state: StackState
     supervisor_pid: int
     parts: dict[str, PartInfo]
     variables: dict[str, str] = field(repr=False)
+    project_dir: str = ""
     airflow_url: str | None = None
     airflow_user: str | None = None
     airflow_password: str | None = field(default=None, repr=False)
@@ -76,6 +82,10 @@ class StackInfo:
     def environment(self) -> dict[str, str]:
         """Variables that a process needs to use the stack: AWS_*, TALLYSTICK_KAFKA_DEFAULT, AIRFLOW_HOME, AIRFLOW__*."""
         return dict(self.variables)
+
+    def kafka_client(self) -> dict[str, str]:
+        """Return what a client of confluent-kafka needs to reach the stack's Kafka, its password too."""
+        return confluent_words(self.variables["TALLYSTICK_KAFKA_DEFAULT"])
 
     def airflow(self) -> AirflowApi:
         """Return a client of the stack's Airflow; raises SettingsError where the stack has none."""
@@ -133,7 +143,8 @@ def is_state_dir(folder: Path) -> bool:
 
 def is_state_name(name: str) -> bool:
     """Whether a stack makes something of that name in its state folder."""
-    made = {*ALL_PARTS, _FILE, f"{_FILE}.new", _LOCK, SUPERVISOR_LOG}
+    made = {*ALL_PARTS, _LOCK, SUPERVISOR_LOG}
+    made |= {f"{file}{end}" for file in (_FILE, LOGINS_FILE) for end in ("", ".new")}
     return name in made or (name.startswith("supervisor.") and name.endswith(".log"))
 
 

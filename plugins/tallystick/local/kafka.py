@@ -16,12 +16,15 @@ import uuid
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from tallystick.errors import SettingsError, TallystickError
 from tallystick.kafka.client import KafkaClient
 from tallystick.kafka.settings import KafkaSettings
 from tallystick.local.class_archive import ClassArchive
 from tallystick.local.java import COMPILES_LITTLE, find_java
+from tallystick.local.kafka_login import CLIENTS, KafkaLogin, jaas
+from tallystick.local.private_file import write_private
 from tallystick.local.process import (
     ChildProcess,
     free_port,
@@ -165,9 +168,10 @@ def _ivy_jar() -> Path:
 class KafkaBroker:
     """A broker with its log in `state_dir`; start it, use `bootstrap`, stop it; start it again over the same log.
 
-    `settings` are added to the broker's properties and `users` (name: password) open a second listener that asks for
-    them (SASL PLAIN), both for tests. `java_flags` take the place of those that use the class archive. Nothing is
-    created or downloaded before `start`.
+    With a `login` clients and the controller's listener ask for a user and a password (SASL PLAIN); without one the
+    broker takes everyone, for tests. `settings` are added to the broker's properties and `users` (name: password) open
+    a second listener that asks for them, both for tests. `java_flags` take the place of those that use the class
+    archive. Nothing is created or downloaded before `start`.
     """
 
     def __init__(
@@ -176,6 +180,7 @@ class KafkaBroker:
         ivy_dir: Path | None = None,
         port: int | None = None,
         *,
+        login: KafkaLogin | None = None,
         settings: Mapping[str, str] | None = None,
         users: Mapping[str, str] | None = None,
         heap_mb: int = 384,
@@ -184,6 +189,7 @@ class KafkaBroker:
         self._state_dir = state_dir
         self._jar_dir = ivy_dir if ivy_dir is not None else default_jar_folder()
         self._wanted_port = port
+        self._login = login
         self._extra = dict(settings or {})
         self._users = dict(users or {})
         self._users_port: int | None = None
@@ -198,6 +204,12 @@ class KafkaBroker:
         if self._port is None:
             raise RuntimeError("the broker has not been started")
         return f"127.0.0.1:{self._port}"
+
+    def client_settings(self) -> dict[str, Any]:
+        """Return what a client needs to come in, in the words of KafkaSettings."""
+        if self._login is None:
+            return {"bootstrap_servers": self.bootstrap}
+        return self._login.settings(self.bootstrap)
 
     @property
     def users_bootstrap(self) -> str:
@@ -284,10 +296,9 @@ class KafkaBroker:
     def _answers(self) -> bool:
         if self._port is None or not port_accepts(self._port):
             return False
-        settings = KafkaSettings(
-            bootstrap_servers=(self.bootstrap,),
-            bootstrap_timeout_ms=5_000,
-            request_timeout_ms=5_000,
+        settings = KafkaSettings.from_mapping(
+            self.client_settings() | {"bootstrap_timeout_ms": 5_000, "request_timeout_ms": 5_000},
+            source="the embedded Kafka",
         )
         try:
             with KafkaClient(settings) as client:
@@ -352,8 +363,9 @@ class KafkaBroker:
         done.touch()
 
     def _write_properties(self, port: int, controller_port: int) -> Path:
+        name = "PLAINTEXT" if self._login is None else CLIENTS
         clients, controllers = (
-            f"PLAINTEXT://127.0.0.1:{port}",
+            f"{name}://127.0.0.1:{port}",
             f"CONTROLLER://127.0.0.1:{controller_port}",
         )
         words = {
@@ -386,26 +398,26 @@ class KafkaBroker:
             "num.network.threads": "2",
             "num.io.threads": "4",
         }
+        if self._login is not None:
+            words |= self._login.properties()
         if self._users:
-            words |= self._users_listener(words["listeners"], words["advertised.listeners"])
+            words |= self._users_listener(words)
         words |= self._extra
         path = self._state_dir / "broker.properties"
-        path.touch(mode=0o600)
-        path.write_text("".join(f"{key}={value}\n" for key, value in words.items()))
+        write_private(path, "".join(f"{key}={value}\n" for key, value in words.items()))
         return path
 
-    def _users_listener(self, listeners: str, advertised: str) -> dict[str, str]:
+    def _users_listener(self, words: Mapping[str, str]) -> dict[str, str]:
         if self._users_port is None or not port_is_free(self._users_port):
             self._users_port = free_port()
-        users = " ".join(f'user_{name}="{password}"' for name, password in self._users.items())
-        login = "org.apache.kafka.common.security.plain.PlainLoginModule"
         address = f"USERS://{self.users_bootstrap}"
+        protocols = "listener.security.protocol.map"
         return {
-            "listeners": f"{listeners},{address}",
-            "advertised.listeners": f"{advertised},{address}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,USERS:SASL_PLAINTEXT",
+            "listeners": f"{words['listeners']},{address}",
+            "advertised.listeners": f"{words['advertised.listeners']},{address}",
+            protocols: f"{words[protocols]},USERS:SASL_PLAINTEXT",
             "listener.name.users.sasl.enabled.mechanisms": "PLAIN",
-            "listener.name.users.plain.sasl.jaas.config": f"{login} required {users};",
+            "listener.name.users.plain.sasl.jaas.config": jaas(self._users),
         }
 
 

@@ -23,6 +23,7 @@ from tallystick.local.info import (
     write_stack,
 )
 from tallystick.local.kafka import KafkaBroker
+from tallystick.local.logins import keep_logins
 from tallystick.local.postgres import Postgres
 from tallystick.local.process import ChildProcess, free_port, port_is_free
 from tallystick.local.progress import Report
@@ -56,8 +57,15 @@ class LocalStack:
         self._restarts = dict.fromkeys(self._wanted, 0)
         self._state: dict[str, PartState] = dict.fromkeys(self._wanted, "stopped")
         self._ports = self._choose_ports()
-        self.kafka = KafkaBroker(self.state_dir / "kafka", port=self._ports["kafka"])
-        self.s3 = S3Server(self.state_dir / "s3", port=self._ports["s3"])
+        self._logins = keep_logins(self.state_dir)
+        self.kafka = KafkaBroker(
+            self.state_dir / "kafka", port=self._ports["kafka"], login=self._logins.kafka
+        )
+        self.s3 = S3Server(
+            self.state_dir / "s3",
+            port=self._ports["s3"],
+            secret_key=self._logins.s3_secret_key,
+        )
         self.postgres = Postgres(self.state_dir / "postgres")
         self.spark = SparkCluster(
             self.state_dir / "spark",
@@ -89,8 +97,8 @@ class LocalStack:
         if "s3" in self._wanted:
             variables |= self.s3.environment()
         if "kafka" in self._wanted:
-            servers = {"bootstrap_servers": f"127.0.0.1:{self._ports['kafka']}"}
-            variables["TALLYSTICK_KAFKA_DEFAULT"] = json.dumps(servers)
+            settings = self._logins.kafka.settings(f"127.0.0.1:{self._ports['kafka']}")
+            variables["TALLYSTICK_KAFKA_DEFAULT"] = json.dumps(settings)
         if "spark" in self._wanted:
             variables |= self.spark.environment()
         return variables
@@ -153,6 +161,7 @@ class LocalStack:
                 state_dir=self.state_dir,
                 state=state,
                 supervisor_pid=os.getpid(),
+                project_dir=str(self._project_dir),
                 parts={name: self._part(name) for name in self._servers},
                 variables=self.environment()
                 | (self.airflow.shell_environment() if airflow else {}),
@@ -190,6 +199,10 @@ class LocalStack:
             "spark": self.spark.url,
             "airflow": self.airflow.url,
         }[name]
+
+    def logs(self) -> list[Path]:
+        """Return the files that the servers write to."""
+        return [one.log_path for name in self._servers for one in self._processes(name)]
 
     def _part(self, name: str) -> PartInfo:
         processes = self._processes(name)

@@ -133,7 +133,8 @@ class ChildProcess:
         """Return the last lines that this child (not an earlier one with the same log) has written."""
         with self.log_path.open("rb") as log:
             end = log.seek(0, os.SEEK_END)
-            log.seek(max(self._log_start, end - _TAIL_BYTES))
+            start = self._log_start if self._log_start <= end else 0  # it was rotated since
+            log.seek(max(start, end - _TAIL_BYTES))
             text = log.read().decode("utf-8", errors="replace")
         return "\n".join(text.splitlines()[-lines:])
 

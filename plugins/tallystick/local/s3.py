@@ -1,8 +1,9 @@
-"""The embedded S3 server: ministack, its S3 service only, on the loopback interface, with its objects on disk."""
+"""The embedded S3 server: ministack's S3 service on the loopback interface, its objects on disk, its keys checked."""
 
 from __future__ import annotations
 
 import os
+import secrets
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,20 +20,26 @@ from tallystick.local.process import (
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-# The server accepts any name and checks no signature: these keep clients from looking for real credentials.
 ACCESS_KEY = "tallystick"
-SECRET_KEY = "tallystick"
 REGION = "us-east-1"
+# Where this package lies, installed or not.
+_PLUGINS = Path(__file__).resolve().parents[2]
 _START_S = 120.0
 _META = ".meta.json"
 
 
 class S3Server:
-    """One S3 server whose objects lie in `state_dir` and survive stop, kill and a change of port."""
+    """One S3 server whose objects lie in `state_dir` and survive stop, kill and a change of port.
 
-    def __init__(self, state_dir: Path, port: int | None = None) -> None:
+    It answers only requests that are signed with `secret_key` (see s3_guard.py); without one it makes its own.
+    """
+
+    def __init__(
+        self, state_dir: Path, port: int | None = None, *, secret_key: str | None = None
+    ) -> None:
         self.state_dir = state_dir.resolve()
         self.port = port or free_port()
+        self.secret_key = secret_key or secrets.token_hex(24)
         self.process: ChildProcess | None = None
 
     @property
@@ -45,7 +52,7 @@ class S3Server:
         return {
             "AWS_ENDPOINT_URL_S3": self.endpoint,
             "AWS_ACCESS_KEY_ID": ACCESS_KEY,
-            "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
+            "AWS_SECRET_ACCESS_KEY": self.secret_key,
             "AWS_REGION": REGION,
             "AWS_DEFAULT_REGION": REGION,
         }
@@ -74,12 +81,15 @@ class S3Server:
             "SFTP_ENABLED": "0",
             "IOT_MTLS_ENABLED": "0",
             "DOCKER_HOST": "unix:///nonexistent",
+            # In the environment, which other users cannot read; the server checks presigned URLs with them, too.
+            "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+            "AWS_SECRET_ACCESS_KEY": self.secret_key,
         }
         self.process = ChildProcess(
-            [sys.executable, "-m", "ministack"],
+            [sys.executable, "-m", "tallystick.local.s3_guard"],
             name="the S3 server",
             log_path=self.state_dir / "s3.log",
-            env=base_environment() | settings,
+            env=base_environment() | settings | {"PYTHONPATH": str(_PLUGINS)},
         )
         wait_until(
             lambda: port_accepts(self.port),
@@ -106,7 +116,7 @@ class S3Server:
             "s3",
             endpoint_url=self.endpoint,
             aws_access_key_id=ACCESS_KEY,
-            aws_secret_access_key=SECRET_KEY,
+            aws_secret_access_key=self.secret_key,
             region_name=REGION,
         )
 

@@ -20,6 +20,7 @@ from tallystick.local.info import PARTS, SUPERVISOR_LOG, supervisor_lock
 from tallystick.local.parts import LocalStack
 from tallystick.local.process import started_at
 from tallystick.local.progress import Report, say
+from tallystick.local.rotation import rotate
 
 _WATCH_S = 0.5
 
@@ -62,6 +63,8 @@ def supervise(
         before = {
             number: signal.signal(number, asked)
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+            # Under nohup a closed terminal is ignored.
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN
         }
         released = threading.Event()
         before[signal.SIGUSR1] = signal.signal(signal.SIGUSR1, lambda *_: released.set())
@@ -72,6 +75,7 @@ def supervise(
             starting = False
             while not stopping.wait(_WATCH_S):
                 stack.revive(tell)
+                rotate([*stack.logs(), state_dir / SUPERVISOR_LOG])
         except _StopRequested:
             tell("asked to stop while starting")
         finally:

@@ -20,8 +20,9 @@ from door_project import KAFKA_PASSWORD, S3_SECRET, Produced, write_project
 from door_stories import Stories, stories_of
 from s3_hold import HoldingProxy
 from tallystick.local.airflow_api import AirflowApi
+from tallystick.local.kafka_login import confluent_words
 from tallystick.local.parts import LocalStack
-from tallystick.local.process import free_port
+from tallystick.local.private_file import write_private
 
 DAGS = ("doors", "paused", "beside", "beside_twin", "stranger", "before", "during", "running")
 STORIES = pytest.StashKey[Stories]()
@@ -29,22 +30,14 @@ RUNNING = pytest.StashKey[ExitStack]()
 HERE = Path(__file__).parent
 
 
-def login_with_a_password(stack: LocalStack) -> None:
-    """Let Airflow's side come to Kafka as a user, with canaries around it, before the stack starts."""
-    port = free_port()
-    stack.kafka._users, stack.kafka._users_port = {"me": KAFKA_PASSWORD}, port
-    login = {
-        "bootstrap_servers": f"127.0.0.1:{port}",
-        "security_protocol": "SASL_PLAINTEXT",
-        "sasl_mechanism": "PLAIN",
-        "sasl_plain_username": "me",
-        "sasl_plain_password": KAFKA_PASSWORD,
+def make_canaries_the_logins(state: Path) -> None:
+    """Choose the passwords of a stack that is not made yet: the test of the secrets looks for them everywhere."""
+    logins = {
+        "s3_secret_key": S3_SECRET,
+        "kafka_password": KAFKA_PASSWORD,
+        "kafka_broker_password": "canary-of-the-broker",
     }
-    stack.airflow._env = {
-        **stack.airflow._env,
-        **SURROUNDINGS,
-        "TALLYSTICK_KAFKA_DEFAULT": json.dumps(login),
-    }
+    write_private(state / "secrets.json", json.dumps(logins))
 
 
 @contextmanager
@@ -57,14 +50,17 @@ def running_doors() -> Iterator[DoorStack]:
     write_project(project)
     state.mkdir(mode=0o711)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tallystick.local.s3.SECRET_KEY", S3_SECRET)
         patch.setattr("tallystick.local.airflow_api._POLL_S", POLL_S)
         # On a loaded machine an answer may take long; only a deadline of a story's own says that it is too long.
         patch.setattr("tallystick.local.airflow_api._TIMEOUT_S", DEADLINE_S)
+        make_canaries_the_logins(state)
         stack = LocalStack(state, project_dir=project)
         for name, setting in stack.environment().items():
             patch.setenv(name, setting)
-        login_with_a_password(stack)
+        stack.airflow._env = {
+            **SURROUNDINGS,
+            **stack.airflow._env,
+        }
         with HoldingProxy(stack.s3.endpoint) as proxy:
             # Tasks and jobs go through the proxy, and run this tree's code, whatever is installed beside their Python.
             stack.airflow._env |= {
@@ -75,7 +71,7 @@ def running_doors() -> Iterator[DoorStack]:
             try:
                 stack.start(print)
                 produced = Produced()
-                produced.produce(stack.kafka.bootstrap)
+                produced.produce(confluent_words(stack.kafka.client_settings()))
                 seen(stack.airflow.api())
                 yield DoorStack(
                     stack=stack, project=project, base=base, proxy=proxy, produced=produced

@@ -86,7 +86,7 @@ def expired(desk: Desk, column_added: Declared) -> Expired:
     """Let the topic lose most of the day; change the code; clear the day."""
     del column_added
     tries = desk.tries(RUN, "plan")
-    admin = AdminClient({"bootstrap.servers": desk.doors.stack.kafka.bootstrap})
+    admin = AdminClient(desk.doors.kafka)
     gone = [TopicPartition("expiring", p, PER_DAY - 5) for p in range(PARTITIONS)]
     for deleted in admin.delete_records(gone).values():
         deleted.result(60)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -259,9 +260,9 @@ def test_clear_after_a_change_of_code_replaces_that_day_alone(
     assert after.submits == before.submits + 1
 
 
-def open_transaction(bootstrap: str, number: int) -> Producer:
+def open_transaction(kafka: Mapping[str, str], number: int) -> Producer:
     """Send one record in a transaction, and leave it open."""
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "doors"})
+    producer = Producer({**kafka, "transactional.id": "doors"})
     producer.init_transactions(60)
     producer.begin_transaction()
     producer.produce(
@@ -287,7 +288,7 @@ def triggered(desk: Desk, replaced: tuple[Facts, Facts]) -> Triggered:
     While the first is pressed, a transaction is open: its run has to wait for what comes before it.
     """
     _, before = replaced
-    open_one = open_transaction(desk.doors.stack.kafka.bootstrap, 16)
+    open_one = open_transaction(desk.doors.kafka, 16)
     desk.trigger("new")
     desk.trigger("ten", mode="replace", start=day(5), end=day(15))
     desk.trigger("cut", mode="replace", start=day(1), end=day(3, 12))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shlex
@@ -61,7 +62,7 @@ def test_local_up_hands_on_what_was_asked(monkeypatch: pytest.MonkeyPatch, tmp_p
         return info
 
     module = SimpleNamespace(
-        up=up, status=lambda _: info, PARTS=local_stack.PARTS, ALL_PARTS=local_stack.ALL_PARTS
+        up=up, status=lambda _: None, PARTS=local_stack.PARTS, ALL_PARTS=local_stack.ALL_PARTS
     )
     monkeypatch.setattr(stack, "stack_module", lambda: module)
     state_dir = tmp_path / ".tally"
@@ -76,6 +77,7 @@ def test_local_up_hands_on_what_was_asked(monkeypatch: pytest.MonkeyPatch, tmp_p
         "report": note,
     }
     assert "s3    running  http://127.0.0.1:9" in result.stdout
+    module.status = lambda _: info
     for answer in (result, tally("local", "status", "--json")):
         assert answer.exit_code == 0
         assert "hidden" not in answer.stdout + answer.stderr
@@ -139,10 +141,48 @@ def test_up_tells_its_steps_to_people_only(
         report("kafka: starting")
 
     monkeypatch.setattr(
-        stack, "stack_module", lambda: SimpleNamespace(up=up, PARTS=(), ALL_PARTS=())
+        stack,
+        "stack_module",
+        lambda: SimpleNamespace(up=up, status=lambda _: None, PARTS=(), ALL_PARTS=()),
     )
     result = tally("local", "up", *options)
-    assert (result.exit_code, result.stderr) == (0, told)
+    assert result.exit_code == 0
+    said = result.stderr.splitlines(keepends=True)
+    assert "".join(line for line in said if not line.startswith("DAGs and jobs: ")) == told
+
+
+def test_up_runs_the_project_of_the_state_unless_another_one_is_chosen(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    checkout, copy = tmp_path, tmp_path / ".tally" / "project"
+    for project in (checkout, copy):
+        (project / "dags").mkdir(parents=True)
+    asked: list[Path] = []
+
+    def up(_: Any, *, project_dir: Path, **__: Any) -> None:
+        asked.append(project_dir)
+
+    before: list[StackInfo | None] = [None]
+    module = SimpleNamespace(up=up, status=lambda _: before[0], PARTS=(), ALL_PARTS=())
+    monkeypatch.setattr(stack, "stack_module", lambda: module)
+    words = ("local", "up", "--state-dir", str(checkout / ".tally"))
+    never = tally(*words)
+    assert f"DAGs and jobs: {checkout}" in never.stderr
+    info = StackInfo(
+        state_dir=checkout / ".tally",
+        state="stopped",
+        supervisor_pid=1,
+        parts={},
+        variables={},
+        project_dir=str(copy),
+    )
+    before[0] = info
+    again = tally(*words)
+    assert f"DAGs and jobs: {copy}" in again.stderr
+    tally(*words, "--project", str(checkout))
+    before[0] = dataclasses.replace(info, project_dir=str(tmp_path / "gone"))
+    tally(*words)
+    assert asked == [checkout, copy, checkout, checkout]
 
 
 def _stack(monkeypatch: pytest.MonkeyPatch, info: Any) -> None:

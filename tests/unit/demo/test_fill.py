@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,10 +28,12 @@ class Kafka:
     offsets: int | None
     done: list[str] = field(default_factory=list)
 
-    def create_topic(self, bootstrap: str, topic: str) -> None:
+    def create_topic(self, kafka: Mapping[str, str], topic: str) -> None:
         self.done.append("create")
 
-    def produce(self, bootstrap: str, topic: str, batches: Sequence[Batch], *, sent: Any) -> int:
+    def produce(
+        self, kafka: Mapping[str, str], topic: str, batches: Sequence[Batch], *, sent: Any
+    ) -> int:
         self.done.append("produce")
         return sum(len(batch.flights) for batch in batches)
 
@@ -39,7 +41,7 @@ class Kafka:
 @pytest.fixture
 def kafka(monkeypatch: pytest.MonkeyPatch) -> Kafka:
     kafka = Kafka(offsets=None)
-    monkeypatch.setattr(fill, "offsets_in", lambda bootstrap, topic: kafka.offsets)
+    monkeypatch.setattr(fill, "offsets_in", lambda _, topic: kafka.offsets)
     monkeypatch.setattr(fill, "create_topic", kafka.create_topic)
     monkeypatch.setattr(fill, "produce", kafka.produce)
     return kafka
@@ -55,13 +57,13 @@ def test_the_year_of_flights_takes_as_many_offsets_as_a_real_broker_gave_it() ->
 
 
 def test_a_topic_that_is_not_there_is_made_and_filled(kafka: Kafka) -> None:
-    assert fill.fill_topic("b:1", "flights", BATCHES) == 7
+    assert fill.fill_topic({"bootstrap.servers": "b:1"}, "flights", BATCHES) == 7
     assert kafka.done == ["create", "produce"]
 
 
 def test_a_whole_topic_is_left_alone(kafka: Kafka) -> None:
     kafka.offsets = 10
-    assert fill.fill_topic("b:1", "flights", BATCHES) == 0
+    assert fill.fill_topic({"bootstrap.servers": "b:1"}, "flights", BATCHES) == 0
     assert kafka.done == []
 
 
@@ -69,7 +71,7 @@ def test_a_whole_topic_is_left_alone(kafka: Kafka) -> None:
 def test_a_topic_that_holds_something_else_is_refused(kafka: Kafka, offsets: int) -> None:
     kafka.offsets = offsets
     with pytest.raises(SettingsError, match=f"holds {offsets} offsets.*has 10.*delete the topic"):
-        fill.fill_topic("b:1", "flights", BATCHES)
+        fill.fill_topic({"bootstrap.servers": "b:1"}, "flights", BATCHES)
     assert kafka.done == []
 
 
@@ -86,14 +88,14 @@ def test_offsets_are_counted_over_all_partitions(cluster: tuple[Producer, str]) 
     for partition in (0, 0, 1, 3):
         producer.produce("flights", b"{}", partition=partition)
     assert producer.flush(10) == 0
-    assert fill.offsets_in(bootstrap, "flights") == 4
-    assert fill.offsets_in(bootstrap, "other") is None
+    assert fill.offsets_in({"bootstrap.servers": bootstrap}, "flights") == 4
+    assert fill.offsets_in({"bootstrap.servers": bootstrap}, "other") is None
 
 
 def test_a_broker_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fill, "TIMEOUT_S", 0.2)
     with pytest.raises(KafkaUnavailable, match=r"flights at 127\.0\.0\.1:1"):
-        fill.offsets_in("127.0.0.1:1", "flights")
+        fill.offsets_in({"bootstrap.servers": "127.0.0.1:1"}, "flights")
 
 
 @pytest.mark.parametrize(

@@ -124,8 +124,8 @@ def test_nothing_runs_after_the_make_that_started_a_test_run_was_killed(
     tmp_path: Path, cleaned: list[psutil.Process]
 ) -> None:
     make = "import subprocess, sys; subprocess.run(sys.argv[1:])"
-    told = {run_end.ENDS_WITH_PARENT: "1", "PYTEST_ADDOPTS": "-n0"}
-    with start(tmp_path, sys.executable, "-c", make, **told) as run:
+    environ = {run_end.ENDS_WITH_PARENT: "1", "PYTEST_ADDOPTS": "-n0"}
+    with start(tmp_path, sys.executable, "-c", make, **environ) as run:
         cleaned += started(tmp_path, run)
         run.kill()
         wait_until_gone(cleaned)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
@@ -31,7 +31,7 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         create_bucket(LAKE_BUCKET)
         batches = in_batches(break_some(read_flights()))
-        sent = fill_topic(bootstrap, TOPIC, batches)
+        sent = fill_topic({"bootstrap.servers": bootstrap}, TOPIC, batches)
     except TallystickError as error:
         print(error, file=sys.stderr)
         return 1
@@ -55,13 +55,13 @@ def create_bucket(name: str) -> None:
             ) from error
 
 
-def fill_topic(bootstrap: str, topic: str, batches: Sequence[Batch]) -> int:
+def fill_topic(kafka: Mapping[str, str], topic: str, batches: Sequence[Batch]) -> int:
     """Create the topic and send everything; return the number of records, 0 where it was whole already.
 
     Raises SettingsError for a topic that holds something else, KafkaUnavailable where a broker does not answer. Safe to
     repeat: an earlier call that was interrupted is found by the number of offsets.
     """
-    found, wanted = offsets_in(bootstrap, topic), offsets_of(batches)
+    found, wanted = offsets_in(kafka, topic), offsets_of(batches)
     if found == wanted:
         return 0
     if found is not None:
@@ -69,8 +69,8 @@ def fill_topic(bootstrap: str, topic: str, batches: Sequence[Batch]) -> int:
             f"topic {topic} holds {found:,} offsets; the year of flights has {wanted:,}.",
             next_step="a fill was interrupted, or others write to it: delete the topic and the lake, fill again.",
         )
-    create_topic(bootstrap, topic)
-    return produce(bootstrap, topic, batches, sent=None)
+    create_topic(kafka, topic)
+    return produce(kafka, topic, batches, sent=None)
 
 
 def offsets_of(batches: Sequence[Batch]) -> int:
@@ -82,10 +82,10 @@ def offsets_of(batches: Sequence[Batch]) -> int:
     )
 
 
-def offsets_in(bootstrap: str, topic: str) -> int | None:
+def offsets_in(kafka: Mapping[str, str], topic: str) -> int | None:
     """How many offsets the topic's log ends hold, None where there is no such topic; raises KafkaUnavailable."""
     # A consumer must name a group; without a subscription it joins none.
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": topic, "log_level": 0})
+    consumer = Consumer({**kafka, "group.id": topic, "log_level": 0})
     try:
         # All topics are listed: to ask for one by name would create it on brokers that do so.
         described = consumer.list_topics(timeout=TIMEOUT_S).topics.get(topic)
@@ -95,18 +95,18 @@ def offsets_in(bootstrap: str, topic: str) -> int | None:
         for partition in described.partitions:
             ends = consumer.get_watermark_offsets(TopicPartition(topic, partition), TIMEOUT_S)
             if ends is None:
-                raise _unavailable(bootstrap, topic, f"no answer about partition {partition}")
+                raise _unavailable(kafka, topic, f"no answer about partition {partition}")
             found += ends[1]
         return found
     except KafkaException as error:
-        raise _unavailable(bootstrap, topic, str(error)) from error
+        raise _unavailable(kafka, topic, str(error)) from error
     finally:
         consumer.close()
 
 
-def _unavailable(bootstrap: str, topic: str, what: str) -> KafkaUnavailable:
+def _unavailable(kafka: Mapping[str, str], topic: str, what: str) -> KafkaUnavailable:
     return KafkaUnavailable(
-        f"looking into topic {topic} at {bootstrap}: {what}.",
+        f"looking into topic {topic} at {kafka['bootstrap.servers']}: {what}.",
         next_step="look into the broker's log, then try again.",
     )
 

@@ -109,10 +109,10 @@ class Ground:
         """Prepare the flights, wait until Kafka runs, create the topic and send everything."""
         flights = read_flights()
         batches = in_batches(break_some(flights))
-        bootstrap = self._kafka()
+        kafka = self._kafka()
         began = time.monotonic()
-        create_topic(bootstrap, TOPIC)
-        count = produce(bootstrap, TOPIC, batches, sent=self.sent)
+        create_topic(kafka, TOPIC)
+        count = produce(kafka, TOPIC, batches, sent=self.sent)
         aborted = sum(len(b.flights) for b in batches if b.end == "aborted")
         broken = sum(f.kind != "ok" for b in batches for f in b.flights if b.end != "aborted")
         self._story.say(
@@ -124,13 +124,13 @@ class Ground:
         """Let `fill_topic` end early, in another thread."""
         self._give_up.set()
 
-    def _kafka(self) -> str:
+    def _kafka(self) -> dict[str, str]:
         deadline = time.monotonic() + _KAFKA_S
         while not self._give_up.wait(_POLL_S) and time.monotonic() < deadline:
             info = read_stack(self.state_dir)
             part = info.parts.get("kafka") if info is not None else None
-            if part is not None and part.state == "running":
-                return part.address
+            if info is not None and part is not None and part.state == "running":
+                return info.kafka_client()
         raise SettingsError("Kafka did not start.", next_step="read the lines above.")
 
 

@@ -6,7 +6,7 @@ The client is librdkafka, so that no code of the reader under judgement has writ
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -41,20 +41,23 @@ SENT_SCHEMA = pa.schema(
 )
 
 
-def create_topic(bootstrap: str, topic: str) -> None:
+def create_topic(kafka: Mapping[str, str], topic: str) -> None:
     """Create the topic; raises KafkaUnavailable, also where it exists already.
 
+    `kafka`, here and below: how librdkafka reaches the broker, with user and password if it asks for them.
     Retention is off: 2013's timestamps would be deleted within minutes.
     """
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": _LOG_LEVEL})
+    admin = AdminClient({**kafka, "log_level": _LOG_LEVEL})
     wanted = NewTopic(topic, PARTITIONS, 1, config={"retention.ms": "-1"})
     try:
         admin.create_topics([wanted], operation_timeout=TIMEOUT_S)[topic].result(TIMEOUT_S)
     except KafkaException as error:
-        raise _unavailable(bootstrap, str(error)) from error
+        raise _unavailable(kafka, str(error)) from error
 
 
-def produce(bootstrap: str, topic: str, batches: Sequence[Batch], *, sent: Path | None) -> int:
+def produce(
+    kafka: Mapping[str, str], topic: str, batches: Sequence[Batch], *, sent: Path | None
+) -> int:
     """Send the batches in order, write one line per record to the Parquet file `sent` if any; return their number.
 
     Offsets are those of the delivery reports. Raises KafkaUnavailable where one record was not acknowledged. Not safe
@@ -63,7 +66,7 @@ def produce(bootstrap: str, topic: str, batches: Sequence[Batch], *, sent: Path 
     log = _SendLog()
     for batch in batches:
         settings = {
-            "bootstrap.servers": bootstrap,
+            **kafka,
             "enable.idempotence": True,
             "compression.type": "lz4",
             "linger.ms": 20,
@@ -75,9 +78,9 @@ def produce(bootstrap: str, topic: str, batches: Sequence[Batch], *, sent: Path 
         try:
             _send(Producer(settings), topic, batch, log)
         except KafkaException as error:
-            raise _unavailable(bootstrap, str(error)) from error
+            raise _unavailable(kafka, str(error)) from error
         if log.problem is not None:
-            raise _unavailable(bootstrap, log.problem)
+            raise _unavailable(kafka, log.problem)
     if sent is not None:
         pq.write_table(log.table(), sent)
     return len(log.lines)
@@ -146,8 +149,8 @@ class _SendLog:
         return pa.Table.from_arrays(arrays, schema=SENT_SCHEMA)
 
 
-def _unavailable(bootstrap: str, what: str) -> KafkaUnavailable:
+def _unavailable(kafka: Mapping[str, str], what: str) -> KafkaUnavailable:
     return KafkaUnavailable(
-        f"producing the demo's flights to {bootstrap}: {what}.",
+        f"producing the demo's flights to {kafka['bootstrap.servers']}: {what}.",
         next_step="look into the broker's log (tally local status names it), then run the demo again.",
     )

@@ -48,13 +48,11 @@ class Ads:
         """Three days of events that a seeded generator made up, by a transactional producer per topic."""
         self.scene.say(f"the events are made up, by a generator with the seed {SEED}")
         made = events(STRUCK_DAY)
-        create_topic(self.scene.bootstrap, TARGET, partitions=PARTITIONS)
+        create_topic(self.scene.kafka, TARGET, partitions=PARTITIONS)
         count = 0
         for topic, some in ((IMPRESSIONS, made.impressions), (CLICKS, made.clicks)):
-            create_topic(self.scene.bootstrap, topic, partitions=PARTITIONS)
-            count += produce(
-                self.scene.bootstrap, topic, _transactions(some), sent=self._sent(topic)
-            )
+            create_topic(self.scene.kafka, topic, partitions=PARTITIONS)
+            count += produce(self.scene.kafka, topic, _transactions(some), sent=self._sent(topic))
         return count
 
     def plain(self) -> None:
@@ -85,7 +83,7 @@ class Ads:
         return ruling(
             lambda: ads.judge(
                 ads.read_lake(self.scene.open_lake()),
-                consume(self.scene.bootstrap, TARGET),
+                consume(self.scene.kafka, TARGET),
                 {topic: self._sent(topic) for topic in (IMPRESSIONS, CLICKS)},
                 days=self.days,
                 silent=[(day(REPLAYED_DAY), 2)],
@@ -96,10 +94,10 @@ class Ads:
         return self.scene.folder / f"{topic}.jsonl"
 
     def _messages(self) -> int:
-        return len(consume(self.scene.bootstrap, TARGET))
+        return len(consume(self.scene.kafka, TARGET))
 
     def _out(self) -> int:
-        return committed_offsets(self.scene.bootstrap, TARGET, partitions=PARTITIONS)
+        return committed_offsets(self.scene.kafka, TARGET, partitions=PARTITIONS)
 
     def _nothing_stale(self, after: str) -> None:
         stale = self.scene.status()["stale"]

@@ -45,8 +45,8 @@ class Average:
             some = made[start : start + quarter]
             batches.append(Batch(end="aborted", records=some[:ABORTED]))
             batches.append(Batch(end="committed", records=some))
-        create_topic(self.scene.bootstrap, TOPIC, partitions=PARTITIONS)
-        return produce(self.scene.bootstrap, TOPIC, batches, sent=self.scene.sent)
+        create_topic(self.scene.kafka, TOPIC, partitions=PARTITIONS)
+        return produce(self.scene.kafka, TOPIC, batches, sent=self.scene.sent)
 
     def plain(self) -> None:
         """The days backwards, and one run for what is stale then; the same after a replay by a changed job."""

@@ -42,8 +42,8 @@ class Billing:
         for records in usage():
             batches.append(Batch(end="aborted", records=records[:ABORTED]))
             batches.append(Batch(end="committed", records=records))
-        create_topic(self.scene.bootstrap, TOPIC, partitions=PARTITIONS)
-        return produce(self.scene.bootstrap, TOPIC, batches, sent=self.scene.sent)
+        create_topic(self.scene.kafka, TOPIC, partitions=PARTITIONS)
+        return produce(self.scene.kafka, TOPIC, batches, sent=self.scene.sent)
 
     def plain(self) -> None:
         """The schedule's intervals; one of them again, unchanged; then both by a new tariff."""

@@ -38,8 +38,8 @@ class Cleanup:
                 batches.append(Batch(end="open", records=records[:SOME]))
             batches.append(Batch(end="aborted", records=records[:SOME]))
             batches.append(Batch(end="committed", records=records))
-        create_topic(self.scene.bootstrap, TOPIC, partitions=PARTITIONS)
-        return produce(self.scene.bootstrap, TOPIC, batches, sent=self.scene.sent)
+        create_topic(self.scene.kafka, TOPIC, partitions=PARTITIONS)
+        return produce(self.scene.kafka, TOPIC, batches, sent=self.scene.sent)
 
     def plain(self) -> None:
         """A day with a kill -9 at either side of its report; then gc."""

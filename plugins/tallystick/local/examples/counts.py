@@ -43,9 +43,9 @@ class Counts:
             batches.append(Batch(end="aborted", records=some[quarter // 2 :][:ABORTED]))
             batches.append(Batch(end="committed", records=some[quarter // 2 :]))
         for topic in (SOURCE, TARGET):
-            create_topic(self.scene.bootstrap, topic, partitions=PARTITIONS)
+            create_topic(self.scene.kafka, topic, partitions=PARTITIONS)
         filled = [batch for batch in batches if batch.records]
-        return produce(self.scene.bootstrap, SOURCE, filled, sent=self.scene.sent)
+        return produce(self.scene.kafka, SOURCE, filled, sent=self.scene.sent)
 
     def plain(self) -> None:
         """The schedule's days; mode=replace of the first, unchanged; the second again by a changed job."""
@@ -78,7 +78,7 @@ class Counts:
         """A plain consumer of committed messages."""
         return ruling(
             lambda: counts.judge(
-                lambda: counts.consume(self.scene.bootstrap, TARGET),
+                lambda: counts.consume(self.scene.kafka, TARGET),
                 self.scene.sent,
                 cancelled_count=self.cancelled_count,
                 silent=[(day(REPLAYED_DAY), 2)],
@@ -87,10 +87,10 @@ class Counts:
         )
 
     def _messages(self) -> int:
-        return len(counts.consume(self.scene.bootstrap, TARGET))
+        return len(counts.consume(self.scene.kafka, TARGET))
 
     def _out(self) -> int:
-        return committed_offsets(self.scene.bootstrap, TARGET, partitions=PARTITIONS)
+        return committed_offsets(self.scene.kafka, TARGET, partitions=PARTITIONS)
 
 
 def _some_late(records: Sequence[Record]) -> list[Record]:

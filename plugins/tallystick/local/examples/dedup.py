@@ -53,8 +53,8 @@ class Dedup:
             if hour == 2:
                 batches.append(Batch(end="aborted", records=records[:COPIES]))
             batches.append(Batch(end="committed", records=records))
-        create_topic(self.scene.bootstrap, TOPIC, partitions=PARTITIONS)
-        return produce(self.scene.bootstrap, TOPIC, batches, sent=self.scene.sent)
+        create_topic(self.scene.kafka, TOPIC, partitions=PARTITIONS)
+        return produce(self.scene.kafka, TOPIC, batches, sent=self.scene.sent)
 
     def plain(self) -> None:
         """The third hour, which sees the second one in Kafka; the first two; the third again, and a clear of it."""

@@ -42,8 +42,8 @@ class Files:
             Batch(end="committed", records=second),
             Batch(end="plain", records=rest),
         ]
-        create_topic(self.scene.bootstrap, TOPIC, partitions=PARTITIONS)
-        return produce(self.scene.bootstrap, TOPIC, batches, sent=self.scene.sent)
+        create_topic(self.scene.kafka, TOPIC, partitions=PARTITIONS)
+        return produce(self.scene.kafka, TOPIC, batches, sent=self.scene.sent)
 
     def plain(self) -> None:
         """The schedule's three days; then the second one again, by a changed job, before a reader's eyes."""

@@ -9,7 +9,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
 from functools import cache
@@ -50,20 +50,21 @@ class Batch:
     records: Sequence[Record]
 
 
-def create_topic(bootstrap: str, topic: str, *, partitions: int) -> None:
+def create_topic(kafka: Mapping[str, str], topic: str, *, partitions: int) -> None:
     """Create a topic without retention, for the examples' records are of 2013; raises KafkaUnavailable.
 
+    `kafka`, here and below: how librdkafka reaches the broker, with user and password if it asks for them.
     Not safe to repeat: a topic that is there is refused, for it may hold another play's records.
     """
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": _LOG_LEVEL})
+    admin = AdminClient({**kafka, "log_level": _LOG_LEVEL})
     wanted = NewTopic(topic, partitions, 1, config={"retention.ms": "-1"})
     try:
         admin.create_topics([wanted], operation_timeout=TIMEOUT_S)[topic].result(TIMEOUT_S)
     except KafkaException as error:
-        raise _unavailable(bootstrap, topic, str(error)) from error
+        raise _unavailable(kafka, topic, str(error)) from error
 
 
-def produce(bootstrap: str, topic: str, batches: Iterable[Batch], *, sent: Path) -> int:
+def produce(kafka: Mapping[str, str], topic: str, batches: Iterable[Batch], *, sent: Path) -> int:
     """Send the batches in order, each ended before the next begins; append one line per record to `sent`; count them.
 
     Offsets are those of the delivery reports. Raises KafkaUnavailable where one record was not acknowledged. Not safe to
@@ -76,13 +77,11 @@ def produce(bootstrap: str, topic: str, batches: Iterable[Batch], *, sent: Path)
         for batch in batches:
             transactional = batch.end != "plain"
             if batch.end == "open":
-                offsets = _send_and_die(bootstrap, topic, batch)
+                offsets = _send_and_die(kafka, topic, batch)
             else:
                 if transactional not in producers:
-                    producers[transactional] = _producer(
-                        bootstrap, topic if transactional else None
-                    )
-                offsets = _send(producers[transactional], bootstrap, topic, batch)
+                    producers[transactional] = _producer(kafka, topic if transactional else None)
+                offsets = _send(producers[transactional], kafka, topic, batch)
             for record, offset in zip(batch.records, offsets, strict=True):
                 line = {**asdict(record), "end": batch.end, "offset": offset}
                 log.write(json.dumps(line, ensure_ascii=False) + "\n")
@@ -90,11 +89,11 @@ def produce(bootstrap: str, topic: str, batches: Iterable[Batch], *, sent: Path)
     return count
 
 
-def committed_offsets(bootstrap: str, topic: str, *, partitions: int) -> int:
+def committed_offsets(kafka: Mapping[str, str], topic: str, *, partitions: int) -> int:
     """How many offsets of a topic are committed: messages, and one per transaction and partition."""
     consumer = Consumer(
         {
-            "bootstrap.servers": bootstrap,
+            **kafka,
             "group.id": "nobody",  # a consumer must name one; it joins none
             "isolation.level": "read_committed",
             "log_level": _LOG_LEVEL,
@@ -110,10 +109,10 @@ def committed_offsets(bootstrap: str, topic: str, *, partitions: int) -> int:
     return sum(end[1] for end in ends if end is not None)
 
 
-def _producer(bootstrap: str, transactional_id: str | None, **more: int) -> Producer:
+def _producer(kafka: Mapping[str, str], transactional_id: str | None, **more: int) -> Producer:
     """A producer; raises KafkaUnavailable where its transactional id cannot be taken."""
     settings: dict[str, Any] = {
-        "bootstrap.servers": bootstrap,
+        **kafka,
         "enable.idempotence": True,
         "linger.ms": 5,
         "log_level": _LOG_LEVEL,
@@ -125,11 +124,11 @@ def _producer(bootstrap: str, transactional_id: str | None, **more: int) -> Prod
     try:
         producer.init_transactions(TIMEOUT_S)
     except KafkaException as error:
-        raise _unavailable(bootstrap, transactional_id, str(error)) from error
+        raise _unavailable(kafka, transactional_id, str(error)) from error
     return producer
 
 
-def _send(producer: Producer, bootstrap: str, topic: str, batch: Batch) -> list[int]:
+def _send(producer: Producer, kafka: Mapping[str, str], topic: str, batch: Batch) -> list[int]:
     offsets = [-1] * len(batch.records)
     refused: list[str] = []
     try:
@@ -151,9 +150,9 @@ def _send(producer: Producer, bootstrap: str, topic: str, batch: Batch) -> list[
         elif batch.end == "aborted":
             producer.abort_transaction(TIMEOUT_S)
     except KafkaException as error:
-        raise _unavailable(bootstrap, topic, str(error)) from error
+        raise _unavailable(kafka, topic, str(error)) from error
     if left or refused:
-        raise _unavailable(bootstrap, topic, refused[0] if refused else f"{left} records are left")
+        raise _unavailable(kafka, topic, refused[0] if refused else f"{left} records are left")
     return offsets
 
 
@@ -168,10 +167,10 @@ def _noting(offsets: list[int], at: int, refused: list[str]) -> Any:
     return delivered
 
 
-def _send_and_die(bootstrap: str, topic: str, batch: Batch) -> list[int]:
+def _send_and_die(kafka: Mapping[str, str], topic: str, batch: Batch) -> list[int]:
     """Send from a process of its own that ends without a word, so that its transaction stays open."""
     given = {
-        "bootstrap": bootstrap,
+        "kafka": dict(kafka),
         "topic": topic,
         "records": [asdict(record) for record in batch.records],
     }
@@ -186,13 +185,13 @@ def _send_and_die(bootstrap: str, topic: str, batch: Batch) -> list[int]:
     try:
         offsets: list[int] = json.loads(done.stdout)
     except ValueError:
-        raise _unavailable(bootstrap, topic, done.stderr[-500:] or "no answer") from None
+        raise _unavailable(kafka, topic, done.stderr[-500:] or "no answer") from None
     return offsets
 
 
-def _unavailable(bootstrap: str, topic: str, what: str) -> KafkaUnavailable:
+def _unavailable(kafka: Mapping[str, str], topic: str, what: str) -> KafkaUnavailable:
     return KafkaUnavailable(
-        f"producing to topic {topic} at {bootstrap}: {what}.",
+        f"producing to topic {topic} at {kafka['bootstrap.servers']}: {what}.",
         next_step="look into the broker's log (tally local status names it), then run the example again.",
     )
 
@@ -226,7 +225,7 @@ def flights(first_day: int, last_day: int, *, partitions: int) -> list[Record]:
 if __name__ == "__main__":
     told = json.loads(sys.stdin.read())
     left_open = Batch(end="open", records=[Record(**record) for record in told["records"]])
-    broker, name = told["bootstrap"], told["topic"]
+    broker, name = told["kafka"], told["topic"]
     dying = _producer(broker, f"{name}-dying", **{"transaction.timeout.ms": OPEN_S * 1000})
     print(json.dumps(_send(dying, broker, name, left_open)), flush=True)
     # As kill -9 would: no client says goodbye to the broker.

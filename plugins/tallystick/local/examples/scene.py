@@ -81,9 +81,9 @@ class Scene:
         return self.info.environment()
 
     @property
-    def bootstrap(self) -> str:
-        """The Kafka broker."""
-        return self.info.parts["kafka"].address
+    def kafka(self) -> dict[str, str]:
+        """How librdkafka reaches the Kafka broker, with user and password."""
+        return self.info.kafka_client()
 
     @property
     def lake(self) -> str:

@@ -41,14 +41,14 @@ class Upsert:
         connection = json.dumps({**self.server, "dbname": DATABASE})
         self.scene.tell_tasks(TALLYSTICK_POSTGRES_EXAMPLES=connection)
         records = _payments()
-        create_topic(self.scene.bootstrap, TOPIC, partitions=PARTITIONS)
+        create_topic(self.scene.kafka, TOPIC, partitions=PARTITIONS)
         half = len(records) // 2
         batches = [
             Batch(end="committed", records=records[:half]),
             Batch(end="aborted", records=records[half : half + ABORTED]),
             Batch(end="committed", records=records[half:]),
         ]
-        return produce(self.scene.bootstrap, TOPIC, batches, sent=self.scene.sent)
+        return produce(self.scene.kafka, TOPIC, batches, sent=self.scene.sent)
 
     def plain(self) -> None:
         """The schedule's days; mode=replace of the third, unchanged; the second again by a changed job."""

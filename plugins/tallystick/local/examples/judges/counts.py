@@ -49,11 +49,14 @@ class Held:
     flights: int
 
 
-def consume(bootstrap: str, topic: str) -> list[Message]:
-    """All committed messages of a topic, each partition in its order; raises TimeoutError where the broker is silent."""
+def consume(kafka: Mapping[str, str], topic: str) -> list[Message]:
+    """All committed messages of a topic, each partition in its order; raises TimeoutError where the broker is silent.
+
+    `kafka`: how librdkafka reaches the broker, with user and password if it asks for them.
+    """
     consumer = Consumer(
         {
-            "bootstrap.servers": bootstrap,
+            **kafka,
             "group.id": f"judge-of-{topic}",
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
