@@ -82,6 +82,17 @@ class Run:
         self.task = min(task, self.task)
         self.done, self.actor, self.error = False, None, None
 
+    def begin_again(self) -> None:
+        """What a new metadata database does: the same run id, no result, and clears that count from 0."""
+        self.clear_number, self.task = 0, 0
+        self.results.clear()
+        self.done, self.actor, self.error = False, None, None
+
+    @property
+    def counts_again(self) -> bool:
+        """Whether the run ended because the ledger has a higher clear number of it."""
+        return isinstance(self.error, Superseded) and "take_over=true" in str(self.error)
+
     def start(self) -> None:
         """Start the current task as a new process."""
         self.sim.trace.append(

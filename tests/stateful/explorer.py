@@ -60,6 +60,9 @@ class Schedule:
         # Most schedules have none: a topic that is created anew ends what runs were about to do.
         self.recreations = self.rng.choice([0, 0, 0, 0, 0, 1, 2])
         self.ends: dict[str, dict[int, int]] = {}
+        # A chance of its own: seeds without it play as they did before there was one.
+        self.new_databases = 1 if random.Random(f"database {self.seed}").random() < 0.25 else 0
+        self.triggered = 0
         self.steps = 0
 
     def _spawn(self, number: int) -> Run:
@@ -140,6 +143,8 @@ class Schedule:
             self.sim.trace.append("RECREATED")
         elif 0.129 <= dice < 0.145 and self.log.incarnation > 1:
             self._adopt()
+        elif 0.145 <= dice < 0.155 and self.new_databases:
+            self._new_database()
         elif dice < 0.125 and self.deploys:
             self.deploys = False
             self.sim.code = 2
@@ -209,6 +214,17 @@ class Schedule:
         self.sim.trace.append(f"CLEAR {victim.name} from {TASKS[task]}")
         victim.clear(task)
 
+    def _new_database(self) -> None:
+        """Airflow's metadata database is new: each run with dates is made again, and its clears count from 0."""
+        self.new_databases -= 1
+        self.sim.trace.append("NEW DATABASE")
+        for run in self.runs:
+            if run.hours is None:
+                continue  # its run id holds the moment at which it was triggered, and never comes back
+            if run.actor is not None and self.rng.random() < 0.7:
+                self.zombies.append(run.actor)
+            run.begin_again()
+
     # ------------------------------------------------------------ once faults stop
 
     def _calm(self) -> None:
@@ -270,7 +286,39 @@ class Schedule:
                 self.oracle.check_new()
             if run.done and (run.error is None or run.refused):
                 return
+            if run.counts_again:
+                self._trigger_instead(run)
+                return
         raise Violation(f"L1: {run.name} never finishes: {run.error}")
+
+    def _trigger_instead(self, run: Run) -> None:
+        """Do the one step that a run names whose clears are counted again: a Trigger with its dates and take_over.
+
+        The run itself is green from then on, unless it asks to replace what is there: its wish is done all the same.
+        """
+        self.triggered += 1
+        instead = Run(
+            sim=self.sim,
+            log=self.log,
+            name=f"t{self.triggered}",
+            hours=run.hours,
+            replace="mode=replace" in str(run.error),
+            take_over=True,
+            run_after=LAST_HOUR,
+        )
+        self.sim.trace.append(f"TRIGGER {instead.name} instead of {run.name}")
+        self._finish(instead, again=False)
+        run.refused = run.refused or instead.refused
+        if run.replace or run.refused:
+            return
+        run.clear(0)
+        for _ in range(3000):
+            if run.done:
+                break
+            run.step()
+            self.oracle.check_new()
+        if run.error is not None:
+            raise Violation(f"L1: {run.name} is red after the one step that it named: {run.error}")
 
     def _judge_the_end(self) -> None:
         entries = self.oracle.entries_before

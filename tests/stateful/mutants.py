@@ -304,6 +304,13 @@ def unread_tail_forgotten() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def lower_clear_number_ends_well() -> Iterator[None]:
+    """A request with a lower clear number than the ledger's is green although something is left to do."""
+    with patch.object(decide, "_nothing_left", lambda *_: decide.Intent()):
+        yield
+
+
 MUTANTS: dict[str, Mutant] = {
     "no If-Match": no_if_match,
     "decided once, not on each root": decided_once,
@@ -322,4 +329,5 @@ MUTANTS: dict[str, Mutant] = {
     "closed topics asked for": closed_topics_asked_for,
     "the last copy replaced": last_copy_replaced,
     "the unread tail forgotten": unread_tail_forgotten,
+    "a lower clear number ends well": lower_clear_number_ends_well,
 }

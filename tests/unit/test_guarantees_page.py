@@ -67,6 +67,8 @@ CASES = {
         "two pipelines on one lake root (refused)",
         "an open transaction before the run's end",
         "unknown or impossible parameters",
+        "clears that Airflow counts from 0 again",
+        "a retry of plan after one of its grants was released",
         "no secret anywhere after every door",
     ),
     "Log's edges": (

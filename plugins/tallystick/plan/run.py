@@ -90,11 +90,31 @@ def _intent(
     )
     decision = decide.decide_plan(ledger, asked.request, wish)
     if isinstance(decision, decide.Overtaken):
-        raise Superseded(
-            f"{asked.request} asked for {wanted} before, and it has gone to {decision.by or 'others'} since.",
+        raise _superseded(decision, asked.request, wanted)
+    return decision
+
+
+def _superseded(by: decide.Overtaken, request: Request, wanted: Interval) -> Superseded:
+    """Describe why the request gets nothing, and the one step that brings it what it asks for."""
+    if by.by == request:
+        return Superseded(
+            f"{request} was answered before, and its rows of {wanted} were committed by other code than is deployed now.",
+            next_step="to replace them, clear this run's plan task.",
+        )
+    if not by.by.same_run(request):
+        return Superseded(
+            f"{request} asked for {wanted} before, and it has gone to {by.by} since.",
             next_step="nothing, if that was meant; else clear this run's plan task to ask anew.",
         )
-    return decision
+    first, last = (keys.instant(at) for at in (wanted.start, wanted.end))
+    replaces = ", mode=replace" if by.replaces else ""
+    return Superseded(
+        f"{request} asks for {wanted}; the ledger has a later request of the same run there: clear {by.by.clear}. Either "
+        "this task is a late copy, or Airflow counts the clears of this run from 0 again: the DAG or run was deleted, or "
+        "the metadata database is new.",
+        next_step="nothing, if the run was cleared meanwhile. If Airflow counts again: Trigger with "
+        f"from={first}, to={last}, take_over=true{replaces}.",
+    )
 
 
 def _stale(view: View, asked: Asked, wanted: Interval) -> frozenset[Interval]:

@@ -7,7 +7,7 @@ again on every root that is read is what makes a lost race and a lost reply the 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -79,9 +79,14 @@ class Intent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overtaken:
-    """The request is not the run's newest, or what it was granted has gone to others: it must not ask again."""
+    """The request is not the run's newest, or what it was granted has gone to others: it must not ask again.
 
-    by: Request | None
+    `by` is the newest request that has it: of another run; of the same run with a higher clear number; or the request
+    itself, if what it committed was made by other code. `replaces`: what is left to do includes a replacement.
+    """
+
+    by: Request
+    replaces: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,24 +102,29 @@ class CutThrough:
 
 
 def decide_plan(ledger: Ledger, request: Request, wish: Wish) -> Intent | Overtaken | CutThrough:
-    """Decide what `request` may be granted of `wish.interval`. The same request always gets the same plans."""
+    """Decide what `request` may be granted of `wish.interval`. The same request always gets the same plans.
+
+    A request whose clear number is lower than one that the ledger has of the same run gets nothing: it is a late copy of
+    an older task, or Airflow counts the run's clears from 0 again (the DAG or run was deleted, the metadata database is
+    new). Which of them it is cannot be seen from here. If nothing is left to do, both may end well; else `Overtaken`.
+    """
     overlapping = ledger.overlapping(wish.interval)
-    newer = next(
-        (
-            r
-            for e in overlapping
-            for r in _requests(e)
-            if r.same_run(request) and r.clear > request.clear
-        ),
-        None,
+    newest = max(
+        (r for e in overlapping for r in _requests(e) if r.same_run(request)),
+        key=lambda r: r.clear,
+        default=request,
     )
-    if newer is not None:
-        return Overtaken(by=newer)
+    if newest.clear > request.clear:
+        return _nothing_left(overlapping, request, wish, newest)
     served = [e for e in overlapping if request in e.served]
     if served:
-        # C3, C12, C14: this very request was answered before; whatever it got since then is the answer, nothing new.
+        # C3, C12, C14: this very request was answered before; what it got since then is the answer.
         own = {e.interval for e in served if _holding(e, request) is not None}
-        return _answered(overlapping, request, own) if own else Overtaken(by=_holder(served[0]))
+        if not own:
+            return _nothing_left(overlapping, request, wish, _holder(served[0]))
+        if any(_wants_other_rows(e, request, wish) for e in overlapping):
+            return Overtaken(by=request, replaces=True)
+        return _answered(overlapping, request, wish, own)
     decision = _decide_afresh(overlapping, request, wish)
     if isinstance(decision, CutThrough):
         older = (e for e in overlapping if e.granted and e.granted.request.same_run(request))
@@ -122,14 +132,51 @@ def decide_plan(ledger: Ledger, request: Request, wish: Wish) -> Intent | Overta
     return decision
 
 
-def _answered(overlapping: Iterable[Entry], request: Request, own: Collection[Interval]) -> Intent:
-    """What a request that was answered before has now: nothing is granted, and nothing is taken away."""
+def _nothing_left(
+    overlapping: Sequence[Entry], request: Request, wish: Wish, by: Request
+) -> Intent | Overtaken:
+    """Answer a request that must not be granted anything: an intent without effect, else Overtaken.
+
+    Rows that its own run committed count as another run's if nobody has pressed Clear, for then nobody asks to replace
+    them: a run that is made again after its DAG was deleted is green over committed rows, whatever the code is now.
+    """
+    seen = _decide_afresh(overlapping, request, wish, owns_rows=request.clear > 0)
+    if isinstance(seen, Intent) and not seen.grants and not seen.cancelled:
+        return seen
+    grants = seen.grants if isinstance(seen, Intent) else ()
+    replaces = any(g.before is not None and g.before.committed is not None for g in grants)
+    return Overtaken(by=by, replaces=replaces or isinstance(seen, CutThrough))
+
+
+def _wants_other_rows(entry: Entry, request: Request, wish: Wish) -> bool:
+    """Whether an answered request asks for other rows than those that it committed: the code was changed since.
+
+    Only if a person asks for a replacement, by Clear or by a parameter. A retry with changed code must not be granted a
+    replacement: it may be the late copy of a task with older code (C14, C15).
+    """
+    committed = entry.committed
+    if committed is None or committed.request != request or entry.granted is not None:
+        return False
+    asks = request.clear > 0 or wish.replace or wish.force
+    return asks and committed.fingerprint != wish.fingerprint
+
+
+def _answered(
+    overlapping: Iterable[Entry], request: Request, wish: Wish, own: Collection[Interval]
+) -> Intent:
+    """What a request that was answered before has now: nothing is taken away, and only a hole is granted.
+
+    A hole can be there although the request was granted all of its interval: a grant was released, or given up. Without
+    a grant the run would be green and the hole nobody's.
+    """
     holdings: list[Holding] = []
     held: list[Entry] = []
     covered: list[Entry] = []
+    kept: list[Interval] = []
     for entry in overlapping:
         granted, committed = entry.granted, entry.committed
         holding = _holding(entry, request) if entry.interval in own else None
+        kept.append(entry.interval)
         if holding is not None:
             holdings.append(holding)
         elif granted is not None and not granted.request.same_run(request):
@@ -138,7 +185,12 @@ def _answered(overlapping: Iterable[Entry], request: Request, own: Collection[In
             holdings.append(Holding(interval=entry.interval, plan=committed.plan, committed=True))
         elif committed is not None:
             covered.append(entry)
-    return Intent(holdings=tuple(holdings), held=tuple(held), covered=tuple(covered))
+    return Intent(
+        holdings=tuple(holdings),
+        grants=_fills(wish, kept, ()),
+        held=tuple(held),
+        covered=tuple(covered),
+    )
 
 
 def _requests(entry: Entry) -> tuple[Request, ...]:
@@ -161,8 +213,9 @@ def _holding(entry: Entry, request: Request) -> Holding | None:
 
 
 def _decide_afresh(
-    overlapping: Iterable[Entry], request: Request, wish: Wish
+    overlapping: Iterable[Entry], request: Request, wish: Wish, *, owns_rows: bool = True
 ) -> Intent | CutThrough:
+    """Decide for a request that the ledger does not know. `owns_rows`: it may replace what its run committed."""
     holdings: list[Holding] = []
     grants: list[Grant] = []
     cancelled: list[Entry] = []
@@ -189,7 +242,7 @@ def _decide_afresh(
         kept.append(entry.interval)
         own_grant = granted is not None and granted.request.same_run(request)
         own_rows = committed.request.same_run(request)
-        again = _wished_again(entry, committed, wish, own_rows=own_rows)
+        again = _wished_again(entry, committed, wish, own_rows=own_rows and owns_rows)
         if isinstance(again, CutThrough):
             return again
         if again:
@@ -205,12 +258,7 @@ def _decide_afresh(
                 )
             else:
                 covered.append(entry)
-    if not wish.refresh:
-        grants += [
-            _fill(part, orphans)
-            for gap in gaps(wish.interval, kept)
-            for part in parts(gap, wish.cuts)
-        ]
+    grants += _fills(wish, kept, orphans)
     return Intent(
         holdings=tuple(holdings),
         grants=tuple(sorted(grants, key=lambda g: g.interval)),
@@ -261,6 +309,15 @@ def parts(gap: Interval, cuts: Iterable[datetime]) -> list[Interval]:
     """Cut an interval at those instants that lie inside it."""
     edges = [gap.start, *sorted(at for at in cuts if gap.start < at < gap.end), gap.end]
     return [Interval(start=start, end=end) for start, end in itertools.pairwise(edges)]
+
+
+def _fills(wish: Wish, kept: Iterable[Interval], orphans: Collection[Entry]) -> tuple[Grant, ...]:
+    """Grant what of the wish is none of `kept`; a refresh fills no hole."""
+    if wish.refresh:
+        return ()
+    return tuple(
+        _fill(part, orphans) for gap in gaps(wish.interval, kept) for part in parts(gap, wish.cuts)
+    )
 
 
 def _fill(gap: Interval, orphans: Iterable[Entry]) -> Grant:

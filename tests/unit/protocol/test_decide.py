@@ -106,12 +106,14 @@ def test_the_first_grant_stands() -> None:
     assert spans(decision.held) == [interval(1, 2)]
 
 
-@pytest.mark.parametrize("slot", ["grant", "commit"])
-def test_the_same_request_gets_the_same_plan(slot: str) -> None:
+@pytest.mark.parametrize(
+    ("slot", "fingerprint"), [("grant", "f1"), ("grant", "other"), ("commit", "f1")]
+)
+def test_the_same_request_gets_the_same_plan(slot: str, fingerprint: str) -> None:
     make = granted if slot == "grant" else committed
     there = ledger(entry(0, 1, **{slot: make(0, 1, run="mine")}, served=(MINE,)))
     decision = intent(
-        decide_plan(there, MINE, wish(0, 2, fingerprint="other", replace=True, force=True))
+        decide_plan(there, MINE, wish(0, 1, fingerprint=fingerprint, replace=True, force=True))
     )
     assert decision.grants == ()
     assert [(h.plan, h.committed) for h in decision.holdings] == [
@@ -146,18 +148,121 @@ def test_a_repeated_request_is_told_all_of_its_interval_again() -> None:
 
 def test_a_request_that_was_served_and_overtaken_asks_no_more() -> None:
     there = ledger(entry(0, 1, commit=committed(0, 1, run="other"), served=(MINE,)))
-    assert decide_plan(there, MINE, wish(0, 1, replace=True)) == Overtaken(by=request("other"))
+    expected = Overtaken(by=request("other"), replaces=True)
+    assert decide_plan(there, MINE, wish(0, 1, replace=True)) == expected
+    # Without a wish to replace, nothing is left to do: what others committed is as good.
+    assert intent(decide_plan(there, MINE, wish(0, 1))) == Intent(covered=there.entries)
 
 
-@pytest.mark.parametrize("where", ["grant", "commit", "served"])
-def test_a_lower_clear_number_is_overtaken(where: str) -> None:
-    newer = request("mine", 2)
-    by_place = {
-        "grant": entry(0, 1, grant=granted(0, 1, run="mine", clear=2)),
-        "commit": entry(0, 1, commit=committed(0, 1, run="mine", clear=2)),
-        "served": entry(0, 1, commit=committed(0, 1), served=(newer,)),
-    }
-    assert decide_plan(ledger(by_place[where]), AGAIN, wish(0, 1)) == Overtaken(by=newer)
+NEWER = request("mine", 2)
+LOWER = {
+    "granted": entry(0, 1, grant=granted(0, 1, run="mine", clear=2)),
+    "committed": entry(0, 1, commit=committed(0, 1, run="mine", clear=2)),
+    "committed, a replacement granted": entry(
+        0,
+        1,
+        grant=granted(0, 1, run="mine", clear=2, generation=2),
+        commit=committed(0, 1, run="mine", clear=1),
+    ),
+    "served, committed by others": entry(0, 1, commit=committed(0, 1), served=(NEWER,)),
+    "served, granted to others": entry(0, 1, grant=granted(0, 1), served=(NEWER,)),
+}
+
+
+@pytest.mark.parametrize("clear", [0, 1])
+@pytest.mark.parametrize("where", sorted(LOWER))
+def test_a_lower_clear_number_is_granted_nothing_and_ends_well_if_nothing_is_left(
+    where: str, clear: int
+) -> None:
+    """A late copy of an older task, or a metadata database that counts from 0 again: the ledger cannot say which."""
+    there = ledger(LOWER[where])
+    decision = decide_plan(there, request("mine", clear), wish(0, 1))
+    if where in ("granted", "committed, a replacement granted"):
+        assert decision == Overtaken(by=NEWER)
+    elif where == "committed":
+        assert [(h.interval, h.committed) for h in intent(decision).holdings] == [
+            (interval(0, 1), True)
+        ]
+    else:
+        assert spans((*intent(decision).covered, *intent(decision).held)) == [interval(0, 1)]
+    if isinstance(decision, Intent):
+        assert decision.grants == decision.cancelled == ()
+
+
+@pytest.mark.parametrize(
+    ("clear", "more", "green"),
+    [
+        (0, {"fingerprint": "other"}, True),  # made again, and nobody asks to replace
+        (1, {"fingerprint": "other"}, False),  # a Clear asks for the rows of the new code
+        (0, {"replace": True}, False),
+        (1, {"force": True}, False),
+        (1, {}, True),
+    ],
+)
+def test_a_lower_clear_number_that_asks_to_replace_is_refused(
+    clear: int, more: dict[str, Any], green: bool
+) -> None:
+    there = ledger(entry(0, 1, commit=committed(0, 1, run="mine", clear=2)))
+    decision = decide_plan(there, request("mine", clear), wish(0, 1, **more))
+    if green:
+        assert spans(intent(decision).holdings) == [interval(0, 1)]
+    else:
+        assert decision == Overtaken(by=NEWER, replaces=True)
+
+
+def test_a_lower_clear_number_with_a_hole_or_a_cut_is_refused() -> None:
+    there = ledger(entry(0, 2, commit=committed(0, 2, run="mine", clear=2)))
+    assert decide_plan(there, AGAIN, wish(0, 3)) == Overtaken(by=NEWER)
+    assert decide_plan(there, AGAIN, wish(1, 2, replace=True)) == Overtaken(by=NEWER, replaces=True)
+
+
+@pytest.mark.parametrize(
+    ("clear", "more", "answered"),
+    [
+        (0, {}, True),  # a retry, or a run that was made again: nobody asks to replace
+        (0, {"replace": True}, False),
+        (0, {"force": True}, False),
+        (1, {}, False),  # a Clear, in a database that counts from 0 again
+    ],
+)
+def test_changed_code_is_not_answered_from_what_was_served(
+    clear: int, more: dict[str, Any], answered: bool
+) -> None:
+    me = request("mine", clear)
+    there = ledger(entry(0, 1, commit=committed(0, 1, run="mine", clear=clear), served=(me,)))
+    decision = decide_plan(there, me, wish(0, 1, fingerprint="other", **more))
+    if answered:
+        assert spans(intent(decision).holdings) == [interval(0, 1)]
+    else:
+        assert decision == Overtaken(by=me, replaces=True)
+    # The same code: the answer of before.
+    assert spans(intent(decide_plan(there, me, wish(0, 1, **more))).holdings) == [interval(0, 1)]
+
+
+def test_a_replacement_under_way_is_answered_although_the_code_changed_again() -> None:
+    """A deploy between two tries of plan: `stage` compares the code, and says what to do."""
+    pending = granted(0, 1, run="mine", clear=1, generation=2)
+    there = ledger(
+        entry(0, 1, grant=pending, commit=committed(0, 1, run="mine", clear=1), served=(AGAIN,))
+    )
+    decision = intent(decide_plan(there, AGAIN, wish(0, 1, fingerprint="other")))
+    assert [h.plan for h in decision.holdings] == [pending.plan]
+
+
+def test_a_retry_is_granted_what_became_a_hole_since() -> None:
+    """One of two grants was released: a green run that leaves the hole would hide it."""
+    there = ledger(
+        entry(0, 1, grant=granted(0, 1, run="mine"), served=(MINE,)),
+        entry(1, 2, commit=committed(1, 2)),
+    )
+    decision = intent(decide_plan(there, MINE, wish(0, 4, cuts=(at(3),))))
+    assert spans(decision.holdings) == [interval(0, 1)]
+    assert [(g.interval, g.before) for g in decision.grants] == [
+        (interval(2, 3), None),
+        (interval(3, 4), None),
+    ]
+    refresh = intent(decide_plan(there, MINE, wish(0, 4, refresh=True)))
+    assert refresh.grants == ()
 
 
 @pytest.mark.parametrize(
