@@ -127,6 +127,7 @@ CASES = {
         "kill -9 of an executor",
         "kill -9 of a Spark worker",
         "kill -9 of a broker",
+        "the broker answers without records for a while",
         "kill -9 of the S3 server",
         "kill -9 of PostgreSQL",
         "SIGSTOP of the driver, a second attempt to success, SIGCONT",
