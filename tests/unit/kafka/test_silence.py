@@ -381,3 +381,36 @@ def test_a_scan_asks_for_more_each_time_and_is_exact(
     assert asked[:4] == [1, 1 << 20, 2 << 20, 4 << 20]
     assert max(asked) == 4 << 20
     assert any("at offset" in one.getMessage() for one in caplog.records)
+
+
+# ---------------------------------------------------------------- mutants
+
+
+def test_a_reader_that_takes_silence_for_emptiness_loses_records(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old rule: without the proof, a silence of a few seconds makes ten records absent."""
+
+    def given_up(self: Any, _fetched: Fetched, _silence: Any) -> None:
+        self.tally.skip_to(self._span.end)
+
+    monkeypatch.setattr(reading._Reading, "_after_empty", given_up)
+    log = QuietLog(numbered(0, 10), silent=until(3), high_watermark=10)
+    assert run(log, 0, 10, compacted=True) == ([], (0, 10))
+
+
+def test_a_proof_that_is_asked_for_behind_the_gap_proves_nothing(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a fetch at the range's end brings says nothing of the range: the mutant asks there."""
+    ask = reading._Reading._ask
+
+    def at_the_end(self: Any, offset: int, *, committed: bool = True, **how: Any) -> Any:
+        return ask(self, offset if committed else self._span.end, committed=committed, **how)
+
+    def silent(order: FetchOrder, _now: float) -> bool:
+        return order.offset < 10
+
+    monkeypatch.setattr(reading._Reading, "_ask", at_the_end)
+    log = QuietLog(numbered(0, 10), numbered(10, 20), silent=silent, high_watermark=20)
+    assert run(log, 0, 10, compacted=True) == ([], (0, 10))
