@@ -117,15 +117,19 @@ class FakeLog:
         """As earlier.Log says."""
         return [partition.log_start for partition in self._topic(topic).partitions]
 
-    def unproven(self, topic: str, positions: Sequence[Position]) -> Mapping[int, int]:
-        """As plan.Log says: where the log begins behind 0 and holds no data record before the position."""
+    def unproven(self, topic: str, positions: Sequence[Position], at_ms: int) -> Mapping[int, int]:
+        """As plan.Log says, with every record for a batch: ten before the position, or two that are a day older."""
         partitions = self._topic(topic).partitions
-        return {
-            number: partitions[number].log_start
-            for number, position in enumerate(positions)
-            if (start := partitions[number].log_start) > 0
-            and not any(r.is_data for r in partitions[number].records[start : position.offset])
-        }
+        found: dict[int, int] = {}
+        for number, position in enumerate(positions):
+            start = partitions[number].log_start
+            before = [
+                r.at_ms for r in partitions[number].records[start : position.offset] if r.is_data
+            ]
+            old = [at for at in before if at <= at_ms - 86_400_000]
+            if start > 0 and len(before) < 10 and len(old) < 2:
+                found[number] = start
+        return found
 
     def diverged(self, topic: str, positions: Sequence[Position]) -> Sequence[str]:
         """As plan.Log says: the record before a position must still have the epoch that the position knows."""

@@ -1,8 +1,8 @@
 """The real stack on which every round of a chaos run takes place, kept up from the first round to the last.
 
-Kafka, S3, PostgreSQL and Airflow on the loopback interface, a standalone Spark cluster where a round needs one, and the
-tap between the tasks and S3. Each round has a DAG file, a topic and a lake root of its own, so that no round hides
-what another one did.
+Kafka, S3, PostgreSQL and Airflow on the loopback interface, a standalone Spark cluster where a round needs one, and a
+tap between the tasks and S3, another one between the tasks and Kafka. Each round has a DAG file, a topic and a lake root
+of its own, so that no round hides what another one did.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from chaos.small_disk import SmallDisk
 from chaos.tap import BUCKET, Tap
+from kafka_tap import KafkaTap
 from oracle.audit import Place
 from tallystick.local.info import ALL_PARTS, PARTS
 from tallystick.local.kafka_login import confluent_words
@@ -35,6 +36,7 @@ PARTITIONS = 3
 SEEN_S = 120.0
 KAFKA_S = 60.0
 RESTARTS_MAX = 1_000_000
+_KAFKA = "TALLYSTICK_KAFKA_DEFAULT"
 LOCAL, CLUSTER = "spark_local", "spark_default"
 RETRIES = 4
 # Of the order of seconds, so that a round can wait for what takes Airflow five minutes by default.
@@ -133,6 +135,9 @@ class Ground:
         parts = ALL_PARTS if cluster else PARTS
         self.stack = LocalStack(state, project_dir=self.project, parts=parts)
         self.tap = Tap(self.stack.s3.endpoint)
+        # Producers and the oracle go past it.
+        (kafka,) = json.loads(self.stack.environment()[_KAFKA]).values()
+        self.kafka_tap = KafkaTap(kafka)
         self.disk = SmallDisk(self.base / "small")
         self._lead_through_the_tap()
         self.api = self.stack.airflow.api()
@@ -140,6 +145,7 @@ class Ground:
     def _lead_through_the_tap(self) -> None:
         ours = {
             "AWS_ENDPOINT_URL_S3": self.tap.url,
+            _KAFKA: json.dumps({"bootstrap_servers": self.kafka_tap.bootstrap}),
             # Where this tree is not the one that is installed, it is this one that is put to the test.
             "PYTHONPATH": str(REPO / "plugins"),
         }
@@ -153,6 +159,7 @@ class Ground:
     def __enter__(self) -> Self:
         try:
             self.tap.__enter__()
+            self.kafka_tap.__enter__()
             self.stack.start(self._report)
         except BaseException:
             self.stop()
@@ -173,6 +180,7 @@ class Ground:
             self.stack.stop(lambda _: None)
         finally:
             self.tap.__exit__(None, None, None)
+            self.kafka_tap.__exit__(None, None, None)
             self.disk.unmount()
             shutil.rmtree(self.base, ignore_errors=True)
 

@@ -18,6 +18,8 @@ from tallystick.local.process import ChildProcess, wait_until
 from tallystick.testing.fault_proxy import NO_FAULT, HttpFault, Seen
 
 OUTAGE_S_MAX = 4.0
+# Four empty answers, about 2 s, were once taken for an empty log.
+EMPTY_S_MIN, EMPTY_S_MAX = 20.0, 45.0
 REFUSED_PART = 1 / 3
 # Python looks for another temporary folder where not even its few bytes of a probe can be written: one page is left.
 _LEFT_BYTES = 4096
@@ -52,6 +54,21 @@ def _outage(r: Round, what: str, process: ChildProcess) -> None:
             lambda: time.monotonic() >= again_at, deadline_s=60.0, what="the end of the outage"
         )
         r.ground.revive()
+
+
+def _broker_empty(r: Round) -> None:
+    """The broker answers plan and stage without records for some tens of seconds, from a drawn moment on."""
+    quiet_s = EMPTY_S_MIN + r.rng.random() * (EMPTY_S_MAX - EMPTY_S_MIN)
+    before = r.ground.kafka_tap.emptied
+    with r.at((*PLAN, *SUBMIT)) as trap, r.ground.kafka_tap.quiet():
+        r.tell(f"the broker answers without records for {quiet_s:.0f} s")
+        trap.released.set()
+        ends_at = time.monotonic() + quiet_s
+        r.until(lambda: time.monotonic() >= ends_at, "the end of the empty answers", poll_s=0.5)
+    emptied = r.ground.kafka_tap.emptied - before
+    r.tell(f"the broker sends records again; {emptied} answers were emptied")
+    if not emptied:
+        raise Missed("nothing was fetched while the broker's answers were empty")
 
 
 def _open_transaction(r: Round) -> None:
@@ -231,6 +248,11 @@ def _lost(kind: Kind, what: str) -> Nemesis:
 
 SERVERS = (
     Nemesis(name="broker", what="kill -9 of the Kafka broker", strike=_broker),
+    Nemesis(
+        name="broker-empty",
+        what="the broker answers without records for a while",
+        strike=_broker_empty,
+    ),
     Nemesis(name="s3", what="kill -9 of the S3 server", strike=_s3),
     Nemesis(name="postgres", what="kill -9 of PostgreSQL", strike=_postgres),
     Nemesis(

@@ -15,6 +15,7 @@ from tallystick.kafka.planning import LogPlanner, PartitionState
 from tallystick.protocol.offsets import Position
 
 YEAR_2013 = 1_357_000_000_000
+DAY_MS = 86_400_000
 
 
 @pytest.fixture
@@ -198,8 +199,35 @@ def test_positions_with_no_record_before_them_are_unproven(
     for partition, before in ((0, 1), (1, 1), (3, -1)):
         broker.delete_records(topic, before, partition=partition)
     here = [Position(offset=o) for o in (2, 2, 0, 2)]
-    assert planner.unproven(topic, here) == {0: 1, 3: 2}
-    assert planner.unproven(topic, [Position(offset=3), Position(offset=1)]) == {1: 1}
+    assert planner.unproven(topic, here, 2_500) == {0: 1, 1: 1, 3: 2}
+
+
+def test_a_few_late_records_do_not_show_where_a_log_begins(
+    broker: TestBroker, planner: LogPlanner
+) -> None:
+    """Batch by batch: ten before the split show it, nine do not; two of them do when they are a day older."""
+    split = YEAR_2013 + 2 * DAY_MS
+    for earlier, proven in (
+        ([split - 1] * 9, False),
+        ([split - 1] * 10, True),
+        ([split - DAY_MS], False),
+        ([split - DAY_MS] * 2, True),
+        ([split - DAY_MS + 1] * 2, False),
+        ([split - 1, split - 2 * DAY_MS, split - 1, split - DAY_MS], True),
+    ):
+        topic = broker.topic()
+        for stamp in (split + 5, *earlier, split + 7):
+            fill(broker, topic, stamp)
+        broker.delete_records(topic, 1)  # of the day that the split begins
+        (at_split,) = planner.boundary(topic, split, [])
+        assert at_split.offset == 1 + len(earlier)
+        assert planner.unproven(topic, [at_split], split) == ({} if proven else {0: 1}), earlier
+    # A batch that holds the split as well shows nothing of what was before it.
+    topic = broker.topic()
+    fill(broker, topic, split + 5)
+    fill(broker, topic, *[split - DAY_MS] * 20, split)
+    broker.delete_records(topic, 1)
+    assert planner.unproven(topic, planner.boundary(topic, split, []), split) == {0: 1}
 
 
 def test_an_open_transaction_before_the_boundary_is_not_yet(

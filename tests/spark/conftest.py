@@ -274,7 +274,7 @@ class MeasuredLog:
         found = self._offsets[datetime.fromtimestamp(at_ms / 1000, UTC)]
         return [Position(offset=o, leader_epoch=0 if o else -1) for o in found]
 
-    def unproven(self, topic: str, positions: Sequence[Position]) -> Mapping[int, int]:
+    def unproven(self, topic: str, positions: Sequence[Position], at_ms: int) -> Mapping[int, int]:
         return {}
 
     def diverged(self, topic: str, positions: Sequence[Position]) -> Sequence[str]:

@@ -251,7 +251,8 @@ class SimulatedLog:
             found.append(Position(offset=offset, leader_epoch=0))
         return found
 
-    def unproven(self, topic: str, positions: Sequence[Position]) -> Mapping[int, int]:
+    def unproven(self, topic: str, positions: Sequence[Position], at_ms: int) -> Mapping[int, int]:
+        # One record is enough here, so that expired logs are planned as well.
         return {
             p: self.start[p]
             for p, position in enumerate(positions)
@@ -279,9 +280,9 @@ class Session:
         self._asks()
         return self.log.boundary(topic, at_ms, floors, latest_ms=latest_ms)
 
-    def unproven(self, topic: str, positions: Sequence[Position]) -> Mapping[int, int]:
+    def unproven(self, topic: str, positions: Sequence[Position], at_ms: int) -> Mapping[int, int]:
         self._asks()
-        return self.log.unproven(topic, positions)
+        return self.log.unproven(topic, positions, at_ms)
 
     def diverged(self, topic: str, positions: Sequence[Position]) -> Sequence[str]:
         self._asks()

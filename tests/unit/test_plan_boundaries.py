@@ -48,10 +48,26 @@ def test_a_day_whose_records_may_have_expired_is_refused(first: str) -> None:
         small.plan(days(1, 2))
 
 
-def test_a_record_before_the_day_proves_that_the_day_is_whole() -> None:
-    small = logged(FakeLog(), "data", "data", "data", "data", log_start=1)
-    (done,) = small.run(days(3, 4))
+def test_records_that_are_a_day_older_show_that_the_day_is_whole() -> None:
+    small = logged(FakeLog(), *["data"] * 6, log_start=1)
+    (done,) = small.run(days(5, 6))
     assert (done.totals.records, done.totals.lost) == (1, 0)
+
+
+@pytest.mark.parametrize("late", [1, 2, 9])
+def test_late_records_at_the_logs_beginning_do_not_show_that_the_day_is_whole(late: int) -> None:
+    """Three records of day 1 have expired; what the log begins with is of the evening before, and came after them."""
+    log = FakeLog()
+    log.create(TOPIC)
+    for hour in (10, 11, 12):
+        log.append(TOPIC, 0, day(1) + hour * HOUR, n=hour)
+    for number in range(late):
+        log.append(TOPIC, 0, day(1) - HOUR, n=number)
+    log.append(TOPIC, 0, day(1) + 13 * HOUR, n=13)
+    log.append(TOPIC, 0, day(2) + HOUR, n=1)
+    log.expire(TOPIC, 0, before=3)
+    with pytest.raises(OutsideRetention, match="or too few: earlier ones may have expired"):
+        SmallLake(log=log).run(days(1, 2))
 
 
 def test_retention_that_moves_on_while_the_plan_looks_is_noticed() -> None:

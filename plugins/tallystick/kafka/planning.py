@@ -1,6 +1,7 @@
 """What a plan has to know of Kafka: identities, how far each log reaches, and where boundaries lie.
 
-No numba here: planning runs where Airflow runs, and looks into a handful of batches.
+No numba here: planning runs where Airflow runs, and looks into a handful of batches; into all of an interval's, by their
+headers, when a record from the future lies before it (`search`).
 """
 
 from __future__ import annotations
@@ -109,10 +110,11 @@ class LogPlanner:
         )  # ListOffsets goes by name: prove that it asked the same incarnation throughout
         return tuple(positions)
 
-    def unproven(self, topic: str, positions: Sequence[Position]) -> dict[int, int]:
-        """Return the partitions whose log holds no data record before its position, with the log start asked just now.
+    def unproven(self, topic: str, positions: Sequence[Position], at_ms: int) -> dict[int, int]:
+        """Return the partitions whose log does not show that it begins before `at_ms`, with the log start asked just now.
 
-        What came before may have expired there. A log that begins at 0 has lost nothing, and is never among them.
+        `positions` are the boundary at that instant. What came before may have expired there. A log that begins at 0
+        has lost nothing, and is never among them.
         """
         layout = self._current(topic)
         every = range(len(positions))
@@ -122,8 +124,8 @@ class LogPlanner:
             start = starts[partition]
             if start == 0:
                 continue
-            search = Search(self._client, layout, partition, -(2**63))
-            if start >= position.offset or search.first(start) >= position.offset:
+            search = Search(self._client, layout, partition, at_ms)
+            if not search.begins_before(start, position.offset):
                 found[partition] = start
         return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Final
 
 import kafka.errors as kerrors
@@ -13,12 +14,20 @@ from tallystick.kafka.silence import Silence
 from tallystick.kafka.wire import NO_EPOCH, Fetched, FetchOrder, TopicLayout
 from tallystick.protocol.offsets import Position
 
-_SCAN_BYTES_MAX: Final = 1 << 20
+_log = logging.getLogger(__name__)
+# A scan is short nearly always: the first fetch is small, and each one twice the one before.
+_SCAN_BYTES: Final = 1 << 20
+_SCAN_BYTES_MAX: Final = 4 << 20
+_LOGGED_EVERY_S: Final = 30.0
 _ONE_BATCH_BYTES: Final = (
     1  # the first batch of an answer comes whole, however little is asked for (KIP-74)
 )
 _WAIT_MS: Final = 100
 _ATTEMPTS_MAX: Final = 10
+# What proves that a log begins before an instant: so many batches before its split, or so few that are a day older.
+_BATCHES_PROVE: Final = 10
+_OLD_BATCHES_PROVE: Final = 2
+_OLD_MS: Final = 86_400_000
 _OTHER_TOPIC: Final = (kerrors.UnknownTopicIdError.errno, kerrors.InconsistentTopicIdError.errno)
 
 
@@ -52,7 +61,13 @@ class Search:
 
         The high watermark only when every offset before it was seen: raises KafkaUnavailable for answers that are empty
         below it for too long, LogDamaged for bytes that are no log.
+
+        A scan reads whole batches, for brokers send no less, and looks at their headers; records are decoded only in a
+        batch whose latest timestamp is late enough. It goes from `start` to the split, which are apart only when the
+        index of timestamps gave an earlier record: one of the future, for every instant up to its own. No bisection
+        helps then: nothing bounds the timestamps of the offsets that it would skip.
         """
+        logged_at = self._client.clock()
         bytes_max = _ONE_BATCH_BYTES  # ListOffsets is right nearly always: look at one batch before asking for more
         while True:
             fetched = self._fetch(start, bytes_max)
@@ -66,7 +81,45 @@ class Search:
                 raise damaged(self.place, f"asked for offset {start}, it answered with less")
             if start >= fetched.high_watermark:
                 return start
-            bytes_max = _SCAN_BYTES_MAX
+            bytes_max = max(_SCAN_BYTES, min(2 * bytes_max, _SCAN_BYTES_MAX))
+            logged_at = self._say_how_far(start, fetched.high_watermark, logged_at)
+
+    def _say_how_far(self, offset: int, end: int, logged_at: float) -> float:
+        now = self._client.clock()
+        if now - logged_at < _LOGGED_EVERY_S:
+            return logged_at
+        _log.info(
+            "%s: looking for the first record of %d ms or later, at offset %d of at most %d. A record with a timestamp "
+            "beyond that one lies before the interval, so each batch is looked at.",
+            self.place,
+            self._at_ms,
+            offset,
+            end,
+        )
+        return now
+
+    def begins_before(self, start: int, split: int) -> bool:
+        """Whether the log from its start on shows that it begins before the instant that `split` was found for.
+
+        One record that came late shows nothing: what retention took before it may belong after the instant. So ten
+        batches with records must lie between the start and the split, or two that are a day older than the instant.
+        """
+        batches = old = 0
+        while start < split:
+            fetched = self._fetch(start, _SCAN_BYTES)
+            before = start
+            for batch in walk(fetched.records, place=self.place):
+                if batch.end_offset > split:
+                    return False
+                if batch.count and not batch.control:
+                    batches += 1
+                    old += batch.max_timestamp <= self._at_ms - _OLD_MS
+                if batches == _BATCHES_PROVE or old == _OLD_BATCHES_PROVE:
+                    return True
+                start = max(start, batch.end_offset)
+            if start == before:
+                return False
+        return False
 
     def position(self, offset: int, log_start: int) -> Position:
         """The split with the epoch of the record before it: -1 where there is none, or the log no longer holds it."""

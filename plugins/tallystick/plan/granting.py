@@ -272,15 +272,18 @@ class Granting:
         begin = self.asked.pipeline.begin
         if self.asked.params.accept_loss or (begin is not None and at <= begin):
             return
+        at_ms = round(at.timestamp() * 1000)
         for name, positions in found.items():
             if left is not None and (name in left.positions or keys.incarnation(name) > 1):
                 # A loss shows as offsets that are wanted and gone, and is refused or recorded there; an adopted
                 # incarnation begins at the origins that were shown to whoever adopted it.
                 continue
-            for partition, start in self.log.unproven(keys.kafka_topic(name), positions).items():
+            unproven = self.log.unproven(keys.kafka_topic(name), positions, at_ms)
+            for partition, start in unproven.items():
                 raise OutsideRetention(
                     f"{name}[{partition}] begins at offset {start}, and holds no record before "
-                    f"{keys.instant(at)} (offset {positions[partition].offset}): earlier ones may have expired.",
+                    f"{keys.instant(at)} (offset {positions[partition].offset}), or too few: earlier ones may have "
+                    "expired. Ten batches of records before it would show that none has, or two that are a day older.",
                     next_step="start later; or declare Pipeline(begin=...) where the history is meant to begin; or "
                     "run with accept_loss=true.",
                 )

@@ -63,8 +63,11 @@ class Log(Protocol):
         """
         ...
 
-    def unproven(self, topic: str, positions: Sequence[Position]) -> Mapping[int, int]:
-        """The partitions whose log holds no record before the position, with the log start after that look-up."""
+    def unproven(self, topic: str, positions: Sequence[Position], at_ms: int) -> Mapping[int, int]:
+        """The partitions whose log does not show that it begins before `at_ms`, with the log start after that look-up.
+
+        `positions` are the boundary at `at_ms`. A record or two before it show nothing: they may have come late.
+        """
         ...
 
     def diverged(self, topic: str, positions: Sequence[Position]) -> Sequence[str]:

@@ -105,7 +105,8 @@ class QuietLog(KafkaClient):
         if not self._silent(order, self.now):
             for raw in self._batches:
                 (one,) = walk(raw, place="t")
-                fits = not records or (not self._one_each and len(raw) <= order.bytes_max)
+                room = order.bytes_max - len(records)
+                fits = not records or (not self._one_each and len(raw) <= room)
                 if order.offset < one.end_offset <= end and fits:
                     records += raw
         if not records:
@@ -352,3 +353,64 @@ def test_bytes_from_before_what_was_asked_for_are_damage_not_a_loop() -> None:
     )
     with pytest.raises(LogDamaged, match="asked for offset 20, it answered with less"):
         Search(log, LAYOUT, 0, 3_000).first(0)
+
+
+# ---------------------------------------------------------------- a record from the future, and the scan that follows
+
+
+def test_a_scan_asks_for_more_each_time_and_is_exact(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """ListOffsets gives the future's record for every instant; the record of the instant comes before a late one."""
+    stamps = [9_000, *[1_000] * 40, 2_000, 1_500, 2_500]
+    batches = [
+        batch(Sent(timestamp=at, value=bytes(400_000)), base=i) for i, at in enumerate(stamps)
+    ]
+    log = QuietLog(*batches, high_watermark=len(stamps), timestamps={2_000: 0})
+    fetch = log.fetch
+
+    def slow(order: FetchOrder) -> Any:
+        log.now += 20.0
+        return fetch(order)
+
+    monkeypatch.setattr(log, "fetch", slow)
+    caplog.set_level("INFO", logger="tallystick.kafka.search")
+    (found,) = planner_of(log, monkeypatch).boundary("t", 2_000, [5])
+    assert (found.offset, found.leader_epoch) == (41, 0)
+    asked = [order.bytes_max for order in log.orders]
+    assert asked[:4] == [1, 1 << 20, 2 << 20, 4 << 20]
+    assert max(asked) == 4 << 20
+    assert any("at offset" in one.getMessage() for one in caplog.records)
+
+
+# ---------------------------------------------------------------- mutants
+
+
+def test_a_reader_that_takes_silence_for_emptiness_loses_records(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old rule: without the proof, a silence of a few seconds makes ten records absent."""
+
+    def given_up(self: Any, _fetched: Fetched, _silence: Any) -> None:
+        self.tally.skip_to(self._span.end)
+
+    monkeypatch.setattr(reading._Reading, "_after_empty", given_up)
+    log = QuietLog(numbered(0, 10), silent=until(3), high_watermark=10)
+    assert run(log, 0, 10, compacted=True) == ([], (0, 10))
+
+
+def test_a_proof_that_is_asked_for_behind_the_gap_proves_nothing(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a fetch at the range's end brings says nothing of the range: the mutant asks there."""
+    ask = reading._Reading._ask
+
+    def at_the_end(self: Any, offset: int, *, committed: bool = True, **how: Any) -> Any:
+        return ask(self, offset if committed else self._span.end, committed=committed, **how)
+
+    def silent(order: FetchOrder, _now: float) -> bool:
+        return order.offset < 10
+
+    monkeypatch.setattr(reading._Reading, "_ask", at_the_end)
+    log = QuietLog(numbered(0, 10), numbered(10, 20), silent=silent, high_watermark=20)
+    assert run(log, 0, 10, compacted=True) == ([], (0, 10))
