@@ -7,21 +7,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
-from tallystick.errors import InvalidRequest
+from tallystick.errors import Corrupt, InvalidRequest
 from tallystick.grants import Cancelled, Fewer, GrantStatus, cancelled, fewer, grant_status
 from tallystick.holes import Hole, holes, schedule_length
 from tallystick.lake import Lake, View
 from tallystick.protocol.canonical import corrupt
 from tallystick.protocol.columns import TableColumn
 from tallystick.protocol.interval import Interval, Request
-from tallystick.protocol.ledger import Entry, Totals
+from tallystick.protocol.ledger import Entry, Ledger, Totals
 from tallystick.protocol.lookback import stale
 from tallystick.protocol.record import CommittedInterval, Record
-from tallystick.protocol.root import RootTable, RootTopic
+from tallystick.protocol.root import Root, RootTable, RootTopic
 
 State = Literal["committed", "granted", "replacing"]
 
@@ -36,6 +37,17 @@ class IntervalStatus:
     totals: Totals | None
     owner: Request
     plan: str
+
+    @property
+    def dead_share(self) -> float | None:
+        """The share of dead letters among what was to be decoded, from 0 to 1; None without any such record."""
+        return None if self.totals is None else dead_share(self.totals)
+
+
+def dead_share(totals: Totals) -> float | None:
+    """The share of dead letters among records and dead letters; None if there is neither."""
+    decoded = totals.records + totals.dead
+    return totals.dead / decoded if decoded else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,13 +70,19 @@ class StaleStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """What a root says about its ledger. `every`: the schedule's length, as the ledger's scheduled runs show it."""
+    """What a root says about its ledger. `every`: the schedule's length, as the ledger's scheduled runs show it.
+
+    `committed_at`: when the last commit was made; None before the first one, and if its record cannot be read. `read_to`:
+    by open topic, the offset of each partition at which the latest committed interval ends.
+    """
 
     uri: str
     pipeline: str
     version: int
     record: str | None
+    committed_at: datetime | None
     topics: Mapping[str, RootTopic]
+    read_to: Mapping[str, tuple[int, ...]]
     first: datetime | None
     last: datetime | None
     every: timedelta | None
@@ -91,6 +109,21 @@ class Status:
         return tuple(one for one in self.intervals if one.totals is not None)
 
     @property
+    def committed_to(self) -> datetime | None:
+        """Where the latest committed interval ends."""
+        return max((one.interval.end for one in self.committed), default=None)
+
+    @property
+    def generations(self) -> Mapping[int, int]:
+        """How many committed intervals are of each generation; every one above 1 was replaced."""
+        return dict(sorted(Counter(one.generation for one in self.committed).items()))
+
+    @property
+    def all_dead(self) -> tuple[IntervalStatus, ...]:
+        """The committed intervals with dead letters and not one record."""
+        return tuple(one for one in self.committed if one.dead_share == 1)
+
+    @property
     def lost(self) -> tuple[IntervalStatus, ...]:
         """The committed intervals with offsets that an operator accepted as lost."""
         return tuple(one for one in self.committed if one.totals is not None and one.totals.lost)
@@ -111,7 +144,9 @@ def read_status(lake: Lake) -> Status:
             pipeline=root.pipeline,
             version=root.version,
             record=root.record,
+            committed_at=_committed_at(lake, root.record),
             topics=root.topics,
+            read_to=_read_to(root, ledger),
             first=instants[0] if instants else None,
             last=instants[-1] if instants else None,
             every=schedule_length(ledger.entries),
@@ -131,6 +166,27 @@ def read_status(lake: Lake) -> Status:
         )
 
     return lake.cut(question)
+
+
+def _committed_at(lake: Lake, key: str | None) -> datetime | None:
+    record = None
+    # A record that cannot be read has its place in `tally verify`: the rest of the ledger is shown all the same.
+    with suppress(Corrupt):
+        record = lake.record(key) if key is not None else None
+    return record.committed_at if record is not None else None
+
+
+def _read_to(root: Root, ledger: Ledger) -> dict[str, tuple[int, ...]]:
+    ends = [e.interval.end for e in ledger.entries if e.committed is not None]
+    boundary = ledger.boundary(max(ends)) if ends else None
+    topics = {name: topic for name, topic in root.topics.items() if topic.closed is None}
+    origins = {name: topic.origins for name, topic in topics.items()}
+    if boundary is None:
+        return origins
+    return {
+        name: tuple(boundary.position(name, p, origins).offset for p in range(len(of)))
+        for name, of in origins.items()
+    }
 
 
 def _owed(entry: Entry) -> Iterator[Owed]:

@@ -221,6 +221,10 @@ CASES = {
     "What one sees": (
         "counts of a commit in XCom, Asset event and the run's note",
         "the error's kind and next step on the run's page, in lines that fit",
+        "holes, stuck grants, owed intervals, losses by an exit code",
+        "an interval that is all dead letters",
+        "the lag where Kafka answers, and an end where it does not",
+        "a question to `tally sql` that would run for ever",
     ),
 }
 

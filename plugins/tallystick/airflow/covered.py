@@ -51,7 +51,7 @@ class Covered:
         return lines
 
     def to_json(self) -> dict[str, Any]:
-        """The form for XCom and the Asset event. `totals`: all that is committed of the interval, whoever did it."""
+        """The form for XCom and the Asset event. `totals`: all that is committed of the interval, by any run."""
         committed = [e.committed for e in self.committed if e.committed is not None]
         return {
             "version": self.version,

@@ -46,6 +46,9 @@ EveryRecord = typer.Option(
 PipelineFile = typer.Option(
     ..., "--pipeline", metavar="FILE", help="The DAG file that declares the pipeline; it is run."
 )
+Allow = typer.Option(
+    [], "--allow", metavar="PROBLEM", help="Leave this one out of --ok; may be repeated."
+)
 Only = typer.Option([], "--output", metavar="NAME", help="This output alone; may be repeated.")
 Repeats = typer.Option(
     [],
@@ -94,18 +97,34 @@ def status(
     last: int = typer.Option(
         50, "--last", min=0, help="How many of the latest intervals to show; 0: all."
     ),
+    ok: bool = typer.Option(
+        False, "--ok", help="Exit with 1 if anything is there that a person should look at."
+    ),
+    allow: list[str] = Allow,
+    kafka: str | None = typer.Option(
+        None, "--kafka", metavar="NAME", help="Connection for the lag. Default: the latest plan's."
+    ),
+    no_kafka: bool = typer.Option(False, "--no-kafka", help="Do not ask Kafka for the lag."),
     as_json: bool = AsJson,
 ) -> None:
-    """Show intervals, holes and how to fill them, grants and how to end them, and losses."""
-    from tallystick.cli import forms, status_text
+    """Show intervals, holes and how to fill them, grants and how to end them, losses and lag."""
+    from tallystick.cli import forms, health, lag, status_text
     from tallystick.status import read_status
 
+    opened = _open(lake)
     with busy("reading the ledger"):
-        answer = read_status(_open(lake))
+        answer = read_status(opened)
+    found = health.problems(answer, allowed=allow)
+    behind = None
+    if not no_kafka and answer.read_to:
+        with busy("asking Kafka"):
+            behind = lag.read_lag(opened, answer, connection=kafka, ask=lag.ask_kafka)
     if as_json:
-        out_json(forms.status(answer))
+        out_json(forms.status(answer, problems=found, lag=behind))
     else:
-        out(status_text.status(answer, last=last))
+        out(status_text.status(answer, last=last, problems=found if ok else None, lag=behind))
+    if ok and found:
+        raise typer.Exit(COUNTER_EXAMPLE)
 
 
 @app.command()
@@ -151,12 +170,20 @@ def sql(
     lake: str | None = LakeUri,
     form: str = typer.Option("table", "--format", "-f", help="table, csv or json."),
     as_of: int | None = AsOf,
+    timeout: str = typer.Option(
+        "5m", "--timeout", metavar="TIME", help="End a question that takes longer; or never."
+    ),
     as_json: bool = typer.Option(False, "--json", help="The same as --format json."),
 ) -> None:
     """Ask one SELECT over a consistent cut of all tables."""
+    from tallystick.cli.collecting import duration
     from tallystick.cli.sql import answer
+    from tallystick.errors import InvalidRequest
 
-    answer(_open(lake), question, form="json" if as_json else form, as_of=as_of)
+    limit = None if timeout == "never" else duration(timeout, "--timeout")
+    if limit is not None and not limit:
+        raise InvalidRequest("--timeout is 0.", next_step="use 1s or more, or never.")
+    answer(_open(lake), question, form="json" if as_json else form, as_of=as_of, timeout=limit)
 
 
 @app.command()

@@ -11,6 +11,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
+from tallystick.cli.lag import Lag
 from tallystick.cli.publishing import Publishing
 from tallystick.gc import Collection, Heap
 from tallystick.holes import Hole
@@ -21,7 +22,7 @@ from tallystick.protocol.keys import Kind
 from tallystick.protocol.ledger import TOTALS, Totals
 from tallystick.protocol.record import CommittedInterval
 from tallystick.release import Released
-from tallystick.status import IntervalStatus, LakeTables, Log, Status
+from tallystick.status import IntervalStatus, LakeTables, Log, Status, dead_share
 from tallystick.store.probe import ProbeResult
 from tallystick.verify.proof import CHECKS, Proof
 
@@ -48,11 +49,15 @@ def _totals(totals: Totals | None) -> Form | None:
     )
 
 
-def status(answer: Status) -> Form:
+def status(answer: Status, *, problems: Mapping[str, int], lag: Lag | None) -> Form:
     """The form of `tally status`."""
     return {
         **_lake(answer.uri, answer.pipeline, answer.version),
+        "ok": not problems,
+        "problems": dict(problems),
         "record": answer.record,
+        "committed_at": None if answer.committed_at is None else keys.instant(answer.committed_at),
+        "lag": None if lag is None else _lag(lag),
         "topics": {
             name: {
                 "id": t.topic_id,
@@ -66,6 +71,8 @@ def status(answer: Status) -> Form:
         "to": None if answer.last is None else keys.instant(answer.last),
         "every_s": None if answer.every is None else round(answer.every.total_seconds()),
         "totals": _totals(answer.totals),
+        "dead_share": dead_share(answer.totals),
+        "generations": {str(g): n for g, n in answer.generations.items()},
         "intervals": [_interval_status(one) for one in answer.intervals],
         "owed": [
             {
@@ -120,8 +127,26 @@ def _interval_status(one: IntervalStatus) -> Form:
         "state": one.state,
         "generation": one.generation,
         "totals": _totals(one.totals),
+        "dead_share": one.dead_share,
         "owner": _request(one.owner),
         "plan": one.plan,
+    }
+
+
+def _lag(lag: Lag) -> Form:
+    return {
+        "connection": lag.connection,
+        "topics": {
+            name: {"end": one.end, "read_to": one.read_to, "lag": one.lag, "gone": one.gone}
+            for name, one in lag.topics.items()
+        },
+        "error": None
+        if lag.error is None
+        else {
+            "kind": lag.error.kind,
+            "happened": lag.error.happened,
+            "next_step": lag.error.next_step,
+        },
     }
 
 

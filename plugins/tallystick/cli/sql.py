@@ -6,7 +6,11 @@ import csv
 import io
 import json
 import os
+import threading
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from tallystick.cli import forms, text
@@ -31,11 +35,19 @@ _TYPES = {
 }
 
 
-def answer(lake: Lake, question: str, *, form: str, as_of: int | None = None) -> None:
+def answer(
+    lake: Lake,
+    question: str,
+    *,
+    form: str,
+    as_of: int | None = None,
+    timeout: timedelta | None = None,
+) -> None:
     """Answer a SELECT over all tables of one root, that of version `as_of` if given, in a form of FORMATS.
 
-    Raises InvalidRequest for a statement that does not only read or that DuckDB refuses; Corrupt, SettingsError or
-    StoreUnavailable where rows cannot be read, as `duckdb_connection` does; and what the lake raises.
+    Raises InvalidRequest for a statement that does not only read, that DuckDB refuses or that takes longer than
+    `timeout` (None: no limit) or more memory than DuckDB has; Corrupt, SettingsError or StoreUnavailable if rows cannot
+    be read, as `duckdb_connection` does; and what the lake raises.
     """
     import duckdb
 
@@ -48,14 +60,66 @@ def answer(lake: Lake, question: str, *, form: str, as_of: int | None = None) ->
     from tallystick.tables.sql import reading_only
 
     try:
-        with busy("asking"):
+        limit = _Limit(connection, timeout)
+        with busy("asking"), limit.working():
             result = connection.execute(reading_only(connection, question))
         columns = [name for name, *_ in result.description or ()]
-        _write(columns, _chunks(result), form)
+        _write(columns, _chunks(result, limit), form)
+    except duckdb.OutOfMemoryException as error:
+        raise _too_large(error) from None
     except duckdb.Error as error:
         raise _refused(error) from None
     finally:
         connection.close()
+
+
+class _Limit:
+    """The time that DuckDB may work on a question. It computes rows while they are read, so each read counts, too."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, timeout: timedelta | None) -> None:
+        self._connection = connection
+        self._timeout = timeout
+        self._left_s = min(timeout.total_seconds(), threading.TIMEOUT_MAX) if timeout else None
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Interrupt the statement once the time is over. Raises InvalidRequest then."""
+        import duckdb
+
+        if self._left_s is None:
+            yield
+            return
+        if self._left_s <= 0:
+            raise _too_long(self._timeout)
+        timer = threading.Timer(self._left_s, self._connection.interrupt)
+        timer.daemon = True
+        since = time.monotonic()
+        timer.start()
+        try:
+            yield
+        except duckdb.InterruptException:
+            raise _too_long(self._timeout) from None
+        finally:
+            timer.cancel()
+            timer.join()  # one that fires at this moment is over before the connection is closed
+            self._left_s -= time.monotonic() - since
+
+
+def _too_long(timeout: timedelta | None) -> TallystickError:
+    limit = "its time" if timeout is None else text.length(timeout)
+    return InvalidRequest(
+        f"the question took longer than {limit}, and was ended.",
+        next_step="ask for less, e.g. by a WHERE on the columns that `tally tables` shows after `by`; or give it more "
+        "time with --timeout TIME, e.g. 30m, or never.",
+    )
+
+
+def _too_large(error: duckdb.Error) -> TallystickError:
+    first = str(error).strip().splitlines()[0]
+    return InvalidRequest(
+        f"the question needs more memory than DuckDB takes ({first}).",
+        next_step="ask for less, or ask on a larger machine: DuckDB takes up to 80 % of its memory.",
+    )
 
 
 def connect(lake: Lake, cut: LakeTables) -> duckdb.DuckDBPyConnection:
@@ -86,8 +150,12 @@ def _empty_view(table: TableStatus) -> str:
     return f'CREATE VIEW "{table.name}" AS SELECT {columns} WHERE false'
 
 
-def _chunks(result: duckdb.DuckDBPyConnection) -> Iterator[list[tuple[Any, ...]]]:
-    while chunk := result.fetchmany(_CHUNK_ROWS):
+def _chunks(result: duckdb.DuckDBPyConnection, limit: _Limit) -> Iterator[list[tuple[Any, ...]]]:
+    while True:
+        with limit.working():
+            chunk = result.fetchmany(_CHUNK_ROWS)
+        if not chunk:
+            return
         yield chunk
 
 

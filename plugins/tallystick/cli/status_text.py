@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import UTC
 
+from tallystick.cli.lag import Lag
 from tallystick.cli.text import (
     INDENT,
     age,
@@ -19,26 +21,29 @@ from tallystick.cli.text import (
 from tallystick.grants import GrantStatus
 from tallystick.holes import Hole
 from tallystick.protocol.interval import Request
-from tallystick.status import IntervalStatus, Status
+from tallystick.protocol.ledger import Totals
+from tallystick.status import IntervalStatus, Status, dead_share
 
 OWED_SHOWN = 20
 STALE_SHOWN = 20
+DEAD_SHOWN = 20
 
 
-def status(answer: Status, *, last: int) -> str:
-    """The ledger: intervals, holes with their commands, grants, those that ended, losses."""
+def status(
+    answer: Status, *, last: int, problems: Mapping[str, int] | None = None, lag: Lag | None = None
+) -> str:
+    """The ledger: intervals, holes with their commands, grants, those that ended, losses; with `problems` a verdict."""
     dags = {one.owner.dag for one in answer.intervals}
     dag = next(iter(dags)) if len(dags) == 1 else None
-    parts = ["\n".join(_status_head(answer, dag))]
+    parts = ["\n".join([*_status_head(answer, dag), *_lag(answer, lag)])]
     kept = answer.intervals[-last:] if last else answer.intervals
     if kept:
         parts.append(_interval_grid(kept, dag))
     left_out = len(answer.intervals) - len(kept)
     if left_out:
         parts.append(f"{many(left_out, 'earlier interval')} not shown: --last 0 shows all.")
-    parts.append(
-        paragraph(f"{many(len(answer.committed), 'interval')} committed: {classes(answer.totals)}.")
-    )
+    parts.append(paragraph(_sums(answer)))
+    parts += _all_dead(answer)
     parts += _grants(answer)
     parts += _owed(answer)
     parts += _stale(answer)
@@ -46,7 +51,63 @@ def status(answer: Status, *, last: int) -> str:
     parts += _lost(answer)
     parts += _fewer(answer)
     parts.append(_holes(answer.holes))
+    if problems is not None:
+        shown = ", ".join(f"{count:,} {name}" for name, count in problems.items())
+        parts.append(f"NOT OK: {shown}." if problems else "OK.")
     return "\n\n".join(parts)
+
+
+def _sums(answer: Status) -> str:
+    shown = f"{many(len(answer.committed), 'interval')} committed: {classes(answer.totals)}."
+    if len(answer.generations) > 1 or max(answer.generations, default=1) > 1:
+        counts = (
+            f"{many(count, 'interval')} of generation {generation}"
+            for generation, count in answer.generations.items()
+        )
+        shown += f" {', '.join(counts)}."
+    return shown
+
+
+def _lag(answer: Status, lag: Lag | None) -> list[str]:
+    """When the last commit was, and how far each topic goes on after the latest committed interval."""
+    lines = []
+    if answer.committed_at is not None:
+        at = f"{answer.committed_at.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+        lines.append(f"last commit at {at} (UTC)")
+    if lag is None:
+        return [*lines, "lag not asked for"] if answer.read_to else lines
+    if lag.error is not None:
+        shown = f"lag not known ({lag.error.kind}): {lag.error.happened}"
+        return [*lines, paragraph(shown)]
+    to = "the topic's beginning" if answer.committed_to is None else spell(answer.committed_to)
+    for name, one in lag.topics.items():
+        gone = f"; the log has lost {one.gone:,} of them" if one.gone else ""
+        lines.append(paragraph(f"lag of topic {name}: {many(one.lag, 'offset')} after {to}{gone}"))
+    return lines
+
+
+def _all_dead(answer: Status) -> list[str]:
+    if not answer.all_dead:
+        return []
+    lines = [f"ALL DEAD: {many(len(answer.all_dead), 'interval')} with dead letters and no record:"]
+    lines += [
+        f"{INDENT}{span(one.interval)}: {many(one.totals.dead, 'dead letter')}"
+        for one in answer.all_dead[:DEAD_SHOWN]
+        if one.totals is not None
+    ]
+    if len(answer.all_dead) > DEAD_SHOWN:
+        lines.append(f"{INDENT}and {len(answer.all_dead) - DEAD_SHOWN:,} more")
+    lines.append("The table dead_letters says why: `tally sql` reads it.")
+    return ["\n".join(lines)]
+
+
+def _dead(totals: Totals) -> str:
+    """Dead letters with their share; `all` is said only if it is exactly that."""
+    share = dead_share(totals)
+    if not share:
+        return f"{totals.dead:,}"
+    percent = "all" if share == 1 else "<1%" if share < 0.01 else f"{int(share * 100)}%"
+    return f"{totals.dead:,} ({percent})"
 
 
 def _status_head(answer: Status, dag: str | None) -> list[str]:
@@ -72,7 +133,7 @@ def _interval_grid(intervals: Sequence[IntervalStatus], dag: str | None) -> str:
             one.state,
             str(one.generation),
             *(
-                (f"{one.totals.records:,}", f"{one.totals.dead:,}", f"{one.totals.offsets:,}")
+                (f"{one.totals.records:,}", _dead(one.totals), f"{one.totals.offsets:,}")
                 if one.totals is not None
                 else ("", "", "")
             ),

@@ -118,7 +118,7 @@ def test_asset_event_lists_what_is_covered(scheduled: Facts) -> None:
     assert len({e["version"] for e in told}) >= 2
     fresh = [e for e in told if e["committed"]["intervals"] > e["committed"]["already"]]
     assert {"records": 38, "dead": 2}.items() <= fresh[0]["totals"].items()
-    assert fresh[0]["committed"]["rows"] == {"events": 38, "dead_letters": 2}
+    assert {"events": 38, "dead_letters": 2}.items() <= fresh[0]["committed"]["rows"].items()
     assert fresh[0]["committed"]["bytes"] > 0
 
 

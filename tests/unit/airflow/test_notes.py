@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,9 +20,9 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow.utils.sqlalchemy import prohibit_commit
 from sqlalchemy.orm import Session
 
-from small_lake import days
+from small_lake import day, days
 from tallystick.airflow import listener
-from tallystick.airflow.dag import asset_of
+from tallystick.airflow.dag import asset_of, replay_dag
 from tallystick.airflow.lines import WIDTH_MAX, fit
 from tallystick.airflow.note_text import NOTE, NOTE_MAX, OFF, merged
 from tallystick.airflow.notes import leave_error
@@ -173,6 +176,36 @@ def test_what_is_left_of_an_error_holds_no_password() -> None:
     leave_error(run.context("plan")["ti"], error)
     assert len(run.pushed) == 2
     assert "s3cret" not in str(run.pushed)
+
+
+def test_the_callback_of_the_alerts_page_says_the_error_and_the_next_step(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "how-to" / "alerts.md").read_text("utf-8")
+    (code,) = re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    named: dict[str, Any] = {
+        "replay_dag": partial(replay_dag, job_root=bench.folder),
+        "pipeline": bench.pipeline,
+        "start": day(1),
+    }
+    exec(code, named)
+    plan = named["dag"].task_dict["plan"]
+    assert plan.on_failure_callback == [named["on_failure"]]
+    run = run_of(params={"form": 1})
+    context = run.context("plan")
+    with pytest.raises(AirflowFailException):
+        plan.execute(context)
+    pulled = SimpleNamespace(
+        dag_id="small",
+        run_id=run.run_id,
+        task_id="plan",
+        xcom_pull=lambda task_ids, key: run.pushed[task_ids, key],
+    )
+    capsys.readouterr()
+    plan.on_failure_callback[0]({"ti": pulled})
+    shown = capsys.readouterr().out
+    assert "plan: invalid_request: parameter 'form' is not known" in shown
+    assert " Next: " in shown
 
 
 # ---------------------------------------------------------------- lines

@@ -35,7 +35,7 @@ def test_help_fits_its_columns_and_shows_no_markup(argv: list[str]) -> None:
 def test_status_tells_intervals_holes_and_grants(lake: SmallLake) -> None:
     told = tally("status", LAKE).stdout
     assert f"small at {LAKE}, version 11" in told
-    assert "2013-01-02  2013-01-03  committed    2        5     2       11" in told
+    assert "2013-01-02  2013-01-03  committed    2        5  2 (28%)       11" in told
     assert "4 intervals committed: 15 records, 6 dead letters, 2 aborted, 2 control." in told
     assert "1 grant not committed yet:" in told
     assert "2013-01-06 to 2013-01-07: small / scheduled__2013-01-06T00:00:00+00:00" in told
@@ -198,6 +198,7 @@ def test_status_as_json(lake: SmallLake) -> None:
     form = ask("status", LAKE)
     assert set(form) == {
         *("lake", "pipeline", "version", "record", "topics", "from", "to", "every_s", "totals"),
+        *("ok", "problems", "committed_at", "lag", "dead_share", "generations"),
         *("intervals", "owed", "stale", "holes", "grants", "cancelled", "lost", "fewer"),
     }
     assert form["intervals"][1] == {
@@ -209,6 +210,7 @@ def test_status_as_json(lake: SmallLake) -> None:
             **{"records": 5, "dead": 2, "aborted": 2, "control": 2, "absent": 0, "lost": 0},
             "offsets": 11,
         },
+        "dead_share": 2 / 7,
         "owner": {"dag": "small", "run": "scheduled__2013-01-02T00:00:00+00:00", "clear": 1},
         "plan": lake.keys(f"plans/{days(2, 3).part}/")[1],
     }

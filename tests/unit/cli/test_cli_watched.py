@@ -20,16 +20,17 @@ PROGRAM = """
 import sys
 from types import SimpleNamespace
 from tallystick import preview, status, verify
-from tallystick.cli import app, forms, status_text, text
+from tallystick.cli import app, forms, health, status_text, text
 
 def slow(*_, watch=None, **__):
     if watch is not None:
         watch("objects", 1, 2)
     sys.stdin.readline()
-    return SimpleNamespace(proven=True, checks=(), tables=())
+    return SimpleNamespace(proven=True, checks=(), tables=(), read_to={})
 
 status.read_status = status.read_log = status.read_tables = verify.verify = preview.preview = slow
 status_text.status = lambda *_, **__: ""
+health.problems = lambda *_, **__: {}
 for module in (forms, text):
     for name in ("status", "log", "tables", "proof", "preview"):
         setattr(module, name, lambda *_, **__: {} if module is forms else "")

@@ -1,0 +1,153 @@
+"""How far a ledger is behind its topics: asked from Kafka, within a few seconds."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from tallystick.errors import Corrupt, IdentityChanged, KafkaUnavailable, TallystickError
+from tallystick.lake import Lake
+from tallystick.protocol import keys
+from tallystick.status import Status
+
+LIMIT_S = 5.0
+_ANSWER_MS = 3_000
+_DEFAULT = "default"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicEnds:
+    """A topic as Kafka has it now: who it is, the first and the next offset of each partition."""
+
+    topic_id: str
+    cluster_id: str
+    starts: tuple[int, ...]
+    ends: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicLag:
+    """Offsets after the latest committed interval, over all partitions. `gone`: how many of them the log has lost."""
+
+    end: int
+    read_to: int
+    lag: int
+    gone: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lag:
+    """The lag by topic, or the error for which it is not known."""
+
+    connection: str
+    topics: Mapping[str, TopicLag]
+    error: TallystickError | None = None
+
+
+Ask = Callable[[str, Sequence[str]], Mapping[str, TopicEnds]]
+
+
+def read_lag(
+    lake: Lake, status: Status, *, connection: str | None, ask: Ask, limit_s: float = LIMIT_S
+) -> Lag:
+    """Ask Kafka for the ends of the ledger's topics; after `limit_s` the answer is that it is not known.
+
+    `connection`: None for the one that the latest plan names. Raises nothing for Kafka's sake.
+    """
+    name = connection or _planned_connection(lake, status)
+    try:
+        found = _within(limit_s, name, lambda: ask(name, [*map(keys.kafka_topic, status.read_to)]))
+        topics = {
+            topic: _lag(status, topic, found[keys.kafka_topic(topic)]) for topic in status.read_to
+        }
+    except TallystickError as error:
+        return Lag(connection=name, topics={}, error=error)
+    return Lag(connection=name, topics=topics)
+
+
+def _planned_connection(lake: Lake, status: Status) -> str:
+    for one in reversed(status.intervals):
+        with suppress(Corrupt):
+            plan = lake.plan(one.plan)
+            if plan is not None:
+                return str(plan.spec.get("kafka", _DEFAULT))
+    return _DEFAULT
+
+
+def _lag(status: Status, topic: str, seen: TopicEnds) -> TopicLag:
+    known = status.topics[topic]
+    if (seen.topic_id, seen.cluster_id) != (known.topic_id, known.cluster_id):
+        raise IdentityChanged(
+            f"topic {keys.kafka_topic(topic)} has the id {seen.topic_id} in cluster {seen.cluster_id}; the ledger reads "
+            f"id {known.topic_id} in cluster {known.cluster_id}.",
+            next_step="name the connection that leads to it (--kafka); if the topic is meant to be new, see "
+            "`tally topic adopt --help`.",
+        )
+    # A partition that was added since the last plan is read from its beginning.
+    read_to = [*status.read_to[topic], *seen.starts[len(status.read_to[topic]) :]]
+    pairs = list(zip(read_to, seen.starts, seen.ends, strict=False))
+    return TopicLag(
+        end=sum(seen.ends),
+        read_to=sum(read_to),
+        lag=sum(max(0, end - read) for read, _, end in pairs),
+        gone=sum(max(0, min(start, end) - read) for read, start, end in pairs),
+    )
+
+
+def _within(
+    limit_s: float, connection: str, ask: Callable[[], Mapping[str, TopicEnds]]
+) -> Mapping[str, TopicEnds]:
+    """Call `ask` in a thread, and wait no longer than the limit: name look-ups and logins have limits of their own."""
+    found: list[Mapping[str, TopicEnds]] = []
+    failed: list[Exception] = []
+
+    def run() -> None:
+        try:
+            found.append(ask())
+        except Exception as error:  # noqa: BLE001 - raised again below, by the thread that waits
+            failed.append(error)
+
+    # A daemon: it ends by its own limits, or with the process.
+    thread = threading.Thread(target=run, name="tally-lag", daemon=True)
+    thread.start()
+    thread.join(limit_s)
+    if failed:
+        raise failed[0]
+    if not found:
+        raise KafkaUnavailable(
+            f"Kafka (connection {connection}) has not answered within {limit_s:g} s.",
+            next_step="check that this machine reaches the brokers; --no-kafka does not ask.",
+        )
+    return found[0]
+
+
+def ask_kafka(connection: str, topics: Sequence[str]) -> Mapping[str, TopicEnds]:
+    """Ask the cluster of a connection for topics; raises SettingsError, and what the client raises."""
+    import os
+
+    from tallystick.connections import kafka_settings
+    from tallystick.kafka.client import KafkaClient
+    from tallystick.kafka.wire import EARLIEST, LATEST
+
+    settings = kafka_settings(connection, environ=os.environ)
+    quick = replace(
+        settings,
+        request_timeout_ms=min(settings.request_timeout_ms, _ANSWER_MS),
+        bootstrap_timeout_ms=min(settings.bootstrap_timeout_ms, _ANSWER_MS),
+    )
+    found = {}
+    with KafkaClient(quick) as client:
+        for topic in topics:
+            layout = client.layout(topic)
+            every = range(len(layout.leaders))
+            starts = client.list_offsets(layout, dict.fromkeys(every, EARLIEST), committed=False)
+            ends = client.list_offsets(layout, dict.fromkeys(every, LATEST), committed=False)
+            found[topic] = TopicEnds(
+                topic_id=layout.topic_id,
+                cluster_id=client.cluster_id(),
+                starts=tuple(starts[p] for p in every),
+                ends=tuple(ends[p] for p in every),
+            )
+    return found

@@ -1,0 +1,73 @@
+"""docs/how-to/alerts.md: its rules fit the fields that `tally status` has, and jq answers as the page says."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from small_lake import SmallLake
+from tallystick.cli.health import PROBLEMS
+from unit.cli.asking import LAKE, ask
+
+DOCS = Path(__file__).parents[3] / "docs"
+PAGE = (DOCS / "how-to" / "alerts.md").read_text(encoding="utf-8")
+RULES = [
+    rule.replace("\\|", "|")
+    for rule in re.findall(r"^\| [^|]+ \| `((?:\\\||[^`])+)` \|", PAGE, re.MULTILINE)
+]
+LAG = {"connection": "default", "topics": {"events": {"lag": 5, "gone": 0}}, "error": None}
+LATE = {"connection": "default", "topics": {"events": {"lag": 10**9, "gone": 1}}, "error": {}}
+
+
+def well() -> dict[str, Any]:
+    return {
+        "problems": {},
+        "intervals": [{"dead_share": 0.01}],
+        "committed_at": "2999-01-01T00:00:00.000Z",
+        "lag": LAG,
+    }
+
+
+BAD = {
+    "problems": dict.fromkeys(PROBLEMS, 1),
+    "intervals": [{"dead_share": 1.0}],
+    "committed_at": "2013-01-01T00:00:00.000Z",
+    "lag": LATE,
+}
+
+
+def holds(rule: str, answer: Any) -> bool:
+    done = subprocess.run(
+        ["jq", "-e", rule], input=json.dumps(answer), capture_output=True, text=True, check=False
+    )
+    assert done.returncode in (0, 1), done.stderr
+    return done.returncode == 0
+
+
+def test_the_page_has_its_rules_and_its_links_lead_somewhere() -> None:
+    assert len(RULES) == 10
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", PAGE):
+        if not target.startswith("https://"):
+            assert (DOCS / "how-to" / target).resolve().is_file(), target
+
+
+def test_rules_name_fields_and_problems_that_are_there(lake: SmallLake) -> None:
+    form = ask("status", LAKE)
+    assert {rule.split(".problems.")[1].split()[0] for rule in RULES if ".problems." in rule} <= {
+        *PROBLEMS
+    }
+    for name in re.findall(r"(?<![\w\].])\.([a-z_]+)", " ".join(RULES)):
+        assert name in {*form, "gone"}, name
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="this machine has no jq")
+@pytest.mark.parametrize("rule", RULES)
+def test_each_rule_holds_on_a_lake_that_is_well_and_not_on_a_bad_one(rule: str) -> None:
+    assert holds(rule, well())
+    assert not holds(rule, BAD)

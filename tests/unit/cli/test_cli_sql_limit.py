@@ -1,0 +1,95 @@
+"""`tally sql` ends a question that would run for ever, and one that needs too much memory."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from types import SimpleNamespace
+
+import duckdb
+import pytest
+
+from small_lake import SmallLake, days, fill
+from tallystick.cli import sql
+from tallystick.errors import InvalidRequest
+from tallystick.store.open import open_store
+from unit.cli.asking import LAKE, tally
+
+FOR_EVER = {
+    "while it is computed": "select count(*) from range(1000000000000)",
+    "while its rows are read": "select * from range(1000000000000)",
+    "in a join": "select count(*) from range(10000000) a, range(10000000) b",
+}
+LIMIT = timedelta(milliseconds=200)
+
+
+@pytest.fixture
+def empty() -> SmallLake:
+    """A lake before its first commit: DuckDB has nothing to read on S3."""
+    store = open_store(LAKE)
+    store.delete([listed.key for listed in store.list("")])
+    lake = SmallLake(store)
+    fill(lake.log)
+    lake.plan(days(1, 2))
+    return lake
+
+
+@pytest.mark.parametrize("form", sql.FORMATS)
+@pytest.mark.parametrize("question", FOR_EVER.values(), ids=FOR_EVER)
+def test_a_question_without_end_is_ended(empty: SmallLake, question: str, form: str) -> None:
+    with pytest.raises(InvalidRequest) as ended:
+        sql.answer(empty.lake, question, form=form, timeout=LIMIT)
+    assert "took longer than" in ended.value.happened
+    assert "--timeout" in ended.value.next_step
+
+
+def test_the_command_ends_with_its_code_and_says_how_to_go_on(empty: SmallLake) -> None:
+    result = tally("sql", FOR_EVER["in a join"], LAKE, "--timeout", "1s", "--json")
+    assert result.exit_code == 77
+    assert result.stdout == ""
+    error = json.loads(result.stderr)["error"]
+    assert error["kind"] == "invalid_request"
+    assert error["happened"] == "the question took longer than 1 second, and was ended."
+
+
+@pytest.mark.parametrize("timeout", ["never", "1s", "5m", "99999d"])
+def test_a_question_within_its_time_is_answered(empty: SmallLake, timeout: str) -> None:
+    result = tally("sql", "select 42 n", LAKE, "--timeout", timeout, "--json")
+    assert json.loads(result.stdout) == {"columns": ["n"], "rows": [[42]]}
+
+
+@pytest.mark.parametrize("timeout", ["0s", "5", "-1s", "soon"])
+def test_a_time_that_is_none_is_refused(empty: SmallLake, timeout: str) -> None:
+    result = tally("sql", "select 42", LAKE, "--timeout", timeout)
+    assert result.exit_code == 77
+    assert "--timeout is" in result.stderr
+
+
+def test_a_slow_reader_costs_the_question_no_time(
+    empty: SmallLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pager may stay open for an hour: the limit is on DuckDB's work."""
+    clock = [0.0]
+    monkeypatch.setattr(sql, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    seen: list[str] = []
+
+    def read_slowly(text: str) -> None:
+        seen.append(text)
+        clock[0] += 3600
+
+    monkeypatch.setattr(sql, "out", read_slowly)
+    sql.answer(empty.lake, "from range(5000)", form="csv", timeout=timedelta(minutes=5))
+    assert len(seen) == 3
+
+
+def test_a_question_that_needs_too_much_memory_says_so(
+    empty: SmallLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def small() -> duckdb.DuckDBPyConnection:
+        return duckdb.connect(":memory:", config={"memory_limit": "1MB", "temp_directory": ""})
+
+    monkeypatch.setattr(sql, "_nothing_to_read", small)
+    question = "select max(a) from (from range(5000000) t(a) order by hash(a))"
+    with pytest.raises(InvalidRequest, match="needs more memory than DuckDB takes") as refused:
+        sql.answer(empty.lake, question, form="table", timeout=None)
+    assert "80 %" in refused.value.next_step
