@@ -109,7 +109,7 @@ def commit(
             # Only now: a plan that is committed or superseded needs no look at files that gc may have taken.
             check_report(lake, plan, report)
             checked.append(True)
-        why_not = _holds_fewer(plan, report, decision.before.committed) or _sent_for_good(
+        why_not = _holds_fewer(lake, plan, report, decision.before) or _sent_for_good(
             lake, plan, decision.before
         )
         if why_not is not None:
@@ -287,15 +287,16 @@ def _file_problems(plan: Plan, report: Report) -> Sequence[str]:
     return problems
 
 
-def _holds_fewer(plan: Plan, report: Report, before: Committed | None) -> ReportRejected | None:
+def _holds_fewer(lake: Lake, plan: Plan, report: Report, entry: Entry) -> ReportRejected | None:
     """Why a replacement is refused that lacks records of what it replaces, or has them as dead letters."""
+    before = entry.committed
     if before is None:
         return None
     now, then = Totals(**account_totals(report.accounts)), before.totals
     first, last = (keys.instant(at) for at in (plan.interval.start, plan.interval.end))
     again = f"trigger a run with from={first}, to={last}, mode=replace and "
     stays = "The old commit stands, and the grant is withdrawn."
-    to_dead = now.dead > then.dead and now.records < then.records and not plan.accept_dead_letters
+    to_dead = 0 if plan.accept_dead_letters else _rows_to_dead(lake, report, entry.interval, before)
     if now.records + now.dead < then.records + then.dead and not (
         plan.accept_loss or plan.accept_compaction
     ):
@@ -310,10 +311,29 @@ def _holds_fewer(plan: Plan, report: Report, before: Committed | None) -> Report
         return None
     return ReportRejected(
         f"{plan.interval}: the replacement holds {now.records} records and {now.dead} dead letters, the committed "
-        f"generation {before.generation} holds {then.records} and {then.dead}: rows would become dead letters. {stays}",
+        f"generation {before.generation} holds {then.records} and {then.dead}: {to_dead} row(s) or more would become "
+        f"dead letters. {stays}",
         next_step="check the declaration (a column's type, parse or source, the topic's decode): the log of `stage` has "
         f"the reasons. If they are no records, {again}accept_dead_letters=true.",
     )
+
+
+def _rows_to_dead(lake: Lake, report: Report, interval: Interval, before: Committed) -> int:
+    """How many records of the committed generation are dead letters in the report, at the least.
+
+    By topic and partition: records that others gain, of a topic that was added, say, do not make up for them.
+    """
+    if not any(account.dead for account in report.accounts):
+        return 0
+    record = lake.record(before.record)
+    known = next((c for c in record.intervals if c.interval == interval), None) if record else None
+    # Without a record the files to drop are not known either: `_files_of` refuses that.
+    then = {(a.topic, a.partition): a for a in known.accounts} if known else {}
+    found = 0
+    for now in report.accounts:
+        if (old := then.get((now.topic, now.partition))) is not None:
+            found += max(0, min(old.records - now.records, now.dead - old.dead))
+    return found
 
 
 def _sent_for_good(lake: Lake, plan: Plan, before: Entry) -> ReportRejected | None:

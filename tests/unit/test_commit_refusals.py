@@ -137,7 +137,7 @@ def test_a_replacement_that_turns_rows_into_dead_letters_is_refused_unless_it_sa
     with pytest.raises(ReportRejected) as refused:
         small.run(DAY_2, **asked)
     assert "holds 4 records and 3 dead letters" in refused.value.happened
-    assert "generation 1 holds 5 and 2: rows would become dead letters" in refused.value.happened
+    assert "generation 1 holds 5 and 2: 1 row(s) or more would become" in refused.value.happened
     assert "the log of `stage` has the reasons" in refused.value.next_step
     assert "mode=replace and accept_dead_letters=true" in refused.value.next_step
     after = entry_of(small)
@@ -152,6 +152,21 @@ def test_a_replacement_that_turns_rows_into_dead_letters_is_refused_unless_it_sa
                 partition.records[offset] = replace(record, kind="data")
     (mended,) = small.run(DAY_2, run="fourth", mode="replace")
     assert (mended.totals.records, mended.totals.dead) == (5, 2)
+
+
+def test_rows_that_others_gain_do_not_make_up_for_those_that_become_dead_letters() -> None:
+    small = SmallLake()
+    first, second = small.log.topics[TOPIC].partitions
+    offset = next(o for o, r in enumerate(first.records) if o > 2 and r.kind == "data")
+    first.records[offset] = replace(first.records[offset], kind="dead")
+    small.run(days(1, 2))
+    small.run(DAY_2)
+    first.records[offset] = replace(first.records[offset], kind="data")
+    offset = next(o for o, r in enumerate(second.records) if o > 3 and r.kind == "data")
+    second.records[offset] = replace(second.records[offset], kind="dead")
+    # As many records and dead letters in all as before.
+    with pytest.raises(ReportRejected, match=r": 1 row\(s\) or more would become dead letters"):
+        small.run(DAY_2, run="other", mode="replace")
 
 
 @pytest.mark.parametrize(
