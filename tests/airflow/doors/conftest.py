@@ -23,7 +23,17 @@ from tallystick.local.airflow_api import AirflowApi
 from tallystick.local.parts import LocalStack
 from tallystick.local.process import free_port
 
-DAGS = ("doors", "paused", "beside", "beside_twin", "stranger", "before", "during", "running")
+DAGS = (
+    "doors",
+    "paused",
+    "beside",
+    "beside_twin",
+    "stranger",
+    "before",
+    "during",
+    "running",
+    "buttons",
+)
 STORIES = pytest.StashKey[Stories]()
 RUNNING = pytest.StashKey[ExitStack]()
 HERE = Path(__file__).parent
