@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Locator, Page, Request, sync_playwright
+from playwright.sync_api import Locator, Page, Request, Response, sync_playwright
 
 from tallystick.local.airflow_api import AirflowApi
 
@@ -160,9 +160,12 @@ class Pages:
     def _press(self, button: Locator) -> Pressed:
         """Press a button that sends something, wait for the answer, and return what was sent."""
         before = len(self.sent)
-        with self.page.expect_response(
-            lambda answer: answer.request.method == "POST" and len(self.sent) > before
-        ) as answered:
+
+        def is_answer(answer: Response) -> bool:
+            # Dry runs of the same dialog may still be answered.
+            return len(self.sent) > before and answer.request.post_data_json == self.sent[-1][1]
+
+        with self.page.expect_response(is_answer) as answered:
             button.click()
         assert answered.value.ok, answered.value.text()
         return Pressed(self.sent[-1][1], answered.value.json())
@@ -180,6 +183,10 @@ def open_pages(api: AirflowApi, pictures: str) -> Iterator[Pages]:
             pages = Pages(page, api.base_url, PICTURES / pictures)
             page.on("request", pages.note)
             pages.log_in(api._login["username"], api._login["password"])
-            yield pages
+            try:
+                yield pages
+            except BaseException:
+                pages.picture("where-it-failed")
+                raise
         finally:
             browser.close()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_pages import Pages, Pressed, open_pages
-from door_desk import Desk
+from door_desk import DEADLINE_S, Desk
 from door_project import Row, day
 from door_stories import story
 from tallystick.local.airflow_api import backfill_body, clear_body, trigger_body
@@ -74,6 +74,10 @@ def buttons(desk: Desk) -> Buttons:
         two_days = (day(2), day(3))
         press("backfill", lambda: pages.backfill(DAG, "backfill", *two_days, {}), backfilled(2))
         desk.wait(backfilled(3))
+        # Airflow allows one backfill of a DAG at a time, and closes one a little after its last run.
+        desk.api.wait_for_backfill(
+            int(steps["backfill"].pressed.answer["id"]), deadline_s=DEADLINE_S
+        )
         press(
             "backfill-span",
             lambda: pages.backfill(DAG, "backfill-span", day(4), day(4), SPAN, override=True),
@@ -95,7 +99,7 @@ def step(
     """Wait for the end of the run that was pressed, and look at it and at the lake."""
     run_id = run_id or pressed.run_id
     desk.wait_for_appearance(run_id)
-    ended = desk.api.wait_for_run(DAG, run_id, deadline_s=1500)
+    ended = desk.api.wait_for_run(DAG, run_id, deadline_s=DEADLINE_S)
     pages.show_run(DAG, run_id, f"{name}-run")
     return Step(
         pressed=pressed,
