@@ -37,6 +37,8 @@ check: setup ## lint, types, layers, lock file
 
 .PHONY: test
 test: setup ## all checks and tests, on real servers (30 minutes on 2 cores)
+	@command -v chromium chromium-browser > /dev/null || echo 'no Chromium: the tests that press buttons are skipped' \
+	    '(apt-get install --no-install-recommends chromium)'
 	$(MAKE) --no-print-directory --jobs 3 --output-sync check wheel test-protocol
 	TALLYSTICK_TEST_ENDS_WITH_PARENT=1 $(RUN)/python -m pytest tests --ignore=tests/unit/protocol -n $(WORKERS) --dist loadfile
 

@@ -85,6 +85,8 @@ beside = dag(pipeline("beside", "short"), "@daily")
 # Another DAG of the same pipeline, and another pipeline that was given the same lake by mistake.
 twin = dag(pipeline("beside", "short"), "@daily", dag_id="beside_twin")
 stranger = dag(pipeline("stranger", "short", lake="beside"))
+# Pressed in a browser. Only day 1 has records: what comes after it is committed without Spark.
+buttons = dag(pipeline("buttons", "short"), "@daily")
 before, during, running, by_hand = (
     dag(pipeline(name, "doors")) for name in ("before", "during", "running", "by_hand")
 )
@@ -154,6 +156,7 @@ NAMES = (
     "during",
     "running",
     "by_hand",
+    "buttons",
     "declared",
 )
 

@@ -56,6 +56,7 @@ CASES = {
         "Trigger with a data interval that a person typed",
         "Trigger with mode=replace and no span",
         "backfill with a span in its parameters",
+        "Trigger, Clear and Backfill pressed in a browser",
         "Trigger without dates while a scheduled run is under way",
         "Trigger with dates while a scheduled run of the same hour is under way",
         "Trigger with mode=replace over ten intervals",

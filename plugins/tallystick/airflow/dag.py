@@ -177,7 +177,8 @@ def form() -> dict[str, Param]:
             description_md="`process`: what is not committed yet. `replace`: everything in the span again, "
             "whichever run committed it; each interval is replaced whole, in one swap. It needs a span, except in a "
             "backfill. `refresh`: what is stale, because "
-            "earlier time that its job looked back at has changed since; without dates all of it.",
+            "earlier time that its job looked back at has changed since; without dates all of it. The Backfill form "
+            "sends this and all other parameters only if *Override parameters on existing runs* is ticked.",
         ),
         "from": _date(
             preset["from"],
@@ -264,7 +265,8 @@ the run's interval is replaced in every table at once |
 
 In the Trigger form *Logical Date* may stay as proposed: a run without *From* and *To* ends there, now at the latest. \
 A *Data Interval* typed there counts as *From* and *To*; one that Airflow infers does not. In a backfill leave the \
-parameters *From* and *To* empty: each of its runs has the interval of its own date.
+parameters *From* and *To* empty: each of its runs has the interval of its own date. The Backfill form sends its \
+parameters only if *Override parameters on existing runs* is ticked (Airflow 3.3); without that not even the mode.
 
 Two runs that want the same span: the first has it, the second says so and ends green. Consumers of \
 the Asset skip versions that they have seen: a cleared commit emits its event again.

@@ -7,7 +7,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Literal
 from urllib.parse import quote, urlencode
 
@@ -72,13 +72,21 @@ class AirflowApi:
         logical_date: datetime | None = None,
         run_id: str | None = None,
     ) -> Json:
-        """Start a run as the Trigger button does (without a logical date); starts another one when repeated."""
+        """Start a run as a script does, by default without a logical date; starts another one when repeated."""
         body: Json = {
             "logical_date": logical_date and logical_date.isoformat(),
             "conf": dict(conf or {}),
         }
         if run_id is not None:
             body["dag_run_id"] = run_id
+        return self.call("POST", f"{_dag(dag_id)}/dagRuns", body)
+
+    def press_trigger(self, dag_id: str, form: Mapping[str, object]) -> Json:
+        """Start a run with the body that the Trigger form sends, `form` being all of its parameters.
+
+        Starts another run when repeated.
+        """
+        body = trigger_body(form, at=datetime.now(UTC))
         return self.call("POST", f"{_dag(dag_id)}/dagRuns", body)
 
     def clear_run(self, dag_id: str, run_id: str, *, only_failed: bool = False) -> Json:
@@ -121,15 +129,7 @@ class AirflowApi:
 
         With `prevent_running` a running task is refused (InvalidRequest); without, it is stopped and starts again.
         """
-        body = {
-            "dry_run": False,
-            "dag_run_id": run_id,
-            "task_ids": [[task_id, -1] for task_id in task_ids],
-            "include_downstream": downstream,
-            "only_failed": False,
-            "prevent_running_task": prevent_running,
-            "run_on_latest_version": False,
-        }
+        body = clear_body(run_id, task_ids, downstream=downstream, prevent_running=prevent_running)
         answer = self.call("POST", f"{_dag(dag_id)}/clearTaskInstances", body)
         return list(answer["task_instances"])
 
@@ -173,15 +173,15 @@ class AirflowApi:
         conf: Mapping[str, object] | None = None,
     ) -> Json:
         """Create a backfill; both dates are logical dates and both belong to it. Airflow allows one per DAG at a time."""
-        body = {
-            "dag_id": dag_id,
-            "from_date": start.isoformat(),
-            "to_date": end.isoformat(),
-            "run_backwards": backwards,
-            "max_active_runs": max_active_runs,
-            "reprocess_behavior": reprocess,
-            "dag_run_conf": dict(conf or {}),
-        }
+        body = backfill_body(
+            dag_id,
+            start,
+            end,
+            backwards=backwards,
+            max_active_runs=max_active_runs,
+            reprocess=reprocess,
+            conf=conf,
+        )
         return self.call("POST", "/backfills", body)
 
     def backfill(self, backfill_id: int) -> Json:
@@ -322,6 +322,66 @@ class AirflowApi:
             ) from error
         parsed: Json = json.loads(text) if text else {}
         return parsed
+
+
+# What the pages of Airflow 3.3.2 send; tests/airflow/doors/test_buttons.py presses them in a browser and compares.
+
+
+def trigger_body(form: Mapping[str, object], *, at: datetime) -> Json:
+    """Return what the Trigger form sends: all of its parameters, and the present as the logical date."""
+    return {
+        "conf": dict(form),
+        "data_interval_end": None,
+        "data_interval_start": None,
+        "logical_date": _page_date(at.replace(microsecond=0)),
+        "partition_key": None,
+    }
+
+
+def clear_body(
+    run_id: str, task_ids: Sequence[str], *, downstream: bool = True, prevent_running: bool = True
+) -> Json:
+    """Return what the Clear dialog of a task sends."""
+    body: Json = {
+        "dry_run": False,
+        "dag_run_id": run_id,
+        "task_ids": [[task_id, -1] for task_id in task_ids],
+        "include_downstream": downstream,
+        "include_future": False,
+        "include_past": False,
+        "include_upstream": False,
+        "only_failed": False,
+        "run_on_latest_version": False,
+    }
+    return {**body, "prevent_running_task": True} if prevent_running else body
+
+
+def backfill_body(
+    dag_id: str,
+    start: datetime,
+    end: datetime,
+    *,
+    backwards: bool = False,
+    max_active_runs: int = 1,
+    reprocess: Reprocess = "none",
+    conf: Mapping[str, object] | None = None,
+) -> Json:
+    """Return what the Backfill form sends; its parameters only where *Override parameters on existing runs* is ticked."""
+    return {
+        "dag_id": dag_id,
+        "dag_run_conf": None if conf is None else dict(conf),
+        "from_date": _page_date(start),
+        "to_date": _page_date(end),
+        "run_backwards": backwards,
+        "run_on_latest_version": True,
+        "max_active_runs": max_active_runs,
+        "reprocess_behavior": reprocess,
+    }
+
+
+def _page_date(at: datetime) -> str:
+    """A date as JavaScript spells it."""
+    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class _LoginExpired(SettingsError):

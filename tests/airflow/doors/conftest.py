@@ -24,7 +24,17 @@ from tallystick.local.kafka_login import confluent_words
 from tallystick.local.parts import LocalStack
 from tallystick.local.private_file import write_private
 
-DAGS = ("doors", "paused", "beside", "beside_twin", "stranger", "before", "during", "running")
+DAGS = (
+    "doors",
+    "paused",
+    "beside",
+    "beside_twin",
+    "stranger",
+    "before",
+    "during",
+    "running",
+    "buttons",
+)
 STORIES = pytest.StashKey[Stories]()
 RUNNING = pytest.StashKey[ExitStack]()
 HERE = Path(__file__).parent

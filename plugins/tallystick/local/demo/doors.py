@@ -18,6 +18,7 @@ from tallystick.local.demo.gate import Gate, Kill, Trap
 from tallystick.local.demo.ground import Ground
 from tallystick.local.demo.sight import Sight, Watcher
 from tallystick.local.demo.story import Deed, Story
+from tallystick.params import defaults
 
 T = TypeVar("T")
 PLAN, STAGE, COMMIT = "plan", "stage", "commit"
@@ -168,7 +169,8 @@ class Doors:
         with self._gate() as gate:
             done = "Trigger without dates: the rest of the year, one interval"
             with self._door("trigger", done) as tell:
-                run_id = str(self._api.trigger(self._dag)["dag_run_id"])
+                pressed = self._api.press_trigger(self._dag, defaults())
+                run_id = str(pressed["dag_run_id"])
                 self._wait_task(run_id, PLAN, "success")
                 # From here on the only swap of the root is the commit's.
                 gate.set(Trap(path=ROOT, when="after"))
@@ -207,12 +209,13 @@ class Doors:
             gate.set(Trap(path=REPORTS, when="before"))
             done = "Trigger with mode=replace of 2 January; kill -9 of its driver between upload and report"
             with self._door("kill driver", done) as tell:
-                conf = {
+                form = {
+                    **defaults(),
                     "mode": "replace",
                     "from": "2013-01-02T00:00:00Z",
                     "to": "2013-01-03T00:00:00Z",
                 }
-                run_id = str(self._api.trigger(self._dag, conf=conf)["dag_run_id"])
+                run_id = str(self._api.press_trigger(self._dag, form)["dag_run_id"])
                 kill = self._wait_kill(gate)
                 killed = self._watcher.look()
                 left = len(killed.data_files(part) - before.data_files(part))
