@@ -94,6 +94,10 @@ example: setup ## examples on the embedded stack, judged, each also under kill -
 bench-read: setup ## CPU seconds per million records: our reader beside confluent-kafka
 	$(RUN)/python tests/bench/bench_read.py
 
+.PHONY: bench-publish-memory
+bench-publish-memory: setup ## memory of publishing, by the number of rows and kind of output (up to an hour)
+	$(RUN)/python tests/bench/bench_publish_memory.py
+
 .PHONY: bench-memory
 bench-memory: setup ## memory of one read, by the size of its range
 	$(RUN)/python tests/bench/bench_memory.py

@@ -281,6 +281,7 @@ class _Source:
     generation: int
     identity: tuple[str, ...]
     rows: Rows
+    report: str | None
 
 
 def sending_of(
@@ -329,6 +330,7 @@ def _sending(
         instead_of=before.plan if before is not None else None,
         generation_before=before.generation if before is not None else None,
         rows_before=before.rows if before is not None else NoRows(),
+        report=source.report,
     )
 
 
@@ -368,6 +370,7 @@ def _staged(lake: Lake, plan: Plan, report: Report | None, output: str, rows_of:
         if of_table is not None and aggregates
         else tuple(column.name for column in LINEAGE),
         rows=rows_of(lake.store, files) if files else NoRows(),
+        report=report.key if report is not None else None,
     )
 
 

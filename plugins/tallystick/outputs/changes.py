@@ -1,19 +1,23 @@
 """From two generations of an interval to the changes between them, in an order that never changes.
 
 Rows are told apart by their identity: the key of a table that aggregates, the lineage of any other. Rows of one identity
-(a job may make several of one record) are told apart by their order. Of the older generation 32 bytes per row are held in
-memory, of the newer one a batch.
+(a job may make several of one record) are told apart by their order.
+
+Of intervals of more than HELD rows, a piece of a batch is held in memory. What has to be known of all rows is sorted on
+the local disk: 16 bytes and a number per row where rows of one identity may be apart, twice that to compare generations.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from tallystick.outputs.encoding import encoded
-from tallystick.outputs.port import Rows, Sending
+from tallystick.outputs.occurrences import HELD, Key, Occurrences, Piece, digest
+from tallystick.outputs.port import Sending
+from tallystick.outputs.spill import AFTER, BEFORE, Spill
 
 Operation = Literal["row", "correction", "retraction"]
 
@@ -34,70 +38,109 @@ class Change:
     occurrence: int
 
 
-def changes(sending: Sending, identity: Sequence[str]) -> Iterator[Change]:
-    """Yield what leads from what is there to what is to be there: rows and corrections, then retractions."""
-    if sending.instead_of is None:
-        for number, (row, key, occurrence) in enumerate(_rows(sending.rows, identity)):
-            yield Change(
-                number=number,
-                operation="row",
-                row=row,
-                row_number=number,
-                identity=key,
-                occurrence=occurrence,
-            )
+def changes(sending: Sending, identity: Sequence[str]) -> Generator[Change, None, None]:
+    """Yield what leads from what is there to what is to be there: rows and corrections, then retractions.
+
+    Close it (`contextlib.closing`): what it has on the local disk is removed then. Raises ScratchFull when that is full.
+    """
+    with Spill() as spill:
+        after = Occurrences(sending.rows, identity, spill, name="after")
+        if sending.instead_of is None or not len(sending.rows_before):
+            yield from _first(after)
+            return
+        before = Occurrences(sending.rows_before, identity, spill, name="before")
+        differing = _compared(before, after, spill)
+        number = 0
+        for piece in after.pieces():
+            found = differing.changed(AFTER, piece.first, piece.end)
+            for at, row in _picked(piece, found):
+                yield _change(piece, at, row, number, "correction" if found[at] else "row")
+                number += 1
+        if not differing.any_changed(BEFORE):
+            return
+        for piece in before.pieces():
+            gone = differing.changed(BEFORE, piece.first, piece.end)
+            for at, row in _picked(piece, gone):
+                yield _change(piece, at, row, number, "retraction")
+                number += 1
+
+
+def _first(rows: Occurrences) -> Iterator[Change]:
+    """Each row of a generation before which nothing is there."""
+    for piece in rows.pieces():
+        for at, row in enumerate(piece.batch.to_pylist(), start=piece.first):
+            yield _change(piece, at, row, at, "row")
+
+
+def _picked(piece: Piece, found: Mapping[int, bool]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """The rows of a piece with these numbers, in order."""
+    if not found:
         return
-    # By digest of identity and occurrence: the digest of the row that is there.
-    there = {
-        _digest(key, n): _digest_of(row) for row, key, n in _rows(sending.rows_before, identity)
-    }
-    number = 0
-    for row_number, (row, key, occurrence) in enumerate(_rows(sending.rows, identity)):
-        before = there.pop(_digest(key, occurrence), None)
-        if before == _digest_of(row):
-            continue
-        yield Change(
-            number=number,
-            operation="row" if before is None else "correction",
-            row=row,
-            row_number=row_number,
-            identity=key,
-            occurrence=occurrence,
-        )
-        number += 1
-    if not there:
-        return
-    for row_number, (row, key, occurrence) in enumerate(_rows(sending.rows_before, identity)):
-        if _digest(key, occurrence) in there:
-            yield Change(
-                number=number,
-                operation="retraction",
-                row=row,
-                row_number=row_number,
-                identity=key,
-                occurrence=occurrence,
-            )
-            number += 1
+    numbers = sorted(found)
+    rows = piece.batch.take([n - piece.first for n in numbers]).to_pylist()
+    yield from zip(numbers, rows, strict=True)
 
 
-def _rows(
-    rows: Rows, identity: Sequence[str]
-) -> Iterator[tuple[Mapping[str, Any], tuple[Any, ...], int]]:
-    """Each row with its identity, and how many of that identity came before it."""
-    seen: dict[bytes, int] = {}
-    for batch in rows.batches():
-        for row in batch.to_pylist():
-            # A column that a file lacks is null in its rows: one of an earlier generation may be older than the column.
-            key = tuple(row.get(name) for name in identity)
-            digest = _digest(key, 0)
-            occurrence = seen.get(digest, 0)
-            seen[digest] = occurrence + 1
-            yield row, key, occurrence
+def _change(
+    piece: Piece, row_number: int, row: Mapping[str, Any], number: int, operation: Operation
+) -> Change:
+    at = row_number - piece.first
+    return Change(
+        number=number,
+        operation=operation,
+        row=row,
+        row_number=row_number,
+        identity=piece.identities[at],
+        occurrence=piece.occurrences[at],
+    )
 
 
-def _digest(key: tuple[Any, ...], occurrence: int) -> bytes:
-    return hashlib.blake2b(encoded({"k": list(key), "n": occurrence}), digest_size=16).digest()
+# ---------------------------------------------------------------- what differs
 
 
-def _digest_of(row: Mapping[str, Any]) -> bytes:
-    return hashlib.blake2b(encoded(row), digest_size=16).digest()
+class _Differing(Protocol):
+    """Says which rows of a generation differ, by their numbers."""
+
+    def changed(self, side: int, first: int, end: int) -> dict[int, bool]:
+        """As `Spill.changed`."""
+        ...
+
+    def any_changed(self, side: int) -> bool:
+        """As `Spill.any_changed`."""
+        ...
+
+
+def _compared(before: Occurrences, after: Occurrences, spill: Spill) -> _Differing:
+    if len(before.rows) + len(after.rows) <= HELD:
+        return _Held(before, after)
+    spill.compare(_digests(before), _digests(after))
+    return spill
+
+
+def _digests(rows: Occurrences) -> Iterator[tuple[bytes, bytes]]:
+    """For each row what names it, and what stands in it."""
+    for piece in rows.pieces():
+        named: Iterator[tuple[Key, int]] = zip(piece.identities, piece.occurrences, strict=True)
+        for (key, occurrence), row in zip(named, piece.batch.to_pylist(), strict=True):
+            content = hashlib.blake2b(encoded(row), digest_size=16).digest()
+            yield digest(key, occurrence), content
+
+
+class _Held:
+    """The same for generations that are small enough to be compared in memory."""
+
+    def __init__(self, before: Occurrences, after: Occurrences) -> None:
+        there = {name: (at, content) for at, (name, content) in enumerate(_digests(before))}
+        found: dict[int, bool] = {}
+        for at, (name, content) in enumerate(_digests(after)):
+            was = there.pop(name, None)
+            if was is None or was[1] != content:
+                found[at] = was is not None
+        self._found = {AFTER: found, BEFORE: {at: False for at, _ in there.values()}}
+
+    def changed(self, side: int, first: int, end: int) -> dict[int, bool]:
+        found = self._found[side]
+        return {n: found[n] for n in range(first, end) if n in found}
+
+    def any_changed(self, side: int) -> bool:
+        return bool(self._found[side])

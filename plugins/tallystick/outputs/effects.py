@@ -9,14 +9,17 @@ A key is derived from what the call is for, never from a clock or chance: the la
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
 from tallystick.errors import OutputRefused
 from tallystick.outputs.changes import Change, Operation, changes
 from tallystick.outputs.encoding import encoded, plain
+from tallystick.outputs.occurrences import Occurrences, Piece, digest
 from tallystick.outputs.port import Scope, Sending
+from tallystick.outputs.spill import Spill
 
 KEY_PREFIX = "ts1-"
 DIGITS = 40
@@ -43,28 +46,33 @@ class Effect:
         return self.key.removeprefix(KEY_PREFIX)
 
 
-def effects(sending: Sending, scope: Scope, *, key: Sequence[str], once: bool) -> Iterator[Effect]:
-    """Yield the calls of a sending, in an order that never changes.
+def effects(
+    sending: Sending, scope: Scope, *, key: Sequence[str], once: bool
+) -> Generator[Effect, None, None]:
+    """Yield the calls of a sending, in an order that never changes. Close it, as `changes`.
 
     `once`: what was sent stays as it was sent, so only rows that were not there before are yielded.
     """
     number = 0
-    for change in changes(sending, key or sending.identity):
-        if once and change.operation != "row":
-            continue
-        interval = None if key else sending.interval.part
-        row_key = _derived(scope, sending, change, interval=interval)
-        first = once or sending.instead_of is None
-        yield Effect(
-            number=number,
-            operation=change.operation,
-            row=change.row,
-            row_number=change.row_number,
-            key=row_key if first else _derived(scope, sending, change, interval=interval, of=True),
-            row_key=row_key,
-            named=_named(key or sending.identity, change),
-        )
-        number += 1
+    with closing(changes(sending, key or sending.identity)) as found:
+        for change in found:
+            if once and change.operation != "row":
+                continue
+            interval = None if key else sending.interval.part
+            row_key = _derived(scope, sending, change, interval=interval)
+            of_row = once or sending.instead_of is None
+            yield Effect(
+                number=number,
+                operation=change.operation,
+                row=change.row,
+                row_number=change.row_number,
+                key=row_key
+                if of_row
+                else _derived(scope, sending, change, interval=interval, of=True),
+                row_key=row_key,
+                named=_named(key or sending.identity, change),
+            )
+            number += 1
 
 
 def _derived(
@@ -92,25 +100,34 @@ def _named(columns: Sequence[str], change: Change) -> str:
 def check_keys(sending: Sending, key: Sequence[str]) -> None:
     """Refuse a declared key that is null, or that two rows of the interval have; raises OutputRefused.
 
-    20 bytes per row are held in memory.
+    Of more than HELD rows (see `occurrences`), digests of the keys are sorted on the local disk, and none are held in
+    memory. Raises ScratchFull when the disk is full.
     """
     if not key:
         return
-    seen: dict[bytes, int] = {}
-    number = 0
-    for batch in sending.rows.batches():
-        for name in key:
-            if name not in batch.schema.names:
-                raise _refused(f"{sending}: its key column {name!r} is no column of the table.")
-        for values in batch.select(list(key)).to_pylist():
-            if none := next((name for name, value in values.items() if value is None), None):
-                raise _refused(f"{sending}: row {number} has no value in its key column {none!r}.")
-            digest = hashlib.blake2b(encoded(values), digest_size=16).digest()
-            first = seen.setdefault(digest, number)
-            if first != number:
-                told = ", ".join(f"{n}={plain(v)!r}" for n, v in values.items())
-                raise _refused(f"{sending}: rows {first} and {number} have one key ({told}).")
-            number += 1
+    with Spill() as spill:
+        rows = Occurrences(sending.rows, key, spill, name="keys")
+        for piece in rows.pieces():
+            _check_piece(sending, key, rows, piece)
+
+
+def _check_piece(sending: Sending, key: Sequence[str], rows: Occurrences, piece: Piece) -> None:
+    for name in key:
+        if name not in piece.batch.schema.names:
+            raise _refused(f"{sending}: its key column {name!r} is no column of the table.")
+    for number, values in enumerate(piece.identities, start=piece.first):
+        if None in values:
+            none = key[values.index(None)]
+            raise _refused(f"{sending}: row {number} has no value in its key column {none!r}.")
+        if piece.occurrences[number - piece.first]:
+            first = next(
+                n
+                for earlier in rows.pieces()
+                for n, other in enumerate(earlier.identities, start=earlier.first)
+                if digest(other, 0) == digest(values, 0)
+            )
+            named = ", ".join(f"{n}={plain(v)!r}" for n, v in zip(key, values, strict=True))
+            raise _refused(f"{sending}: rows {first} and {number} have one key ({named}).")
 
 
 def _refused(happened: str) -> OutputRefused:

@@ -15,6 +15,7 @@ import smtplib
 import ssl
 import time
 from collections.abc import Callable
+from contextlib import closing
 from email.message import EmailMessage
 from email.policy import SMTP
 from email.utils import formatdate
@@ -70,8 +71,9 @@ class Mailbox:
         check_times(sending)
         check_keys(sending, self.declared.key)
         scope = self._scope or Scope(lake=self.store.uri, pipeline=sending.pipeline)
-        for effect in effects(sending, scope, key=self.declared.key, once=True):
-            self._written(sending, effect)
+        with closing(effects(sending, scope, key=self.declared.key, once=True)) as found:
+            for effect in found:
+                self._written(sending, effect)
 
     def publish(self, sending: Sending, *, resumed: bool) -> None:
         """Send one e-mail per key that has none, and note each.
@@ -82,9 +84,10 @@ class Mailbox:
         assert self._scope is not None, "begin comes first"
         tries = Tries(store=self.store, sending=sending)
         try:
-            for effect in effects(sending, self._scope, key=self.declared.key, once=True):
-                while not self._settled(sending, effect, tries):
-                    pass  # another publisher was quicker with this try: look again
+            with closing(effects(sending, self._scope, key=self.declared.key, once=True)) as found:
+                for effect in found:
+                    while not self._settled(sending, effect, tries):
+                        pass  # another publisher was quicker with this try: look again
         finally:
             self._hang_up()
 

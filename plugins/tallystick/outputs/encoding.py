@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+# json.dumps makes an encoder per call where it is given a form: half of the time of a row.
+_JSON = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+_AS_IT_IS = frozenset((str, int, bool, type(None)))
+
+
 def json_lines(batch: pa.RecordBatch) -> Iterator[bytes]:
     """Yield each row as one JSON object, without a line's end."""
     for row in batch.to_pylist():
@@ -26,11 +31,8 @@ def encoded(row: Mapping[str, Any]) -> bytes:
     Decimals are texts with all their digits, timestamps ISO 8601 in UTC with `Z` (without a zone where the column has
     none), binary is base64, and a float that JSON cannot hold is the text NaN, Infinity or -Infinity.
     """
-    return json.dumps(
-        {name: plain(value) for name, value in row.items()},
-        separators=(",", ":"),
-        ensure_ascii=False,
-        allow_nan=False,
+    return _JSON.encode(
+        {name: v if type(v) in _AS_IT_IS else plain(v) for name, v in row.items()}
     ).encode()
 
 

@@ -1,7 +1,7 @@
 """A folder with one file per interval: prepared under a hidden name, and published by one rename.
 
     <folder>/<interval>.jsonl                              what readers see: whole files, always
-    <folder>/.tallystick/<interval>.<plan uuid>.prepared    written and synced before the swap of the root
+    <folder>/.tallystick/<interval>.<plan uuid>.<32 digits of the report's SHA-256>.prepared   written and synced
     <folder>/.tallystick/<interval>.<plan uuid>.<uuid>.writing   one that is being written
     <folder>/.tallystick/<interval>.published              which plan the file is of, and how many rows it has
     <folder>/.tallystick/owner.json                        whose the folder is: one output of one pipeline and lake
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import json
 import os
 import re
@@ -38,7 +39,7 @@ HIDDEN = ".tallystick"
 FOLDER_FORMAT = "tallystick.folder/1"
 LOCK_S = 60.0
 PAUSE_S = 0.05
-_SET_ASIDE = re.compile(r"([0-9TZ]+-[0-9TZ]+)\.([0-9a-f]{32})\.(?:prepared|[0-9a-f]{32}\.writing)")
+_SET_ASIDE = re.compile(r"([0-9TZ]+-[0-9TZ]+)\.([0-9a-f]{32})\.[0-9a-f]{32}\.(?:prepared|writing)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +131,10 @@ class Folder:
             ) from error
 
     def prepare(self, sending: Sending) -> None:
-        """Write the file under its hidden name. Safe to repeat: the second file takes the first one's place."""
+        """Write the file under its hidden name.
+
+        Safe to repeat: the second file takes the first one's place, and holds the same rows, for they are of one report.
+        """
         # Here, for a DAG file that declares a folder loads no Arrow.
         from tallystick.outputs.times import check_batch
 
@@ -178,7 +182,7 @@ class Folder:
                 raise self._failed(sending, error) from error
 
     def abort(self, sending: Sending) -> None:
-        """Remove the prepared file. Safe to repeat: what is gone stays so."""
+        """Remove the prepared file of this report. Safe to repeat: what is gone stays so, and other reports' are kept."""
         self._prepared(sending).unlink(missing_ok=True)
 
     def close(self) -> None:
@@ -213,7 +217,9 @@ class Folder:
         return self.folder / f"{sending.interval.part}.jsonl"
 
     def _prepared(self, sending: Sending) -> Path:
-        return self.hidden / f"{sending.interval.part}.{sending.plan}.prepared"
+        """The name says whose rows these are: two attempts at one plan may differ, and one of them is committed."""
+        report = hashlib.sha256((sending.report or "").encode()).hexdigest()[:32]
+        return self.hidden / f"{sending.interval.part}.{sending.plan}.{report}.prepared"
 
     @property
     def _owner_path(self) -> Path:

@@ -19,6 +19,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -114,11 +115,13 @@ class HttpReceiver:
         del resumed  # the notes tell, whoever began
         assert self._scope is not None, "begin comes first"
         self._stop = threading.Event()
-        found = effects(sending, self._scope, key=self.declared.key, once=self._once)
-        if self._once:
-            self._by_key(sending, found)
-        else:
-            self._by_number(sending, found)
+        with closing(
+            effects(sending, self._scope, key=self.declared.key, once=self._once)
+        ) as found:
+            if self._once:
+                self._by_key(sending, found)
+            else:
+                self._by_number(sending, found)
 
     def abort(self, sending: Sending) -> None:
         """Nothing was set aside. Safe to repeat."""

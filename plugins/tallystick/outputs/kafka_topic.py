@@ -15,7 +15,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -83,8 +83,9 @@ class KafkaTopic:
         """
         check_times(sending)
         if self.declared.key:
-            for change in changes(sending, sending.identity):
-                self._key_of(sending, change)
+            with closing(changes(sending, sending.identity)) as found:
+                for change in found:
+                    self._key_of(sending, change)
         with self._told(str(sending)):
             self._partitions()
 
@@ -96,9 +97,10 @@ class KafkaTopic:
         assert self._producer is not None, "begin comes first"
         with self._told(str(sending)):
             start = self._start_of(sending, resumed=resumed)
-            messages = islice(changes(sending, sending.identity), start, None)
-            while some := list(islice(messages, self.declared.transaction_rows)):
-                self._send(sending, some)
+            with closing(changes(sending, sending.identity)) as found:
+                messages = islice(found, start, None)
+                while some := list(islice(messages, self.declared.transaction_rows)):
+                    self._send(sending, some)
 
     def abort(self, sending: Sending) -> None:
         """Nothing was set aside. Safe to repeat."""

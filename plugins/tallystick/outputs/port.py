@@ -42,7 +42,8 @@ class Sending:
 
     Both are uuids of plans; `rows_before` are the rows of `instead_of`, empty where nothing was published before.
     `generation` is the plan's number in its interval, `identity` the columns that tell rows apart: the keys of a table
-    that aggregates, the lineage of any other.
+    that aggregates, the lineage of any other. `report` is the key of the report that lists the rows' files: another
+    attempt at the same plan has another one, and its rows may differ (a job that draws ids).
     """
 
     pipeline: str
@@ -55,6 +56,7 @@ class Sending:
     instead_of: str | None
     generation_before: int | None
     rows_before: Rows
+    report: str | None = None
 
     def __str__(self) -> str:
         return f"output {self.output} of {self.interval}, generation {self.generation}"

@@ -105,6 +105,47 @@ def test_what_will_not_be_committed_is_taken_away(tmp_path: Path) -> None:
     assert seen(tmp_path) == {}
 
 
+REPORTS = ("attempts/a/1-0.json", "attempts/a/2-0.json")
+
+
+@pytest.mark.parametrize("resumed", [True, False])
+def test_what_another_attempt_at_the_plan_prepared_is_not_published(
+    tmp_path: Path, resumed: bool
+) -> None:
+    """A stopped process of an earlier attempt wakes between the publisher's `prepare` and its rename."""
+    earlier, committed = (
+        replace(sending(rows), report=report)
+        for rows, report in zip((NEW, OLD), REPORTS, strict=True)
+    )
+    publisher, zombie = folder(tmp_path), folder(tmp_path)
+    publisher.prepare(committed)
+    zombie.prepare(earlier)
+    (folder(tmp_path) if resumed else publisher).publish(committed, resumed=resumed)
+    assert seen(tmp_path) == {FILE: OLD}
+    (note,) = (tmp_path / files.HIDDEN).glob("*.published")
+    assert json.loads(note.read_bytes())["rows"] == len(OLD)
+    # The plan is out: what is left of it is known by its plan, and is swept.
+    left = publisher.leftovers()
+    assert [one.plan for one in left] == [committed.plan]
+    publisher.sweep(left)
+    assert publisher.leftovers() == ()
+
+
+def test_a_zombie_that_gives_up_takes_back_its_own_file_only(tmp_path: Path) -> None:
+    earlier, committed = (
+        replace(sending(rows), report=report)
+        for rows, report in zip((NEW, OLD), REPORTS, strict=True)
+    )
+    output = folder(tmp_path)
+    output.prepare(committed)
+    output.prepare(earlier)
+    (ours,) = set(hidden(tmp_path, ".prepared")) - {output._prepared(earlier).name}
+    output.abort(earlier)
+    assert hidden(tmp_path, ".prepared") == [ours]
+    output.publish(committed, resumed=False)
+    assert seen(tmp_path) == {FILE: OLD}
+
+
 POINTS = ("replace", "sync", "sync_folder")
 
 

@@ -1,0 +1,250 @@
+"""Digests of rows on the local disk: counted, and two generations compared, in the memory of a few batches.
+
+DuckDB keeps them in tables of its own, and moves what is above MEMORY to files in a temporary folder. The folder is
+removed when the work ends; one that a killed process left is removed by the next process that needs one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self, TypeVar
+
+import duckdb
+import pyarrow as pa
+
+from tallystick.errors import OutputUnavailable, ScratchFull
+
+T = TypeVar("T")
+
+MEMORY = "256MB"
+"""What DuckDB may hold before it writes to the disk. Measured, the process grows by about 400 MB."""
+BATCH = 65_536
+BEFORE, AFTER = 0, 1
+_PREFIX = "tallystick-rows-"
+_LOCK = "lock"
+_ROOM_LEFT = 64 << 20  # DuckDB stops before the last byte
+
+# Rows of one identity, and how many of it came before each; only those that are not the first.
+_COUNTED = """
+CREATE TABLE {name} AS
+SELECT number, before FROM (
+  SELECT number, row_number() OVER (PARTITION BY id ORDER BY number) - 1 AS before FROM digests
+) WHERE before > 0 ORDER BY number
+"""
+# A digest of identity and occurrence is there once per generation: two rows are one row of both.
+_COMPARED = """
+CREATE TABLE changed AS
+SELECT side, number, total = 2 AS there FROM (
+  SELECT side, number, count(*) OVER one AS total, min(content) OVER one AS low, max(content) OVER one AS high
+  FROM generations WINDOW one AS (PARTITION BY id)
+) WHERE total = 1 OR (low <> high AND side = 1) ORDER BY side, number
+"""
+
+
+class Spill:
+    """A place on the local disk for digests of rows; nothing is made before the first ones come."""
+
+    def __init__(self) -> None:
+        self._folder: Path | None = None
+        self._lock: IO[bytes] | None = None
+        self._connection: duckdb.DuckDBPyConnection | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Remove all of it. Safe to repeat: what is gone stays so."""
+        if self._connection is not None:
+            self._connection.close()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        if self._lock is not None:
+            self._lock.close()
+        self._folder = self._lock = self._connection = None
+
+    # ------------------------------------------------------------ rows of one identity
+
+    def count(self, name: str, digests: Iterable[bytes]) -> None:
+        """Count, for each row, how many rows before it have the same digest of 16 bytes.
+
+        Safe to repeat: it writes to this object's own folder, and replaces what it counted under the name.
+        """
+        self._run(f"DROP TABLE IF EXISTS {name}")
+        self._run("CREATE TABLE digests (id UUID, number BIGINT)")
+        for number, some in _batches(digests):
+            table = pa.table({"id": _uuids(some), "number": _numbers(number, len(some))})
+            self._insert("digests", table)
+        self._run(_COUNTED.format(name=name))
+        self._run("DROP TABLE digests")
+
+    def counted(self, name: str, first: int, end: int) -> dict[int, int]:
+        """The count by row number, of those rows from `first` to before `end` that have one above 0."""
+        return dict(
+            self._rows(
+                f"SELECT number, before FROM {name} WHERE number >= ? AND number < ?", first, end
+            )
+        )
+
+    # ------------------------------------------------------------ two generations
+
+    def compare(
+        self, before: Iterable[tuple[bytes, bytes]], after: Iterable[tuple[bytes, bytes]]
+    ) -> None:
+        """Find what differs between two generations: per row, the digest that names it and that of its content.
+
+        Safe to repeat: it writes to this object's own folder, and replaces what it found.
+        """
+        self._run("DROP TABLE IF EXISTS changed")
+        self._run("CREATE TABLE generations (id UUID, content UUID, side UTINYINT, number BIGINT)")
+        for side, rows in ((BEFORE, before), (AFTER, after)):
+            for number, some in _batches(rows):
+                table = pa.table(
+                    {
+                        "id": _uuids([id_ for id_, _ in some]),
+                        "content": _uuids([content for _, content in some]),
+                        "side": pa.repeat(pa.scalar(side, pa.uint8()), len(some)),
+                        "number": _numbers(number, len(some)),
+                    }
+                )
+                self._insert("generations", table)
+        self._run(_COMPARED)
+        self._run("DROP TABLE generations")
+
+    def changed(self, side: int, first: int, end: int) -> dict[int, bool]:
+        """The rows of a generation, from `first` to before `end`, that differ, by number: whether the other one has them.
+
+        Of the older generation those that the newer one has are left out: they are found in the newer one.
+        """
+        return dict(
+            self._rows(
+                "SELECT number, there FROM changed WHERE side = ? AND number >= ? AND number < ?",
+                side,
+                first,
+                end,
+            )
+        )
+
+    def any_changed(self, side: int) -> bool:
+        """Whether a generation has a row that differs."""
+        return bool(self._rows("SELECT 1 FROM changed WHERE side = ? LIMIT 1", side))
+
+    # ------------------------------------------------------------ DuckDB
+
+    def _insert(self, into: str, table: pa.Table) -> None:
+        connection = self._open()
+        connection.register("batch", table)
+        try:
+            self._run(f"INSERT INTO {into} SELECT * FROM batch")
+        finally:
+            connection.unregister("batch")
+
+    def _run(self, statement: str) -> None:
+        with self._named():
+            self._open().execute(statement)
+
+    def _rows(self, statement: str, *values: int) -> list[Any]:
+        with self._named():
+            return self._open().execute(statement, values).fetchall()
+
+    def _open(self) -> duckdb.DuckDBPyConnection:
+        if self._connection is None:
+            self._folder, self._lock = _own_folder()
+            self._connection = duckdb.connect(
+                ":memory:",
+                config={
+                    "memory_limit": MEMORY,
+                    "temp_directory": str(self._folder / "files"),
+                    "threads": 1,  # each thread would need memory of its own
+                    "preserve_insertion_order": False,
+                    "autoinstall_known_extensions": False,
+                    "autoload_known_extensions": False,
+                },
+            )
+        return self._connection
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Turn DuckDB's errors into ours; a folder that cannot be made is one of them."""
+        try:
+            yield
+        except (duckdb.Error, OSError) as error:
+            where = self._folder or Path(tempfile.gettempdir())
+            free = _free(where)
+            text = str(error).splitlines()[0]
+            if free < _ROOM_LEFT or "space" in text.lower():
+                raise ScratchFull(
+                    f"the rows of an output are compared on the local disk, and it is full: {free >> 20} MiB are free "
+                    f"for {where} ({text}).",
+                    next_step="nothing was sent meanwhile. Free some room there, or set TMPDIR to a folder with more: "
+                    "docs/reference/outputs.md has the bytes per row. It is then tried again.",
+                ) from error
+            raise OutputUnavailable(
+                f"the rows of an output could not be compared on the local disk, in {where}: {text}.",
+                next_step="nothing was sent meanwhile. Look at that folder (TMPDIR sets another one); it is tried again.",
+            ) from error
+
+
+def _batches(items: Iterable[T]) -> Iterator[tuple[int, list[T]]]:
+    each, number = iter(items), 0
+    while some := list(islice(each, BATCH)):
+        yield number, some
+        number += len(some)
+
+
+def _uuids(digests: list[bytes]) -> pa.Array:
+    """Digests as UUIDs: DuckDB's only type of 16 bytes that is held in place."""
+    stored = pa.array(digests, pa.binary(16))
+    return pa.ExtensionArray.from_storage(pa.uuid(), stored)
+
+
+def _numbers(first: int, count: int) -> pa.Array:
+    return pa.array(range(first, first + count), pa.int64())
+
+
+# ---------------------------------------------------------------- the folder
+
+
+def _own_folder() -> tuple[Path, IO[bytes]]:
+    """A new folder, and the lock that says that its process lives. Removes those of processes that do not."""
+    for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        _remove_abandoned(left)
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        file = (folder / _LOCK).open("wb")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()  # another process has just taken it for abandoned
+        else:
+            return folder, file
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Remove the folder of a process that has died. Safe to repeat: the lock of one that lives is held."""
+    with suppress(OSError), (folder / _LOCK).open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _free(where: Path) -> int:
+    try:
+        found = os.statvfs(where)
+    except OSError:
+        return 0
+    return found.f_bavail * found.f_frsize

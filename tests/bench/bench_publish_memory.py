@@ -1,0 +1,285 @@
+"""How much memory publishing takes, by the number of rows and the kind of output: it must be flat.
+
+    python tests/bench/bench_publish_memory.py [--rows 1000000 5000000] [--kinds topic files ...]
+
+Rows are read as a publisher reads them, from Parquet files of 250,000 rows, which are made when they are read. Each work
+runs in a process of its own, with the real output; only what is behind it (broker, receiver, mail server, database) takes
+everything at once. The base is the process's resident memory once it has published 150,000 rows, the peak the most that
+was resident. Disk is the most that lay in the temporary folder (sampled), without what a FileOutput writes. Ends with 0
+only if no work of the most rows took more than 256 MiB more than the same of the fewest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from bench_memory import resident_kib
+
+from tallystick.outputs import http_calls, postgres_stage
+from tallystick.outputs.call_settings import HttpSettings, SmtpSettings
+from tallystick.outputs.calls import EmailOutput, HttpOutput
+from tallystick.outputs.changes import changes
+from tallystick.outputs.email_calls import Mailbox
+from tallystick.outputs.files import FileOutput, Folder
+from tallystick.outputs.http_calls import HttpReceiver
+from tallystick.outputs.kafka import KafkaOutput
+from tallystick.outputs.kafka_topic import KafkaTopic
+from tallystick.outputs.port import NoRows, Scope, Sending
+from tallystick.protocol.interval import Interval
+from tallystick.store.memory import MemoryStore
+from tallystick.tables.rows import StoredRows
+
+FILE_ROWS = 250_000
+GROWTH_MIB = 256.0
+LINEAGE = ("_topic", "_kafka_partition", "_offset")
+DAY = Interval(start=datetime(2013, 1, 1, tzinfo=UTC), end=datetime(2013, 1, 2, tzinfo=UTC))
+SCOPE = Scope(lake="memory://bench", pipeline="bench")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _File:
+    key: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    body: bytes
+
+
+class MadeFiles:
+    """A store whose files are made when they are read. In two of them the offsets of one range take turns: `apart`."""
+
+    uri = "memory://bench"
+
+    def __init__(self, value: str, *, apart: bool) -> None:
+        self.value, self.apart = value, apart
+
+    def get(self, key: str) -> _Found:
+        """The Parquet file of that number."""
+        number, rows = (int(part) for part in key.split("-"))
+        first = number * FILE_ROWS
+        offsets = range(first, first + rows)
+        if self.apart:
+            pair = number // 2 * 2 * FILE_ROWS
+            offsets = range(pair + number % 2, pair + number % 2 + 2 * rows, 2)
+        at = pa.array(offsets, pa.int64())
+        table = pa.table(
+            {
+                "_topic": pa.array(["flights"] * rows),
+                "_kafka_partition": pa.array([0] * rows, pa.int32()),
+                "_offset": at,
+                "flight": at.cast(pa.string()),
+                "to": pa.array(["one@example.org"] * rows),
+                "note": pa.array([self.value] * rows),
+            }
+        )
+        sink = pa.BufferOutputStream()
+        pq.write_table(table, sink, row_group_size=65_536)
+        return _Found(body=sink.getvalue().to_pybytes())
+
+
+def rows_of(count: int, value: str = "a row of some length", *, apart: bool = False) -> StoredRows:
+    """So many rows, in files."""
+    files: list[Any] = []
+    for number, first in enumerate(range(0, count, FILE_ROWS)):
+        rows = min(FILE_ROWS, count - first)
+        files.append(_File(key=f"{number}-{rows}", rows=rows))
+    store: Any = MadeFiles(value, apart=apart)
+    return StoredRows(store, files)
+
+
+def sending(count: int, *, apart: bool = False, before: bool = False) -> Sending:
+    """The rows of one interval; `before`: half as many were published before, and each is changed."""
+    return Sending(
+        pipeline="bench",
+        output="bench",
+        interval=DAY,
+        generation=2 if before else 1,
+        plan="a" * 32,
+        identity=LINEAGE,
+        rows=rows_of(count, apart=apart),
+        instead_of="b" * 32 if before else None,
+        generation_before=1 if before else None,
+        rows_before=rows_of(count // 2, "what it was", apart=apart) if before else NoRows(),
+    )
+
+
+# ---------------------------------------------------------------- what takes everything
+
+
+class _Producer:
+    def send_all(self, topic: str, messages: Iterator[Any], **of: Any) -> None:
+        for _ in messages:
+            pass
+
+
+class _Forgetful(MemoryStore):
+    """Notes are taken, and not kept: those of millions of calls would be this process's memory."""
+
+    def create(self, key: str, body: bytes) -> Any:
+        kept = super().create(key, body)
+        self._objects.clear()
+        return kept
+
+
+class _Session:
+    def copy(self, statement: Any, rows: Sequence[Any]) -> None:
+        """Takes them."""
+
+
+def _topic(one: Sending, folder: Path) -> None:
+    output = KafkaTopic(KafkaOutput(name="bench", table="t", topic="t", key=["flight"]), dict)  # type: ignore[arg-type]
+    output._producer = _Producer()
+    output.publish(one, resumed=False)
+
+
+def _files(one: Sending, folder: Path) -> None:
+    output = Folder(FileOutput(name="bench", table="t", folder=str(folder / "published")))
+    output.begin(SCOPE)
+    output.prepare(one)
+    output.publish(one, resumed=False)
+
+
+def _calls(one: Sending, folder: Path, **how: Any) -> None:
+    declared = HttpOutput(
+        name="bench", table="t", url="http://receiver.example/", concurrency=1, **how
+    )
+    output = HttpReceiver(declared, HttpSettings, _Forgetful("bench"))
+    output._ask = lambda *_: http_calls.Answer(status=200, text="")  # type: ignore[method-assign]
+    output.prepare(one)
+    output.begin(SCOPE)
+    output.publish(one, resumed=False)
+
+
+def _calls_once(one: Sending, folder: Path) -> None:
+    _calls(one, folder, key=["flight"], replaced="once")
+
+
+def _emails(one: Sending, folder: Path) -> None:
+    declared = EmailOutput(
+        name="bench",
+        table="t",
+        to="to",
+        subject="Flight {flight}",
+        body="{note}",
+        sender="desk@example.org",
+        key=["flight"],
+    )
+    settings = SmtpSettings(host="mail.example", security="none")
+    Mailbox(declared, lambda: settings, MemoryStore("bench")).prepare(one)
+
+
+def _database(one: Sending, folder: Path) -> None:
+    schema = next(one.rows.batches()).schema
+    session: Any = _Session()
+    postgres_stage._copy(session, schema.names, schema, one)
+
+
+def _changes(one: Sending, folder: Path) -> None:
+    for _ in changes(one, one.identity):
+        pass
+
+
+KINDS: dict[str, tuple[Callable[[Sending, Path], None], dict[str, bool]]] = {
+    "topic": (_topic, {}),
+    "topic-apart": (_topic, {"apart": True}),
+    "topic-replaced": (_topic, {"before": True}),
+    "files": (_files, {}),
+    "calls": (_calls, {}),
+    "calls-once": (_calls_once, {}),
+    "emails": (_emails, {}),
+    "database": (_database, {}),
+    "changes-apart-replaced": (_changes, {"apart": True, "before": True}),
+}
+
+# ---------------------------------------------------------------- measuring
+
+
+def _sampled(folder: Path, most: list[int], stop: threading.Event) -> None:
+    while not stop.wait(0.5):
+        total = 0
+        for where, _, names in os.walk(folder):
+            for name in names:
+                try:
+                    total += (Path(where) / name).stat().st_blocks * 512
+                except OSError:
+                    continue
+        most[0] = max(most[0], total)
+
+
+def alone(kind: str, rows: int) -> None:
+    """What each work's own process does: publish, and print what it took as JSON."""
+    work, how = KINDS[kind]
+    with tempfile.TemporaryDirectory(prefix="bench-publish-") as name:
+        folder = Path(name)
+        (folder / "temporary").mkdir()
+        tempfile.tempdir = str(folder / "temporary")
+        work(sending(150_000, **how), folder / "warm")
+        base = resident_kib("VmRSS")
+        Path("/proc/self/clear_refs").write_text("5")
+        disk, stop = [0], threading.Event()
+        sampler = threading.Thread(target=_sampled, args=(folder / "temporary", disk, stop))
+        sampler.start()
+        began = time.monotonic()
+        try:
+            work(sending(rows, **how), folder / "measured")
+        finally:
+            stop.set()
+            sampler.join()
+        took = time.monotonic() - began
+        peak = resident_kib("VmHWM")
+    print(json.dumps({"base_kib": base, "peak_kib": peak, "disk": disk[0], "s": took}))
+
+
+def main() -> int:
+    """Measure each work and print a line of it."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 5_000_000])
+    parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
+    parser.add_argument("--alone", nargs=2, help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.alone:
+        alone(asked.alone[0], int(asked.alone[1]))
+        return 0
+    grown = False
+    for kind in asked.kinds:
+        peaks = []
+        for rows in sorted(asked.rows):
+            said = subprocess.run(
+                [sys.executable, __file__, "--alone", kind, str(rows)],
+                check=True,
+                stdout=subprocess.PIPE,
+                text=True,
+            ).stdout
+            found = json.loads(said)
+            peaks.append(found["peak_kib"] / 1024)
+            print(
+                f"{kind:22} {rows:>11,} rows: base {found['base_kib'] / 1024:6.1f} MiB, peak {peaks[-1]:6.1f} MiB, disk "
+                f"{found['disk'] / rows:5.1f} bytes a row, {found['s']:6.1f} s",
+                flush=True,
+            )
+        grown |= peaks[-1] - peaks[0] > GROWTH_MIB
+    if grown:
+        print(f"memory grew with the rows by more than {GROWTH_MIB:g} MiB", file=sys.stderr)
+    return 1 if grown else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
