@@ -92,6 +92,10 @@ example: setup ## examples on the embedded stack, judged, each also under kill -
 bench-read: setup ## CPU seconds per million records: our reader beside confluent-kafka
 	$(RUN)/python tests/bench/bench_read.py
 
+.PHONY: bench-starvation
+bench-starvation: setup ## how long a commit takes beside a publisher that works off 10,000 intervals
+	$(RUN)/python tests/bench/bench_starvation.py
+
 .PHONY: bench-memory
 bench-memory: setup ## memory of one read, by the size of its range
 	$(RUN)/python tests/bench/bench_memory.py

@@ -23,6 +23,7 @@ from tallystick.protocol.plan import Plan
 from tallystick.protocol.record import CommittedInterval
 from tallystick.protocol.report import FileReport, Report, account_totals
 from tallystick.protocol.root import RootTable
+from tallystick.room import Asking
 from tallystick.sent import rows_sent
 from tallystick.tables.state import TableState
 
@@ -120,7 +121,8 @@ def commit(
             prepared.append(True)
         return _publish(lake, tables, view, decision.before, plan, report)
 
-    answer = lake.swap(step)
+    # Room from the first try on: the metadata of many tables takes long to write, and all of it is void after a loss.
+    answer = lake.swap(step, turn=Asking(store=lake.store, world=lake.world, after_losses=0))
     if isinstance(answer, ReportRejected):
         raise answer
     return answer
@@ -423,6 +425,9 @@ def _stage_tables(
     }
     staged: dict[str, RootTable] = {}
     for name in sorted({t.name for t in plan.tables} | set(dropped)):
+        if len(staged) == 1 and view.root.owed:
+            # A publisher that had not seen yet that room is asked for has made its swap by now.
+            view.check_still_there()
         table = view.root.tables[name]
         state = TableState(
             name=name,
