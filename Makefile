@@ -93,7 +93,7 @@ bench-read: setup ## CPU seconds per million records: our reader beside confluen
 	$(RUN)/python tests/bench/bench_read.py
 
 .PHONY: bench-starvation
-bench-starvation: setup ## how long a commit takes beside a publisher that works off 10,000 intervals
+bench-starvation: setup ## how long a commit takes while a publisher works off 10,000 intervals
 	$(RUN)/python tests/bench/bench_starvation.py
 
 .PHONY: bench-memory

@@ -258,6 +258,7 @@ def _publish_sending(
         )
         if noted == "refused":
             # Replaced since, or others publish it, or another interval: the next look says what is to be done.
+            output.abort(sending)
             return None
         # Another publisher may have begun it since, or our own reply was lost: rows may be out there.
         resumed = noted == "there"
@@ -334,21 +335,6 @@ def sending_of(
     if step.instead_of is not None:
         before = _committed(lake, entry, step.instead_of, name, rows_of)
     return _sending(pipeline, name, entry.interval, source, before)
-
-
-def prepared(
-    lake: Lake, name: str, entry: Entry | None, plan: Plan, report: Report, *, rows_of: RowsOf
-) -> Sending:
-    """What an output is to prepare for a plan that is about to be committed; `entry` is the interval's as it stands.
-
-    Without one: what it is to take back for a plan that will not be.
-    """
-    source = _staged(lake, plan, report, name, rows_of)
-    slot = entry.outputs.get(name) if entry is not None else None
-    before = None
-    if entry is not None and slot is not None and slot.published is not None:
-        before = _committed(lake, entry, slot.published, name, rows_of)
-    return _sending(plan.pipeline, name, plan.interval, source, before)
 
 
 def _sending(

@@ -96,7 +96,7 @@ class Giving:
     seen_s: dict[str, float] = field(default_factory=dict)
 
     def before(self) -> None:
-        """Wait while somebody asks for room, at most `PAUSE_MAX_S`. Safe to repeat: it only reads."""
+        """Wait while room is asked for, at most `PAUSE_MAX_S`. Safe to repeat: it only reads."""
         began_s = self.world.monotonic_s()
         paused = False
         while self._asked(now_s := self.world.monotonic_s()):

@@ -1,11 +1,11 @@
-"""How long a commit takes beside a publisher that works off a backlog: at most twice as long as an undisturbed one.
+"""How long a commit takes while a publisher works off a backlog: at most twice as long as an undisturbed one.
 
     python tests/bench/bench_starvation.py [--tables 2 10 50] [--owed 10000] [--delay-ms 20] [--without-room]
 
 A lake in memory whose store takes its time for each request. One interval is committed by the real code; its plan,
 record and report are then copied to as many intervals as are owed. The real `publish` works them off in a thread into an
-output in memory, while the real `commit` commits intervals that were planned and staged before. `--without-room` lets
-nobody make room, for comparison. Ends with 0 only if no commit took more than twice the undisturbed median.
+output in memory, while the real `commit` commits intervals that were planned and staged before. `--without-room` makes
+no room, for comparison. Ends with 0 only if no commit took more than twice the undisturbed median.
 """
 
 from __future__ import annotations
@@ -133,17 +133,17 @@ def measure(tables: int, options: argparse.Namespace) -> bool:
     time.sleep(ALONE_S)
     alone_rate = publisher.done / ALONE_S
     before, began = publisher.done, time.monotonic()
-    beside = []
+    during = []
     for one in staged:
-        beside.append(timed(small, delay_s, *one))
+        during.append(timed(small, delay_s, *one))
         time.sleep(BETWEEN_S)
-    beside_rate = (publisher.done - before) / (time.monotonic() - began)
-    worst = max(one[0] for one in beside)
+    busy_rate = (publisher.done - before) / (time.monotonic() - began)
+    worst = max(one[0] for one in during)
     print(
         f"{tables:3d} tables: undisturbed {undisturbed:6.2f} s ({alone[0][2]} requests)\n"
-        f"     beside the publisher: median {statistics.median(one[0] for one in beside):6.2f} s, worst {worst:6.2f} s "
-        f"({worst / undisturbed:.2f} x), swaps lost {[one[1] for one in beside]}, requests {[one[2] for one in beside]}\n"
-        f"     publisher: {alone_rate:.2f} intervals/s alone, {beside_rate:.2f} beside commits {BETWEEN_S:g} s apart; "
+        f"     during the backlog: median {statistics.median(one[0] for one in during):6.2f} s, worst {worst:6.2f} s "
+        f"({worst / undisturbed:.2f} x), swaps lost {[one[1] for one in during]}, requests {[one[2] for one in during]}\n"
+        f"     publisher: {alone_rate:.2f} intervals/s alone, {busy_rate:.2f} with commits {BETWEEN_S:g} s apart; "
         f"{options.owed} owed were made in {made_s:.0f} s",
         flush=True,
     )

@@ -1,4 +1,4 @@
-"""A commit beside a publisher with a backlog, in simulated time: each request takes 20 ms."""
+"""A commit while a publisher works off a backlog, in simulated time: each request takes 20 ms."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Simulated:
         heapq.heappush(self._due, (self.now_s + seconds, self._started, actor))
 
     def run(self, until: Callable[[], bool]) -> None:
-        """Let time pass until it is so, or nobody has anything left to do."""
+        """Let time pass until it is so, or no actor has anything left to do."""
         while self._due and not until():
             self.now_s, _, actor = heapq.heappop(self._due)
             actor.switch()
@@ -176,7 +176,7 @@ def undisturbed_s(tables: int) -> float:
 
 @pytest.mark.parametrize("tables", [1, 4, 12])
 @pytest.mark.parametrize("begins_s", [0.3, 0.38, 0.46])
-def test_a_commit_beside_a_publisher_takes_at_most_twice_as_long(
+def test_a_commit_during_a_backlog_takes_at_most_twice_as_long(
     tables: int, begins_s: float
 ) -> None:
     scene = Scene(tables=tables)
@@ -191,7 +191,7 @@ def test_a_commit_beside_a_publisher_takes_at_most_twice_as_long(
     assert scene.wires[FEED].twice() == []
 
 
-def test_a_commit_beside_publishers_of_several_outputs_takes_at_most_twice_as_long() -> None:
+def test_a_commit_during_the_backlogs_of_several_outputs_takes_at_most_twice_as_long() -> None:
     outputs = (Declared(), Declared(name="other", target="memory:other"))
     scene = Scene(outputs=outputs, backlog=6)
     for _ in range(2):
@@ -263,7 +263,7 @@ def test_a_marker_that_a_killed_commit_left_holds_a_publisher_up_once() -> None:
     assert scene.published[-1] < 2 * PAUSE_MAX_S
 
 
-def test_an_old_marker_holds_nobody_up() -> None:
+def test_an_old_marker_holds_no_publisher_up() -> None:
     scene = Scene()
     scene.small.store.create(keys.room("a" * 32), b"")
     scene.time.now_s = OLD.total_seconds() + 1.0

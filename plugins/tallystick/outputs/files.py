@@ -1,7 +1,7 @@
 """A folder with one file per interval: prepared under a hidden name, and published by one rename.
 
     <folder>/<interval>.jsonl                              what readers see: whole files, always
-    <folder>/.tallystick/<interval>.<plan uuid>.prepared    written and synced before the swap of the root
+    <folder>/.tallystick/<interval>.<plan uuid>.prepared    written and synced before the ledger says begun
     <folder>/.tallystick/<interval>.<plan uuid>.<uuid>.writing   one that is being written
     <folder>/.tallystick/<interval>.published              which plan the file is of, and how many rows it has
     <folder>/.tallystick/owner.json                        whose the folder is: one output of one pipeline and lake
@@ -45,7 +45,7 @@ _SET_ASIDE = re.compile(r"([0-9TZ]+-[0-9TZ]+)\.([0-9a-f]{32})\.(?:prepared|[0-9a
 class FileOutput:
     """Declares a folder that gets one file of JSON lines per interval; a replacement takes the file's place.
 
-    `folder` is the same path on every machine that commits or publishes, and no other output's. `replaced`: `compensate`
+    `folder` is the same path on every machine that publishes, and no other output's. `replaced`: `compensate`
     puts another file in the place of one that is replaced, `refuse` keeps an interval that was sent from being replaced.
     """
 
@@ -178,8 +178,12 @@ class Folder:
                 raise self._failed(sending, error) from error
 
     def abort(self, sending: Sending) -> None:
-        """Remove the prepared file. Safe to repeat: what is gone stays so."""
-        self._prepared(sending).unlink(missing_ok=True)
+        """Remove the prepared file; if a publisher holds the lock at this moment, leave it to the next sweep.
+
+        Safe to repeat: what is gone stays so.
+        """
+        name = self._prepared(sending).name
+        self.sweep([Leftover(name=name, interval=sending.interval, plan=sending.plan)])
 
     def close(self) -> None:
         """Nothing is held."""
