@@ -98,6 +98,10 @@ bench-read: setup ## CPU seconds per million records: our reader beside confluen
 bench-publish-memory: setup ## memory of publishing, by the number of rows and kind of output (up to an hour)
 	$(RUN)/python tests/bench/bench_publish_memory.py
 
+.PHONY: bench-starvation
+bench-starvation: setup ## how long a commit takes while a publisher works off 10,000 intervals
+	$(RUN)/python tests/bench/bench_starvation.py
+
 .PHONY: bench-memory
 bench-memory: setup ## memory of one read, by the size of its range
 	$(RUN)/python tests/bench/bench_memory.py

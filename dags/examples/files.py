@@ -1,4 +1,4 @@
-"""Example: one file of JSON lines per day, in two phases: prepared before the commit, renamed after it.
+"""Example: one file of JSON lines per day, in two phases: prepared under a hidden name, then renamed.
 
 `make example NAME=files` runs it; docs/how-to/example-files.md says what it shows.
 """

@@ -6,7 +6,7 @@ again on every root that is read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
@@ -23,6 +23,7 @@ from tallystick.protocol.plan import Plan
 from tallystick.protocol.record import CommittedInterval
 from tallystick.protocol.report import FileReport, Report, account_totals
 from tallystick.protocol.root import RootTable
+from tallystick.room import Asking
 from tallystick.sent import rows_sent
 from tallystick.tables.state import TableState
 
@@ -59,19 +60,8 @@ class CommitResult:
     replaced_by: int | None = None
 
 
-# What is done for outputs before the swap, once per call: with the entry as it stood, the plan and its report.
-Prepare = Callable[[Entry, Plan, Report], None]
-
-
-def commit(
-    lake: Lake,
-    tables: TableWriter,
-    *,
-    plan_key: str,
-    report_key: str,
-    prepare: Prepare | None = None,
-) -> CommitResult:
-    """Publish what the report staged for the plan, once, whatever is rerun.
+def commit(lake: Lake, tables: TableWriter, *, plan_key: str, report_key: str) -> CommitResult:
+    """Publish what the report staged for the plan, once, whatever is rerun. No output is asked anything.
 
     Safe to repeat: the ledger names the committed plan, so a repeat, a lost reply and a second attempt all end as
     AlreadyCommitted (C9, C10, C11, C12). A replacement that holds fewer records than what it replaces is refused, and so
@@ -84,7 +74,6 @@ def commit(
         gone = plan_key if plan is None else report_key
         return _without_objects(lake, plan_key, gone)
     checked: list[bool] = []
-    prepared: list[bool] = []
     refused: list[tuple[ReportRejected, Committed | None]] = []
 
     def step(
@@ -115,12 +104,10 @@ def commit(
         if why_not is not None:
             refused[:] = [(why_not, decision.before.committed)]
             return _withdraw(view, decision.before, why_not)
-        if prepare is not None and not prepared:
-            prepare(decision.before, plan, report)
-            prepared.append(True)
         return _publish(lake, tables, view, decision.before, plan, report)
 
-    answer = lake.swap(step)
+    # Room from the first try on: the metadata of many tables takes long to write, and all of it is void after a loss.
+    answer = lake.swap(step, turn=Asking(store=lake.store, world=lake.world, after_losses=0))
     if isinstance(answer, ReportRejected):
         raise answer
     return answer
@@ -458,6 +445,9 @@ def _stage_tables(
     }
     staged: dict[str, RootTable] = {}
     for name in sorted({t.name for t in plan.tables} | set(dropped)):
+        if len(staged) == 1 and view.root.owed:
+            # A publisher that had not seen yet that room is asked for has made its swap by now.
+            view.check_still_there()
         table = view.root.tables[name]
         state = TableState(
             name=name,

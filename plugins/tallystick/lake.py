@@ -41,6 +41,7 @@ from tallystick.protocol.plan import Plan, parse_plan
 from tallystick.protocol.record import CommittedInterval, Record, parse_record
 from tallystick.protocol.report import Report, parse_report
 from tallystick.protocol.root import Root, RootTable, RootTopic, first_root, parse_root
+from tallystick.room import Asking, Turn
 from tallystick.store import Applied, ETag, NotApplied, Outcome, Store, Unknown
 from tallystick.store.probe import prove_conditional_writes
 from tallystick.world import World
@@ -57,6 +58,10 @@ MOMENT = timedelta(milliseconds=1)
 
 class _Stale(Exception):
     """An object that this root names is gone: a newer root must exist, or the lake is damaged."""
+
+
+class _Overtaken(Exception):
+    """The root has moved while a step was at work: a swap from the root that it decided on can only be lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,9 +99,14 @@ class View:
         wanted = {ref.key for i in intervals for ref in pages_between(refs, i.start, i.end)}
         return self._load([ref for ref in refs if ref.key in wanted])
 
-    def owed(self) -> Ledger:
-        """Load the pages of which an output still lacks something."""
-        return self._load([ref for ref in self.root.pages if ref.key in self.root.owed])
+    def page(self, key: str) -> Page:
+        """One page of this root, by its key."""
+        return self.lake._page(key)
+
+    def check_still_there(self) -> None:
+        """Let the swap begin again if the root has moved, for a step with much work ahead of it. It only reads."""
+        if self.lake._moved(self):
+            raise _Overtaken
 
     def whole_ledger(self) -> Ledger:
         """Load every page: for people and proofs, never on the way of a commit."""
@@ -346,20 +356,40 @@ class Lake:
             )
             self._proven = True
 
-    def swap(self, step: Callable[[View], Change[T] | Settled[T]]) -> T:
+    def swap(
+        self, step: Callable[[View], Change[T] | Settled[T]], *, turn: Turn | None = None
+    ) -> T:
         """Swap the root for what `step` makes of it; the PUT is the commit.
 
+        `turn`: how it treats other writers; None: it asks publishers for room once a swap was lost.
         Safe to repeat: `step` decides on each root that is read, and finds its own earlier success there. Raises what
         `step` raises, SwapContended where others won all along, OutcomeUnknown where time ran out in doubt.
         """
+        turn = turn or Asking(store=self.store, world=self.world)
+        try:
+            value = self._swap(step, turn)
+        except Exception:
+            turn.after()
+            raise
+        turn.after()
+        return value
+
+    def _swap(self, step: Callable[[View], Change[T] | Settled[T]], turn: Turn) -> T:
+        """The tries of one swap. Safe to repeat: as `swap` is."""
         deadline = self.world.monotonic_s() + CONTENDED_S
         tries = overtaken = 0
         while True:
+            turn.before()
             view = self.require()
+            turn.looked(view.root, tries)
             try:
                 change = step(view)
             except _Stale as missing:
                 self._still_stale(view, missing)
+                continue
+            except _Overtaken:
+                tries += 1
+                self._check_in_time(tries, deadline)
                 continue
             except (Corrupt, ReportRejected):
                 # C13: what was decided on is not the root any more, and gc may have taken what it missed.
@@ -371,15 +401,18 @@ class Lake:
             if isinstance(change, Settled):
                 return change.value
             # Only after another look: a swap whose reply was lost has been won, and `step` finds that settled (C9).
-            if tries and self.world.monotonic_s() >= deadline:
-                raise SwapContended(
-                    f"{tries} swaps of {self.where(keys.ROOT)} were lost to other writers.",
-                    next_step="run the task again; let fewer tasks commit at once (pool, max_active_tis_per_dag).",
-                )
+            self._check_in_time(tries, deadline)
             if self._publish(view, change):
                 return change.value
             self._pause(tries)
             tries += 1
+
+    def _check_in_time(self, lost: int, deadline: float) -> None:
+        if lost and self.world.monotonic_s() >= deadline:
+            raise SwapContended(
+                f"{lost} swaps of {self.where(keys.ROOT)} were lost to other writers.",
+                next_step="run the task again; let fewer tasks commit at once (pool, max_active_tis_per_dag).",
+            )
 
     def _publish(self, view: View, change: Change[T]) -> bool:
         """Write pages and record, then PUT the root. True: landed. False: certainly not; read again and decide."""

@@ -7,8 +7,8 @@ goes on wherever the last one died: the ledger says what was begun, the output s
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from tallystick.errors import Corrupt, OutputUnavailable, TallystickError
@@ -21,6 +21,7 @@ from tallystick.protocol.interval import Interval
 from tallystick.protocol.ledger import Entry
 from tallystick.protocol.plan import Plan
 from tallystick.protocol.report import FileReport, Report
+from tallystick.room import Giving, Turn
 from tallystick.store import Store
 
 log = logging.getLogger(__name__)
@@ -64,14 +65,15 @@ def publish(
     output refuses holds up neither the others nor the other outputs, unless some of its rows may be out there already.
     """
     failed: list[NotPublished] = []
+    turn = Giving(store=lake.store, world=lake.world)
     for name, opens in outputs.items():
         output = None
         try:
             output = opens()
-            if _owed(lake, name):
+            if lake.cut(_Owing(output=name).owed):
                 root = lake.require().root
                 output.begin(Scope(lake=lake.store.uri, pipeline=root.pipeline))
-                failed += _publish_all(lake, name, output, rows_of, watch or _silent)
+                failed += _publish_all(lake, name, output, rows_of, watch or _silent, turn)
             if isinstance(output, Sweeping):
                 _sweep(lake, name, output)
         except Exception as error:  # noqa: BLE001 - a user's own output may raise anything, and holds up no other
@@ -102,17 +104,18 @@ def _ours(output: str, error: Exception) -> TallystickError:
 
 
 def _publish_all(
-    lake: Lake, name: str, output: Output, rows_of: RowsOf, watch: Watch
+    lake: Lake, name: str, output: Output, rows_of: RowsOf, watch: Watch, turn: Turn
 ) -> list[NotPublished]:
     failed: dict[Interval, NotPublished] = {}
+    owing = _Owing(output=name)
     while True:
-        owed = _owed(lake, name)
+        owed = lake.cut(owing.owed)
         todo = next((i for i in owed if i not in failed), None)
         if todo is None or (owed[0] in failed and _begun(lake, name, owed[0])):
             # Another publisher may have begun what could not even be prepared here: nothing is begun beside it.
             return list(failed.values())
         try:
-            done = publish_one(lake, name, output, todo, rows_of=rows_of)
+            done = publish_one(lake, name, output, todo, rows_of=rows_of, turn=turn, owing=owing)
         except Exception as error:  # noqa: BLE001 - a user's own output may raise anything
             failed[todo] = NotPublished(output=name, interval=todo, error=_ours(name, error))
             if _begun(lake, name, todo):
@@ -150,17 +153,40 @@ def _needed(view: View, output: str, left: Sequence[Leftover]) -> set[str]:
     return needed
 
 
-def _owed(lake: Lake, output: str) -> tuple[Interval, ...]:
-    """The intervals that the output lacks: those that were begun first, then by time."""
+@dataclass(slots=True, kw_only=True)
+class _Owing:
+    """What an output lacks, by page of the ledger: a backlog has many pages, and a swap changes one of them."""
 
-    def question(view: View) -> tuple[Interval, ...]:
-        entries = [e for e in view.owed().entries if output in e.owed]
-        return tuple(
-            e.interval
-            for e in sorted(entries, key=lambda e: (e.outputs[output].begun is None, e.interval))
+    output: str
+    pages: dict[str, tuple[tuple[Interval, ...], tuple[Interval, ...]]] = field(
+        default_factory=dict
+    )
+
+    def begun(self, view: View) -> list[Interval]:
+        """The intervals that were begun and are not finished, by time."""
+        return [interval for begun, _ in self._pages(view) for interval in begun]
+
+    def owed(self, view: View) -> list[Interval]:
+        """The intervals that the output lacks: those that were begun first, then by time."""
+        return [
+            *self.begun(view),
+            *(interval for _, waiting in self._pages(view) for interval in waiting),
+        ]
+
+    def _pages(self, view: View) -> Iterable[tuple[tuple[Interval, ...], tuple[Interval, ...]]]:
+        # Pages never change under their keys, and stand in the order of time.
+        self.pages = {
+            key: self.pages[key] if key in self.pages else self._read(view, key)
+            for key in view.root.owed
+        }
+        return self.pages.values()
+
+    def _read(self, view: View, key: str) -> tuple[tuple[Interval, ...], tuple[Interval, ...]]:
+        entries = [e for e in view.page(key).entries if self.output in e.owed]
+        return (
+            tuple(e.interval for e in entries if e.outputs[self.output].begun is not None),
+            tuple(e.interval for e in entries if e.outputs[self.output].begun is None),
         )
-
-    return lake.cut(question)
 
 
 def _begun(lake: Lake, output: str, interval: Interval) -> bool:
@@ -173,17 +199,25 @@ def _entry(lake: Lake, interval: Interval) -> Entry | None:
 
 
 def publish_one(
-    lake: Lake, name: str, output: Output, interval: Interval, *, rows_of: RowsOf
+    lake: Lake,
+    name: str,
+    output: Output,
+    interval: Interval,
+    *,
+    rows_of: RowsOf,
+    turn: Turn | None = None,
+    owing: _Owing | None = None,
 ) -> Published | None:
     """Do the next step of one output and interval to its end; None where there was none to do any more.
 
     Safe to repeat: each step is read from the ledger, and `output` makes its own part safe.
     """
+    turn, owing = turn or Giving(store=lake.store, world=lake.world), owing or _Owing(output=name)
     todo = lake.cut(lambda view: _todo(lake, view, name, interval, rows_of))
     if todo is None:
         return None
     try:
-        return _publish_sending(lake, output, *todo)
+        return _publish_sending(lake, output, *todo, turn=turn, owing=owing)
     except Corrupt:
         # C13: others have published it meanwhile, and gc has taken what nobody needed any more.
         now = lake.cut(lambda view: _todo(lake, view, name, interval, rows_of))
@@ -207,20 +241,29 @@ def _todo(
 
 
 def _publish_sending(
-    lake: Lake, output: Output, step: slots.Start | slots.Resume, sending: Sending
+    lake: Lake,
+    output: Output,
+    step: slots.Start | slots.Resume,
+    sending: Sending,
+    *,
+    turn: Turn,
+    owing: _Owing,
 ) -> Published | None:
     interval, name = sending.interval, sending.output
     resumed = isinstance(step, slots.Resume)
     if not resumed:
         output.prepare(sending)
-        noted = _note(lake, interval, name, lambda s: slots.begun(s, step.plan), alone=True)
+        noted = _note(
+            lake, interval, name, lambda s: slots.begun(s, step.plan), turn=turn, alone=owing
+        )
         if noted == "refused":
             # Replaced since, or others publish it, or another interval: the next look says what is to be done.
+            output.abort(sending)
             return None
         # Another publisher may have begun it since, or our own reply was lost: rows may be out there.
         resumed = noted == "there"
     output.publish(sending, resumed=resumed)
-    _note(lake, interval, name, lambda s: slots.finished(s, step.plan))
+    _note(lake, interval, name, lambda s: slots.finished(s, step.plan), turn=turn)
     return Published(
         output=name,
         interval=interval,
@@ -237,7 +280,8 @@ def _note(
     name: str,
     change: Callable[[slots.OutputSlot], slots.OutputSlot | None],
     *,
-    alone: bool = False,
+    turn: Turn,
+    alone: _Owing | None = None,
 ) -> Noted:
     """Change one slot by a swap: `set` by this call, `there` already, or `refused` as the ledger stands now.
 
@@ -255,19 +299,12 @@ def _note(
             return Settled(value="refused")
         if now == slot:
             return Settled(value="there")
-        if alone and _another_is_begun(view, name, interval):
+        if alone is not None and any(other != interval for other in alone.begun(view)):
             return Settled(value="refused")
         ledger.put(replace(entry, outputs={**entry.outputs, name: now}))
         return Change(tables=view.root.tables, topics=view.root.topics, ledger=ledger, value="set")
 
-    return lake.swap(step)
-
-
-def _another_is_begun(view: View, name: str, interval: Interval) -> bool:
-    return any(
-        e.interval != interval and name in e.outputs and e.outputs[name].begun is not None
-        for e in view.owed().entries
-    )
+    return lake.swap(step, turn=turn)
 
 
 # ---------------------------------------------------------------- what is sent
@@ -299,21 +336,6 @@ def sending_of(
     if step.instead_of is not None:
         before = _committed(lake, entry, step.instead_of, name, rows_of)
     return _sending(pipeline, name, entry.interval, source, before)
-
-
-def prepared(
-    lake: Lake, name: str, entry: Entry | None, plan: Plan, report: Report, *, rows_of: RowsOf
-) -> Sending:
-    """What an output is to prepare for a plan that is about to be committed; `entry` is the interval's as it stands.
-
-    Without one: what it is to take back for a plan that will not be.
-    """
-    source = _staged(lake, plan, report, name, rows_of)
-    slot = entry.outputs.get(name) if entry is not None else None
-    before = None
-    if entry is not None and slot is not None and slot.published is not None:
-        before = _committed(lake, entry, slot.published, name, rows_of)
-    return _sending(plan.pipeline, name, plan.interval, source, before)
 
 
 def _sending(

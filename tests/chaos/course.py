@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from chaos.backlog import BACKLOG
 from chaos.ground import Ground
 from chaos.processes import PROCESSES
 from chaos.rounds import Missed, Nemesis, Round, Violation
@@ -13,7 +14,7 @@ from chaos.servers import SERVERS
 from chaos.small_disk import CannotMount
 from chaos.table import Line
 
-NEMESES = {n.name: n for n in (*PROCESSES, *SERVERS)}
+NEMESES = {n.name: n for n in (*PROCESSES, *SERVERS, *BACKLOG)}
 Say = Callable[[str], None]
 
 

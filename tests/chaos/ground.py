@@ -59,6 +59,7 @@ os.environ.update({environment!r})
 {prelude}
 from tallystick import Column, Pipeline, Table
 from tallystick.airflow import replay_dag
+from tallystick.outputs.files import FileOutput
 
 pipeline = Pipeline(
     name={name!r},
@@ -69,6 +70,10 @@ pipeline = Pipeline(
     tables=[
         Table("events", columns=[Column("n", "long"), Column("kind", "string"), Column("text", "string")]),
         Table("per_kind", columns=[Column("kind", "string"), Column("n", "long")], keys=["kind"], combine={{"n": "sum"}}),
+    ],
+    outputs=[
+        FileOutput(name=f"f{{n:02d}}", table="events", folder=f"{output_root}/{name}.out/f{{n:02d}}")
+        for n in range({outputs})
     ],
 )
 dag = replay_dag(
@@ -112,6 +117,8 @@ class Lake:
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     prelude: str = ""
+    outputs: int = 0
+    output_root: str = ""
 
 
 class Ground:
@@ -198,6 +205,8 @@ class Ground:
             conf=dict(lake.spark_conf),
             environment=dict(lake.environment),
             prelude=lake.prelude,
+            outputs=lake.outputs,
+            output_root=lake.output_root,
         )
         path = self._dag_file(lake.name)
         fresh = path.with_suffix(".new")

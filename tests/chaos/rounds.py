@@ -46,7 +46,8 @@ class Violation(Exception):
 class Nemesis:
     """What strikes. `strike` gets the round, begins its runs (`at`, `begin`) and returns when it has struck and healed.
 
-    `lake` draws what the round's lake is declared with; `ready` prepares the ground, and raises what hinders it.
+    `lake` draws what the round's lake is declared with; `ready` prepares the ground, and raises what hinders it;
+    `problem` looks at what the oracle does not see: None if there is nothing to object to.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Nemesis:
     cluster: bool = False
     lake: Callable[[random.Random, Ground], dict[str, Any]] = lambda _rng, _ground: {}
     ready: Callable[[Ground], None] = lambda _ground: None
+    problem: Callable[[Round], str | None] = lambda _round: None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -248,6 +250,9 @@ class Round:
                 f"only {finding.payloads} of {finding.records} records were compared with what was sent, and "
                 f"{finding.logs} of {PARTITIONS} partitions read again"
             )
+        problem = self.nemesis.problem(self)
+        if problem is not None:
+            raise self.violation(problem)
         self.tell(f"{finding.records} records, each once")
         return finding
 

@@ -16,14 +16,16 @@ from typing import Any
 
 import pytest
 
-from chaos import small_disk, table
+from chaos import backlog, small_disk, table
 from chaos.course import NEMESES, Course
 from chaos.moments import ANY, draw
+from chaos.records import value_of
 from chaos.rounds import Missed, Round, Violation
 from chaos.servers import LostReplies, Refusals
 from chaos.settled import not_settled
 from chaos.tap import Point, Tap
 from oracle.audit import Finding
+from oracle.produced import Sent, digest
 from tallystick.local.process import wait_until
 from tallystick.testing.fault_proxy import NO_FAULT, HttpFault, Seen
 
@@ -100,6 +102,7 @@ def test_every_nemesis_of_the_issue_is_there() -> None:
         "disk-full",
         "s3-503",
         "open-transaction",
+        "publisher-backlog",
     }
     assert {n for n in NEMESES if n.startswith("swap-")} == {
         "swap-before",
@@ -107,6 +110,23 @@ def test_every_nemesis_of_the_issue_is_there() -> None:
         "swap-delay",
         "swap-twice",
     }
+
+
+def test_rows_that_an_output_lacks_or_holds_twice_are_found(tmp_path: Path) -> None:
+    values = [value_of(1, "a", ""), value_of(2, "b", ""), None]
+    one = Round(ground=ground_at(tmp_path), nemesis=NEMESES["publisher-backlog"], seed=1)
+    for offset, value in enumerate(values):
+        one.log.note(Sent("t", 0, offset, "ok", digest(value), 0), value=value)
+    rows = [json.dumps({"_partition": 0, "_offset": offset}) + "\n" for offset in (0, 1)]
+    for number in range(backlog.OUTPUTS):
+        folder = backlog.folders(one) / f"f{number:02d}"
+        folder.mkdir(parents=True)
+        (folder / "day.jsonl").write_text("".join(rows))
+    assert one.nemesis.problem(one) is None
+    (folder / "again.jsonl").write_text(rows[0])
+    assert "1 too many, 0 are missing" in (one.nemesis.problem(one) or "")
+    (folder / "day.jsonl").unlink()
+    assert "0 too many, 1 are missing" in (one.nemesis.problem(one) or "")
 
 
 # ---------------------------------------------------------------- the tap

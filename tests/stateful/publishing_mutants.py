@@ -69,9 +69,9 @@ def others_are_begun_beside_it() -> Iterator[None]:
     """An interval is begun while another one is half out."""
     real = publish_module._note
 
-    def beside(*of: Any, alone: bool = False) -> Any:
+    def beside(*of: Any, alone: Any = None, **more: Any) -> Any:
         del alone
-        return real(*of)
+        return real(*of, **more)
 
     with patch.object(publish_module, "_note", beside):
         yield

@@ -90,6 +90,10 @@ class Simulation:
         self.ids += 1
         return f"{self.ids:032x}"
 
+    def now(self) -> datetime:
+        """The time of day."""
+        return at(self.hour) + timedelta(minutes=30)
+
     def world(self) -> World:
         """Time, ids and chance for one task."""
 
@@ -98,7 +102,7 @@ class Simulation:
             return self.clock_s
 
         return World(
-            now=lambda: at(self.hour) + timedelta(minutes=30),
+            now=self.now,
             uuid=self.uuid,
             monotonic_s=tick,
             sleep=lambda _: self.step(),
@@ -167,7 +171,10 @@ class SimulatedStore:
         self.sim.step()
         for key in sorted(k for k in self.sim.objects if k.startswith(prefix)):
             found = self.sim.objects[key]
-            yield Listed(key=key, size_bytes=len(found.body), etag=found.etag, modified=EPOCH)
+            # Young, all of them: a publisher passes by old markers, and is to meet those of commits that were killed.
+            yield Listed(
+                key=key, size_bytes=len(found.body), etag=found.etag, modified=self.sim.now()
+            )
 
     def delete(self, keys: Iterable[str]) -> None:
         self.sim.step()

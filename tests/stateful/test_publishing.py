@@ -8,6 +8,9 @@ import pytest
 
 from stateful.publishing import PublishingSchedule, explore_publishing
 from stateful.publishing_mutants import MUTANTS
+from tallystick import lake
+from tallystick.lake import View
+from tallystick.room import Giving
 
 SEED = int(os.environ.get("TALLYSTICK_SEED", "1"))
 STRETCHES, PER_STRETCH = 2, 1_000
@@ -20,6 +23,31 @@ def test_every_receiver_holds_what_is_committed_each_row_once(stretch: int) -> N
     assert not broken, f"{broken}\nreplay: PublishingSchedule({broken[0][0]}).run()"
     # An explorer in which nothing is ever sent would prove nothing.
     assert sent > PER_STRETCH
+
+
+def test_the_explorer_meets_publishers_that_pause_and_commits_that_begin_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    met: set[str] = set()
+    asked, check = Giving._asked, View.check_still_there
+
+    def noted_pause(self: Giving, now_s: float) -> bool:
+        if found := asked(self, now_s):
+            met.add("a pause")
+        return found
+
+    def noted_check(self: View) -> None:
+        try:
+            check(self)
+        except lake._Overtaken:
+            met.add("a commit that begins again")
+            raise
+
+    monkeypatch.setattr(Giving, "_asked", noted_pause)
+    monkeypatch.setattr(View, "check_still_there", noted_check)
+    _, broken = explore_publishing(SEED, 60)
+    assert not broken
+    assert met == {"a pause", "a commit that begins again"}
 
 
 @pytest.mark.parametrize("name", sorted(MUTANTS))

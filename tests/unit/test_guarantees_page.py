@@ -141,6 +141,7 @@ CASES = {
         "disk full under the attempt",
         "S3 answers 503 to a third of requests",
         "lost replies of the swap: fail-before, fail-after, delay, duplicate",
+        "a backlog of outputs that is published while a run commits",
         "broker restarted with an open transaction",
         "random schedules of runs, clears, kills, collections, lost and late PUTs, deploys",
     ),

@@ -1,4 +1,4 @@
-"""What killed commits prepared is taken away by the next publisher, and nothing that anybody may yet publish."""
+"""What killed publishers prepared is taken away by the next one, and nothing that anybody may yet publish."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from fakes import stage
 from small_lake import SmallLake, days, pipeline
-from tallystick.commit import commit
 from tallystick.outputs.files import FileOutput, Folder
+from tallystick.outputs.port import Sending
 from tallystick.pipeline import Pipeline
 from tallystick.protocol import keys
+from tallystick.protocol import outputs as slots
 from tallystick.protocol.interval import Interval
-from tallystick.publish import prepared, publish
+from tallystick.publish import publish, sending_of
 from tallystick.tables.rows import StoredRows
 
 FEED = "feed"
@@ -40,15 +40,16 @@ def folder(small: SmallLake) -> Folder:
     return Folder(output)
 
 
-def prepare(small: SmallLake, interval: Interval, *, clear: int = 0) -> tuple[str, str]:
-    """Plan and stage an interval, and prepare it as its commit would: then that process is killed."""
-    (piece,) = small.plan(interval, clear=clear).pieces
-    report_key = stage(small.lake, small.log, piece.plan)
-    plan, report = small.lake.plan(piece.plan), small.lake.report(report_key)
-    assert plan is not None
-    assert report is not None
-    folder(small).prepare(prepared(small.lake, FEED, None, plan, report, rows_of=StoredRows))
-    return piece.plan, report_key
+def prepare(small: SmallLake, interval: Interval) -> str:
+    """Prepare a committed interval as its publisher would, and return its plan: then that process is killed."""
+    entry = small.lake.require().ledger(interval.start, interval.end).entry(interval)
+    assert entry is not None
+    assert entry.committed is not None
+    plan = keys.plan_parts(entry.committed.plan)[1]
+    step = slots.Start(plan=plan, instead_of=None)
+    sending = sending_of(small.lake, "small", FEED, entry, step, rows_of=StoredRows)
+    folder(small).prepare(sending)
+    return plan
 
 
 def left(small: SmallLake) -> list[str]:
@@ -56,42 +57,23 @@ def left(small: SmallLake) -> list[str]:
     return [one.plan for one in folder(small).leftovers()]
 
 
-def uuid_of(plan: str) -> str:
-    """A plan's own name."""
-    return keys.plan_parts(plan)[1]
-
-
-def test_what_was_prepared_for_a_superseded_plan_is_taken_away(
+def test_what_was_prepared_for_a_plan_that_was_replaced_is_taken_away(
     small: SmallLake, tmp_path: Path
 ) -> None:
-    lost, _ = prepare(small, days(1, 2))
+    small.run(days(1, 2))
+    lost = prepare(small, days(1, 2))
     small.job = b"version 2"
     small.run(days(1, 2), clear=1)
-    assert left(small) == [uuid_of(lost)]
+    assert left(small) == [lost]
     assert not publish(small.lake, {FEED: lambda: folder(small)}, rows_of=StoredRows)
     assert left(small) == []
     assert [p.name for p in tmp_path.glob("*.jsonl")] == [f"{days(1, 2).part}.jsonl"]
 
 
 def test_it_is_taken_away_also_where_nothing_is_owed(small: SmallLake) -> None:
-    small.run(days(2, 3))
+    small.run(days(1, 2))
     publish(small.lake, {FEED: lambda: folder(small)}, rows_of=StoredRows)
     prepare(small, days(1, 2))
-    small.job = b"version 2"
-    small.run(days(1, 2), clear=1)
-    publish(small.lake, {FEED: lambda: folder(small)}, rows_of=StoredRows)
-    assert left(small) == []
-
-
-def test_what_a_plan_prepared_that_may_yet_be_committed_stays(small: SmallLake) -> None:
-    small.run(days(2, 3))
-    granted, report = prepare(small, days(1, 2))
-    publish(small.lake, {FEED: lambda: folder(small)}, rows_of=StoredRows)
-    assert left(small) == [uuid_of(granted)]
-    # It is committed, and owed: a look between the swap and the rename leaves it, too.
-    commit(small.lake, small.tables, plan_key=granted, report_key=report)
-    publish(small.lake, {}, rows_of=StoredRows)
-    assert left(small) == [uuid_of(granted)]
     publish(small.lake, {FEED: lambda: folder(small)}, rows_of=StoredRows)
     assert left(small) == []
 
@@ -99,28 +81,38 @@ def test_what_a_plan_prepared_that_may_yet_be_committed_stays(small: SmallLake) 
 def test_what_is_owed_and_could_not_be_published_stays(
     small: SmallLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan, report = prepare(small, days(1, 2))
-    commit(small.lake, small.tables, plan_key=plan, report_key=report)
+    small.run(days(1, 2))
+    plan = prepare(small, days(1, 2))
     with monkeypatch.context() as patched:
         patched.setattr(Folder, "publish", _is_down)
         (failed,) = publish(small.lake, {FEED: lambda: folder(small)}, rows_of=StoredRows)
     assert failed.interval == days(1, 2)
-    assert left(small) == [uuid_of(plan)]
+    assert left(small) == [plan]
 
 
-def test_a_zombie_that_prepares_again_what_is_published_is_tidied_up_after(
-    small: SmallLake,
+def test_what_is_replaced_while_it_is_prepared_is_taken_back_at_once(
+    small: SmallLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan_key, report_key = prepare(small, days(1, 2))
-    commit(small.lake, small.tables, plan_key=plan_key, report_key=report_key)
-    publish(small.lake, {FEED: lambda: folder(small)}, rows_of=StoredRows)
-    plan, report = small.lake.plan(plan_key), small.lake.report(report_key)
-    assert plan is not None
-    assert report is not None
-    folder(small).prepare(prepared(small.lake, FEED, None, plan, report, rows_of=StoredRows))
-    assert left(small) == [uuid_of(plan_key)]
-    publish(small.lake, {FEED: lambda: folder(small)}, rows_of=StoredRows)
-    assert left(small) == []
+    small.run(days(1, 2))
+    aborted: list[str] = []
+    prepares, aborts = Folder.prepare, Folder.abort
+
+    def overtaken(self: Folder, sending: Sending) -> None:
+        prepares(self, sending)
+        if small.job == b"version 1":
+            small.job = b"version 2"
+            small.run(days(1, 2), clear=1)
+
+    def noted(self: Folder, sending: Sending) -> None:
+        assert left(small) == [sending.plan]
+        aborts(self, sending)
+        assert left(small) == []
+        aborted.append(sending.plan)
+
+    monkeypatch.setattr(Folder, "prepare", overtaken)
+    monkeypatch.setattr(Folder, "abort", noted)
+    assert not publish(small.lake, {FEED: lambda: folder(small)}, rows_of=StoredRows)
+    assert len(aborted) == 1
 
 
 def _is_down(*_: object, **__: object) -> None:

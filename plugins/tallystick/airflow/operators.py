@@ -32,12 +32,11 @@ from tallystick.airflow.lines import log_lines
 from tallystick.airflow.links import LakeObjectLink
 from tallystick.airflow.notes import commit_note, leave_note
 from tallystick.airflow.outcome import airflow_errors, raise_told, read_result, with_span
-from tallystick.airflow.publishing import Preparing
 from tallystick.airflow.run import asked_of, job_file, kafka_of, request_of, span_of, utc
 from tallystick.airflow.spark_submit import ScrubbedSparkSubmit, die_with_parent
 from tallystick.airflow.story import committed_lines, dead_line, planned_lines, stale_line
 from tallystick.commit import CommitResult, commit
-from tallystick.errors import Ask, Corrupt, InvalidRequest, NotYet, Stop, TallystickError
+from tallystick.errors import Corrupt, InvalidRequest, NotYet, TallystickError
 from tallystick.lake import Lake
 from tallystick.params import RunDates, parse_params
 from tallystick.pipeline import Pipeline
@@ -362,13 +361,7 @@ class CommitOperator(BaseOperator):
                 next_step="clear the stage task with its downstream: it stages the plan.",
             )
         tables = IcebergTables(lake.store, new_uuid=lake.world.uuid)
-        preparing = Preparing(lake, self.pipeline) if self.pipeline.outputs else None
-        try:
-            return commit(lake, tables, plan_key=plan_key, report_key=report_key, prepare=preparing)
-        except (Stop, Ask):
-            if preparing is not None:
-                preparing.abort(plan_key, report_key)
-            raise
+        return commit(lake, tables, plan_key=plan_key, report_key=report_key)
 
 
 def _report(lake: Lake, key: str | None) -> Report | None:

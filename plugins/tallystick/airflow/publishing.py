@@ -1,4 +1,4 @@
-"""The task `publish`, and what `commit` prepares for it: outputs get what is committed, and nothing else. No JVM."""
+"""The task `publish`: outputs get what is committed, and nothing else. No JVM."""
 
 from __future__ import annotations
 
@@ -15,15 +15,10 @@ from tallystick.airflow.notes import leave_note
 from tallystick.airflow.outcome import airflow_errors
 from tallystick.airflow.run import http_named, kafka_named, postgres_named, smtp_named, span_of
 from tallystick.airflow.story import not_published_line, published_line
-from tallystick.errors import TallystickError
-from tallystick.lake import Lake
 from tallystick.outputs.opening import open_output
 from tallystick.outputs.port import Output
 from tallystick.pipeline import DeclaredOutput, Pipeline
-from tallystick.protocol.ledger import Entry
-from tallystick.protocol.plan import Plan
-from tallystick.protocol.report import Report
-from tallystick.publish import Opens, Published, close, prepared, publish
+from tallystick.publish import Opens, Published, publish
 from tallystick.store import Store
 
 log = logging.getLogger(__name__)
@@ -43,56 +38,6 @@ def _opened(declared: DeclaredOutput, store: Store) -> Output:
         smtp=smtp_named,
         store=store,
     )
-
-
-def told(error: Exception) -> str:
-    """An error in one line: by its kind where it is one of ours."""
-    kind = error.kind if isinstance(error, TallystickError) else type(error).__name__
-    return f"{kind}: {error}"
-
-
-class Preparing:
-    """What `commit` does for outputs before the swap, and where there will be none.
-
-    A receiver that is away holds up no commit: what could not be prepared is told, and prepared again by `publish`.
-    """
-
-    def __init__(self, lake: Lake, pipeline: Pipeline) -> None:
-        self.lake, self.pipeline = lake, pipeline
-
-    def __call__(self, entry: Entry, plan: Plan, report: Report) -> None:
-        """Prepare each output for a plan that is about to be committed. Safe to repeat: as `Output.prepare` is."""
-        # pyarrow loads in the task, never at DAG parse.
-        from tallystick.tables.rows import StoredRows
-
-        for declared in self.pipeline.outputs:
-            name, output = declared.name, None
-            try:
-                output = _opened(declared, self.lake.store)
-                output.prepare(prepared(self.lake, name, entry, plan, report, rows_of=StoredRows))
-            except Exception as error:  # noqa: BLE001 - whatever a user's own output raises, the tables are committed
-                log.warning(
-                    "output %s is not prepared for %s: %s", name, plan.interval, told(error)
-                )
-            finally:
-                close(name, output)
-
-    def abort(self, plan_key: str, report_key: str) -> None:
-        """Take back what was prepared for a plan that will not be committed. Safe to repeat: as `Output.abort` is."""
-        # pyarrow loads in the task, never at DAG parse.
-        from tallystick.tables.rows import StoredRows
-
-        for declared in self.pipeline.outputs:
-            name, output = declared.name, None
-            try:
-                output = _opened(declared, self.lake.store)
-                plan, report = self.lake.plan(plan_key), self.lake.report(report_key)
-                if plan is not None and report is not None:
-                    output.abort(prepared(self.lake, name, None, plan, report, rows_of=StoredRows))
-            except Exception as error:  # noqa: BLE001 - what ended this commit is told, not this
-                log.warning("output %s keeps what was prepared: %s", name, told(error))
-            finally:
-                close(name, output)
 
 
 class PublishOperator(BaseOperator):

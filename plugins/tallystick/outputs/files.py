@@ -1,7 +1,8 @@
 """A folder with one file per interval: prepared under a hidden name, and published by one rename.
 
     <folder>/<interval>.jsonl                              what readers see: whole files, always
-    <folder>/.tallystick/<interval>.<plan uuid>.<32 digits of the report's SHA-256>.prepared   written and synced
+    <folder>/.tallystick/<interval>.<plan uuid>.<32 digits of the report's SHA-256>.prepared   written and synced before
+                                                           the ledger says begun
     <folder>/.tallystick/<interval>.<plan uuid>.<uuid>.writing   one that is being written
     <folder>/.tallystick/<interval>.published              which plan the file is of, and how many rows it has
     <folder>/.tallystick/owner.json                        whose the folder is: one output of one pipeline and lake
@@ -46,7 +47,7 @@ _SET_ASIDE = re.compile(r"([0-9TZ]+-[0-9TZ]+)\.([0-9a-f]{32})\.[0-9a-f]{32}\.(?:
 class FileOutput:
     """Declares a folder that gets one file of JSON lines per interval; a replacement takes the file's place.
 
-    `folder` is the same path on every machine that commits or publishes, and no other output's. `replaced`: `compensate`
+    `folder` is the same path on every machine that publishes, and no other output's. `replaced`: `compensate`
     puts another file in the place of one that is replaced, `refuse` keeps an interval that was sent from being replaced.
     """
 
@@ -182,8 +183,12 @@ class Folder:
                 raise self._failed(sending, error) from error
 
     def abort(self, sending: Sending) -> None:
-        """Remove the prepared file of this report. Safe to repeat: what is gone stays so, and other reports' are kept."""
-        self._prepared(sending).unlink(missing_ok=True)
+        """Remove the prepared file of this report; if a publisher holds the lock now, leave it to the next sweep.
+
+        Safe to repeat: what is gone stays so, and other reports' are kept.
+        """
+        name = self._prepared(sending).name
+        self.sweep([Leftover(name=name, interval=sending.interval, plan=sending.plan)])
 
     def close(self) -> None:
         """Nothing is held."""

@@ -1,10 +1,11 @@
 """What an output does, and what it is given: the port between a commit and a place outside the lake.
 
-An output takes part in a commit in two phases, and the swap of the root between them is the only decision:
+The commit of the tables asks no output anything, so none can delay it. What is committed is then brought to an output in
+two phases, and the swap of the root between them is the only decision:
 
     begin     take the output: whoever published before can publish no more, or does no harm
     prepare   before the swap: all that can fail should fail here, and nobody sees anything
-    (swap)    the tables are committed, and the ledger wants the rows here
+    (swap)    the ledger says that the interval is begun: from here on, rows may be out there
     publish   after the swap: make the rows seen, once, however often it is called
     abort     instead of the swap: take away what `prepare` left
 
@@ -93,7 +94,10 @@ class Output(Protocol):
         ...
 
     def abort(self, sending: Sending) -> None:
-        """Take away what `prepare` left for a plan that will not be committed. Safe to repeat: what is gone stays so."""
+        """Take away what `prepare` left, if the interval was replaced meanwhile, or is another publisher's.
+
+        Safe to repeat: what is gone stays so.
+        """
         ...
 
     def close(self) -> None:

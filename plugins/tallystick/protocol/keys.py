@@ -32,6 +32,7 @@ TABLES_PREFIX = "tables/"
 SCRATCH_PREFIX = "scratch/"
 CALLS_PREFIX = "calls/"
 PROBE_PREFIX = ".probe/"
+ROOM_PREFIX = f"{PROBE_PREFIX}room-"
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -71,7 +72,7 @@ _CALL = re.compile(
     r"calls/([a-z0-9][a-z0-9_-]{0,62})/keys/([0-9a-f]{2})/(\2[0-9a-f]{38})\.(?:(\d{3})\.(try|no)|sent)\.json"
 )
 _CALL_DIGITS = re.compile(r"[0-9a-f]{40}")
-_PROBE = re.compile(r"\.probe/[0-9a-f]{32}(?:-absent)?")
+_PROBE = re.compile(r"\.probe/(?:[0-9a-f]{32}(?:-absent)?|room-[0-9a-f]{32})")
 
 Kind = Literal[
     "root",
@@ -300,6 +301,11 @@ def _try(number: int) -> str:
 def probe(uuid: str) -> str:
     """Key of the scratch object on which a store is asked whether it honours conditions."""
     return f"{PROBE_PREFIX}{_uuid(uuid)}"
+
+
+def room(uuid: str) -> str:
+    """Key of the marker by which a slow writer of the root asks publishers to pause: scratch, below `.probe/`."""
+    return f"{ROOM_PREFIX}{_uuid(uuid)}"
 
 
 def plan_parts(key: str) -> tuple[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from fake_output import Declared, FakeOutput, Wire
 from small_lake import day, days
-from tallystick.airflow import operators
 from tallystick.errors import InvalidPipeline, OutputUnavailable
 from tallystick.outputs.files import HIDDEN, FileOutput
 from tallystick.outputs.opening import open_output
@@ -64,11 +62,10 @@ def test_a_dag_with_outputs_has_a_task_more(bench: Bench, folder: Path) -> None:
     assert bench.task("publish").max_active_tis_per_dag == 1
 
 
-def test_commit_prepares_and_publish_publishes(bench: Bench, folder: Path) -> None:
+def test_commit_leaves_outputs_alone_and_publish_publishes(bench: Bench, folder: Path) -> None:
     run = run_of(1)
     bench.whole(run)
-    assert seen(folder) == {}
-    assert len(list((folder / HIDDEN).glob("*.prepared"))) == 1
+    assert not folder.exists()
     assert run.execute(bench.task("publish")) == {"published": {"files": 1}}
     rows = seen(folder)["20130101"]
     assert len(rows) == 5
@@ -112,13 +109,11 @@ def test_a_clear_after_a_change_of_the_job_publishes_the_new_rows(
 
 
 def test_an_output_that_is_away_holds_up_no_commit_and_is_tried_again(
-    bench: Bench, folder: Path, caplog: pytest.LogCaptureFixture
+    bench: Bench, folder: Path
 ) -> None:
     folder.write_text("a file where the folder belongs")
     run = run_of(1)
-    with caplog.at_level(logging.WARNING):
-        bench.whole(run)
-    assert "output files is not prepared for [2013-01-01" in caplog.text
+    bench.whole(run)
     assert run.told["commit"]["covered"]
     with pytest.raises(AirflowFailException, match=r"output files: .* cannot be made"):
         run.execute(bench.task("publish"))
@@ -153,16 +148,52 @@ class OddKind(Declared):
         return Odd(Wire())
 
 
+class Hanging(FakeOutput):
+    """One of which no call ever comes back: a commit that made one would not end."""
+
+    def _hang(self, *_: object, **__: object) -> None:
+        pytest.fail("the commit waits for an output")
+
+    begin = prepare = publish = abort = close = _hang  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HangingKind(Declared):
+    """A kind of the user's own that hangs where it is opened, or later."""
+
+    opens: bool
+
+    def open(self) -> FakeOutput:
+        if not self.opens:
+            pytest.fail("the commit waits for an output to open")
+        return Hanging(Wire())
+
+
+@pytest.mark.parametrize("opens", [False, True])
+@pytest.mark.parametrize("lost", [False, True])
+def test_an_output_that_hangs_delays_no_commit(bench: Bench, opens: bool, lost: bool) -> None:
+    """Neither one that lands nor one whose interval was taken over meanwhile."""
+    bench.pipeline = replace(bench.pipeline, outputs=[HangingKind(opens=opens)])
+    run = run_of(1)
+    run.execute(bench.task("plan"))
+    bench.stage(run)
+    if lost:
+        taker = run_of(1, params={"take_over": True})
+        taker.run_id = "manual"
+        taker.execute(bench.task("plan"))
+        with pytest.raises(AirflowFailException, match="is now held by"):
+            run.execute(bench.task("commit"))
+    else:
+        assert run.execute(bench.task("commit"))["covered"]
+
+
 def test_an_output_that_raises_anything_harms_no_commit_and_no_other_output(
-    bench: Bench, folder: Path, caplog: pytest.LogCaptureFixture
+    bench: Bench, folder: Path
 ) -> None:
     (files,) = bench.pipeline.outputs
     bench.pipeline = replace(bench.pipeline, outputs=[OddKind(), files])
     run = run_of(1)
-    with caplog.at_level(logging.WARNING):
-        bench.whole(run)
-    assert "output feed is not prepared for [2013-01-01" in caplog.text
-    assert "ZeroDivisionError: output feed of [2013-01-01" in caplog.text
+    bench.whole(run)
     with pytest.raises(AirflowException, match="output feed: ZeroDivisionError"):
         run.execute(bench.task("publish"))
     assert seen(folder).keys() == {"20130101"}
@@ -188,30 +219,18 @@ class RaisingKind(Declared):
         return Unclosable(self.wire)
 
 
-@pytest.mark.parametrize(
-    ("opens", "told"),
-    [
-        (False, "output feed is not prepared for [2013-01-01"),
-        (True, "output feed is not closed: ZeroDivisionError: close"),
-    ],
-)
+@pytest.mark.parametrize("opens", [False, True])
 def test_an_output_that_cannot_be_opened_or_closed_harms_no_commit_and_no_other_output(
-    bench: Bench, folder: Path, caplog: pytest.LogCaptureFixture, opens: bool, told: str
+    bench: Bench, folder: Path, caplog: pytest.LogCaptureFixture, opens: bool
 ) -> None:
     (files,) = bench.pipeline.outputs
     bench.pipeline = replace(bench.pipeline, outputs=[RaisingKind(wire=Wire(), opens=opens), files])
     run = run_of(1)
-    with caplog.at_level(logging.WARNING):
-        bench.whole(run)
+    bench.whole(run)
     assert run.told["commit"]["covered"]
-    assert told in caplog.text
-    # One that was prepared, and then not closed, is prepared.
-    assert ("is not prepared" in caplog.text) is not opens
-    assert len(list((folder / HIDDEN).glob("*.prepared"))) == 1
-    caplog.clear()
     if opens:
         assert run.execute(bench.task("publish")) == {"published": {"feed": 1, "files": 1}}
-        assert told in caplog.text
+        assert "output feed is not closed: ZeroDivisionError: close" in caplog.text
     else:
         with pytest.raises(AirflowException, match="output feed: ZeroDivisionError: open"):
             run.execute(bench.task("publish"))
@@ -258,30 +277,3 @@ def test_what_cannot_be_opened_is_named(bench: Bench) -> None:
         open_output(
             Declared(), kafka=nobody, postgres=nobody, http=nobody, smtp=nobody, store=MemoryStore()
         )
-
-
-@pytest.mark.parametrize("raising", [None, "open", "close"])
-def test_what_was_prepared_for_a_plan_that_loses_is_taken_back(
-    bench: Bench, folder: Path, monkeypatch: pytest.MonkeyPatch, raising: str | None
-) -> None:
-    """Somebody takes the interval over between the look and the swap; another output may raise what it likes."""
-    if raising is not None:
-        odd = RaisingKind(wire=Wire(), opens=raising == "close")
-        bench.pipeline = replace(bench.pipeline, outputs=[odd, *bench.pipeline.outputs])
-    run = run_of(1)
-    run.execute(bench.task("plan"))
-    bench.stage(run)
-    real = operators.Preparing.__call__
-
-    def taken_over_meanwhile(self: Any, *of: Any) -> None:
-        real(self, *of)
-        assert len(list((folder / HIDDEN).glob("*.prepared"))) == 1
-        taker = run_of(1, params={"take_over": True})
-        taker.run_id = "manual"
-        taker.execute(bench.task("plan"))
-
-    monkeypatch.setattr(operators.Preparing, "__call__", taken_over_meanwhile)
-    with pytest.raises(AirflowFailException, match="is now held by"):
-        run.execute(bench.task("commit"))
-    assert list((folder / HIDDEN).glob("*.prepared")) == []
-    assert seen(folder) == {}

@@ -155,6 +155,7 @@ def test_a_key_of_another_shape_is_refused(check: Any, key: str) -> None:
         ("calls/Feed/keys/aa/" + 40 * "a" + ".sent.json", "foreign"),
         (keys.probe(uuid(1)), "probe"),
         (keys.probe(uuid(1)) + "-absent", "probe"),
+        (keys.room(uuid(1)), "probe"),
         ("root.json.bak", "foreign"),
         ("ledger/notes.txt", "foreign"),
         ("tables/flights/metadata/00001-a.metadata.json", "metadata"),

@@ -71,10 +71,10 @@ class Cleanup:
     # ------------------------------------------------------------ what goes wrong
 
     def _worst_day(self) -> None:
-        """The driver dies between its upload and its report, then the commit between `prepare` and the swap.
+        """The driver dies between its upload and its report, then the commit between its metadata and the swap.
 
         The driver's retry stages anew. The commit is given up, and the job is changed: another plan takes the place of
-        the one that was prepared.
+        the one that was staged.
         """
         self.days.append(day(WORST_DAY))
         gate = Gate(self.scene.variables["AWS_ENDPOINT_URL_S3"])
@@ -89,8 +89,7 @@ class Cleanup:
             gate.set(Trap(path=_RECORD, when="before"))
             self.scene.api.mark_task(self.scene.name, run_id, COMMIT, "failed")
             self.scene.api.wait_for_run(self.scene.name, run_id, deadline_s=RUN_S)
-        prepared = sum(1 for _ in (self.folder / ".tallystick").glob("*.prepared"))
-        self.scene.say(f"killed commit {commit.pid} before its swap: {prepared} file is prepared")
+        self.scene.say(f"killed commit {commit.pid} between metadata and swap")
         self.scene.change_job("VERSION = 1", "VERSION = 2")
         self.scene.clear(run_id)
         keys = [
@@ -100,7 +99,6 @@ class Cleanup:
         self.left = {
             "attempts that lost": len(attempts) - 1,
             "landed files": sum(key.startswith("scratch/") for key in keys),
-            "file prepared for a plan that lost": prepared,
         }
 
     def _collect(self) -> None:

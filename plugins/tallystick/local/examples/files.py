@@ -1,4 +1,4 @@
-"""The example `files`: one file per day, prepared before the swap and renamed after it; one day is replaced."""
+"""The example `files`: one file per day, written under a hidden name and then renamed; one day is replaced."""
 
 from __future__ import annotations
 

@@ -1,0 +1,173 @@
+"""How long a commit takes while a publisher works off a backlog: at most twice as long as an undisturbed one.
+
+    python tests/bench/bench_starvation.py [--tables 2 10 50] [--owed 10000] [--delay-ms 20] [--without-room]
+
+A lake in memory whose store takes its time for each request. One interval is committed by the real code; its plan,
+record and report are then copied to as many intervals as are owed. The real `publish` works them off in a thread into an
+output in memory, while the real `commit` commits intervals that were planned and staged before. `--without-room` makes
+no room, for comparison. Ends with 0 only if no commit took more than twice the undisturbed median.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from unittest.mock import patch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from backlog import lake_with_backlog
+from fake_output import FakeOutput, Wire
+from small_lake import SmallLake
+from tallystick.commit import commit
+from tallystick.lake import Lake
+from tallystick.publish import Published, publish
+from tallystick.room import Asking, Giving
+from tallystick.store import ETag, Listed, Outcome, Store, Stored
+from tallystick.tables.rows import StoredRows
+from tallystick.tables.staging import IcebergTables
+from tallystick.world import real_world
+
+FEED = "feed"
+ALONE_S = 15.0
+BETWEEN_S = 1.0  # Airflow needs longer than that from one task to the next
+FACTOR_MAX = 2.0
+
+
+@dataclass
+class DelayedStore:
+    """A store that sleeps before each request, and counts them."""
+
+    inner: Store
+    delay_s: float
+    requests: int = 0
+    swaps_lost: int = 0
+
+    @property
+    def uri(self) -> str:
+        """As the inner one's."""
+        return self.inner.uri
+
+    def _wait(self) -> None:
+        self.requests += 1
+        time.sleep(self.delay_s)
+
+    def get(self, key: str) -> Stored | None:
+        """As the port says, later."""
+        self._wait()
+        return self.inner.get(key)
+
+    def create(self, key: str, body: bytes | Path) -> Outcome:
+        """As the port says, later. Safe to repeat: as the inner one."""
+        self._wait()
+        return self.inner.create(key, body)
+
+    def replace(self, key: str, body: bytes, *, expected: ETag) -> Outcome:
+        """As the port says, later. Safe to repeat: as the inner one."""
+        self._wait()
+        outcome = self.inner.replace(key, body, expected=expected)
+        self.swaps_lost += getattr(outcome, "because", None) == "changed"
+        return outcome
+
+    def list(self, prefix: str) -> Iterator[Listed]:
+        """As the port says, later."""
+        self._wait()
+        return self.inner.list(prefix)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """As the port says, later. Safe to repeat: as the inner one."""
+        self._wait()
+        self.inner.delete(keys)
+
+
+@dataclass
+class Publisher:
+    """The real `publish` in a thread; `done` counts intervals."""
+
+    store: Store
+    delay_s: float
+    done: int = 0
+    failed: list[str] = field(default_factory=list)
+
+    def start(self) -> None:
+        """Begin in a thread that ends with the process."""
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        lake = Lake(DelayedStore(self.store, self.delay_s), real_world(), proven=True)
+        output = FakeOutput(Wire())
+        failed = publish(lake, {FEED: lambda: output}, rows_of=StoredRows, watch=self._count)
+        self.failed += [str(one.error) for one in failed]
+
+    def _count(self, _: Published) -> None:
+        self.done += 1
+
+
+def timed(small: SmallLake, delay_s: float, plan: str, report: str) -> tuple[float, int, int]:
+    """Commit with a process's own lake; return seconds, swaps lost and requests."""
+    store = DelayedStore(small.store, delay_s)
+    lake = Lake(store, real_world(), proven=True)
+    tables = IcebergTables(store, new_uuid=lake.world.uuid)
+    began = time.monotonic()
+    commit(lake, tables, plan_key=plan, report_key=report)
+    return time.monotonic() - began, store.swaps_lost, store.requests
+
+
+def measure(tables: int, options: argparse.Namespace) -> bool:
+    """Print one line per number of tables; return whether no commit took too long."""
+    began = time.monotonic()
+    delay_s = options.delay_ms / 1000
+    small, staged = lake_with_backlog(tables, options.owed, options.commits)
+    made_s = time.monotonic() - began
+    copy = small.copy()
+    alone = [timed(copy, delay_s, *one) for one in staged]
+    undisturbed = statistics.median(one[0] for one in alone)
+    publisher = Publisher(small.store, delay_s)
+    publisher.start()
+    time.sleep(ALONE_S)
+    alone_rate = publisher.done / ALONE_S
+    before, began = publisher.done, time.monotonic()
+    during = []
+    for one in staged:
+        during.append(timed(small, delay_s, *one))
+        time.sleep(BETWEEN_S)
+    busy_rate = (publisher.done - before) / (time.monotonic() - began)
+    worst = max(one[0] for one in during)
+    print(
+        f"{tables:3d} tables: undisturbed {undisturbed:6.2f} s ({alone[0][2]} requests)\n"
+        f"     during the backlog: median {statistics.median(one[0] for one in during):6.2f} s, worst {worst:6.2f} s "
+        f"({worst / undisturbed:.2f} x), swaps lost {[one[1] for one in during]}, requests {[one[2] for one in during]}\n"
+        f"     publisher: {alone_rate:.2f} intervals/s alone, {busy_rate:.2f} with commits {BETWEEN_S:g} s apart; "
+        f"{options.owed} owed were made in {made_s:.0f} s",
+        flush=True,
+    )
+    for why in publisher.failed:
+        print(f"not published: {why}", flush=True)
+    return worst <= FACTOR_MAX * undisturbed and not publisher.failed and publisher.done > 0
+
+
+def main() -> int:
+    """Measure each number of tables."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--tables", type=int, nargs="+", default=[2, 10, 50])
+    parser.add_argument("--owed", type=int, default=10_000)
+    parser.add_argument("--delay-ms", type=float, default=20.0)
+    parser.add_argument("--commits", type=int, default=5)
+    parser.add_argument("--without-room", action="store_true")
+    options = parser.parse_args()
+    if options.without_room:
+        patch.object(Asking, "looked", lambda *_: None).start()
+        patch.object(Giving, "before", lambda *_: None).start()
+    return 0 if all([measure(tables, options) for tables in options.tables]) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

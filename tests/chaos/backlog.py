@@ -1,0 +1,124 @@
+"""The nemesis with outputs: while they are away a backlog grows; then it is published while another day's run commits.
+
+Many small folders instead of many days, for a day costs a Spark job: each owes each day, so a few days owe a hundred
+publications of two swaps each.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from chaos.ground import Ground
+from chaos.moments import REPORT
+from chaos.records import produce_days, row_of
+from chaos.rounds import Missed, Nemesis, Round
+from chaos.victims import chains, kill
+
+OUTPUTS = 30
+PUBLISH = "publish"
+
+
+def folders(r: Round) -> Path:
+    """Where the round's outputs are: one folder each."""
+    return Path(r.ground.base) / f"{r.lake.name}.out"
+
+
+def _strike(r: Round) -> None:
+    killed = r.rng.random() < 0.5
+    root = folders(r)
+    # No folder can be made below a file: each output is refused before anything of it is begun.
+    root.write_text("away")
+    r.begin()
+    r.until(lambda: _refused(r), "a backlog", poll_s=0.5)
+    owed = OUTPUTS * r.lake.days
+    r.tell(f"{owed} publications are owed")
+    root.unlink()
+    other = r.lake.days + 1
+    bootstrap = r.ground.stack.kafka.bootstrap
+    produce_days(bootstrap, r.lake.name, days=[other], rng=r.rng, log=r.log)
+    (report,) = (p for p in REPORT if p.when == "after")
+    with r.ground.tap.trap(report, r.lake.name, hold=True) as trap:
+        r.trigger(other)
+        r.until(trap.sprung.is_set, "another day's report", poll_s=0.2)
+        _publish_again(r)
+        r.until(lambda: _files(root) > 0, "a publication")
+        r.tell(f"{_files(root)} of {owed} are published; the other day may commit")
+        trap.released.set()
+        r.until(lambda: _files(root) >= owed or _committed(r), "the other day's commit", poll_s=0.2)
+        left = owed - _files(root)
+        if left <= 0:
+            raise Missed("the backlog was published before the other day committed")
+        r.tell(f"the other day is committed, {left} publications are still owed")
+    if killed:
+        for chain in chains(r.ground.scheduler_pid):
+            if chain.task is not None:
+                r.tell(f"kill -9 of task {chain.task.pid}")
+                kill(chain.task)
+
+
+def _refused(r: Round) -> bool:
+    """Whether every run has come to its end, and outputs refused what was committed."""
+    states = [t["state"] for t in r.tries() if t["task_id"] == PUBLISH]
+    ended = [state for state in states if state in ("success", "failed")]
+    return len(ended) >= r.runs_expected and "failed" in ended
+
+
+def _publish_again(r: Round) -> None:
+    """Clear the task of one run: it publishes what all of them owe."""
+    failed = next(t for t in r.tries() if t["task_id"] == PUBLISH and t["state"] == "failed")
+    run_id = str(failed["dag_run_id"])
+    r.ground.api.clear_tasks(r.lake.name, run_id, [PUBLISH])
+    r.tell(f"Clear of {PUBLISH} of {run_id}")
+
+
+def _committed(r: Round) -> bool:
+    """Whether every run's commit has ended well, the last day's too."""
+    done = sum(t["task_id"] == "commit" and t["state"] == "success" for t in r.tries())
+    return done >= r.runs_expected
+
+
+def _files(root: Path) -> int:
+    return sum(1 for _ in root.glob("*/*.jsonl"))
+
+
+def _problem(r: Round) -> str | None:
+    """What the folders hold that was not sent, or lack, or hold twice; read as any program would read them."""
+    values = r.log.values()
+    sent = Counter(
+        (one.partition, one.offset)
+        for one in r.log.read()
+        if one.outcome == "ok" and row_of(values.get(one.sha256)) is not None
+    )
+    for number in range(OUTPUTS):
+        folder = folders(r) / f"f{number:02d}"
+        held = Counter(
+            (row["_partition"], row["_offset"])
+            for path in folder.glob("*.jsonl")
+            for row in map(json.loads, path.read_text().splitlines())
+        )
+        if held != sent:
+            return (
+                f"{folder.name} holds {held.total()} rows of {sent.total()} sent: "
+                f"{(held - sent).total()} too many, {(sent - held).total()} are missing"
+            )
+    r.tell(f"{OUTPUTS} folders hold {sent.total()} rows each, each once")
+    return None
+
+
+def _with_outputs(_rng: random.Random, ground: Ground) -> dict[str, Any]:
+    return {"days": 2, "outputs": OUTPUTS, "output_root": str(ground.base)}
+
+
+BACKLOG = (
+    Nemesis(
+        name="publisher-backlog",
+        what="a backlog of outputs is published while a run commits",
+        strike=_strike,
+        lake=_with_outputs,
+        problem=_problem,
+    ),
+)
