@@ -288,16 +288,31 @@ def _file_problems(plan: Plan, report: Report) -> Sequence[str]:
 
 
 def _holds_fewer(plan: Plan, report: Report, before: Committed | None) -> ReportRejected | None:
-    now = sum(a.records + a.dead for a in report.accounts)
-    then = before.totals.records + before.totals.dead if before is not None else 0
-    if before is None or now >= then or plan.accept_loss or plan.accept_compaction:
+    """Why a replacement is refused that lacks records of what it replaces, or has them as dead letters."""
+    if before is None:
         return None
+    now, then = Totals(**account_totals(report.accounts)), before.totals
     first, last = (keys.instant(at) for at in (plan.interval.start, plan.interval.end))
+    again = f"trigger a run with from={first}, to={last}, mode=replace and "
+    stays = "The old commit stands, and the grant is withdrawn."
+    to_dead = now.dead > then.dead and now.records < then.records and not plan.accept_dead_letters
+    if now.records + now.dead < then.records + then.dead and not (
+        plan.accept_loss or plan.accept_compaction
+    ):
+        also = " as well as accept_dead_letters=true" if to_dead else ""
+        return ReportRejected(
+            f"{plan.interval}: the replacement holds {now.records + now.dead} records and dead letters, the committed "
+            f"generation {before.generation} holds {then.records + then.dead}. {stays}",
+            next_step="the topic was compacted or lost records since. To replace all the same, "
+            f"{again}accept_compaction=true or accept_loss=true{also}.",
+        )
+    if not to_dead:
+        return None
     return ReportRejected(
-        f"{plan.interval}: the replacement holds {now} records and dead letters, the committed generation "
-        f"{before.generation} holds {then}. The old commit stands, and the grant is withdrawn.",
-        next_step="the topic was compacted or lost records since. To replace all the same, trigger a run with "
-        f"from={first}, to={last}, mode=replace and accept_compaction=true or accept_loss=true.",
+        f"{plan.interval}: the replacement holds {now.records} records and {now.dead} dead letters, the committed "
+        f"generation {before.generation} holds {then.records} and {then.dead}: rows would become dead letters. {stays}",
+        next_step="check the declaration (a column's type, parse or source, the topic's decode): the log of `stage` has "
+        f"the reasons. If they are no records, {again}accept_dead_letters=true.",
     )
 
 

@@ -272,8 +272,8 @@ class Lake:
         if len(body) > BODY_BYTES_MAX:
             raise InvalidRequest(
                 f"{self.where(key)} would have {len(body)} bytes; more than {BODY_BYTES_MAX} are never read back.",
-                next_step="ask for less at once (a shorter from/to); or make fewer and larger files (a coarser "
-                "partition_by, larger records_per_task).",
+                next_step="ask for less at once (a shorter from/to); or make fewer and larger files (a larger "
+                "records_per_task).",
             )
         tries = _Tries(self, key)
         while True:

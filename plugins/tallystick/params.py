@@ -17,7 +17,7 @@ from tallystick.protocol.interval import Interval
 from tallystick.world import whole_ms
 
 MODES = ("process", "replace", "refresh")
-SWITCHES = ("force", "take_over", "accept_loss", "accept_compaction")
+SWITCHES = ("force", "take_over", "accept_loss", "accept_compaction", "accept_dead_letters")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # How far a producer's clock may run ahead: message.timestamp.after.max.ms of a broker is one hour too (KIP-937). A record
 # from further ahead (microseconds for milliseconds) belongs to the interval in which it arrives, as a late one does.
@@ -36,6 +36,7 @@ class RunParams:
     take_over: bool = False
     accept_loss: bool = False
     accept_compaction: bool = False
+    accept_dead_letters: bool = False
 
 
 def parse_params(raw: Mapping[str, Any]) -> RunParams:
@@ -58,7 +59,7 @@ def parse_params(raw: Mapping[str, Any]) -> RunParams:
                 f"{name}={value!r} is not allowed.", next_step="use true or false."
             )
         switches[name] = value
-    fewer = ("accept_loss", "accept_compaction")
+    fewer = ("accept_loss", "accept_compaction", "accept_dead_letters")
     if mode == "refresh" and (set_ := [name for name in fewer if switches[name]]):
         raise InvalidRequest(
             f"mode=refresh with {set_[0]}=true.",

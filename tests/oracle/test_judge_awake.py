@@ -14,6 +14,7 @@ import tallystick.lake
 import tallystick.local.demo.judge
 import tallystick.tables.staging
 from tallystick.kafka.accounting import AbortedProducers
+from tallystick.kafka.markers import MarkerCheck
 from tallystick.local.demo.judge import Verdict
 from tallystick.protocol import decide
 from tallystick.protocol.ledger import Granted
@@ -87,6 +88,7 @@ def test_a_reader_without_the_aborted_filter_fails(
     small_demo: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(AbortedProducers, "aborts", lambda self, batch: False)
+    monkeypatch.setattr(MarkerCheck, "data", lambda self, batch, aborted: None)
     run_all(small_demo)
 
     problems = bad(small_demo.judge())

@@ -106,6 +106,87 @@ def test_a_refusal_whose_swap_loses_to_a_take_over_does_not_claim_the_withdrawal
         commit_over(small, store, plan, report)
 
 
+# ---------------------------------------------------------------- a replacement that turns rows into dead letters
+
+
+def spoilt_lake(rows: int = 1, *, compacted: bool = False) -> SmallLake:
+    """Day 2 is committed; the declaration of now no longer reads some of its records, and compaction may take one."""
+    small = compacted_lake() if compacted else SmallLake()
+    if not compacted:
+        small.run(days(1, 2))
+        small.run(DAY_2)
+        small.job = b"version 2"
+    records = small.log.topics[TOPIC].partitions[1].records
+    offsets = [o for o, r in enumerate(records) if o > 3 and r.kind == "data"]
+    for offset in offsets[:rows]:
+        records[offset] = replace(records[offset], kind="dead")
+    return small
+
+
+@pytest.mark.parametrize("clear", [True, False])
+def test_a_replacement_that_turns_rows_into_dead_letters_is_refused_unless_it_says_so(
+    clear: bool,
+) -> None:
+    """By a clear with changed code and by a trigger alike; the way on is the trigger's switch."""
+    small = spoilt_lake()
+    before = entry_of(small)
+    assert before.committed is not None
+    assert (before.committed.totals.records, before.committed.totals.dead) == (5, 2)
+    tables = small.root()["tables"]
+    asked = {"clear": 1} if clear else {"run": "other", "mode": "replace"}
+    with pytest.raises(ReportRejected) as refused:
+        small.run(DAY_2, **asked)
+    assert "holds 4 records and 3 dead letters" in refused.value.happened
+    assert "generation 1 holds 5 and 2: rows would become dead letters" in refused.value.happened
+    assert "the log of `stage` has the reasons" in refused.value.next_step
+    assert "mode=replace and accept_dead_letters=true" in refused.value.next_step
+    after = entry_of(small)
+    assert (after.committed, after.granted) == (before.committed, None)
+    assert small.root()["tables"] == tables
+    (done,) = small.run(DAY_2, run="third", mode="replace", accept_dead_letters=True)
+    assert (done.totals.records, done.totals.dead) == (4, 3)
+    # And back: dead letters that become rows again need no switch.
+    for partition in small.log.topics[TOPIC].partitions:
+        for offset, record in enumerate(partition.records):
+            if record.kind == "dead" and record.value:
+                partition.records[offset] = replace(record, kind="data")
+    (mended,) = small.run(DAY_2, run="fourth", mode="replace")
+    assert (mended.totals.records, mended.totals.dead) == (5, 2)
+
+
+@pytest.mark.parametrize(
+    ("accepted", "named"),
+    [
+        ({}, ["accept_compaction=true or accept_loss=true", "as well as accept_dead_letters=true"]),
+        ({"accept_dead_letters": True}, ["accept_compaction=true or accept_loss=true."]),
+        ({"accept_compaction": True}, ["accept_dead_letters=true"]),
+        ({"accept_loss": True}, ["accept_dead_letters=true"]),
+    ],
+)
+def test_a_replacement_that_holds_fewer_and_more_dead_letters_needs_both_switches(
+    accepted: dict[str, bool], named: list[str]
+) -> None:
+    small = spoilt_lake(compacted=True)
+    with pytest.raises(ReportRejected) as refused:
+        small.run(DAY_2, run="other", mode="replace", **accepted)
+    for switch in named:
+        assert switch in refused.value.next_step
+    both = {"accept_dead_letters": True, "accept_compaction": True}
+    (done,) = small.run(DAY_2, run="third", mode="replace", **both)
+    assert (done.totals.records, done.totals.dead, done.totals.absent) == (3, 3, 1)
+
+
+def test_a_first_commit_may_hold_nothing_but_dead_letters() -> None:
+    """There is nothing to lose: the log of the run warns, and its dead letters can be replaced later."""
+    small = SmallLake()
+    for partition in small.log.topics[TOPIC].partitions:
+        for offset, record in enumerate(partition.records):
+            if record.kind == "data":
+                partition.records[offset] = replace(record, kind="dead")
+    (done,) = small.run(DAY_2)
+    assert (done.totals.records, done.totals.dead) == (0, 7)
+
+
 def test_a_replacement_that_holds_as_many_is_published() -> None:
     small = SmallLake()
     small.run(DAY_2)

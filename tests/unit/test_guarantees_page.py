@@ -77,6 +77,7 @@ CASES = {
         "8 partition growth between intervals",
         "9 inverted ranges",
         "10 aborted records",
+        "10 the broker's list of aborted transactions contradicts the markers in the log",
         "11 aborted and open transactions across a boundary",
         "12 a hanging transaction",
         "13 transactions that Kafka itself tears (before KIP-890)",
@@ -97,6 +98,7 @@ CASES = {
         "23 tombstones",
         "24 poison pills",
         "a compacted topic",
+        "a broker that answers without records for a while, or for ever",
         "a leader moves during the read",
         "timestamps out of order, in the future, -1",
         "LogAppendTime",
@@ -186,6 +188,15 @@ CASES = {
         "null keys",
         "sums whose digits depend on the order",
     ),
+    "Rows and files": (
+        "a job that is no Python, or dies before it writes a result",
+        "a declaration that would read nothing",
+        "a replacement that turns rows into dead letters",
+        "a replacement that holds fewer records and more dead letters",
+        "rows of thousands of partition values in random order",
+        "more partition values than a report can list",
+        "a time outside the years 1 to 9999 that a job makes",
+    ),
     "Local stack": (
         "a killed supervisor",
         "a process that started a stack and was killed",
@@ -195,6 +206,10 @@ CASES = {
         "without the password of Kafka",
         "in no argument, in no log",
         "started again over its state",
+    ),
+    "What one sees": (
+        "counts of a commit in XCom, Asset event and the run's note",
+        "the error's kind and next step on the run's page, in lines that fit",
     ),
 }
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from airflow.sdk import DAG, BaseOperator, Param
 
+from tallystick.airflow.lines import log_lines
 from tallystick.airflow.operators import open_warehouse
 from tallystick.airflow.outcome import airflow_errors
 from tallystick.errors import InvalidPipeline
@@ -105,7 +106,7 @@ class CollectOperator(BaseOperator):
         )
 
         started = time.monotonic()
-        with airflow_errors():
+        with airflow_errors(ti=context["ti"]):
             lake = open_warehouse(self.warehouse)
             if lake.read() is None and next(iter(lake.store.list("")), None) is None:
                 self.log.info("%s is empty: nothing was ever planned there", lake.store.uri)
@@ -117,8 +118,7 @@ class CollectOperator(BaseOperator):
                 reader_grace=self.reader_grace,
                 cancel_after=self.cancel_after,
             )
-        for line in collected_lines(found):
-            self.log.info(line)
+        log_lines(self.log.info, collected_lines(found))
         self.log.info("done in %.1f s", time.monotonic() - started)
         return {
             "lake": found.uri,

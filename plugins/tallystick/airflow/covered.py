@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tallystick.airflow.story import some
+from tallystick.commit import CommitResult
 from tallystick.lake import Lake, View
 from tallystick.protocol.decide import gaps
 from tallystick.protocol.interval import Interval, parse_interval
+from tallystick.protocol.ledger import TOTALS, Totals
+from tallystick.protocol.report import Report
 
 
 class Covered:
@@ -47,7 +51,8 @@ class Covered:
         return lines
 
     def to_json(self) -> dict[str, Any]:
-        """The form for XCom and the Asset event."""
+        """The form for XCom and the Asset event. `totals`: all that is committed of the interval, whoever did it."""
+        committed = [e.committed for e in self.committed if e.committed is not None]
         return {
             "version": self.version,
             "interval": self.interval.to_json() if self.interval else None,
@@ -55,4 +60,56 @@ class Covered:
             "held": [e.interval.to_json() for e in self.held],
             "holes": [i.to_json() for i in self.holes],
             "record": self.record,
+            "totals": _totals_json(sum_of(c.totals for c in committed)),
+            "generation": max((c.generation for c in committed), default=None),
         }
+
+
+class Own:
+    """What a run's own plans committed: by this try of `commit`, or (`already`) by an earlier one.
+
+    Rows and bytes are those of the reports; None if gc has taken one of them.
+    """
+
+    def __init__(self) -> None:
+        self.intervals = 0
+        self.already = 0
+        self.totals = Totals()
+        self.rows: Counter[str] | None = Counter()
+        self.size_bytes: int | None = 0
+
+    def add(self, result: CommitResult, report: Report | None) -> None:
+        """Count one plan; one that was replaced since by another run is not counted."""
+        if result.replaced_by is not None:
+            return
+        self.intervals += 1
+        self.already += result.already
+        self.totals = sum_of((self.totals, result.totals))
+        if report is None or self.rows is None or self.size_bytes is None:
+            self.rows = self.size_bytes = None
+            return
+        for file in report.files:
+            self.rows[file.table] += file.rows
+            self.size_bytes += file.size_bytes
+
+    def to_json(self) -> dict[str, Any]:
+        """The form for XCom and the Asset event."""
+        return {
+            "intervals": self.intervals,
+            "already": self.already,
+            "totals": _totals_json(self.totals),
+            "rows": None if self.rows is None else dict(sorted(self.rows.items())),
+            "bytes": self.size_bytes,
+        }
+
+
+def sum_of(several: Iterable[Totals]) -> Totals:
+    """Add totals by class."""
+    sums: Counter[str] = Counter()
+    for one in several:
+        sums.update({name: getattr(one, name) for name in TOTALS})
+    return Totals(**sums)
+
+
+def _totals_json(totals: Totals) -> dict[str, int]:
+    return {**{name: getattr(totals, name) for name in TOTALS}, "offsets": totals.offsets}

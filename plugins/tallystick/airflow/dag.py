@@ -187,6 +187,10 @@ def form() -> dict[str, Param]:
             "Replace although the topic was compacted and holds fewer "
             "records than what is committed.",
         ),
+        "accept_dead_letters": _switch(
+            "Accept dead letters",
+            "Replace although records that are rows now become dead letters, as with a stricter declaration.",
+        ),
     }
     assert tuple(asked) == NAMES
     return asked

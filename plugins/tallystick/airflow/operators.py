@@ -5,7 +5,10 @@ Between them only keys travel by XCom; everything else stands on S3, frozen, so 
     plan    {"interval": [start, end] or null, "version": n, "plans": [{"plan", "sha256", "committed"}]}
     stage   [{"plan", "report"}]
     commit  {"pipeline", "version", "interval", "covered": [[start, end]], "held": [[start, end]],
-             "holes": [[start, end]], "record": key or null}
+             "holes": [[start, end]], "record": key or null, "totals": {class: offsets}, "generation": n or null,
+             "committed": {"intervals", "already", "totals", "rows": {table: n}, "bytes"}}
+
+docs/reference/airflow.md describes them. A task that fails leaves {"kind", "message", "next"} under the key `error`.
 """
 
 from __future__ import annotations
@@ -20,16 +23,19 @@ from typing import Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import Asset, BaseOperator
-from airflow.sdk.exceptions import AirflowException, AirflowRescheduleException
+from airflow.sdk.exceptions import AirflowRescheduleException
 
-from tallystick.airflow.covered import Covered
+from tallystick.airflow.covered import Covered, Own
 from tallystick.airflow.environment import check_conf
+from tallystick.airflow.job import JobDied
+from tallystick.airflow.lines import log_lines
 from tallystick.airflow.links import LakeObjectLink
+from tallystick.airflow.notes import commit_note, leave_note
 from tallystick.airflow.outcome import airflow_errors, raise_told, read_result, with_span
 from tallystick.airflow.publishing import Preparing
 from tallystick.airflow.run import dates_of, job_file, kafka_of, request_of, span_of, utc
 from tallystick.airflow.spark_submit import ScrubbedSparkSubmit, die_with_parent
-from tallystick.airflow.story import committed_line, planned_lines, stale_line
+from tallystick.airflow.story import committed_lines, planned_lines, stale_line
 from tallystick.commit import CommitResult, commit
 from tallystick.errors import Ask, Corrupt, InvalidRequest, NotYet, Stop, TallystickError
 from tallystick.lake import Lake
@@ -40,6 +46,7 @@ from tallystick.protocol import keys
 from tallystick.protocol.interval import Interval
 from tallystick.protocol.lookback import stale
 from tallystick.protocol.plan import Plan
+from tallystick.protocol.report import Report
 from tallystick.stage import still_granted, to_stage
 from tallystick.store.open import open_store
 from tallystick.world import real_world
@@ -83,7 +90,7 @@ class PlanOperator(BaseOperator):
         """Plan, and return the keys. Safe to repeat: the same request finds its own grants and gets the same plans."""
         started = time.monotonic()
         run = context["dag_run"]
-        with airflow_errors(_span(context)):
+        with airflow_errors(_span(context), context["ti"]):
             params = parse_params(dict(context["params"]))
             dates = dates_of(run)
             asked = Asked(
@@ -94,20 +101,19 @@ class PlanOperator(BaseOperator):
                 dates=dates,
                 first=utc(self.first),
             )
-            self.log.info(
-                "pipeline %s, asked by %s, mode %s", self.pipeline.name, asked.request, params.mode
-            )
+            asks = f"pipeline {self.pipeline.name}, asked by {asked.request}, mode {params.mode}"
+            log_lines(self.log.info, [asks])
             lake = open_lake(self.pipeline)
             try:
                 planned = self.ask(lake, asked)
             except NotYet as error:
-                self.log.info("not yet: %s", with_span(error, _span(context)).happened)
+                happened = with_span(error, _span(context)).happened
+                log_lines(self.log.info, [f"not yet: {happened}"])
                 again = again_at(self.pipeline, dates, datetime.now(UTC))
                 # Airflow's exception has no types.
                 raise AirflowRescheduleException(again) from None  # type: ignore[no-untyped-call]
             plans = _left_to_stage(lake, planned)
-        for line in planned_lines(planned, plans):
-            self.log.info(line)
+        log_lines(self.log.info, planned_lines(planned, plans))
         self.log.info("planned in %.1f s", time.monotonic() - started)
         self.linked = lake.where(plans[0].key) if plans else None
         return _plan_xcom(planned, plans)
@@ -193,7 +199,7 @@ class StageOperator(SparkSubmitOperator):
         die_with_parent()
         started = time.monotonic()
         wanted = _pull(context, PLAN)["plans"]
-        with airflow_errors(_span(context)):
+        with airflow_errors(_span(context), context["ti"]):
             job = job_file(self.pipeline, self.job_root)
             deployed = self.pipeline.fingerprint(job.read_bytes())
             lake = open_lake(self.pipeline)
@@ -202,8 +208,7 @@ class StageOperator(SparkSubmitOperator):
             )
             for key in [*(p["plan"] for p in wanted if p["committed"]), *left.committed]:
                 self._tell_committed(lake, key, deployed)
-            for why in left.lost:
-                self.log.warning("not staged: %s", why)
+            log_lines(self.log.warning, (f"not staged: {why}" for why in left.lost))
             if not left.plans:
                 self.log.info("nothing to stage: no Spark is started")
                 return []
@@ -214,14 +219,14 @@ class StageOperator(SparkSubmitOperator):
         return staged
 
     def _tell_committed(self, lake: Lake, plan_key: str, deployed: str) -> None:
-        self.log.info("%s is committed already", plan_key)
+        log_lines(self.log.info, [f"{plan_key} is committed already"])
         found = lake.plan(plan_key)
         if found is not None and found.fingerprint != deployed:
-            self.log.warning(
-                "%s was committed by another job or declaration than the one deployed now. Next: to replace it, clear "
-                "this run's plan task with its downstream.",
-                found.interval,
+            changed = (
+                f"{found.interval} was committed by another job or declaration than the one deployed now.",
+                "Next: to replace it, clear this run's plan task with its downstream.",
             )
+            log_lines(self.log.warning, changed)
 
     def _submit(
         self, lake: Lake, job: Path, plans: Sequence[Plan], *, attempt: str
@@ -242,9 +247,9 @@ class StageOperator(SparkSubmitOperator):
             self.log.info("attempt %s", attempt)
             try:
                 hook.submit(str(job))
-            except AirflowException:
+            except JobDied as error:
                 raise_told(result)
-                raise
+                raise (error.error or error) from None
             return read_result(result, plans)
 
     def on_kill(self) -> None:
@@ -292,21 +297,22 @@ class CommitOperator(BaseOperator):
         started = time.monotonic()
         planned = _pull(context, PLAN)
         reports = {one["plan"]: one["report"] for one in _pull(context, STAGE)}
-        with airflow_errors(_span(context)):
+        with airflow_errors(_span(context), context["ti"]):
             lake = open_lake(self.pipeline)
-            self._commit_all(
+            own = self._commit_all(
                 lake, [p["plan"] for p in planned["plans"] if not p["committed"]], reports
             )
             covered = Covered.read(lake, planned["interval"])
             left = self._stale(lake)
-        for line in covered.lines():
-            self.log.info(line)
+        log_lines(self.log.info, covered.lines())
         if left:
-            self.log.warning(stale_line(left))
+            log_lines(self.log.warning, [stale_line(left)])
         self.log.info("done in %.1f s", time.monotonic() - started)
         self.linked = lake.where(covered.record) if covered.record else None
-        event = {"pipeline": self.pipeline.name, **covered.to_json()}
+        committed = {"committed": own.to_json()}
+        event = {"pipeline": self.pipeline.name, **covered.to_json(), **committed}
         context["outlet_events"][self.asset].extra = event
+        leave_note(context["ti"], commit_note(covered, own, request_of(context["dag_run"])))
         return event
 
     def _stale(self, lake: Lake) -> Mapping[Interval, Interval]:
@@ -316,19 +322,24 @@ class CommitOperator(BaseOperator):
 
     def _commit_all(
         self, lake: Lake, plan_keys: Sequence[str], reports: Mapping[str, str | None]
-    ) -> None:
+    ) -> Own:
+        own = Own()
         failed: TallystickError | None = None
         for key in plan_keys:
             try:
                 result = self._commit_one(lake, key, reports.get(key))
             except TallystickError as error:
                 # The others are whole by themselves: a gap that was taken over must not hold them up.
-                self.log.warning("not committed: %s: %s", key, error)
+                log_lines(self.log.warning, [f"not committed: {key}: {error}"])
                 failed = failed or error
             else:
-                self.log.info(committed_line(result) if result else f"{key} was committed already")
+                shown = committed_lines(result) if result else [f"{key} was committed already"]
+                log_lines(self.log.info, shown)
+                if result is not None:
+                    own.add(result, _report(lake, reports.get(key)))
         if failed is not None:
             raise failed
+        return own
 
     def _commit_one(self, lake: Lake, plan_key: str, report_key: str | None) -> CommitResult | None:
         from tallystick.tables.staging import (
@@ -352,6 +363,11 @@ class CommitOperator(BaseOperator):
             raise
 
 
+def _report(lake: Lake, key: str | None) -> Report | None:
+    """The report that was committed, for its counts; None if gc has taken it, which is no error after the commit."""
+    return None if key is None else lake.report(key)
+
+
 def _span(context: Any) -> str:
     return span_of(context["dag_run"], context["params"])
 
@@ -359,7 +375,7 @@ def _span(context: Any) -> str:
 def _pull(context: Any, task: str) -> Any:
     found = context["ti"].xcom_pull(task_ids=task)
     if found is None:
-        with airflow_errors(_span(context)):
+        with airflow_errors(_span(context), context["ti"]):
             raise InvalidRequest(
                 f"the {task} task of this run has told nothing: it has not run, or its XCom was cleared.",
                 next_step=f"clear the {task} task with its downstream.",

@@ -11,6 +11,8 @@ from typing import Any
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from tallystick.airflow.lines import log_lines
+from tallystick.airflow.notes import leave_error
 from tallystick.errors import (
     InvalidPipeline,
     ReportRejected,
@@ -23,25 +25,33 @@ from tallystick.protocol.plan import Plan
 
 log = logging.getLogger(__name__)
 
+WHEN_A_TASK_SAYS = "docs/how-to/when-a-task-says.md"
+
 
 @contextmanager
-def airflow_errors(span: str = "") -> Iterator[None]:
+def airflow_errors(span: str = "", ti: Any = None) -> Iterator[None]:
     """Turn our errors into Airflow's: RetryLater into a retry, Stop and Ask into a failure that is not retried.
 
     The message is the error's own text, both values and the next step, with the run's `span` (`span_of`) if it has one.
-    It stands in the task's log as a line of its own: Airflow shows it only below a stack trace. The cause is left out,
-    which is our own stack.
+    The task's log gets it in lines of its own, because Airflow shows it only below a stack trace; with `ti`, the run's
+    page and an XCom get it, too. The cause is left out, which is our own stack.
     """
     try:
         yield
-    except RetryLater as error:
-        told = with_span(error, span)
-        log.warning("%s: %s", error.kind, told)
-        raise AirflowException(str(told)) from None
     except TallystickError as error:
-        told = with_span(error, span)
-        log.error("%s: %s", error.kind, told)
-        raise AirflowFailException(str(told)) from None
+        shown = with_span(error, span)
+        again = isinstance(error, RetryLater)
+        log_lines(log.warning if again else log.error, error_lines(shown))
+        if ti is not None:
+            leave_error(ti, shown)
+        raise (AirflowException if again else AirflowFailException)(str(shown)) from None
+
+
+def error_lines(error: TallystickError) -> Iterator[str]:
+    """The error in the log: the kind and what happened, the next step, and where to read more."""
+    yield f"{error.kind}: {error.happened}"
+    yield f"Next: {error.next_step}"
+    yield f"More: {WHEN_A_TASK_SAYS}#{error.kind}"
 
 
 def with_span(error: TallystickError, span: str) -> TallystickError:

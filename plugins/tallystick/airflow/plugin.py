@@ -6,11 +6,13 @@ from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
 
+from tallystick.airflow import listener
 from tallystick.airflow.links import LakeObjectLink
 
 
 class TallystickPlugin(AirflowPlugin):
-    """Registers the link for tasks of DAGs that were serialised by another version of it."""
+    """Registers the links for tasks of DAGs that were serialised by another version of them, and the notes on runs."""
 
     name = "tallystick"
     operator_extra_links: list[Any] = [LakeObjectLink()]  # noqa: RUF012 - Airflow declares it so
+    listeners: list[Any] = [listener]  # noqa: RUF012 - Airflow declares it so

@@ -9,7 +9,9 @@ from typing import Any
 
 from airflow.sdk import BaseOperator
 
+from tallystick.airflow.lines import log_lines
 from tallystick.airflow.links import LakeObjectLink
+from tallystick.airflow.notes import leave_note
 from tallystick.airflow.outcome import airflow_errors
 from tallystick.airflow.run import http_named, kafka_named, postgres_named, smtp_named, span_of
 from tallystick.airflow.story import not_published_line, published_line
@@ -119,18 +121,20 @@ class PublishOperator(BaseOperator):
 
         def watch(one: Published) -> None:
             done[one.output] += 1
-            self.log.info(published_line(one))
+            log_lines(self.log.info, [published_line(one)])
 
-        with airflow_errors(span_of(context["dag_run"], context["params"])):
+        with airflow_errors(span_of(context["dag_run"], context["params"]), context["ti"]):
             lake = open_lake(self.pipeline)
             outputs = openers(self.pipeline, lake.store)
             failed = publish(lake, outputs, rows_of=StoredRows, watch=watch)
-            for one in failed[1:]:
-                self.log.warning(not_published_line(one))
+            log_lines(self.log.warning, map(not_published_line, failed[1:]))
             if failed:
                 raise failed[0].error
         for name, intervals in done.items():
             if not intervals:
                 self.log.info("output %s lacks nothing", name)
         self.log.info("done in %.1f s", time.monotonic() - started)
+        if any(done.values()):
+            published = ", ".join(f"{n:,} to {name}" for name, n in done.items() if n)
+            leave_note(context["ti"], f"intervals published: {published}")
         return {"published": done}

@@ -12,6 +12,7 @@ from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.sdk.log import mask_secret
 
+from tallystick.airflow.job import check_syntax
 from tallystick.connections import (
     call_env_name,
     check_connection_name,
@@ -102,13 +103,14 @@ def utc(at: datetime) -> datetime:
 
 
 def job_file(pipeline: Pipeline, job_root: str) -> Path:
-    """Where the pipeline's job is on this machine. Raises InvalidPipeline where there is no such file."""
+    """Where the pipeline's job is on this machine. Raises InvalidPipeline if no file or no Python is there."""
     path = Path(job_root) / pipeline.job
     if not path.is_file():
         raise InvalidPipeline(
             f"the job of pipeline {pipeline.name} is {pipeline.job!r}, and {path} is no file.",
             next_step="deploy the job file with the DAG, mend Pipeline(job=...), or give replay_dag a job_root.",
         )
+    check_syntax(path, path.read_bytes())
     return path
 
 

@@ -17,6 +17,7 @@ from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 
 from tallystick.airflow.environment import driver_conf, driver_environment, own_spark_submit
+from tallystick.airflow.job import job_died
 from tallystick.errors import SettingsError
 from tallystick.kafka.settings import KafkaSettings
 
@@ -106,7 +107,7 @@ class ScrubbedSparkSubmit(SparkSubmitHook):
     def submit(self, application: str = "", **kwargs: Any) -> str | None:
         """Run spark-submit to its end, its output line by line in this task's log.
 
-        Raises AirflowException with its last lines where it fails, SettingsError where there is no such program.
+        Raises JobDied with the line that says most if it fails, SettingsError if there is no such program.
         """
         try:
             return super().submit(
@@ -122,10 +123,17 @@ class ScrubbedSparkSubmit(SparkSubmitHook):
                 f"{self._connection['spark_binary']!r} cannot be started: {error.strerror}.",
                 next_step="install tallystick[spark] beside Airflow, or give replay_dag a spark_binary.",
             ) from None
+        except AirflowException:
+            # Airflow's text is the whole command; the task's log has it already.
+            code = self._submit_sp.returncode if self._submit_sp is not None else None
+            raise job_died(code, map(self._masked, self._last_submit_log_lines)) from None
         finally:
             # Airflow's hook leaves the pipe open.
             if self._submit_sp is not None and self._submit_sp.stdout is not None:
                 self._submit_sp.stdout.close()
+
+    def _masked(self, line: str) -> str:
+        return str(self._mask_cmd([line]))
 
     @property
     def _submit_sp(self) -> subprocess.Popen[str] | None:

@@ -33,7 +33,8 @@ def planned_lines(planned: Planned, plans: Sequence[Plan]) -> Iterator[str]:
         yield f"committed already, nothing to stage: {some(p.interval for p in done)}"
     for plan in plans:
         what = f"replaces {plan.replaces}" if plan.replaces else "fills a hole"
-        yield f"plan {plan.key}: {plan.interval}, generation {plan.generation}, {what}"
+        yield f"plan {plan.key}:"
+        yield f"  {plan.interval}, generation {plan.generation}, {what}"
         for topic in plan.topics:
             spans = [r.span.length for r in topic.ranges]
             lost = sum(r.lost for r in topic.ranges)
@@ -43,19 +44,16 @@ def planned_lines(planned: Planned, plans: Sequence[Plan]) -> Iterator[str]:
         yield "nothing is left to stage: no Spark will be started"
 
 
-def committed_line(result: CommitResult) -> str:
-    """What became of one plan."""
+def committed_lines(result: CommitResult) -> Iterator[str]:
+    """What became of one plan, and its counts on a line of their own."""
     if result.replaced_by is not None:
-        return f"{result.interval} was committed, and replaced since by generation {result.replaced_by}"
+        yield f"{result.interval} was committed, and replaced since by generation {result.replaced_by}"
+        return
     if result.already:
-        return (
-            f"{result.interval} was committed already, as generation {result.generation}: "
-            f"{totals_text(result.totals)}"
-        )
-    return (
-        f"committed {result.interval} as version {result.version}, generation {result.generation}: "
-        f"{totals_text(result.totals)}"
-    )
+        yield f"{result.interval} was committed already, as generation {result.generation}:"
+    else:
+        yield f"committed {result.interval} as version {result.version}, generation {result.generation}:"
+    yield f"  {totals_text(result.totals)}"
 
 
 def stale_line(left: Mapping[Interval, Interval]) -> str:

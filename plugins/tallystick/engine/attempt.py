@@ -10,6 +10,7 @@ from tallystick import __version__
 from tallystick.engine.combine import combined, from_ipc
 from tallystick.engine.parquet import TableWriter
 from tallystick.engine.pieces import Piece
+from tallystick.engine.room import require_room
 from tallystick.engine.task import Attempt, TaskResult
 from tallystick.errors import ReportRejected
 from tallystick.protocol import keys
@@ -35,11 +36,12 @@ def assemble(
 
     Aggregating tables are combined to one row per key here and uploaded under the attempt's prefix, unless the job made
     its tables by itself: then `outputs` are their files. `looked`: what it saw of earlier intervals. Safe to repeat:
-    uploads go under fresh keys. Raises
-    ReportRejected naming the piece or range where results are missing, doubled or do not add up.
+    uploads go under fresh keys. Raises ReportRejected naming the piece or range where results are missing, doubled or do
+    not add up, and InvalidPipeline where the files are too many for a report.
     """
     by_piece = _one_per_piece(pieces, results)
     files = [file for result in by_piece.values() for file in result.files]
+    require_room([*files, *(outputs or ())], tasks=len(pieces), plan=work.plan)
     if outputs is not None:
         files.extend(outputs)
     else:
@@ -95,6 +97,7 @@ def _combined_files(work: Attempt, results: Sequence[TaskResult], folder: Path) 
             upload=work.upload(DRIVER),
             folder=folder,
             limits=work.limits,
+            room=work.room(DRIVER),
         ) as writer:
             writer.write(rows)
             files.extend(writer.close())

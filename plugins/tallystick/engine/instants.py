@@ -18,11 +18,8 @@ from functools import lru_cache
 
 from tallystick.parse_rules import EPOCH_FACTORS
 from tallystick.pipeline import Column
+from tallystick.tables.calendar import DAY_US, END_US, EPOCH_ORDINAL, FIRST_US
 
-DAY_US = 86_400_000_000
-_EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
-FIRST_US = (date(1, 1, 1).toordinal() - _EPOCH_ORDINAL) * DAY_US
-END_US = (date(9999, 12, 31).toordinal() + 1 - _EPOCH_ORDINAL) * DAY_US
 _DATE = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
 _TIME = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})[T ]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,9}))?)?"
@@ -123,7 +120,7 @@ def _offset_us(offset: str | None) -> int:
 
 def _day(year: int, month: int, day: int) -> int:
     try:
-        return date(year, month, day).toordinal() - _EPOCH_ORDINAL
+        return date(year, month, day).toordinal() - EPOCH_ORDINAL
     except ValueError as error:
         raise NoInstant("is no day of the calendar") from error
 

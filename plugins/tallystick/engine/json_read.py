@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from tallystick.engine.instants import END_US, FIRST_US
 from tallystick.engine.json_scan import (
     ESCAPED,
     FRACTION,
@@ -21,6 +20,7 @@ from tallystick.engine.json_scan import (
     compiled,
     hex_digit,
 )
+from tallystick.tables.calendar import END_US, FIRST_US
 
 NUMBER_CHARS_MAX = 32
 _POWERS = np.array([10.0**n for n in range(23)])

@@ -21,6 +21,7 @@ from tallystick.engine.json_exact import INT_BITS, VALUE_BYTES_MAX, ExactRow, Mi
 from tallystick.engine.json_scan import Array
 from tallystick.parse_rules import EPOCH_FACTORS
 from tallystick.pipeline import Column, Json
+from tallystick.tables.calendar import END_US, FIRST_US
 from tallystick.tables.schema import arrow_type, decimal_size
 
 _FLOAT_NORMAL_MIN = float(np.finfo(np.float32).smallest_normal)
@@ -191,7 +192,7 @@ def _time_reader(column: Column) -> Callable[[_Found], pa.Array]:
     kind = column.type
     if column.parse in EPOCH_FACTORS and kind != "date":
         scale = len(str(EPOCH_FACTORS[column.parse])) - 1
-        return lambda found: _scaled(found, kind, scale, instants.FIRST_US, instants.END_US - 1)
+        return lambda found: _scaled(found, kind, scale, FIRST_US, END_US - 1)
     if column.parse in (None, "iso8601"):
         return _dates if kind == "date" else lambda found: _times(found, kind)
     if instants.takes_numbers(column):

@@ -36,7 +36,7 @@ def write_output(
 
     Of a table with keys `batches` hold every row of each key that they hold, sorted by the keys. Safe to repeat, also at
     the same moment: every upload has a key of its own, and only files that the driver takes into the report count (C4).
-    Raises InvalidPipeline where rows do not fit the declaration.
+    Raises InvalidPipeline where rows do not fit the declaration, or have too many partition values for a report.
     """
     table = work.pipeline.table(name)
     assert table is not None  # named_outputs says so
@@ -51,6 +51,7 @@ def write_output(
             upload=work.upload(task),
             folder=Path(folder),
             limits=work.limits,
+            room=work.room(task),
         ) as writer,
     ):
         for batch in coalesce(batches):

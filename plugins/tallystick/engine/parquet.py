@@ -1,13 +1,16 @@
-"""Writes a table's rows as Parquet files: zstd, Iceberg field ids, bounded memory, one file open per partition value.
+"""Writes a table's rows as Parquet files: zstd, Iceberg field ids, bounded memory, a file per partition value.
 
 Rows wait in memory until they fill a row group, files grow in a local folder until they reach their target size, and
 then go to the store in one request each. Nothing is ever held whole.
+
+A few values have a file open each. As soon as there are more, all rows go through `Spill`, which gives each value's rows
+back together at the end: a value has one file, or as many as its size needs, in whatever order its rows came.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,20 +18,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from tallystick.engine.room import ReportRoom
+from tallystick.engine.spill import Spill
 from tallystick.engine.upload import Upload
 from tallystick.protocol.plan import PlannedTable
 from tallystick.protocol.report import FileReport, Lineage
-from tallystick.tables.partitioning import split_by_partition
+from tallystick.tables.partitioning import PartitionValues, partitions_in, split_by_partition
 from tallystick.tables.schema import arrow_schema
 from tallystick.tables.statistics import column_statistics, split_offsets
 
-PartitionValues = tuple[int | str | None, ...]
 SAMPLE_ROWS = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteLimits:
-    """Sizes that bound memory, files and open files of one table's writer."""
+    """Sizes that bound memory, files and open files of one table's writer.
+
+    `waiting_bytes`: rows held in memory; with more than `files_open` partition values their sorted copy, too.
+    """
 
     group_rows: int = 262_144
     group_bytes: int = 48 << 20
@@ -43,7 +50,6 @@ class _Open:
 
     path: Path
     partition: PartitionValues
-    touched: int = 0
     waiting: list[pa.Table] = field(default_factory=list)
     rows: int = 0
     waiting_rows: int = 0
@@ -65,8 +71,12 @@ class TableWriter:
         upload: Upload,
         folder: Path,
         limits: WriteLimits | None = None,
+        room: ReportRoom | None = None,
     ) -> None:
-        """`source`: the topic and partition that all rows come from; None: the rows say it, where they have lineage."""
+        """`source`: the topic and partition that all rows come from; None: the rows say it, where they have lineage.
+
+        `room`: what the attempt's report has room for; None: it is not checked.
+        """
         self._table = table
         self._schema = arrow_schema(table.columns)
         self._partition_by = tuple(partition_by)
@@ -75,9 +85,12 @@ class TableWriter:
         self._upload = upload
         self._folder = folder
         self._limits = limits or WriteLimits()
+        self._room = room
         self._open: dict[PartitionValues, _Open] = {}
+        self._seen: set[PartitionValues] = set()
+        self._spill: Spill | None = None
         self._files: list[FileReport] = []
-        self._clock = 0
+        self._opened = 0
 
     def __enter__(self) -> TableWriter:
         return self
@@ -89,13 +102,27 @@ class TableWriter:
                 _finish(opened)
             opened.path.unlink(missing_ok=True)
         self._open.clear()
+        if self._spill is not None:
+            self._spill.close()
 
     def write(self, rows: pa.Table) -> None:
-        """Take rows with the table's columns by name, and types exactly as planned."""
+        """Take rows with the table's columns by name, and types exactly as planned.
+
+        Raises InvalidPipeline as soon as the rows have more partition values than a report has room for files.
+        """
         ordered = pa.Table.from_arrays(
             [rows.column(f.name) for f in self._schema], schema=self._schema
         )
-        for partition, part in split_by_partition(ordered, self._partition_by, self._table.columns):
+        if self._spill is not None:
+            self._expect(partitions_in(ordered, self._partition_by, self._table.columns))
+            self._spill.add(ordered)
+            return
+        parts = list(self._split(ordered))
+        self._expect({partition for partition, _ in parts})
+        if len(self._open.keys() | {partition for partition, _ in parts}) > self._limits.files_open:
+            self._begin_spill().add(ordered)
+            return
+        for partition, part in parts:
             self._add(self._file_of(partition), part)
         while sum(o.waiting_bytes for o in self._open.values()) > self._limits.waiting_bytes:
             self._write_group(max(self._open.values(), key=lambda o: o.waiting_bytes))
@@ -105,32 +132,55 @@ class TableWriter:
 
         Safe to repeat: uploads go under fresh keys, see AttemptPrefix.upload.
         """
+        if self._spill is not None:
+            for partition, tables in self._spill.by_partition():
+                for rows in tables:
+                    self._add(self._file_of(partition), rows)
+                if partition in self._open:
+                    self._send(partition)
+            self._spill.close()
+            self._spill = None
         for partition in list(self._open):
             self._send(partition)
         return tuple(self._files)
 
+    def _split(self, rows: pa.Table) -> Iterator[tuple[PartitionValues, pa.Table]]:
+        return split_by_partition(rows, self._partition_by, self._table.columns)
+
+    def _expect(self, partitions: set[PartitionValues]) -> None:
+        """Take note of values that will have a file; raises InvalidPipeline when they are too many for a report."""
+        before = len(self._seen)
+        self._seen |= partitions
+        if self._room is not None and len(self._seen) > before:
+            self._room.expect(self._table, self._partition_by, len(self._seen))
+
+    def _begin_spill(self) -> Spill:
+        """From now on rows are sorted before they are written; open files get the rest of theirs at the end."""
+        self._spill = Spill(
+            folder=self._folder,
+            name=self._table.name,
+            schema=self._schema,
+            split=self._split,
+            waiting_bytes=self._limits.waiting_bytes,
+        )
+        for opened in self._open.values():
+            for rows in opened.waiting:
+                self._spill.add(rows)
+            opened.waiting, opened.waiting_rows, opened.waiting_bytes = [], 0, 0
+        return self._spill
+
     def _file_of(self, partition: PartitionValues) -> _Open:
-        self._clock += 1
         opened = self._open.get(partition)
         if opened is None:
-            if len(self._open) >= self._limits.files_open:
-                self._send(min(self._open, key=lambda p: self._open[p].touched))
-            path = self._folder / f"{self._table.name}-{self._clock}.parquet"
+            self._opened += 1
+            path = self._folder / f"{self._table.name}-{self._opened}.parquet"
             opened = self._open[partition] = _Open(path=path, partition=partition)
-        opened.touched = self._clock
         return opened
 
     def _add(self, opened: _Open, rows: pa.Table) -> None:
         opened.waiting.append(rows)
         opened.waiting_rows += rows.num_rows
         opened.waiting_bytes += rows.nbytes
-        opened.rows += rows.num_rows
-        if self._source is not None:
-            found = pc.min_max(rows.column("_offset")).as_py()
-            _widen(opened.lineage, self._source, found["min"], found["max"])
-        elif self._lineage_in_rows:
-            for place, low, high in spans_of(rows):
-                _widen(opened.lineage, place, low, high)
         if (
             opened.waiting_rows >= self._limits.group_rows
             or opened.waiting_bytes >= self._limits.group_bytes
@@ -140,12 +190,22 @@ class TableWriter:
     def _write_group(self, opened: _Open) -> None:
         rows = pa.concat_tables(opened.waiting)
         opened.waiting, opened.waiting_rows, opened.waiting_bytes = [], 0, 0
+        opened.rows += rows.num_rows
+        self._note_lineage(opened, rows)
         if opened.writer is None:
             opened.sink = pa.OSFile(str(opened.path), "wb")
             opened.writer = parquet_writer(opened.sink, rows)
         opened.writer.write_table(rows, row_group_size=self._limits.group_rows)
         if opened.sink is not None and opened.sink.tell() >= self._limits.file_bytes:
             self._send(opened.partition)
+
+    def _note_lineage(self, opened: _Open, rows: pa.Table) -> None:
+        if self._source is not None:
+            found = pc.min_max(rows.column("_offset")).as_py()
+            _widen(opened.lineage, self._source, found["min"], found["max"])
+        elif self._lineage_in_rows:
+            for place, low, high in spans_of(rows):
+                _widen(opened.lineage, place, low, high)
 
     def _send(self, partition: PartitionValues) -> None:
         opened = self._open[partition]

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tallystick.engine.decoded import Decoded
-from tallystick.engine.instants import END_US, FIRST_US
 from tallystick.engine.pieces import Piece
+from tallystick.tables.calendar import END_US, FIRST_US
 
 KEY = "_key"
 TOPIC = "_topic"

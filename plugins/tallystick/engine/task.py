@@ -18,6 +18,7 @@ from tallystick.engine.dead_letters import dead_letters_of
 from tallystick.engine.parquet import TableWriter, WriteLimits
 from tallystick.engine.pieces import Piece, parse_piece
 from tallystick.engine.records import coalesce, named_by_ledger, records_of, without_odd_times
+from tallystick.engine.room import ReportRoom
 from tallystick.engine.transform import JobTransform
 from tallystick.engine.upload import AttemptPrefix, Upload
 from tallystick.errors import ReportRejected
@@ -84,6 +85,10 @@ class Attempt:
     def upload(self, task: str) -> Upload:
         """The way to the store for one task's files."""
         return self.prefix(task).upload
+
+    def room(self, task: str) -> ReportRoom:
+        """What the report has room for, for all writers of one task."""
+        return ReportRoom(plan=self.plan, attempt=self.attempt, task=task)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,6 +195,7 @@ class _Outputs:
         self._piece = piece
         self._folder = folder
         self._stack = stack
+        self._room = work.room(piece.task)
         self._writers: dict[str, TableWriter] = {}
         self._partials = {t.name: Partials(t) for t in work.pipeline.tables if t.aggregates}
 
@@ -208,6 +214,7 @@ class _Outputs:
                     upload=self._work.upload(self._piece.task),
                     folder=self._folder,
                     limits=self._work.limits,
+                    room=self._room,
                 )
             )
         self._writers[name].write(rows)

@@ -22,6 +22,7 @@ from tallystick.engine.pieces import Piece
 from tallystick.engine.records import KEY
 from tallystick.errors import InvalidPipeline, TallystickError, listed
 from tallystick.pipeline import LINEAGE, Pipeline, Table
+from tallystick.tables.calendar import ONLY_THESE, outside_calendar
 from tallystick.tables.schema import arrow_type
 
 log = logging.getLogger(__name__)
@@ -135,6 +136,12 @@ def fitted(table: Table, rows: pa.Table, where: str) -> pa.Table:
         if not field.nullable and values.null_count:
             raise _misfit(
                 f"{where}, column {field.name!r}: {values.null_count} nulls, and it is required"
+            )
+        if (outside := outside_calendar(values)) is not None:
+            raise InvalidPipeline(
+                f"{where}, column {field.name!r}: {outside} {ONLY_THESE}, which all readers of a table can read.",
+                next_step="is the unit wrong, or is it a sentinel for 'no time'? Return null there (the column must then "
+                "be required=False) or leave the row out; deploy the job and clear `plan`.",
             )
         columns.append(values)
     return pa.Table.from_arrays(columns, schema=schema)

@@ -32,7 +32,7 @@ _SUPPORTED_MAGIC = 2
 _CODEC_MASK, _APPEND_TIME, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
 _CODEC_NAMES = {0: "none", 1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
 _CONTROL_KEY = struct.Struct(">hh")
-_ABORT = 0
+_ABORT, _COMMIT = 0, 1
 _FIRST_GUESS = 6  # JSON shrinks to a third or less; growing doubles this
 
 
@@ -242,13 +242,16 @@ def each_record(batch: Batch, records: memoryview) -> Iterator[tuple[int, int, b
         raise damaged(batch.place, f"{len(records) - at} bytes follow its last record")
 
 
-def is_abort_marker(batch: Batch, records: memoryview) -> bool:
-    """Whether a control batch ends its producer's transaction by abort."""
+def ends_by_abort(batch: Batch, records: memoryview) -> bool | None:
+    """Whether a control batch ends its producer's transaction by ABORT (True) or COMMIT (False).
+
+    None for another kind of control record, and where compaction has left a marker's batch without the marker.
+    """
     for _, _, key in each_record(batch, records):
         if key is None or len(key) < _CONTROL_KEY.size:
             raise damaged(batch.place, "its control record has no type")
-        return bool(_CONTROL_KEY.unpack_from(key)[1] == _ABORT)
-    return False  # compaction may leave a marker's batch without the marker
+        return {_ABORT: True, _COMMIT: False}.get(_CONTROL_KEY.unpack_from(key)[1])
+    return None
 
 
 def _varint(batch: Batch, records: memoryview, at: int) -> tuple[int, int]:

@@ -56,13 +56,15 @@ class KafkaClient:
     """Questions to a cluster; opened by `with`. Failures come as TallystickError, naming endpoint and setting.
 
     Calls other than `fetch` ask again by themselves, for at most `patience_s` (the settings' request timeout) on
-    `clock`. Brokers that throttle (KIP-219) are asked again when their time is over, by every call.
+    `clock`. Brokers that throttle (KIP-219) are asked again when their time is over, by every call. `silence_s` bounds
+    how long callers of `fetch` take empty answers (`kafka.silence`).
     """
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._connection = Connection(settings)
         self._timeout_ms = settings.request_timeout_ms
         self.patience_s = settings.request_timeout_ms / 1000
+        self.silence_s = settings.empty_fetch_timeout_ms / 1000
         self.endpoint = settings.endpoint
 
     def __enter__(self) -> Self:

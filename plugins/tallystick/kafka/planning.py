@@ -90,14 +90,15 @@ class LogPlanner:
         positions = []
         for partition in every:
             floor = floors[partition] if partition < len(floors) else starts[partition]
-            search = Search(self._client, layout, partition, at_ms, latest_ms=latest_ms)
-            if floor > ends[partition]:
-                raise _floor_beyond(search.place, floor, ends[partition])
-            end = (
-                ends[partition]
-                if found[partition] < 0
-                else search.first(max(found[partition], floor))
+            end_now = ends[partition]
+            search = Search(
+                self._client, layout, partition, at_ms, latest_ms=latest_ms, end=end_now
             )
+            if floor > end_now:
+                raise _floor_beyond(search.place, floor, end_now)
+            # -1: the leader's index of timestamps has no such record. Nothing weaker puts a boundary at the end.
+            listed = found[partition]
+            end = end_now if listed < 0 else search.first(max(listed, floor))
             positions.append(search.position(end, starts[partition]))
         stable = self._client.list_offsets(layout, dict.fromkeys(every, LATEST), committed=True)
         for partition, position in enumerate(positions):

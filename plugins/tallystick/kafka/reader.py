@@ -1,6 +1,7 @@
 """Reads one offset range of one partition into Arrow batches, and accounts for every offset of it.
 
-The broker itself enforces identity on each fetch (topic id, leader epoch); a range is read whole or the read fails.
+The broker itself enforces identity on each fetch (topic id, leader epoch); a range is read whole or the read fails. An
+offset is classed as absent only when a later batch proves it (`kafka.silence`): an empty answer proves nothing.
 """
 
 from __future__ import annotations
@@ -13,17 +14,22 @@ import pyarrow as pa
 
 from tallystick.errors import IdentityChanged, LogDamaged, NotYet, OutsideRetention
 from tallystick.kafka.accounting import AbortedProducers, ReadAccount, Tally
-from tallystick.kafka.batches import Batch, Scratch, damaged, each_record, is_abort_marker, walk
+from tallystick.kafka.batches import Batch, Scratch, damaged, each_record, ends_by_abort, walk
 from tallystick.kafka.client import KafkaClient, PendingFetch
 from tallystick.kafka.connection import Retriable
 from tallystick.kafka.decode import INT32_MAX, Columns, columns_schema
 from tallystick.kafka.identity import diverged_message, require_cluster
+from tallystick.kafka.markers import MarkerCheck
 from tallystick.kafka.settings import KafkaSettings
+from tallystick.kafka.silence import Silence
 from tallystick.kafka.wire import EARLIEST, LATEST, NO_EPOCH, Fetched, FetchOrder, TopicLayout
 from tallystick.protocol.offsets import OffsetRange, Position
 
 _WAIT_MS: Final = 500
-_EMPTY_ANSWERS_MAX: Final = 4
+# The first batch of an answer comes whole, however little is asked for (KIP-74).
+_ONE_BATCH_BYTES: Final = 1
+# Empty answers between two looks for the proof: most of them are followed by records.
+_PROOF_EVERY: Final = 5
 _OFFSET_OUT_OF_RANGE: Final = kerrors.OffsetOutOfRangeError.errno
 _OTHER_TOPIC: Final = (kerrors.UnknownTopicIdError.errno, kerrors.InconsistentTopicIdError.errno)
 _CORRUPT: Final = kerrors.CorruptRecordError.errno
@@ -128,6 +134,7 @@ class _Reading:
         self._span = span
         self._place = f"topic {reader.topic!r} partition {partition}"
         self.tally = Tally(span, place=self._place, compacted=reader.compacted)
+        self._check = MarkerCheck(self._place)
         self._scratch = Scratch()
         self._columns: Columns | None = None
         self._rack = reader.settings.client_rack or ""
@@ -140,16 +147,15 @@ class _Reading:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Fetch, decode and hand out until the span is classed whole; one fetch is in flight while one is decoded."""
         pending: PendingFetch | None = self._ask(self._span.start)
-        empty_answers = 0
+        silence = Silence(self._client, self._place)
         while pending is not None:
             fetched = self._answer(pending)
             found = list(walk(fetched.records, place=self._place))
             if not found:
                 self._require_whole_batch(fetched)
-                empty_answers += 1
-                pending = None if self._given_up(empty_answers) else self._ask(self.tally.position)
+                pending = self._after_empty(fetched, silence)
                 continue
-            empty_answers = 0
+            silence.ended()
             reached = found[-1].end_offset
             if reached <= self.tally.position:
                 raise damaged(
@@ -160,17 +166,36 @@ class _Reading:
         if self._columns is not None and self._columns.rows:
             yield self._columns.take()
 
+    def _after_empty(self, fetched: Fetched, silence: Silence) -> PendingFetch | None:
+        """What to ask after an empty answer: None once the rest of the span is proven to hold nothing.
+
+        The span is stable, so its next batch is sent to a committed reader if there is one; but a batch at the last
+        stable offset is not, and it may be the only proof. An uncommitted fetch brings it.
+        """
+        position = self.tally.position
+        silence.heard(fetched)
+        if fetched.last_stable == self._span.end or silence.answers % _PROOF_EVERY == 0:
+            proof = self._answer(self._ask(position, committed=False, bytes_max=_ONE_BATCH_BYTES))
+            following = next(walk(proof.records, place=self._place), None)
+            if following is not None and following.base_offset >= self._span.end:
+                self.tally.skip_to(self._span.end)
+                return None
+        silence.wait(position)
+        return self._ask(position, bytes_max=_ONE_BATCH_BYTES)
+
     # -- batches into columns
 
     def _decoded(self, found: list[Batch], producers: AbortedProducers) -> Iterator[pa.RecordBatch]:
         for batch in found:
+            if batch.base_offset >= self._span.end:
+                self.tally.skip_to(self._span.end)
+                if self._check_beyond(batch):
+                    continue
+                break
             # Before anything is skipped: a marker that goes unseen would abort what its producer does later.
             aborted = self._follow_producers(batch, producers)
             if batch.end_offset <= self.tally.position:
                 continue
-            if batch.base_offset >= self._span.end:
-                self.tally.skip_to(self._span.end)
-                break
             if batch.control:
                 self.tally.pass_batch(batch, control=self._count_inside(batch))
             elif aborted:
@@ -182,7 +207,7 @@ class _Reading:
             self._reached = Position(
                 offset=min(batch.end_offset, self._span.end), leader_epoch=batch.leader_epoch
             )
-            if self.tally.done:
+            if self.tally.done and not self._check.undecided:
                 break
         if self._columns is not None and self._columns.rows:
             yield self._columns.take()
@@ -190,9 +215,21 @@ class _Reading:
 
     def _follow_producers(self, batch: Batch, producers: AbortedProducers) -> bool:
         aborted = producers.aborts(batch)
-        if batch.control and is_abort_marker(batch, self._scratch.records(batch)):
-            producers.abort_marker(batch)
+        if not batch.control:
+            self._check.data(batch, aborted=aborted)
+        elif batch.transactional:
+            by_abort = ends_by_abort(batch, self._scratch.records(batch))
+            self._check.marker(batch, abort=by_abort)
+            if by_abort:
+                producers.abort_marker(batch)
         return aborted
+
+    def _check_beyond(self, batch: Batch) -> bool:
+        """Check a batch that was fetched with the span's last ones; whether the next one is to be looked at, too."""
+        if batch.control and batch.transactional:
+            by_abort = ends_by_abort(batch, self._scratch.records(batch))
+            self._check.marker(batch, abort=by_abort)
+        return self._check.undecided
 
     def _note_aborted(self, batch: Batch) -> None:
         """Note the latest timestamp of an aborted batch, as far as it lies in the span: boundaries heed it."""
@@ -240,15 +277,17 @@ class _Reading:
 
     # -- asking, and what answers mean
 
-    def _ask(self, offset: int) -> PendingFetch:
+    def _ask(
+        self, offset: int, *, committed: bool = True, bytes_max: int | None = None
+    ) -> PendingFetch:
         return self._client.fetch(
             FetchOrder(
                 layout=self._layout,
                 partition=self._partition,
                 offset=offset,
-                bytes_max=self._reader.fetch_bytes_max,
+                bytes_max=bytes_max or self._reader.fetch_bytes_max,
                 wait_ms=_WAIT_MS,
-                committed=True,
+                committed=committed,
                 rack=self._rack,
                 replica=self._replica,
             )
@@ -256,12 +295,13 @@ class _Reading:
 
     def _answer(self, pending: PendingFetch) -> Fetched:
         """Wait for a usable answer, asking again within the client's patience; every other one raises."""
-        offset = pending.order.offset
+        order = pending.order
+        offset = order.offset
         deadline = self._client.clock() + self._client.patience_s
         attempt = 0
         again: PendingFetch | None = pending
         while True:
-            again = again or self._ask(offset)
+            again = again or self._ask(offset, committed=order.committed, bytes_max=order.bytes_max)
             near = again.order.replica is not None
             try:
                 fetched = again.result()
@@ -272,7 +312,7 @@ class _Reading:
                 if fetched.preferred is not None:
                     self._replica, again = fetched.preferred, None
                     continue
-                self._judge(fetched, offset)
+                self._judge(fetched, order)
                 return fetched
             except Retriable as error:
                 if near:
@@ -289,12 +329,13 @@ class _Reading:
             self._follow_leader()
 
     def _served(self, fetched: Fetched, offset: int) -> bool:
-        """Whether a replica gave what is there: it may know of fewer stable offsets than the leader, never of others."""
+        """Whether a replica gave records: an empty answer may only mean that it lags, or reads from a slower tier."""
         if fetched.error_code or fetched.log_start > offset:
             return False
-        return bool(fetched.records) or fetched.last_stable >= self._span.end
+        return bool(fetched.records)
 
-    def _judge(self, fetched: Fetched, offset: int) -> None:
+    def _judge(self, fetched: Fetched, order: FetchOrder) -> None:
+        offset = order.offset
         if fetched.error_code in _OTHER_TOPIC:
             self._client.layout(self._reader.topic, topic_id=self._reader.topic_id)
             raise Retriable("a broker does not know the topic's id yet")
@@ -305,7 +346,7 @@ class _Reading:
         self._client.check_fetched(fetched.error_code, self._place)
         if fetched.log_start > offset:
             raise self._expired(offset, fetched.log_start)
-        if fetched.last_stable < self._span.end:
+        if order.committed and fetched.last_stable < self._span.end:
             raise self._not_stable(fetched)
 
     def _out_of_range(self, offset: int) -> Exception:
@@ -344,13 +385,6 @@ class _Reading:
                 self._place,
                 f"{len(fetched.records)} bytes at offset {self.tally.position} hold no whole batch",
             )
-
-    def _given_up(self, empty_answers: int) -> bool:
-        """The leader says that the span is stable and sends nothing of it: after a few times, nothing is there."""
-        if empty_answers < _EMPTY_ANSWERS_MAX:
-            return False
-        self.tally.skip_to(self._span.end)
-        return True
 
     # -- who leads, and is it the same log
 

@@ -9,6 +9,7 @@ import kafka.errors as kerrors
 from tallystick.kafka.batches import Batch, Scratch, damaged, each_record, walk
 from tallystick.kafka.client import KafkaClient
 from tallystick.kafka.connection import Retriable
+from tallystick.kafka.silence import Silence
 from tallystick.kafka.wire import NO_EPOCH, Fetched, FetchOrder, TopicLayout
 from tallystick.protocol.offsets import Position
 
@@ -18,9 +19,6 @@ _ONE_BATCH_BYTES: Final = (
 )
 _WAIT_MS: Final = 100
 _ATTEMPTS_MAX: Final = 10
-_EMPTY_MAX: Final = (
-    3  # empty answers below the high watermark before compaction is the likely reason
-)
 _OTHER_TOPIC: Final = (kerrors.UnknownTopicIdError.errno, kerrors.InconsistentTopicIdError.errno)
 
 
@@ -35,28 +33,37 @@ class Search:
         at_ms: int,
         *,
         latest_ms: int | None = None,
+        end: int = 0,
     ) -> None:
         self._client = client
         self._layout = layout
         self._partition = partition
         self._at_ms = at_ms
         self._latest_ms = latest_ms
+        self._end = (
+            end  # a high watermark that is known: a leader that knows less has just been elected
+        )
         self._scratch = Scratch()
         self._passed: Batch | None = None  # the last batch before the split
         self.place = f"topic {layout.name!r} partition {partition}"
 
     def first(self, start: int) -> int:
-        """Offset of the first data record from `start` on that is late enough, or the high watermark."""
+        """Offset of the first data record from `start` on that is late enough, or the high watermark.
+
+        The high watermark only when every offset before it was seen: raises KafkaUnavailable for answers that are empty
+        below it for too long, LogDamaged for bytes that are no log.
+        """
         bytes_max = _ONE_BATCH_BYTES  # ListOffsets is right nearly always: look at one batch before asking for more
         while True:
             fetched = self._fetch(start, bytes_max)
+            before = start
             for batch in walk(fetched.records, place=self.place):
                 if (found := self._late_record(batch, start)) is not None:
                     return found
                 self._passed = batch
                 start = max(start, batch.end_offset)
-            if not fetched.records:
-                return max(start, fetched.high_watermark)
+            if fetched.records and start == before:
+                raise damaged(self.place, f"asked for offset {start}, it answered with less")
             if start >= fetched.high_watermark:
                 return start
             bytes_max = _SCAN_BYTES_MAX
@@ -90,44 +97,51 @@ class Search:
         return passed.leader_epoch
 
     def _fetch(self, offset: int, bytes_max: int) -> Fetched:
-        for attempt in range(_ATTEMPTS_MAX):
-            order = FetchOrder(
-                layout=self._layout,
-                partition=self._partition,
-                offset=offset,
-                bytes_max=bytes_max,
-                wait_ms=_WAIT_MS,
-                committed=False,
-            )
+        """The answer for an offset: it holds records, or the offset is at the high watermark; else the fetch fails.
+
+        Raises KafkaUnavailable when records are neither sent nor proven not to be there (`kafka.silence`).
+        """
+        silence = Silence(self._client, self.place)
+        failures = 0
+        while True:
             try:
-                fetched = self._client.fetch(order).result()
-                if fetched.error_code in _OTHER_TOPIC:
-                    self._client.layout(self._layout.name, topic_id=self._layout.topic_id)
-                    raise Retriable("a broker does not know the topic's id yet")
-                if fetched.error_code == kerrors.CorruptRecordError.errno:
-                    raise damaged(
-                        self.place, f"its leader finds the log corrupt at offset {offset}"
-                    )
-                if fetched.error_code == kerrors.OffsetOutOfRangeError.errno:
-                    raise Retriable(
-                        f"offset {offset} is out of the leader's range: its log just moved"
-                    )
-                self._client.check_fetched(fetched.error_code, self.place)
-                if fetched.records or offset >= fetched.high_watermark:
-                    return fetched
-                if attempt >= _EMPTY_MAX and self._compacted():
-                    return fetched  # compaction has taken whatever was there
-                why: object = (
-                    f"nothing at offset {offset} below the high watermark {fetched.high_watermark}"
-                )
+                fetched = self._once(offset, _ONE_BATCH_BYTES if silence.answers else bytes_max)
             except Retriable as error:
-                why = error
+                failures += 1
+                if failures == _ATTEMPTS_MAX:
+                    raise self._client.unavailable(
+                        f"{self.place} from offset {offset}", error
+                    ) from error
                 self._layout = self._client.layout(
                     self._layout.name, topic_id=self._layout.topic_id
                 )
-            self._client.pause(attempt)
-        raise self._client.unavailable(f"{self.place} from offset {offset}", why)
+                self._client.pause(failures - 1)
+                continue
+            if fetched.records or offset >= fetched.high_watermark:
+                return fetched
+            silence.heard(fetched)
+            silence.wait(offset)
 
-    def _compacted(self) -> bool:
-        policy = self._client.topic_config(self._layout.name, "cleanup.policy")
-        return "compact" in policy.split(",")
+    def _once(self, offset: int, bytes_max: int) -> Fetched:
+        order = FetchOrder(
+            layout=self._layout,
+            partition=self._partition,
+            offset=offset,
+            bytes_max=bytes_max,
+            wait_ms=_WAIT_MS,
+            committed=False,
+        )
+        fetched = self._client.fetch(order).result()
+        if fetched.error_code in _OTHER_TOPIC:
+            self._client.layout(self._layout.name, topic_id=self._layout.topic_id)
+            raise Retriable("a broker does not know the topic's id yet")
+        if fetched.error_code == kerrors.CorruptRecordError.errno:
+            raise damaged(self.place, f"its leader finds the log corrupt at offset {offset}")
+        if fetched.error_code == kerrors.OffsetOutOfRangeError.errno:
+            raise Retriable(f"offset {offset} is out of the leader's range: its log just moved")
+        self._client.check_fetched(fetched.error_code, self.place)
+        if fetched.high_watermark < self._end:
+            raise Retriable(
+                f"a leader knows of offsets up to {fetched.high_watermark} only, {self._end} was answered before"
+            )
+        return fetched

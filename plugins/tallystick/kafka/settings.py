@@ -17,6 +17,12 @@ from tallystick.errors import SettingsError
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 TIMEOUT_MS_MAX = 600_000
+EMPTY_FETCH_MS_MAX = 3_600_000
+_TIMEOUTS = {
+    "request_timeout_ms": TIMEOUT_MS_MAX,
+    "bootstrap_timeout_ms": TIMEOUT_MS_MAX,
+    "empty_fetch_timeout_ms": EMPTY_FETCH_MS_MAX,
+}
 _SSL_FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile")
 _SSL_ONLY = (*_SSL_FILES, "ssl_password")
 _SASL_ONLY = ("sasl_mechanism", "sasl_plain_username", "sasl_plain_password")
@@ -26,8 +32,10 @@ _SASL_ONLY = ("sasl_mechanism", "sasl_plain_username", "sasl_plain_password")
 class KafkaSettings:
     """Where a cluster is and who we are to it; raises SettingsError where the parts do not fit together.
 
-    `client_rack` names where this process runs, so that brokers may send it to a replica nearby (KIP-392). `repr` leaves
-    out what is secret: the password of SASL, of the private key, and a proxy's address, which may hold one.
+    `client_rack` names where this process runs, so that brokers may send it to a replica nearby (KIP-392).
+    `empty_fetch_timeout_ms` bounds how long a broker may answer fetches with nothing, where there must be something or a
+    proof that nothing is there (`kafka.silence`). `repr` leaves out what is secret: the password of SASL, of the private
+    key, and a proxy's address, which may hold one.
     """
 
     bootstrap_servers: tuple[str, ...]
@@ -47,6 +55,7 @@ class KafkaSettings:
     client_rack: str | None = None
     request_timeout_ms: int = 30_000
     bootstrap_timeout_ms: int = 30_000
+    empty_fetch_timeout_ms: int = 300_000
 
     def __post_init__(self) -> None:
         if not self.bootstrap_servers:
@@ -58,11 +67,9 @@ class KafkaSettings:
                 f"security_protocol {self.security_protocol!r} is unknown",
                 f"use one of {', '.join(SECURITY_PROTOCOLS)}.",
             )
-        for name in ("request_timeout_ms", "bootstrap_timeout_ms"):
-            if not 1 <= getattr(self, name) <= TIMEOUT_MS_MAX:
-                raise _unfit(
-                    f"{name} {getattr(self, name)} is out of bounds", f"use 1 to {TIMEOUT_MS_MAX}."
-                )
+        for name, most in _TIMEOUTS.items():
+            if not 1 <= getattr(self, name) <= most:
+                raise _unfit(f"{name} {getattr(self, name)} is out of bounds", f"use 1 to {most}.")
         if self.proxy_url is not None and not _is_socks_url(self.proxy_url):
             raise _unfit(
                 "proxy_url is not a SOCKS5 address",
@@ -145,9 +152,8 @@ class KafkaSettings:
     def client_options(self) -> dict[str, Any]:
         """The same as keyword arguments of kafka-python's clients; holds secrets."""
         options = {one.name: getattr(self, one.name) for one in fields(self)}
-        del options[
-            "client_rack"
-        ]  # the library's consumer takes it; our fetches carry it themselves
+        # The library's consumer takes the first; our fetches carry it themselves. The second is ours alone.
+        del options["client_rack"], options["empty_fetch_timeout_ms"]
         return options | {"bootstrap_servers": list(self.bootstrap_servers)}
 
 
@@ -172,8 +178,7 @@ def words_of_json(text: str, *, source: str, form: str = KAFKA_FORM) -> dict[str
 
 _KINDS: dict[str, type] = {one.name: str for one in fields(KafkaSettings)} | {
     "ssl_check_hostname": bool,
-    "request_timeout_ms": int,
-    "bootstrap_timeout_ms": int,
+    **dict.fromkeys(_TIMEOUTS, int),
 }
 
 

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from tallystick.errors import InvalidPipeline
 from tallystick.parse_rules import rule_problem
-from tallystick.protocol.columns import check_column_name, check_type
+from tallystick.protocol.columns import PRIMITIVES, check_column_name, check_type
 
 T = TypeVar("T")
+# The name of a field: a dot or backslash that is part of it has a backslash before it.
+_SOURCE = re.compile(r"(?:[^.\\]|\\[.\\])*")
+# What the types are called in SQL, Spark or JSON schema.
+_OTHER_NAMES = {
+    **dict.fromkeys(("bigint", "int64"), "long"),
+    **dict.fromkeys(("integer", "int32", "smallint", "tinyint"), "int"),
+    **dict.fromkeys(("str", "text", "varchar"), "string"),
+    **dict.fromkeys(("bytes", "bytea", "varbinary"), "binary"),
+    **{"bool": "boolean", "real": "float", "float64": "double", "datetime": "timestamp"},
+    **dict.fromkeys(("numeric", "number"), "decimal(precision,scale)"),
+}
 
 
 def refuse(happened: str, next_step: str) -> InvalidPipeline:
@@ -20,11 +33,13 @@ def refuse(happened: str, next_step: str) -> InvalidPipeline:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: name, Iceberg type string, whether it must be there, and how it is read from JSON.
+    r"""One column: name, Iceberg type string, whether it must be there, and how it is read from JSON.
 
-    `source` is the JSON field (default: the column's name). `parse` is for dates and timestamps: `iso8601` (the
-    default), `epoch_ms`, `epoch_s`, `epoch_us`, or a strptime format; a timestamptz without an offset is UTC only where
-    the format says so by ending in `Z`. A rule that no text could follow is InvalidPipeline at once (`parse_rules`).
+    `source` is the JSON field (default: the column's name), one at the top of the record: nested fields are not read.
+    A dot that is part of a field's name has a backslash before it, `r"http\.method"`. `parse` is for dates and
+    timestamps: `iso8601` (the default), `epoch_ms`, `epoch_s`, `epoch_us`, or a strptime format; a timestamptz without
+    an offset is UTC only where the format says so by ending in `Z`. A rule that no text could follow is InvalidPipeline
+    at once (`parse_rules`).
     """
 
     name: str
@@ -36,9 +51,20 @@ class Column:
     def __post_init__(self) -> None:
         try:
             check_column_name(self.name)
+        except ValueError as error:
+            raise refuse(f"{error}.", "rename the Column in the pipeline's file.") from error
+        try:
             object.__setattr__(self, "type", check_type(self.type))
         except ValueError as error:
-            raise refuse(f"{error}.", "mend the Column in the pipeline's file.") from error
+            raise refuse(f"column {self.name!r}: {error}.", _instead(self.type)) from error
+        if self.source is not None and not _SOURCE.fullmatch(self.source):
+            with_backslash = re.sub(r"\\?([.\\])", r"\\\1", self.source)
+            raise refuse(
+                f"column {self.name!r}: source={self.source!r} is a path into a nested object, and nested fields are "
+                "not read yet.",
+                "let the producer put the value at the top of the record. If the dot is part of the field's own name, "
+                f'write source=r"{with_backslash}".',
+            )
         if self.parse is not None and self.type not in {"date", "timestamp", "timestamptz"}:
             raise refuse(
                 f"column {self.name!r} of type {self.type} has a parse rule {self.parse!r}.",
@@ -54,7 +80,7 @@ class Column:
     @property
     def field(self) -> str:
         """The JSON field that the column is read from."""
-        return self.source if self.source is not None else self.name
+        return self.name if self.source is None else re.sub(r"\\(.)", r"\1", self.source)
 
 
 LINEAGE = (
@@ -75,6 +101,16 @@ DEAD_LETTER_COLUMNS = (
 )
 
 
+def _instead(kind: str) -> str:
+    """The next step for a type that is not known: the nearest one that is."""
+    near = _OTHER_NAMES.get(kind.lower()) or next(
+        iter(difflib.get_close_matches(kind.lower(), PRIMITIVES, 1)), None
+    )
+    if kind.lower().startswith(("list", "struct", "map", "array")):
+        return "nested values are not read yet: declare columns of the types above."
+    return f"did you mean {near!r}?" if near else "give the column one of these types."
+
+
 def several(values: Sequence[T], what: str) -> tuple[T, ...]:
     """Values as a tuple; raises InvalidPipeline where they are one text."""
     # A text is a sequence too, of its letters.
@@ -88,6 +124,8 @@ def several(values: Sequence[T], what: str) -> tuple[T, ...]:
 def unique(columns: Iterable[Column], what: str) -> tuple[Column, ...]:
     """Columns as a tuple; raises InvalidPipeline for none, for a name twice, and for a name of tallystick's own."""
     kept = tuple(columns)
+    if strange := [c for c in kept if not isinstance(c, Column)]:
+        raise refuse(f"{what}: {strange[0]!r} is no Column.", "write Column(name, type).")
     names = [c.name.lower() for c in kept]
     twice = sorted({n for n in names if names.count(n) > 1})
     if twice or not kept:

@@ -41,3 +41,9 @@ class Topic:
 
     def __post_init__(self) -> None:
         keys.check_topic(self.name)
+        if self.decode is not None and not isinstance(self.decode, Json):
+            raise refuse(
+                f"topic {self.name}: decode={self.decode!r} is not known.",
+                "values are JSON objects: use Json([Column(...), ...]), or leave decode out for the columns of the "
+                "first table. Avro, Protobuf and other formats are not read.",
+            )

@@ -319,6 +319,7 @@ class Granting:
             accept_compaction=params.accept_compaction,
             planned_at=self.lake.world.now(),
             library=__version__,
+            accept_dead_letters=params.accept_dead_letters,
         )
         self.lake.put_new(plan.key, plan.encode())
         return plan

@@ -12,12 +12,14 @@ from datetime import datetime
 from typing import Any
 
 from tallystick.protocol import keys
-from tallystick.protocol.canonical import built, decode, encode, fields, integers
+from tallystick.protocol.canonical import built, corrupt, decode, encode, fields, integers
 from tallystick.protocol.columns import TableColumn, check_columns, parse_column
 from tallystick.protocol.interval import Interval, Request, parse_interval, parse_request
 from tallystick.protocol.offsets import OffsetRange, Position
 
 FORMAT = "tallystick.plan/1"
+# A plan whose replacement may turn rows into dead letters. A library that knows only the first would refuse its commit.
+FORMAT_2 = "tallystick.plan/2"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +174,7 @@ class Plan:
     accept_compaction: bool
     planned_at: datetime
     library: str
+    accept_dead_letters: bool = False
 
     def __post_init__(self) -> None:
         keys.check_name(self.pipeline, "pipeline")
@@ -204,10 +207,12 @@ class Plan:
         return next((t for t in self.tables if t.name == name), None)
 
     def encode(self) -> bytes:
-        """Return the canonical bytes."""
+        """Return the canonical bytes; `accept_dead_letters` is in the second format only, for plans that have it."""
+        later = {"accept_dead_letters": True} if self.accept_dead_letters else {}
         return encode(
             {
-                "format": FORMAT,
+                "format": FORMAT_2 if later else FORMAT,
+                **later,
                 "key": self.key,
                 "pipeline": self.pipeline,
                 "interval": self.interval.to_json(),
@@ -233,7 +238,10 @@ class Plan:
 
 def parse_plan(body: bytes, *, where: str) -> Plan:
     """Read a plan's bytes; raises Corrupt naming `where`."""
-    f = decode(body, where=where, format_name=FORMAT)
+    f = decode(body, where=where, format_name=FORMAT, later=(FORMAT_2,))
+    accept_dead_letters = f.format_name == FORMAT_2
+    if accept_dead_letters and not f.take("accept_dead_letters", bool):
+        raise corrupt(where, f"accept_dead_letters is false: {FORMAT} can say all of it")
     key, pipeline, fingerprint = (f.take(n, str) for n in ("key", "pipeline", "fingerprint"))
     library, planned_at = f.take("library", str), f.take("planned_at", str)
     interval = parse_interval(f.take("interval", list), f"{where}.interval")
@@ -261,5 +269,6 @@ def parse_plan(body: bytes, *, where: str) -> Plan:
             accept_compaction=accept_compaction,
             planned_at=keys.parse_instant(planned_at),
             library=library,
+            accept_dead_letters=accept_dead_letters,
         ),
     )

@@ -14,31 +14,28 @@ import pyarrow.compute as pc
 from tallystick.errors import InvalidPipeline, listed
 from tallystick.pipeline import partition_rule
 from tallystick.protocol.columns import TableColumn
+from tallystick.tables.calendar import DAY_US, ONLY_THESE, outside_calendar
 
 PartitionValue = int | str | None
+PartitionValues = tuple[PartitionValue, ...]
 
 _HOUR_US = 3_600_000_000
-_DAY_US = 24 * _HOUR_US
 
 
 def split_by_partition(
     table: pa.Table, partition_by: Sequence[str], columns: Sequence[TableColumn]
-) -> Iterator[tuple[tuple[PartitionValue, ...], pa.Table]]:
+) -> Iterator[tuple[PartitionValues, pa.Table]]:
     """Yield (partition tuple, its rows) for every partition in `table`, in order of first appearance.
 
     Rows keep their order inside a partition. A table without rows yields nothing; without rules all rows are one
-    partition, `()`. Raises InvalidPipeline for a rule that names none of `columns`.
+    partition, `()`. Raises InvalidPipeline for a rule that names none of `columns`, and for a time outside the calendar.
     """
-    rules = [_rule(rule, columns) for rule in partition_by]
+    values = _values(table, partition_by, columns)
     if not table.num_rows:
         return
-    if not rules:
+    if not values:
         yield (), table
         return
-    values = [
-        transformed(table.column(column.name), transform, column.type)
-        for transform, column in rules
-    ]
     codes = _group_codes(values)
     if pc.count_distinct(codes).as_py() == 1:
         yield _tuple_at(values, 0), table
@@ -51,9 +48,40 @@ def split_by_partition(
         start = end
 
 
+def partitions_in(
+    table: pa.Table, partition_by: Sequence[str], columns: Sequence[TableColumn]
+) -> set[PartitionValues]:
+    """Return the partition tuples that `table` has rows of; raises what `split_by_partition` raises."""
+    values = _values(table, partition_by, columns)
+    if not values or not table.num_rows:
+        return {()} if table.num_rows else set()
+    named = pa.table({str(i): array for i, array in enumerate(values)})
+    distinct = named.group_by(named.column_names, use_threads=False).aggregate([])
+    return set(zip(*(column.to_pylist() for column in distinct.columns), strict=True))
+
+
+def _values(
+    table: pa.Table, partition_by: Sequence[str], columns: Sequence[TableColumn]
+) -> list[pa.Array]:
+    """Return the partition values of each rule, a value per row."""
+    return [
+        transformed(table.column(column.name), transform, column.type)
+        for transform, column in (_rule(rule, columns) for rule in partition_by)
+    ]
+
+
 def transformed(values: pa.ChunkedArray | pa.Array, transform: str, kind: str) -> pa.Array:
-    """Apply a partition transform to a column of Iceberg type `kind`: int32 or int64, or strings for identity."""
+    """Apply a partition transform to a column of Iceberg type `kind`: int32 or int64, or strings for identity.
+
+    Raises InvalidPipeline for a time outside the years 1 to 9999, of which not every transform has a value.
+    """
     array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    if (outside := outside_calendar(array)) is not None:
+        raise InvalidPipeline(
+            f"partition_by {transform} of a {kind}: {outside} {ONLY_THESE}.",
+            next_step="change the job so that such a time becomes null, or its record a dead letter; deploy it and "
+            "clear `plan`.",
+        )
     if transform == "identity":
         return array.cast(pa.int32()) if kind == "date" else array
     if transform in ("year", "month"):
@@ -64,7 +92,7 @@ def transformed(values: pa.ChunkedArray | pa.Array, transform: str, kind: str) -
         return pc.add(pc.multiply(years, pa.scalar(12, pa.int32())), months)
     if kind == "date":
         return array.cast(pa.int32())
-    return _floor_divide(array.cast(pa.int64()), _DAY_US if transform == "day" else _HOUR_US).cast(
+    return _floor_divide(array.cast(pa.int64()), DAY_US if transform == "day" else _HOUR_US).cast(
         pa.int32()
     )
 

@@ -7,6 +7,7 @@ that "no Spark was started" is seen, not believed.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -98,6 +99,15 @@ def test_log_tells_the_story_without_secrets(scheduled: Facts) -> None:
     assert "canary" not in " ".join(desk.submits[0]) + staged + committed
 
 
+def test_page_of_a_run_says_what_it_committed(scheduled: Facts) -> None:
+    notes = {str(run["dag_run_id"]): run["note"] for run in scheduled.runs}
+    found = re.fullmatch(
+        r"tallystick: 38 records, 2 dead letters, version (\d+)", notes[run_of(4, "scheduled")]
+    )
+    assert found is not None, notes
+    assert int(found[1]) <= scheduled.root.version
+
+
 def test_asset_event_lists_what_is_covered(scheduled: Facts) -> None:
     desk = scheduled.desk
     path = "/assets/events?source_dag_id=doors&order_by=timestamp&limit=100"
@@ -106,6 +116,10 @@ def test_asset_event_lists_what_is_covered(scheduled: Facts) -> None:
         i for e in told for i in e["covered"]
     ]
     assert len({e["version"] for e in told}) >= 2
+    fresh = [e for e in told if e["committed"]["intervals"] > e["committed"]["already"]]
+    assert {"records": 38, "dead": 2}.items() <= fresh[0]["totals"].items()
+    assert fresh[0]["committed"]["rows"] == {"events": 38, "dead_letters": 2}
+    assert fresh[0]["committed"]["bytes"] > 0
 
 
 def test_link_of_a_task_opens_its_commit_record(scheduled: Facts) -> None:
@@ -331,6 +345,18 @@ def test_unknown_parameter_fails_at_once_without_a_retry(triggered: Triggered) -
     desk = triggered.after.desk
     assert desk.tries("mistyped", "plan") == 1
     assert "parameter 'form' is not known" in desk.log("mistyped", "plan")
+
+
+def test_page_of_a_run_that_failed_says_the_error_and_the_next_step(triggered: Triggered) -> None:
+    desk = triggered.after.desk
+    note = str(desk.api.run("doors", "mistyped")["note"])
+    assert note.startswith("tallystick: plan: invalid_request: parameter 'form' is not known")
+    assert " Next: " in note
+    error = desk.api.xcom("doors", "mistyped", "plan", "error")
+    assert isinstance(error, dict)
+    assert error["kind"] == "invalid_request"
+    assert error["next"] in note
+    assert "when-a-task-says.md#invalid_request" in desk.log("mistyped", "plan")
 
 
 def test_every_offset_is_accounted_for_once(triggered: Triggered) -> None:

@@ -59,7 +59,7 @@ def beside(desk: Desk) -> tuple[Beside, TakenOver]:
         before = desk.entry(day(1))
     first = desk.api.wait_for_run("beside", FIRST, deadline_s=DEADLINE_S)
     return facts, TakenOver(
-        planned=desk.log("taker", "plan"),
+        planned=unbroken(desk.log("taker", "plan")),
         first_state=str(first["state"]),
         first_told=desk.log(FIRST, "commit"),
         before=before,
@@ -92,9 +92,9 @@ def others(desk: Desk) -> Beside:
         held=held,
         still_held=desk.entry(day(1)),
         without_dates=desk.entry(day(2)),
-        plans={run: desk.log(run, "plan", dag=dag) for run, dag in runs.items()},
+        plans={run: unbroken(desk.log(run, "plan", dag=dag)) for run, dag in runs.items()},
         ends=ends,
-        commits={run: desk.log(run, "commit", dag=dag) for run, dag in runs.items()},
+        commits={run: unbroken(desk.log(run, "commit", dag=dag)) for run, dag in runs.items()},
         submits=len(desk.submits),
     )
 
@@ -107,6 +107,11 @@ def under_way(beside: tuple[Beside, TakenOver]) -> Beside:
 @pytest.fixture(scope="session")
 def taken_over(beside: tuple[Beside, TakenOver]) -> TakenOver:
     return beside[1]
+
+
+def unbroken(log: str) -> str:
+    """A task's log as one line: long lines are broken there."""
+    return " ".join(log.split())
 
 
 HELD = f"held by beside / {FIRST}: [2013-01-01T00:00:00.000Z, 2013-01-02T00:00:00.000Z); left out"

@@ -56,17 +56,17 @@ class Bench:
     def deploy(self, source: str) -> None:
         job = self.folder / self.pipeline.job
         job.parent.mkdir(exist_ok=True)
-        job.write_text(source)
+        job.write_text(f"# {source}\n")
 
-    def says(self, result: Any, *, code: int = 0) -> None:
-        """Let spark-submit write this result file (None: none) and end with this code."""
+    def says(self, result: Any, *, code: int = 0, prints: str = "the job talks") -> None:
+        """Let spark-submit print this, write this result file (None: none) and end with this code."""
         text = None if result is None else json.dumps(result)
         self.program.write_text(
             f"#!{sys.executable}\nimport json, os, sys\n"
             f"open(sys.argv[0] + '.calls', 'a').write(json.dumps(sys.argv[1:]) + '\\n')\n"
             f"text = {text!r}\n"
             f"if text is not None:\n    open(os.environ['TALLYSTICK_RESULT_FILE'], 'w').write(text)\n"
-            f"print('the job talks')\nsys.exit({code})\n"
+            f"print({prints!r})\nsys.exit({code})\n"
         )
         self.program.chmod(self.program.stat().st_mode | stat.S_IXUSR)
 

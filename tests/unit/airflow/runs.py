@@ -14,7 +14,8 @@ from tallystick.protocol.interval import Interval
 
 @dataclass
 class FakeRun:
-    """One DAG run: `context` is what a task of it sees, `told` what its tasks returned."""
+    """One DAG run: `context` is what a task of it sees, `told` what its tasks returned,
+    `pushed` their other XComs."""
 
     interval: Interval | None
     run_after: datetime
@@ -23,9 +24,13 @@ class FakeRun:
     params: dict[str, Any] = field(default_factory=dict)
     told: dict[str, Any] = field(default_factory=dict)
     events: dict[Any, Any] = field(default_factory=dict)
+    pushed: dict[tuple[str, str], Any] = field(default_factory=dict)
     attempt: uuid.UUID = field(default_factory=uuid.uuid4)
 
-    def context(self) -> dict[str, Any]:
+    def context(self, task_id: str = "task") -> dict[str, Any]:
+        def push(key: str, value: Any) -> None:
+            self.pushed[task_id, key] = value
+
         return {
             "dag_run": SimpleNamespace(
                 dag_id="small",
@@ -36,7 +41,9 @@ class FakeRun:
                 clear_number=self.clear_number,
             ),
             "params": {**defaults(), **self.params},
-            "ti": SimpleNamespace(id=self.attempt, xcom_pull=self._pull),
+            "ti": SimpleNamespace(
+                id=self.attempt, task_id=task_id, xcom_pull=self._pull, xcom_push=push
+            ),
             "outlet_events": _Events(self.events),
         }
 
@@ -45,7 +52,7 @@ class FakeRun:
 
     def execute(self, operator: Any) -> Any:
         """Run a task, and keep what it returns for the next ones."""
-        self.told[operator.task_id] = operator.execute(self.context())
+        self.told[operator.task_id] = operator.execute(self.context(operator.task_id))
         return self.told[operator.task_id]
 
 

@@ -24,7 +24,9 @@ from fakes import stage
 from small_lake import TOPIC, SmallLake, counting_world, day, days, pipeline
 from tallystick import errors
 from tallystick.airflow import operators, replay_dag
-from tallystick.airflow.outcome import airflow_errors, raise_told
+from tallystick.airflow.lines import WIDTH_MAX
+from tallystick.airflow.note_text import NOTE
+from tallystick.airflow.outcome import airflow_errors, raise_told, with_span
 from tallystick.cli import app as cli
 from tallystick.commit import commit
 from tallystick.connections import kafka_settings
@@ -394,7 +396,7 @@ def test_a_kind_is_told_with_both_values_and_a_next_step(raised: TallystickError
     assert str(raised) == f"{raised.happened} Next: {raised.next_step}"
 
 
-def test_a_task_ends_as_the_page_says_and_its_log_has_one_line_for_it(
+def test_a_task_ends_as_the_page_says_and_its_log_has_all_of_it_in_lines_that_fit(
     raised: TallystickError, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     with (
@@ -411,7 +413,10 @@ def test_a_task_ends_as_the_page_says_and_its_log_has_one_line_for_it(
     assert told.endswith(f" Next: {raised.next_step}")
     assert told.count(SPAN) == 1
     assert ended.value.__cause__ is None
-    assert [r.getMessage() for r in caplog.records] == [f"{raised.kind}: {told}"]
+    lines = [r.getMessage() for r in caplog.records]
+    assert [line for line in lines if len(line) > WIDTH_MAX and " " in line.strip()] == []
+    more = f"More: docs/how-to/when-a-task-says.md#{raised.kind}"
+    assert " ".join(line.strip() for line in lines) == f"{raised.kind}: {told} {more}"
     # The same where it was met inside the Spark job.
     write_error(str(tmp_path / "result.json"), raised)
     with pytest.raises(type(raised), match=re.escape(str(raised))):
@@ -431,7 +436,7 @@ def test_each_task_tells_the_interval_with_the_error(
     declared = pipeline("memory://kinds")
     job = tmp_path / declared.job
     job.parent.mkdir()
-    job.write_text("job")
+    job.write_text("# job")
     dag = replay_dag(declared, schedule="@daily", start_date=day(1), job_root=tmp_path)
     run = FakeRun(interval=days(2, 3), run_after=day(3))
     run.told = {"plan": {"interval": None, "version": 1, "plans": []}, "stage": []}
@@ -440,7 +445,11 @@ def test_each_task_tells_the_interval_with_the_error(
         with caplog.at_level(logging.WARNING), pytest.raises(AirflowException, match="Next: ") as e:
             run.execute(dag.task_dict[task])
         assert SPAN in str(e.value), task
-        assert [SPAN in r.getMessage() for r in caplog.records] == [True], task
+        assert sum(SPAN in r.getMessage() for r in caplog.records) == 1, task
+        shown = with_span(raised, SPAN)
+        error = {"kind": raised.kind, "message": shown.happened, "next": raised.next_step}
+        assert run.pushed[task, "error"] == error
+        assert run.pushed[task, NOTE] == f"{task}: {raised.kind}: {shown}"
 
 
 def test_the_command_line_and_the_spark_job_end_with_the_pages_code(

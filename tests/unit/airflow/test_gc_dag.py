@@ -35,7 +35,12 @@ def dag_of(**how: Any) -> DAG:
 
 def execute(dag: DAG, *, delete: bool) -> Any:
     """Run the task as the Trigger form asks."""
-    return dag.task_dict["small"].execute({"params": {"delete": delete}, "ti": SimpleNamespace()})
+    return dag.task_dict["small"].execute(
+        {
+            "params": {"delete": delete},
+            "ti": SimpleNamespace(task_id="small", xcom_push=lambda **_: None),
+        }
+    )
 
 
 def test_a_dag_that_was_not_told_to_delete_is_a_dry_run() -> None:

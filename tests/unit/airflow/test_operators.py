@@ -276,6 +276,72 @@ def test_job_that_died_is_retried_with_its_last_lines(bench: Bench) -> None:
     assert not isinstance(caught.value, AirflowFailException)
 
 
+def test_a_job_that_is_no_python_is_refused_before_anything_is_granted(bench: Bench) -> None:
+    job = bench.folder / bench.pipeline.job
+    job.write_text("def transform(records)\n    return records\n")
+    with pytest.raises(AirflowFailException) as refused:
+        run_of().execute(bench.task("plan"))
+    assert f"the job {job}, line 1, is no Python: expected ':'" in str(refused.value)
+    assert "`def transform(records)`" in str(refused.value)
+    assert "Next: correct the job, deploy it and clear `plan`." in str(refused.value)
+    assert not list(bench.lake.store.list(""))
+
+
+def test_a_job_that_is_no_python_any_more_starts_no_spark(bench: Bench) -> None:
+    run = run_of()
+    run.execute(bench.task("plan"))
+    (bench.folder / bench.pipeline.job).write_bytes(b"x = 'a\x00'")
+    with pytest.raises(AirflowFailException, match=r"is no Python: .*Next: correct the job"):
+        run.execute(bench.task("stage"))
+    assert bench.calls == []
+
+
+@pytest.mark.parametrize(
+    ("prints", "final"),
+    [
+        (
+            '  File "job.py", line 1\n    def f(\n         ^\nSyntaxError: never closed\nlog line',
+            "SyntaxError: never closed",
+        ),
+        (
+            'Traceback (most recent call last):\n  File "job.py", line 2, in <module>\n    import pandsa\n'
+            "ModuleNotFoundError: No module named 'pandsa'",
+            "ModuleNotFoundError: No module named 'pandsa'",
+        ),
+        ("Traceback (most recent call last):\nConnectionError: the store is away", ""),
+        ("a line\nNameError: only talk, no trace\nthe end", ""),
+        ("", ""),
+    ],
+)
+def test_a_job_that_dies_ends_in_one_line_and_is_tried_again_only_if_that_can_help(
+    bench: Bench, prints: str, final: str
+) -> None:
+    run = run_of()
+    run.execute(bench.task("plan"))
+    bench.says(None, code=1, prints=prints)
+    with pytest.raises(AirflowException) as caught:
+        run.execute(bench.task("stage"))
+    text = str(caught.value)
+    assert isinstance(caught.value, AirflowFailException) is bool(final)
+    assert "spark-submit ended with exit code 1 before the job wrote a result" in text
+    assert "Cannot execute" not in text
+    assert len(text) < 900
+    if final:
+        assert final in text
+        assert "Next: correct the job, deploy it and clear `plan`." in text
+    else:
+        assert "Next: its output is in this log, above; the task is tried again by itself." in text
+
+
+@pytest.mark.parametrize("other", ["PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON"])
+def test_a_job_for_another_python_is_left_to_its_driver(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
+    (bench.folder / bench.pipeline.job).write_text("of a later Python")
+    monkeypatch.setenv(other, "/opt/python/bin/python")
+    assert run_of().execute(bench.task("plan"))["plans"]
+
+
 def test_job_that_runs_no_transform_is_told_so(bench: Bench) -> None:
     run = run_of()
     run.execute(bench.task("plan"))

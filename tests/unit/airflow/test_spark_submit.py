@@ -189,7 +189,7 @@ def test_on_kubernetes_the_program_runs_without_airflows_kubernetes_provider(
     assert argv[1:3] == ["--master", "k8s://https://kubernetes.default.svc"]
     said = [word for word in argv if word.startswith("spark.kubernetes.namespace=")]
     assert said == [f"spark.kubernetes.namespace={namespace}"]
-    with pytest.raises(AirflowException, match="Error code is: 3"):
+    with pytest.raises(AirflowException, match="ended with exit code 3"):
         hook(tmp_path, spark_binary=program(tmp_path, "raise SystemExit(3)\n")).submit("job.py")
 
 

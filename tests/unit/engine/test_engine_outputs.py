@@ -153,3 +153,20 @@ def test_an_arrow_job_needs_a_combine_with_its_keys(work: Work) -> None:
     with pytest.raises(InvalidPipeline, match="shares has keys but no combine") as caught:
         JobTransform(untouched, work.pipeline)
     assert "run_dataframe" in caught.value.next_step
+
+
+def test_a_time_outside_the_calendar_is_refused_by_column_and_value(
+    make_work: MakeWork, kit: SimpleNamespace
+) -> None:
+    """A DataFrame job's table, partitioned by the hour of a sentinel."""
+    columns = [Column("n", "long"), Column("at", "timestamptz")]
+    tables = [Table("events", columns=columns, partition_by=["hour(at)"])]
+    work = make_work(kit.planned(0, 10), pipeline=kit.small_pipeline(tables=tables))
+    sentinel = pa.array([2**63 - 1], pa.int64()).cast(pa.timestamp("us", tz="UTC"))
+    batch = events((0, 3)).append_column("at", sentinel)
+    with pytest.raises(InvalidPipeline) as refused:
+        write_output(work, "events", "00000", [batch])
+    assert refused.value.happened.startswith(
+        "job jobs/small.py, table 'events', column 'at': 9223372036854775807 microseconds since 1970"
+    )
+    assert not list(work.store.list("tables/"))

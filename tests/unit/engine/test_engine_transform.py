@@ -15,6 +15,8 @@ from tallystick.engine.transform import JobTransform
 from tallystick.errors import InvalidPipeline, KafkaUnavailable
 from tallystick.pipeline import Column, Table
 from tallystick.protocol.offsets import OffsetRange
+from tallystick.tables.calendar import END_US, FIRST_US
+from tallystick.tables.schema import arrow_type
 
 PIECE = Piece(index=0, topic="events", partition=3, span=OffsetRange(start=5, end=9))
 RECORDS = pa.table(
@@ -182,3 +184,34 @@ def test_an_error_of_ours_goes_through_as_it_is(kit: SimpleNamespace) -> None:
 
 def test_no_rows_are_a_good_output(kit: SimpleNamespace) -> None:
     assert run(kit, with_events(lambda r: r.slice(0, 0)))["events"].num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "named"),
+    [
+        ("timestamptz", 2**63 - 1, "9223372036854775807 microseconds since 1970"),
+        ("timestamptz", END_US, f"{END_US} microseconds since 1970"),
+        ("timestamp", FIRST_US - 1, f"{FIRST_US - 1} microseconds since 1970"),
+        ("date", 2_932_897, "2932897 days since 1970"),
+    ],
+)
+def test_a_time_outside_the_calendar_is_refused_by_column_and_value(
+    kit: SimpleNamespace, kind: str, value: int, named: str
+) -> None:
+    """Whether the table is partitioned by it or not; the first and the last moment of the calendar are taken."""
+    unit = pa.int32() if kind == "date" else pa.int64()
+    columns = [Column("n", "long"), Column("at", kind, required=False)]
+    only = [Table("events", columns=columns)]
+
+    def returning(*values: int | None) -> Callable[[pa.Table], pa.Table]:
+        column = pa.array(values, unit).cast(arrow_type(kind))
+        return lambda r: r.drop_columns(["kind"]).append_column("at", column)
+
+    with pytest.raises(InvalidPipeline) as refused:
+        run(kit, returning(0, value, None), tables=only)
+    assert "table 'events', column 'at': " + named in refused.value.happened
+    assert "outside the years 1 to 9999" in refused.value.happened
+    assert "Return null there" in refused.value.next_step
+    last = 2_932_896 if kind == "date" else END_US - 1
+    first = last - 3_652_058 if kind == "date" else FIRST_US
+    assert run(kit, returning(first, last, None), tables=only)["events"].num_rows == 3

@@ -8,7 +8,7 @@ import pytest
 
 from kafka_batches import CODECS, Sent, batch, control, resealed
 from tallystick.errors import LogDamaged
-from tallystick.kafka.batches import Scratch, each_record, is_abort_marker, walk
+from tallystick.kafka.batches import Scratch, each_record, ends_by_abort, walk
 
 PLACE = "topic 't' partition 3"
 PACKED = [codec for codec in CODECS if codec != "none"]
@@ -125,13 +125,23 @@ def test_markers_tell_abort_from_commit() -> None:
     for abort in (True, False):
         (one,) = walk(control(abort=abort, base=3, producer_id=8), place=PLACE)
         assert one.control
-        assert is_abort_marker(one, Scratch().records(one)) is abort
+        assert ends_by_abort(one, Scratch().records(one)) is abort
+
+
+def test_what_is_no_marker_of_a_transaction_has_no_verdict() -> None:
+    """A control record of another type, and a batch of which compaction has taken the marker."""
+    for raw in (
+        batch(Sent(key=bytes([0, 0, 0, 2])), flags=0x20),
+        batch(base=3, last_delta=0, producer_id=8, transactional=True, flags=0x20),
+    ):
+        (one,) = walk(raw, place=PLACE)
+        assert ends_by_abort(one, Scratch().records(one)) is None
 
 
 def test_a_marker_without_a_type_is_damage() -> None:
     (one,) = walk(batch(Sent(key=b"\0"), flags=0x20), place=PLACE)
     with pytest.raises(LogDamaged, match="control record has no type"):
-        is_abort_marker(one, Scratch().records(one))
+        ends_by_abort(one, Scratch().records(one))
 
 
 def test_a_compacted_batch_keeps_its_span() -> None:

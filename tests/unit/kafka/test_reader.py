@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Mapping
-from typing import Any, Self
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from kafka import errors as kerrors
 from kafka_batches import Sent, batch, control
+from kafka_script import TOPIC_ID, Answer, Script, answer, numbered
 from tallystick.engine.kafka_pieces import KafkaReading
 from tallystick.engine.pieces import Piece
 from tallystick.errors import (
@@ -20,7 +20,6 @@ from tallystick.errors import (
     SettingsError,
 )
 from tallystick.kafka import reader as reading
-from tallystick.kafka.client import KafkaClient
 from tallystick.kafka.connection import Retriable
 from tallystick.kafka.reader import RangeReader
 from tallystick.kafka.settings import KafkaSettings
@@ -28,80 +27,9 @@ from tallystick.kafka.wire import (
     NO_EPOCH,
     AbortedTransaction,
     EpochEnd,
-    Fetched,
-    FetchOrder,
-    Leader,
-    TopicLayout,
-    topic_id_text,
 )
 from tallystick.protocol.offsets import OffsetRange, Position
 from tallystick.protocol.plan import PlannedRange, PlannedTopic
-
-TOPIC_ID = topic_id_text(uuid.UUID(int=5))
-Answer = Fetched | Exception
-
-
-def answer(*batches: bytes, error: type[Exception] | None = None, **how: Any) -> Fetched:
-    words: dict[str, Any] = {
-        "log_start": 0,
-        "high_watermark": 100,
-        "last_stable": 100,
-        "aborted": (),
-    }
-    code = 0 if error is None else error.errno  # type: ignore[attr-defined]
-    return Fetched(error_code=code, records=b"".join(batches), **(words | how))
-
-
-class Script(KafkaClient):
-    """Answers each fetch with the next line; asking for more than the script holds is an error."""
-
-    def __init__(
-        self,
-        *answers: Answer,
-        epochs: tuple[int, ...] = (0,),
-        ends: Mapping[int, EpochEnd] | None = None,
-    ) -> None:
-        super().__init__(KafkaSettings(bootstrap_servers=("nowhere:1",), request_timeout_ms=300))
-        self.answers = list(answers)
-        self.asked: list[int] = []
-        self.orders: list[FetchOrder] = []
-        self._epochs = list(epochs)
-        self._ends = ends or {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def cluster_id(self) -> str:
-        return "c"
-
-    def layout(self, topic: str, *, topic_id: str | None = None) -> TopicLayout:
-        epoch = self._epochs.pop(0) if len(self._epochs) > 1 else self._epochs[0]
-        return TopicLayout(name=topic, topic_id=TOPIC_ID, leaders=(Leader(node_id=1, epoch=epoch),))
-
-    def epoch_ends(self, layout: TopicLayout, epochs: Any) -> dict[int, EpochEnd]:
-        """What the script says of an epoch; else that it goes on."""
-        going_on = EpochEnd(epoch=epochs[0], end_offset=100)
-        return {0: self._ends.get(epochs[0], going_on)}
-
-    def pause(self, attempt: int) -> None:
-        pass
-
-    def fetch(self, order: FetchOrder) -> Any:
-        self.asked.append(order.offset)
-        self.orders.append(order)
-        told = self.answers.pop(0) if self.answers else AssertionError("nothing left to tell")
-        return _Told(told, order)
-
-
-class _Told:
-    def __init__(self, told: Answer, order: FetchOrder) -> None:
-        self._told = told
-        self.order = order
-
-    def result(self) -> Fetched:
-        if isinstance(self._told, Exception):
-            raise self._told
-        return self._told
 
 
 @pytest.fixture
@@ -135,10 +63,6 @@ def run(
         return values, (account.records, account.aborted, account.control, account.absent)
 
     return go
-
-
-def numbered(start: int, end: int, **how: Any) -> bytes:
-    return batch(*(Sent(value=b"%d" % i) for i in range(start, end)), base=start, **how)
 
 
 def at(offset: int, epoch: int) -> Position:
@@ -254,9 +178,8 @@ def test_an_end_of_unknown_epoch_proves_nothing_but_what_was_read_does(run: Any)
 
 def test_nothing_that_was_read_is_nothing_to_prove(run: Any) -> None:
     """All of the range was compacted away; the epoch of the record before it ended there."""
-    nothing = [answer()] * 4
     ends = {3: EpochEnd(epoch=3, end_offset=2)}
-    script = Script(*nothing, ends=ends)
+    script = Script(answer(numbered(5, 6)), ends=ends)
     assert run(script, 2, 5, compacted=True, epoch=3) == ([], (0, 0, 0, 3))
 
 
@@ -286,16 +209,6 @@ def test_a_piece_in_the_middle_proves_the_end_of_its_whole_range(
     monkeypatch.setattr(reading, "KafkaClient", lambda _settings: script)
     with pytest.raises(LogDamaged, match="record before offset 6 was of leader epoch 3"):
         list(KafkaReading(settings, topic, piece).batches())
-
-
-def test_nothing_at_all_is_absent_where_compaction_may_have_been(run: Any) -> None:
-    nothing = [answer()] * 4
-    assert run(Script(answer(numbered(0, 3)), *nothing), 0, 5, compacted=True) == (
-        values((0, 3)),
-        (3, 0, 0, 2),
-    )
-    with pytest.raises(LogDamaged, match=r"holds nothing at 2 of the offsets \[3, 5\)"):
-        run(Script(answer(numbered(0, 3)), *nothing), 0, 5)
 
 
 def test_an_empty_answer_may_be_followed_by_a_full_one(run: Any) -> None:
@@ -393,9 +306,10 @@ def test_the_replica_that_the_leader_names_is_asked_from_then_on(run: Any) -> No
         answer(error=kerrors.NotLeaderForPartitionError),
         answer(error=kerrors.CorruptRecordError),
         answer(log_start=4),
+        answer(),
         Retriable("it hung up"),
     ],
-    ids=["lags", "out of range", "is none", "corrupt", "expired", "hangs up"],
+    ids=["lags", "out of range", "is none", "corrupt", "expired", "is empty", "hangs up"],
 )
 def test_what_a_replica_cannot_give_the_leader_does(run: Any, bad: Answer) -> None:
     script = Script(NEARER, answer(numbered(0, 3)), bad, answer(numbered(3, 5)))

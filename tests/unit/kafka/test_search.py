@@ -1,4 +1,4 @@
-"""The search for a boundary where compaction has taken the end of a log, answer by answer."""
+"""The search for a boundary where a compacted log sends nothing up to its end, answer by answer."""
 
 from __future__ import annotations
 
@@ -23,24 +23,31 @@ LAYOUT = TopicLayout(
 
 
 class Compacted(KafkaClient):
-    """A log of one record at offset 10; whatever was behind it is gone, the high watermark stays at 100."""
+    """A log of one record at offset 10; nothing is sent of what follows, the high watermark is 100.
 
-    def __init__(self, policy: str) -> None:
-        super().__init__(KafkaSettings(bootstrap_servers=("nowhere:1",), request_timeout_ms=300))
-        self.policy = policy
+    `emptied`: the cleaner kept the last batch of its round without its records, as Kafka's does.
+    """
+
+    def __init__(self, *, emptied: bool) -> None:
+        settings = KafkaSettings(bootstrap_servers=("nowhere:1",), empty_fetch_timeout_ms=1)
+        super().__init__(settings)
+        self._emptied = emptied
+        self._now = 0.0
+
+    def clock(self) -> float:
+        self._now += 0.1
+        return self._now
 
     def layout(self, topic: str, *, topic_id: str | None = None) -> TopicLayout:
         return LAYOUT
-
-    def topic_config(self, topic: str, key: str) -> str:
-        assert key == "cleanup.policy"
-        return self.policy
 
     def pause(self, attempt: int) -> None:
         pass
 
     def fetch(self, order: FetchOrder) -> Any:
         records = batch(Sent(timestamp=1_000), base=10) if order.offset <= 10 else b""
+        if self._emptied:
+            records += batch(base=98, last_delta=1, epoch=3)
         fetched = Fetched(
             error_code=0,
             records=records,
@@ -57,21 +64,29 @@ class Compacted(KafkaClient):
         return Pending()
 
 
-def search(policy: str, at_ms: int) -> Search:
-    return Search(Compacted(policy), LAYOUT, 0, at_ms)
+def search(at_ms: int, *, emptied: bool) -> Search:
+    return Search(Compacted(emptied=emptied), LAYOUT, 0, at_ms)
 
 
-@pytest.mark.parametrize("policy", ["compact", "compact,delete", "delete,compact"])
-def test_a_compacted_end_leaves_the_high_watermark_without_an_epoch(policy: str) -> None:
-    assert search(policy, 2_000).first(0) == HIGH_WATERMARK
-    found = search(policy, 2_000).position(HIGH_WATERMARK, 0)
-    assert (found.offset, found.leader_epoch) == (HIGH_WATERMARK, NO_EPOCH)
+def test_a_compacted_end_leaves_the_high_watermark_with_the_epoch_of_the_batch_that_was_kept() -> (
+    None
+):
+    assert search(2_000, emptied=True).first(0) == HIGH_WATERMARK
+    found = search(2_000, emptied=True).position(HIGH_WATERMARK, 0)
+    assert (found.offset, found.leader_epoch) == (HIGH_WATERMARK, 3)
+
+
+def test_a_record_that_compaction_has_taken_leaves_no_epoch() -> None:
+    found = search(2_000, emptied=True).position(50, 0)
+    assert (found.offset, found.leader_epoch) == (50, NO_EPOCH)
 
 
 def test_a_record_that_is_left_is_found() -> None:
-    assert search("compact", 1_000).first(0) == 10
+    assert search(1_000, emptied=False).first(0) == 10
 
 
-def test_the_same_silence_of_a_log_that_is_not_compacted_is_no_answer() -> None:
-    with pytest.raises(KafkaUnavailable, match="nothing at offset 11 below the high watermark 100"):
-        search("delete", 2_000).first(0)
+def test_silence_up_to_the_end_is_no_answer_whatever_the_policy() -> None:
+    with pytest.raises(
+        KafkaUnavailable, match=r"from offset 11: .* were empty.*below the high watermark 100"
+    ):
+        search(2_000, emptied=False).first(0)

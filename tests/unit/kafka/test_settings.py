@@ -181,6 +181,8 @@ def test_the_json_form_comes_back_the_same() -> None:
         ({"security_protocol": "SASL_PLAINTEXT"}, "ssl_cafile has no effect"),
         ({"ssl_keyfile": "/k"}, "without ssl_certfile"),
         ({"request_timeout_ms": 0}, "request_timeout_ms 0 is out of bounds"),
+        ({"empty_fetch_timeout_ms": 0}, "empty_fetch_timeout_ms 0 is out of bounds"),
+        ({"empty_fetch_timeout_ms": 3_600_001}, "use 1 to 3600000"),
         ({"request_timeout_ms": True}, "request_timeout_ms is a boolean, where an integer belongs"),
         (
             {"ssl_check_hostname": "false"},

@@ -156,6 +156,8 @@ SAMPLE_PLAN = Plan(
     library="0.1.0",
 )
 
+SAMPLE_PLAN_ACCEPTING = replace(SAMPLE_PLAN, accept_loss=False, accept_dead_letters=True)
+
 FILE_KEY = keys.data_file("flights", SAMPLE_PLAN.key, "attempt-1", "0", uuid(3))
 SAMPLE_FILE = FileReport(
     table="flights",

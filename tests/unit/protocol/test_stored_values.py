@@ -55,6 +55,7 @@ from unit.protocol.samples import (
     SAMPLE_OWING,
     SAMPLE_PAGE,
     SAMPLE_PLAN,
+    SAMPLE_PLAN_ACCEPTING,
     SAMPLE_RECORD,
     SAMPLE_REPORT,
     SAMPLE_REPORT_LOOKED,
@@ -78,6 +79,7 @@ STORED: dict[str, tuple[Any, Callable[..., Any]]] = {
     "page with outputs": (SAMPLE_OWING, parse_page),
     "page": (SAMPLE_PAGE, parse_page),
     "plan": (SAMPLE_PLAN, parse_plan),
+    "plan that accepts dead letters": (SAMPLE_PLAN_ACCEPTING, parse_plan),
     "report": (SAMPLE_REPORT, parse_report),
     "report that looked back": (SAMPLE_REPORT_LOOKED, parse_report),
     "record": (SAMPLE_RECORD, parse_record),
@@ -89,6 +91,7 @@ FILES = {
     "root with outputs": "root-3.json",
     "page with outputs": "page-2.json",
     "report that looked back": "report-2.json",
+    "plan that accepts dead letters": "plan-2.json",
 }
 stored = pytest.mark.parametrize("name", sorted(STORED))
 
@@ -117,6 +120,21 @@ def test_the_second_format_of_a_root_is_for_adopted_topics_alone() -> None:
     ):
         with pytest.raises(Corrupt, match=said):
             parse_root(body, where="root")
+
+
+def test_the_second_format_of_a_plan_is_for_those_that_accept_dead_letters_alone() -> None:
+    """An older library must not commit a replacement by a rule that it does not know, and reads every other plan."""
+    body = SAMPLE_PLAN_ACCEPTING.encode()
+    for changed, said in (
+        (body.replace(b"plan/2", b"plan/1"), "unknown field 'accept_dead_letters'"),
+        (SAMPLE_PLAN.encode().replace(b"plan/1", b"plan/2"), "'accept_dead_letters' is missing"),
+        (
+            body.replace(b'"accept_dead_letters":true', b'"accept_dead_letters":false'),
+            "tallystick.plan/1 can say all of it",
+        ),
+    ):
+        with pytest.raises(Corrupt, match=said):
+            parse_plan(changed, where="plan")
 
 
 def test_the_later_formats_are_for_lakes_that_need_them_alone() -> None:

@@ -147,3 +147,11 @@ def test_dates_split_by_their_days():
         ((15707,), 2),
         ((-1,), 1),
     ]
+
+
+@pytest.mark.parametrize("transform", ["year", "month", "day", "hour", "identity"])
+def test_a_time_outside_the_calendar_has_no_partition(transform):
+    for value in (2**63 - 1, LAST_US + 1, FIRST_US - 1, -(2**63)):
+        column = pa.array([0, None, value], pa.int64()).cast(pa.timestamp("us", tz="UTC"))
+        with pytest.raises(InvalidPipeline, match=f"{value} microseconds since 1970 lies outside"):
+            transformed(column, transform, "timestamptz")

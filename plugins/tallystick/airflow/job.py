@@ -1,0 +1,73 @@
+"""A job that cannot run: found before a JVM starts if possible, else named by the driver's last lines."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import warnings
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from airflow.sdk.exceptions import AirflowException
+
+from tallystick.errors import InvalidPipeline, TallystickError
+
+_CORRECT = "correct the job, deploy it and clear `plan`."
+_ERROR = re.compile(r"(?:[A-Za-z_]\w*\.)*([A-Z]\w*(?:Error|Exception|Exit|Interrupt))(?::|$)")
+# What importing the job file raises again at each try. Whatever a job's `run` raises is in its result file instead.
+_OF_THE_SOURCE = frozenset(
+    {
+        *("SyntaxError", "IndentationError", "TabError", "ImportError", "ModuleNotFoundError"),
+        *("NameError", "AttributeError", "TypeError"),
+    }
+)
+
+
+class JobDied(AirflowException):
+    """A job that ended before it wrote its result; `error` is the one to raise instead if a retry cannot help."""
+
+    def __init__(self, text: str, error: TallystickError | None) -> None:
+        super().__init__(text)
+        self.error = error
+
+
+def check_syntax(job: Path, source: bytes, environ: Mapping[str, str] = os.environ) -> None:
+    """Raise InvalidPipeline if the job is no Python. It is compiled, not run.
+
+    A driver that runs another Python than this process may take what is refused here: then nothing is checked.
+    """
+    drivers = (environ.get("PYSPARK_DRIVER_PYTHON"), environ.get("PYSPARK_PYTHON"))
+    if next((python for python in drivers if python), sys.executable) != sys.executable:
+        return
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compile(source, str(job), "exec", dont_inherit=True)
+    except SyntaxError as error:
+        line = (error.text or "").strip()[:200]
+        shown = f" `{line}`" if line else ""
+        raise InvalidPipeline(
+            f"the job {job}, line {error.lineno}, is no Python: {error.msg}:{shown}.",
+            next_step=_CORRECT,
+        ) from None
+    except ValueError as error:
+        raise InvalidPipeline(f"the job {job} is no Python: {error}.", next_step=_CORRECT) from None
+
+
+def job_died(code: int | None, lines: Iterable[str]) -> JobDied:
+    """Build the error for a spark-submit that ended with a code and wrote no result; `lines` are its last ones."""
+    last = [line.strip() for line in lines if line.strip()]
+    errors = [found for line in last if (found := _ERROR.match(line))]
+    traced = any("Traceback (most recent call last)" in line for line in last)
+    word = errors[-1].string if errors else "; ".join(last[-3:]) or "it printed nothing"
+    happened = (
+        f"spark-submit ended with exit code {code} before the job wrote a result: {word[:500]}."
+    )
+    # Python prints no "Traceback" line above a SyntaxError of the file that it was given.
+    if errors and errors[-1][1] in _OF_THE_SOURCE and (traced or errors[-1][1] == "SyntaxError"):
+        return JobDied(happened, InvalidPipeline(happened, next_step=_CORRECT))
+    return JobDied(
+        f"{happened} Next: its output is in this log, above; the task is tried again by itself.",
+        None,
+    )

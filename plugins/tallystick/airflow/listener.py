@@ -1,0 +1,92 @@
+"""Copies the notes that a run's tasks left to the run itself, where the run's page shows them. Runs in the scheduler.
+
+Airflow 3.3 has no other place for it. The Task SDK and the execution API take a note only for a run that a task
+triggers. The REST API takes one from a user who may edit runs: each worker would need that user's password. A listener
+is called at the end of a run, where the run's row is written anyway, and needs no right of its own.
+
+It shares the scheduler's process and transaction. So it imports nothing of tallystick's core, does two small reads by
+primary key and one write in a savepoint of its own, and never flushes or commits the session. An error of it ends in
+the log. With TALLYSTICK_RUN_NOTES=0 it does nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from airflow.listeners import hookimpl
+
+from tallystick.airflow.note_text import NOTE, OFF, merged
+
+log = logging.getLogger(__name__)
+
+# The scheduler's words. A run that a person marks ends in the API server's transaction, which may write a note itself.
+_SCHEDULERS = ("success", "task_failure", "all_tasks_deadlocked", "timed_out")
+
+
+@hookimpl
+def on_dag_run_success(dag_run: Any, msg: str) -> None:
+    """Copy the notes of a run that ended well. Safe to repeat: the note is replaced, what a person wrote there stays."""
+    _copy(dag_run, msg)
+
+
+@hookimpl
+def on_dag_run_failed(dag_run: Any, msg: str) -> None:
+    """Copy the notes of a run that failed. Safe to repeat: the note is replaced, what a person wrote there stays."""
+    _copy(dag_run, msg)
+
+
+def _copy(dag_run: Any, msg: str) -> None:
+    if msg not in _SCHEDULERS or os.environ.get(OFF) == "0":
+        return
+    try:
+        from sqlalchemy.orm import object_session
+
+        session = object_session(dag_run)
+        if session is None:
+            return
+        # The connection, not the session: a session's savepoint counts as a commit to the guard of the scheduler's loop.
+        connection = session.connection()
+        with connection.begin_nested():
+            notes = _left(connection, dag_run.id)
+            if notes:
+                _write(connection, dag_run.id, notes)
+    except Exception:
+        log.exception("run %s gets no note", getattr(dag_run, "run_id", None))
+
+
+def _left(connection: Any, dag_run_id: int) -> Sequence[str]:
+    """The texts that the run's tasks left, oldest first."""
+    import sqlalchemy as sa
+    from airflow.models.xcom import XComModel
+
+    xcom = XComModel.__table__.c
+    found = connection.execute(
+        sa.select(xcom.value)
+        .where(xcom.dag_run_id == dag_run_id, xcom.key == NOTE)
+        .order_by(xcom.timestamp)
+    )
+    return [value for (value,) in found if isinstance(value, str)]
+
+
+def _write(connection: Any, dag_run_id: int, notes: Sequence[str]) -> None:
+    """Write the run's note, unless a person changes it at this moment. Safe to repeat: it ends with the same text."""
+    import sqlalchemy as sa
+    from airflow.models.dagrun import DagRunNote
+    from airflow.sdk import timezone
+
+    table = DagRunNote.__table__
+    here = table.c.dag_run_id == dag_run_id
+    found = connection.execute(sa.select(table.c.content).where(here)).first()
+    text = merged(found[0] if found else None, notes)
+    now = timezone.utcnow()
+    if found is None:
+        row = {"dag_run_id": dag_run_id, "content": text, "created_at": now, "updated_at": now}
+        connection.execute(sa.insert(table).values(row))
+    elif text != found[0]:
+        unchanged = table.c.content.is_not_distinct_from(found[0])
+        connection.execute(
+            sa.update(table).where(here, unchanged).values(content=text, updated_at=now)
+        )

@@ -1,0 +1,103 @@
+"""What a run's page shows: a note of one line about what was committed, or the error that ended a task and the next step.
+
+A task cannot write a run's note: the Task SDK has no message for it. So a task leaves the text as an XCom, and the
+listener in the scheduler copies it to the run (`tallystick.airflow.listener`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tallystick.airflow.covered import Covered, Own
+from tallystick.airflow.note_text import NOTE
+from tallystick.errors import TallystickError
+from tallystick.protocol.interval import Request
+from tallystick.protocol.ledger import Totals
+
+log = logging.getLogger(__name__)
+
+ERROR = "error"
+"""The XCom with a failed task's error, for programs: `kind`, `message`, `next`."""
+
+_NAMED_MAX = 2
+
+
+def commit_note(covered: Covered, own: Own, request: Request) -> str:
+    """One line about a run whose commit task ended well."""
+    if covered.interval is None:
+        return f"nothing is new, version {covered.version}"
+    parts = [_what_was_done(covered, own, request)]
+    if covered.held:
+        holders = [e.granted.request for e in covered.held if e.granted is not None]
+        parts.append(f"{_count(len(covered.held), 'interval')} held by {_named(holders, request)}")
+    if covered.holes:
+        parts.append(f"{_count(len(covered.holes), 'hole')} left")
+    return "; ".join([*parts, f"version {covered.version}"]).replace("; version", ", version")
+
+
+def _what_was_done(covered: Covered, own: Own, request: Request) -> str:
+    if own.intervals:
+        several = f" in {_count(own.intervals, 'interval')}" if own.intervals > 1 else ""
+        before = ", committed before" if own.already == own.intervals else ""
+        return f"{_short(own.totals)}{several}{before}"
+    others = [
+        e.committed.request
+        for e in covered.committed
+        if e.committed is not None and not e.committed.request.same_run(request)
+    ]
+    if others:
+        return f"covered by {_named(others, request)}"
+    return "nothing was left to do" if covered.committed else "nothing was committed"
+
+
+def _short(totals: Totals) -> str:
+    lost = f", {totals.lost:,} lost" if totals.lost else ""
+    dead = _count(totals.dead, "dead letter")
+    return f"{_count(totals.records, 'record')}, {dead}{lost}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _named(requests: Sequence[Request], own: Request) -> str:
+    """The runs, each once and in their order; with the DAG if it is another one."""
+    names = dict.fromkeys(
+        f"run {one.run}" + (f" of DAG {one.dag}" if one.dag != own.dag else "") for one in requests
+    )
+    shown = list(names)[:_NAMED_MAX]
+    more = len(names) - len(shown)
+    return ", ".join(shown) + (f" and {more:,} more" if more else "")
+
+
+def error_note(task: str, error: TallystickError) -> str:
+    """What ended a task, and the next step."""
+    return f"{task}: {error.kind}: {error}"
+
+
+def error_form(error: TallystickError) -> Mapping[str, str]:
+    """The error as an XCom. It holds no secrets, as no error does."""
+    return {"kind": error.kind, "message": error.happened, "next": error.next_step}
+
+
+def leave_note(ti: Any, text: str) -> None:
+    """Leave the text for the run's page. Safe to repeat: the XCom is replaced. A note that cannot be left is logged."""
+    _push(ti, NOTE, text)
+
+
+def leave_error(ti: Any, error: TallystickError) -> None:
+    """Leave an error for the run's page and for programs, before the task fails.
+
+    Safe to repeat: the XComs are replaced, and Airflow clears them when the task starts again.
+    """
+    _push(ti, ERROR, error_form(error))
+    _push(ti, NOTE, error_note(ti.task_id, error))
+
+
+def _push(ti: Any, key: str, value: Any) -> None:
+    try:
+        ti.xcom_push(key=key, value=value)
+    except Exception as error:  # noqa: BLE001 - a note must never be why a task fails, nor hide why it did
+        log.warning("the run's page will not show %r: %s", key, type(error).__name__)

@@ -1,0 +1,183 @@
+"""A broker's list of aborted transactions against the markers of the log, answer by answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kafka_batches import batch, control
+from kafka_script import TOPIC_ID, Script, answer, numbered
+from tallystick.errors import LogDamaged
+from tallystick.kafka import reader as reading
+from tallystick.kafka.markers import MarkerCheck
+from tallystick.kafka.reader import RangeReader
+from tallystick.kafka.settings import KafkaSettings
+from tallystick.kafka.wire import AbortedTransaction
+from tallystick.protocol.offsets import OffsetRange
+
+Read = Callable[..., tuple[list[int], tuple[int, int, int]]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Read:
+    """Read [start, end): the offsets that were handed out, and the account as (records, aborted, control)."""
+
+    def go(script: Script, start: int, end: int, *, compacted: bool = False) -> Any:
+        monkeypatch.setattr(reading, "KafkaClient", lambda _settings: script)
+        settings = KafkaSettings(bootstrap_servers=("nowhere:1",))
+        ours = RangeReader(
+            settings, topic="t", topic_id=TOPIC_ID, cluster_id="c", compacted=compacted
+        )
+        read = ours.read(0, OffsetRange(start=start, end=end))
+        offsets = [offset for one in read for offset in one["offset"].to_pylist()]
+        account = ours.account
+        return offsets, (account.records, account.aborted, account.control)
+
+    return go
+
+
+def data(start: int, end: int, producer_id: int = 9) -> bytes:
+    return numbered(start, end, producer_id=producer_id, transactional=True)
+
+
+def end(offset: int, *, abort: bool, producer_id: int = 9) -> bytes:
+    return control(abort=abort, base=offset, producer_id=producer_id)
+
+
+def listed(*firsts: tuple[int, int]) -> tuple[AbortedTransaction, ...]:
+    return tuple(AbortedTransaction(producer_id=p, first_offset=o) for p, o in firsts)
+
+
+# ---------------------------------------------------------------- list and log differ
+
+
+def test_a_transaction_that_was_aborted_and_is_not_listed_is_refused(run: Read) -> None:
+    script = Script(answer(data(0, 3), end(3, abort=True)))
+    with pytest.raises(
+        LogDamaged,
+        match=r"'t' partition 0, a transaction of producer id 9: the broker lists its records from offset 0 on as "
+        r"committed, the marker at offset 3 says ABORT",
+    ) as failed:
+        run(script, 0, 4)
+    assert "kafka-dump-log.sh" in failed.value.next_step
+
+
+def test_a_transaction_that_was_committed_and_is_listed_as_aborted_is_refused(run: Read) -> None:
+    script = Script(answer(data(0, 3), end(3, abort=False), aborted=listed((9, 0))))
+    with pytest.raises(LogDamaged, match="as aborted, the marker at offset 3 says COMMIT"):
+        run(script, 0, 4)
+
+
+def test_the_list_of_each_answer_must_say_the_same(run: Read) -> None:
+    """Split over two answers, of which only the first lists it."""
+    script = Script(
+        answer(data(0, 3), aborted=listed((9, 0))), answer(data(3, 6), end(6, abort=True))
+    )
+    with pytest.raises(LogDamaged, match="at offset 0 as aborted, those at offset 3 as committed"):
+        run(script, 0, 7)
+
+
+def test_a_marker_in_a_later_answer_is_compared_with_what_an_earlier_one_said(run: Read) -> None:
+    script = Script(answer(data(0, 3)), answer(numbered(3, 5), end(5, abort=True)))
+    with pytest.raises(LogDamaged, match="marker at offset 5 says ABORT"):
+        run(script, 0, 6)
+
+
+def test_a_marker_behind_the_range_is_looked_at_when_it_came_with_its_last_answer(
+    run: Read,
+) -> None:
+    beyond = (data(0, 3), numbered(3, 9), data(9, 10), end(10, abort=True))
+    with pytest.raises(LogDamaged, match="marker at offset 10 says ABORT"):
+        run(Script(answer(*beyond)), 0, 2)
+    assert run(Script(answer(*beyond, aborted=listed((9, 0)))), 0, 2) == ([], (0, 2, 0))
+
+
+def test_data_of_a_transaction_that_began_before_the_range_are_checked_too(run: Read) -> None:
+    script = Script(answer(data(4, 6), end(6, abort=True)))
+    with pytest.raises(LogDamaged, match="from offset 4 on as committed"):
+        run(script, 5, 7)
+
+
+def test_one_lie_among_many_truths_is_found(run: Read) -> None:
+    batches: list[bytes] = []
+    for turn in range(0, 40, 4):
+        batches += [data(turn, turn + 3, 9), end(turn + 3, abort=turn == 20)]
+    assert run(Script(answer(*batches, aborted=listed((9, 20)))), 0, 40)[1] == (27, 3, 10)
+    with pytest.raises(LogDamaged, match="marker at offset 23 says ABORT"):
+        run(Script(answer(*batches)), 0, 40)
+    with pytest.raises(LogDamaged, match="marker at offset 27 says COMMIT"):
+        run(Script(answer(*batches, aborted=listed((9, 20), (9, 24)))), 0, 40)
+
+
+# ---------------------------------------------------------------- what is in order
+
+
+def test_an_empty_transaction_that_was_aborted_is_never_listed(run: Read) -> None:
+    script = Script(answer(numbered(0, 2), end(2, abort=True), end(3, abort=False)))
+    assert run(script, 0, 4) == ([0, 1], (2, 0, 2))
+
+
+def test_a_second_marker_of_one_transaction_says_nothing_more(run: Read) -> None:
+    """The coordinator sends a marker again when its answer was lost."""
+    script = Script(answer(data(0, 2), end(2, abort=False), end(3, abort=True)))
+    assert run(script, 0, 4) == ([0, 1], (2, 0, 2))
+
+
+def test_transactions_of_one_producer_follow_each_other(run: Read) -> None:
+    script = Script(
+        answer(data(0, 2), end(2, abort=True), data(3, 5), aborted=listed((9, 0))),
+        answer(end(5, abort=False), data(6, 8), end(8, abort=True), aborted=listed((9, 6))),
+    )
+    assert run(script, 0, 9) == ([3, 4], (2, 4, 3))
+
+
+def test_transactions_of_two_producers_lie_inside_each_other(run: Read) -> None:
+    script = Script(
+        answer(
+            data(0, 2, 7),
+            data(2, 4, 9),
+            end(4, abort=True, producer_id=7),
+            data(5, 6, 9),
+            end(6, abort=False),
+            aborted=listed((7, 0)),
+        )
+    )
+    assert run(script, 0, 7) == ([2, 3, 5], (3, 2, 2))
+
+
+def test_a_marker_beyond_what_was_fetched_is_not_looked_for(run: Read) -> None:
+    script = Script(answer(data(0, 3), data(3, 4)))
+    assert run(script, 0, 3) == ([0, 1, 2], (3, 0, 0))
+    assert script.asked == [0]
+
+
+def test_what_compaction_has_emptied_has_no_verdict(run: Read) -> None:
+    """A data batch without records before another verdict; and a marker of which only the batch is left."""
+    emptied = batch(base=0, last_delta=2, producer_id=9, transactional=True)
+    script = Script(
+        answer(emptied, data(3, 5), end(5, abort=True), numbered(6, 7), aborted=listed((9, 3)))
+    )
+    assert run(script, 0, 7, compacted=True) == ([6], (1, 2, 1))
+    no_marker = batch(base=2, last_delta=0, producer_id=9, transactional=True, flags=0x20)
+    script = Script(answer(data(0, 2), no_marker, data(3, 4), end(4, abort=False)))
+    assert run(script, 0, 5, compacted=True) == ([0, 1, 3], (3, 0, 1))
+
+
+def test_records_outside_transactions_are_no_matter_of_markers(run: Read) -> None:
+    plain = numbered(0, 2, producer_id=9)
+    assert run(Script(answer(plain, end(2, abort=True))), 0, 3) == ([0, 1], (2, 0, 1))
+
+
+# ---------------------------------------------------------------- mutants
+
+
+@pytest.mark.parametrize("dropped", ["data", "marker"])
+def test_a_reader_that_does_not_compare_hands_out_what_was_aborted(
+    run: Read, monkeypatch: pytest.MonkeyPatch, dropped: str
+) -> None:
+    """What the tests above would let pass without the check: they see a difference only because of it."""
+    monkeypatch.setattr(MarkerCheck, dropped, lambda *_, **__: None)
+    lie = Script(answer(data(0, 3), end(3, abort=True)))
+    assert run(lie, 0, 4) == ([0, 1, 2], (3, 0, 1))

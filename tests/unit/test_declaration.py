@@ -1,0 +1,84 @@
+"""Mistakes in a declaration are refused when the DAG file is read, with the name of what is wrong and a way on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tallystick.engine.json_rows import JsonDecoder
+from tallystick.errors import InvalidPipeline
+from tallystick.pipeline import Column, Json, Pipeline, Table, Topic, pipeline_from_spec
+
+
+@pytest.mark.parametrize("decode", ["avro", "json", Json, [Column("n", "long")], {"n": "long"}])
+def test_a_decode_that_is_no_decoder_is_refused(decode: Any) -> None:
+    with pytest.raises(InvalidPipeline) as refused:
+        Topic("clicks", decode=decode)
+    assert f"topic clicks: decode={decode!r} is not known" in refused.value.happened
+    assert "use Json([Column(...), ...])" in refused.value.next_step
+    assert "Avro" in refused.value.next_step
+
+
+@pytest.mark.parametrize(
+    ("source", "written"),
+    [
+        ("meta.tags", r'source=r"meta\.tags"'),
+        ("a.b.c", r'source=r"a\.b\.c"'),
+        (r"meta\.tags.x", r'source=r"meta\.tags\.x"'),
+        (".", r'source=r"\."'),
+        ("a\\b", r'source=r"a\\b"'),
+    ],
+)
+def test_a_source_that_is_a_path_is_refused_and_the_field_that_has_a_dot_is_read(
+    source: str, written: str
+) -> None:
+    with pytest.raises(InvalidPipeline) as refused:
+        Column("tags", "string", source=source)
+    assert f"column 'tags': source={source!r} is a path" in refused.value.happened
+    assert refused.value.next_step.endswith(f"write {written}.")
+    # What the message proposes is taken, and means the field of that name.
+    proposed = written.removeprefix('source=r"').removesuffix('"')
+    assert Column("tags", "string", source=proposed).field == source.replace(r"\.", ".")
+
+
+def test_a_field_with_a_dot_in_its_name_is_read_and_survives_a_plan() -> None:
+    columns = [Column("method", "string", source=r"http\.method"), Column("n", "long", source="")]
+    pipeline = Pipeline(
+        name="small",
+        topics=["events"],
+        warehouse="memory://small",
+        job="jobs/small.py",
+        tables=[Table("events", columns=columns)],
+    )
+    again = pipeline_from_spec(pipeline.to_spec(), where="spec")
+    assert (again.tables, again.to_spec()) == (pipeline.tables, pipeline.to_spec())
+    value = b'{"http.method": "GET", "": 1, "http": {"method": "nested"}}'
+    rows = JsonDecoder(Json(columns)).decode(pa.array([value])).rows
+    assert rows.column("method").to_pylist()[0] == "GET"
+    assert rows.column("n").to_pylist()[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "step"),
+    [
+        ("lnog", "did you mean 'long'?"),
+        ("bigint", "did you mean 'long'?"),
+        ("integer", "did you mean 'int'?"),
+        ("bool", "did you mean 'boolean'?"),
+        ("TIMESTAMP", "did you mean 'timestamp'?"),
+        ("colour", "give the column one of these types."),
+        ("list<string>", "nested values are not read yet: declare columns of the types above."),
+    ],
+)
+def test_an_unknown_type_is_refused_by_column_with_the_nearest_type(kind: str, step: str) -> None:
+    with pytest.raises(InvalidPipeline) as refused:
+        Column("edits", kind)
+    assert refused.value.happened.startswith(f"column 'edits': column type {kind!r} is not one of")
+    assert refused.value.next_step == step
+
+
+def test_a_column_that_is_no_column_is_refused() -> None:
+    with pytest.raises(InvalidPipeline, match="table edits: 'n' is no Column"):
+        Table("edits", columns=["n"])  # type: ignore[list-item]
