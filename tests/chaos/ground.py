@@ -143,8 +143,8 @@ class Ground:
         self.stack = LocalStack(state, project_dir=self.project, parts=parts)
         self.tap = Tap(self.stack.s3.endpoint)
         # Producers and the oracle go past it.
-        (kafka,) = json.loads(self.stack.environment()[_KAFKA]).values()
-        self.kafka_tap = KafkaTap(kafka)
+        self._kafka = json.loads(self.stack.environment()[_KAFKA])
+        self.kafka_tap = KafkaTap(self._kafka["bootstrap_servers"])
         self.disk = SmallDisk(self.base / "small")
         self._lead_through_the_tap()
         self.api = self.stack.airflow.api()
@@ -152,7 +152,7 @@ class Ground:
     def _lead_through_the_tap(self) -> None:
         ours = {
             "AWS_ENDPOINT_URL_S3": self.tap.url,
-            _KAFKA: json.dumps({"bootstrap_servers": self.kafka_tap.bootstrap}),
+            _KAFKA: json.dumps(self._kafka | {"bootstrap_servers": self.kafka_tap.bootstrap}),
             # Where this tree is not the one that is installed, it is this one that is put to the test.
             "PYTHONPATH": str(REPO / "plugins"),
         }
