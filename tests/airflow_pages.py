@@ -120,7 +120,8 @@ class Pages:
             self.page.keyboard.press("Escape")
             picker.wait_for(state="hidden")
         if override:
-            form.get_by_text("Override parameters on existing runs").click()
+            # The box's label; the help text of a parameter names it too.
+            form.get_by_text("Override parameters on existing runs", exact=True).first.click()
         self._fill(form, fields)
         self.picture(f"{picture}-form")
         return self._press(form.get_by_role("button", name="Run Backfill"))
