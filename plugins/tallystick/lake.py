@@ -6,10 +6,11 @@ have one cure: read again and decide again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import islice
 from typing import Generic, TypeVar
 
 from tallystick import __version__
@@ -255,10 +256,17 @@ class Lake:
         return value
 
     def earlier_commits(self, entry: Entry) -> tuple[CommittedInterval, ...]:
-        """The entry's commit and those that it replaced, newest first, as far as records are kept."""
-        chain: list[CommittedInterval] = []
+        """The entry's commit and those that it replaced, newest first: at most CHAIN_MAX, as far as records are kept."""
+        return tuple(islice(self.commits_of(entry), CHAIN_MAX))
+
+    def commits_of(self, entry: Entry) -> Iterator[CommittedInterval]:
+        """Yield the entry's commit and all that it replaced, newest first, as far as records are kept.
+
+        A request per commit: stop when what is looked for was found. Raises Corrupt if a record names one that is not
+        older, which would never end.
+        """
         key = entry.committed.record if entry.committed else None
-        while key is not None and len(chain) < CHAIN_MAX:
+        while key is not None:
             record = self.record(key)
             found = (
                 next((c for c in record.intervals if c.interval == entry.interval), None)
@@ -266,10 +274,16 @@ class Lake:
                 else None
             )
             if found is None:
-                break
-            chain.append(found)
+                return
+            yield found
+            if found.replaces is not None and keys.record_version(
+                found.replaces
+            ) >= keys.record_version(key):
+                raise Corrupt(
+                    f"{self.where(key)} replaces {found.replaces}, which is not older.",
+                    next_step="nothing was changed. Run `tally verify`: restore the record from a bucket version.",
+                )
             key = found.replaces
-        return tuple(chain)
 
     # ------------------------------------------------------------ writing
 

@@ -358,8 +358,8 @@ def _sending(
 
 def _committed(lake: Lake, entry: Entry, uuid: str, output: str, rows_of: RowsOf) -> _Source:
     """The rows of a plan that was committed for the entry. Raises Corrupt where its objects are gone."""
-    commits = {keys.plan_parts(c.plan)[1]: c for c in lake.earlier_commits(entry)}
-    commit = commits.get(uuid)
+    # However often it was replaced since: nothing passes an interval that is begun.
+    commit = next((c for c in lake.commits_of(entry) if keys.plan_parts(c.plan)[1] == uuid), None)
     if commit is None:
         raise Corrupt(
             f"the ledger of {lake.store.uri} wants rows of plan {uuid} of {entry.interval} in an output; no record of "

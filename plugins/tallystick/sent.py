@@ -16,8 +16,8 @@ def rows_sent(lake: Lake, entry: Entry, output: str) -> bool:
     slot = entry.outputs.get(output)
     if slot is None or slot.begun is not None or slot.published is None:
         return slot is not None and slot.sent
-    commits = {keys.plan_parts(c.plan)[1]: c for c in lake.earlier_commits(entry)}
-    commit = commits.get(slot.published)
+    out = slot.published
+    commit = next((c for c in lake.commits_of(entry) if keys.plan_parts(c.plan)[1] == out), None)
     plan = lake.plan(commit.plan) if commit is not None else None
     if commit is None or plan is None:
         return True

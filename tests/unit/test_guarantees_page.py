@@ -159,6 +159,7 @@ CASES = {
         "a committed plan whose objects are gone",
     ),
     "Outputs": (
+        "an interval that is half out is replaced many times",
         "a crash between swap and publish is completed by the retry, a later run or by hand",
         "nothing is sent twice: publish again, clear of publish",
         "random schedules of publishers beside runs, clears, deploys, collections",

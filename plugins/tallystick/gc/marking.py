@@ -171,9 +171,13 @@ class Marking:
                 now = keys.plan_parts(entry.committed.plan)[1]
                 needed |= {s.published for s in slots if s.published and s.wanted != now}
                 needed -= {now}
-            if needed:
-                chain = self.lake.earlier_commits(entry)
-                found += [c for c in chain if keys.plan_parts(c.plan)[1] in needed]
+            for commit in self.lake.commits_of(entry) if needed else ():
+                uuid = keys.plan_parts(commit.plan)[1]
+                if uuid in needed:
+                    found.append(commit)
+                    needed.discard(uuid)
+                if not needed:
+                    break
         return found
 
     def _reports(self, entries: Iterable[Entry], listing: Listing) -> list[str]:

@@ -16,6 +16,7 @@ from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self, TypeVar
+from uuid import UUID
 
 import duckdb
 import pyarrow as pa
@@ -27,6 +28,7 @@ T = TypeVar("T")
 MEMORY = "256MB"
 """What DuckDB may hold before it writes to the disk. Measured, the process grows by about 400 MB."""
 BATCH = 65_536
+SLICE_ROWS = 1_000_000
 BEFORE, AFTER = 0, 1
 _PREFIX = "tallystick-rows-"
 _LOCK = "lock"
@@ -34,18 +36,18 @@ _ROOM_LEFT = 64 << 20  # DuckDB stops before the last byte
 
 # Rows of one identity, and how many of it came before each; only those that are not the first.
 _COUNTED = """
-CREATE TABLE {name} AS
+INSERT INTO found
 SELECT number, before FROM (
-  SELECT number, row_number() OVER (PARTITION BY id ORDER BY number) - 1 AS before FROM digests
-) WHERE before > 0 ORDER BY number
+  SELECT number, row_number() OVER (PARTITION BY id ORDER BY number) - 1 AS before FROM by_id WHERE {slice}
+) WHERE before > 0
 """
 # A digest of identity and occurrence is there once per generation: two rows are one row of both.
 _COMPARED = """
-CREATE TABLE changed AS
+INSERT INTO found
 SELECT side, number, total = 2 AS there FROM (
   SELECT side, number, count(*) OVER one AS total, min(content) OVER one AS low, max(content) OVER one AS high
-  FROM generations WINDOW one AS (PARTITION BY id)
-) WHERE total = 1 OR (low <> high AND side = 1) ORDER BY side, number
+  FROM by_id WHERE {slice} WINDOW one AS (PARTITION BY id)
+) WHERE total = 1 OR (low <> high AND side = 1)
 """
 
 
@@ -90,8 +92,10 @@ class Spill:
         for number, some in _batches(digests):
             table = pa.table({"id": _uuids(some), "number": _numbers(number, len(some))})
             self._insert("digests", table)
-        self._run(_COUNTED.format(name=name))
-        self._run("DROP TABLE digests")
+        self._run("CREATE TABLE found (number BIGINT, before BIGINT)")
+        self._by_slices("digests", _COUNTED)
+        self._run(f"CREATE TABLE {name} AS SELECT * FROM found ORDER BY number")
+        self._run("DROP TABLE found")
 
     def counted(self, name: str, first: int, end: int) -> dict[int, int]:
         """The count by row number, of those rows from `first` to before `end` that have one above 0."""
@@ -123,8 +127,10 @@ class Spill:
                     }
                 )
                 self._insert("generations", table)
-        self._run(_COMPARED)
-        self._run("DROP TABLE generations")
+        self._run("CREATE TABLE found (side UTINYINT, number BIGINT, there BOOLEAN)")
+        self._by_slices("generations", _COMPARED)
+        self._run("CREATE TABLE changed AS SELECT * FROM found ORDER BY side, number")
+        self._run("DROP TABLE found")
 
     def changed(self, side: int, first: int, end: int) -> dict[int, bool]:
         """The rows of a generation, from `first` to before `end`, that differ, by number: whether the other one has them.
@@ -145,6 +151,22 @@ class Spill:
         return bool(self._rows("SELECT 1 FROM changed WHERE side = ? LIMIT 1", side))
 
     # ------------------------------------------------------------ DuckDB
+
+    def _by_slices(self, table: str, statement: str) -> None:
+        """Sort a table by its ids, and run a statement on one slice of them after another.
+
+        DuckDB's sort takes any size; its windows over many millions of rows need more memory than they may have.
+        """
+        ((rows,),) = self._rows(f"SELECT count(*) FROM {table}")
+        self._run(f"CREATE TABLE by_id AS SELECT * FROM {table} ORDER BY id")
+        self._run(f"DROP TABLE {table}")
+        count = rows // SLICE_ROWS + 1
+        bounds = [f"'{UUID(int=at * (1 << 128) // count)}'::UUID" for at in range(1, count)]
+        for low, high in zip([None, *bounds], [*bounds, None], strict=True):
+            above = f"id >= {low}" if low else "true"
+            below = f"id < {high}" if high else "true"
+            self._run(statement.format(slice=f"{above} AND {below}"))
+        self._run("DROP TABLE by_id")
 
     def _insert(self, into: str, table: pa.Table) -> None:
         connection = self._open()

@@ -43,6 +43,7 @@ def large(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setattr(changes_module, "HELD", 0)
     monkeypatch.setattr(occurrences, "PIECE_ROWS", 3)
     monkeypatch.setattr(spill, "BATCH", 4)
+    monkeypatch.setattr(spill, "SLICE_ROWS", 5)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path
 
