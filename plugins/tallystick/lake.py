@@ -38,6 +38,7 @@ from tallystick.protocol.ledger import (
     pages_between,
     parse_page,
 )
+from tallystick.protocol.lookback import stale
 from tallystick.protocol.plan import Plan, parse_plan
 from tallystick.protocol.record import CommittedInterval, Record, parse_record
 from tallystick.protocol.report import Report, parse_report
@@ -99,6 +100,22 @@ class View:
         refs = self.root.pages
         wanted = {ref.key for i in intervals for ref in pages_between(refs, i.start, i.end)}
         return self._load([ref for ref in refs if ref.key in wanted])
+
+    def stale_among(self, intervals: Iterable[Interval]) -> Mapping[Interval, Interval]:
+        """The committed ones of these whose look back no longer holds, each with a stretch that it saw otherwise.
+
+        Loads the pages of these intervals and of the time that they looked back at, and no others.
+        """
+        asked = set(intervals)
+        looks = {
+            e.interval: e.committed.looked.since
+            for e in self.around(asked).entries
+            if e.interval in asked and e.committed is not None and e.committed.looked is not None
+        }
+        if not looks:
+            return {}
+        reached = self.ledger(min(looks.values()), max(i.end for i in looks))
+        return {i: seen for i, seen in stale(reached.entries).items() if i in looks}
 
     def page(self, key: str) -> Page:
         """One page of this root, by its key."""

@@ -188,6 +188,7 @@ CASES = {
         "publish on a real scheduler, under kill -9 in mid-publish",
     ),
     "State": (
+        "a long ledger",
         "random orders of intervals, with replays and new code",
         "a guard that is dropped",
         "earlier time that is not committed",

@@ -37,13 +37,12 @@ from tallystick.airflow.spark_submit import ScrubbedSparkSubmit, die_with_parent
 from tallystick.airflow.story import committed_lines, dead_line, planned_lines, stale_line
 from tallystick.commit import CommitResult, commit
 from tallystick.errors import Corrupt, InvalidRequest, NotYet, TallystickError
-from tallystick.lake import Lake
+from tallystick.lake import Lake, View
 from tallystick.params import RunDates, parse_params
 from tallystick.pipeline import Pipeline
 from tallystick.plan import Asked, Planned, plan
 from tallystick.protocol import keys
-from tallystick.protocol.interval import Interval
-from tallystick.protocol.lookback import stale
+from tallystick.protocol.interval import Interval, parse_interval
 from tallystick.protocol.plan import Plan
 from tallystick.protocol.report import Report
 from tallystick.stage import still_granted, to_stage
@@ -308,7 +307,7 @@ class CommitOperator(BaseOperator):
                 lake, [p["plan"] for p in planned["plans"] if not p["committed"]], reports
             )
             covered = Covered.read(lake, planned["interval"])
-            left = self._stale(lake)
+            left = self._stale(lake, planned["interval"])
         log_lines(self.log.info, covered.lines())
         if left:
             log_lines(self.log.warning, [stale_line(left)])
@@ -320,10 +319,21 @@ class CommitOperator(BaseOperator):
         leave_note(context["ti"], commit_note(covered, own, request_of(context["dag_run"])))
         return event
 
-    def _stale(self, lake: Lake) -> Mapping[Interval, Interval]:
-        if self.pipeline.lookback is None:
+    def _stale(self, lake: Lake, asked: list[str] | None) -> Mapping[Interval, Interval]:
+        """What is stale of the run's interval, and of the time from which a job may have looked back at it."""
+        lookback = self.pipeline.lookback
+        if lookback is None or asked is None:
             return {}
-        return lake.cut(lambda view: stale(view.whole_ledger().entries))
+        interval, back = parse_interval(asked, "interval"), lookback.back
+
+        def question(view: View) -> Mapping[Interval, Interval]:
+            ends = [ref.until for ref in view.root.pages]
+            until = max([interval.end, *ends]) if back is None else interval.end + back
+            near = view.ledger(interval.start, until)
+            reached = (e.interval for e in near.entries if e.interval.start <= until)
+            return view.stale_among(i for i in reached if i.end > interval.start)
+
+        return lake.cut(question)
 
     def _commit_all(
         self, lake: Lake, plan_keys: Sequence[str], reports: Mapping[str, str | None]

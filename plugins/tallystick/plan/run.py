@@ -14,7 +14,7 @@ from tallystick.plan.question import Asked, Log, Planned, answered
 from tallystick.protocol import adoption, decide, keys
 from tallystick.protocol.interval import Interval, Request
 from tallystick.protocol.ledger import Entry, Ledger
-from tallystick.protocol.lookback import stale, to_refresh
+from tallystick.protocol.lookback import to_refresh
 from tallystick.sent import rows_sent
 
 Refusal = InvalidRequest | OutsideRetention
@@ -118,13 +118,17 @@ def _superseded(by: decide.Overtaken, request: Request, wanted: Interval) -> Sup
 
 
 def _stale(view: View, asked: Asked, wanted: Interval) -> frozenset[Interval]:
-    """What is stale; of a refresh all that it is to replace: `Granting` takes as many as one run is granted."""
-    refresh = asked.params.mode == "refresh"
-    if asked.pipeline.lookback is None and not refresh:
-        return frozenset()
+    """What is stale of the run's own rows, which a Clear replaces; of a refresh, all that it is to replace.
+
+    `Granting` takes as many of a refresh as one run is granted.
+    """
+    if asked.params.mode != "refresh":
+        if asked.pipeline.lookback is None:
+            return frozenset()
+        there = view.ledger(wanted.start, wanted.end).overlapping(wanted)
+        own = [e for e in there if e.committed and e.committed.request.same_run(asked.request)]
+        return frozenset(view.stale_among(e.interval for e in own))
     entries = view.whole_ledger().entries
-    if not refresh:
-        return frozenset(stale(entries))
     final = [o.name for o in asked.pipeline.planned_outputs if o.replaced == "refuse"]
     held = {e.interval: e for e in entries}
 
