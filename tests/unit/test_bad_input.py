@@ -282,7 +282,7 @@ def test_a_cut_that_is_refused_withdraws_what_the_run_was_granted_before(small: 
 
 def test_a_request_that_was_overtaken_is_superseded(small: SmallLake) -> None:
     small.run(days(2, 3), clear=3)
-    refused(Superseded, small, "(clear 3)", run=lambda: small.plan(days(2, 3), clear=1))
+    refused(Superseded, small, "clear 3", run=lambda: small.plan(days(2, 4), clear=1))
 
 
 # ---------------------------------------------------------------- the declaration

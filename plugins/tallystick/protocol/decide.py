@@ -338,11 +338,17 @@ def open_interval(
     """The interval of a run without dates: from where the ledger ends (or `first`) to `end`; None if nothing is new.
 
     A run that was here before keeps what it had, whatever `end` is now: the pipeline's lateness may have changed since,
-    and its grant must not dangle. The ledger must have its last page loaded, and those of what the run may have got.
+    and its grant must not dangle. Only a later clear may get more than the run had: a retry could be a late copy of a
+    task, and nobody would work on what it got (C14). The ledger must have its last page loaded, and those of what the
+    run may have got.
     """
-    own = [e.interval for e in ledger.entries if any(r.same_run(request) for r in _requests(e))]
+    own = [
+        (e.interval, r.clear) for e in ledger.entries for r in _requests(e) if r.same_run(request)
+    ]
     if own:
-        return Interval(start=min(i.start for i in own), end=max(end, *(i.end for i in own)))
+        had = Interval(start=min(i.start for i, _ in own), end=max(i.end for i, _ in own))
+        cleared = request.clear > max(clear for _, clear in own)
+        return Interval(start=had.start, end=max(end, had.end)) if cleared else had
     start = max((e.interval.end for e in ledger.entries), default=first)
     return Interval(start=start, end=end) if start < end else None
 

@@ -114,7 +114,7 @@ def in_doubt(small: SmallLake) -> object:
 
 def overtaken_request(small: SmallLake) -> object:
     small.run(days(2, 3), clear=3)
-    return small.plan(days(2, 3), clear=1)
+    return small.plan(days(2, 4), clear=1)  # over committed rows alone it would end well
 
 
 def other_job(small: SmallLake) -> object:
@@ -263,8 +263,8 @@ CASES: dict[str, Case] = {
     ),
     "superseded": Case(
         run=overtaken_request,
-        told=("(clear 1)", "(clear 3)", "[2013-01-02T00:00:00.000Z, 2013-01-03T00:00:00.000Z)"),
-        next_step="clear this run's plan task",
+        told=("(clear 1)", "clear 3", "[2013-01-02T00:00:00.000Z, 2013-01-04T00:00:00.000Z)"),
+        next_step="Trigger with from=2013-01-02T00:00:00.000Z, to=2013-01-04T00:00:00.000Z, take_over=true",
     ),
     "invalid_request": Case(
         run=lambda small: asked(

@@ -448,7 +448,8 @@ def test_every_instant_of_a_wish_is_accounted_for_once(
         ((entry(1, 5, commit=committed(1, 5, run="mine")),), 5, interval(1, 5)),
         ((entry(1, 5, grant=granted(1, 5, run="mine")),), 5, interval(1, 5)),
         ((entry(1, 5, grant=granted(1, 5, run="mine")),), 4, interval(1, 5)),
-        ((entry(1, 5, grant=granted(1, 5, run="mine")),), 6, interval(1, 6)),
+        # A retry gets no more than the run has, or nobody would work on the rest.
+        ((entry(1, 5, grant=granted(1, 5, run="mine")),), 6, interval(1, 5)),
         (
             (entry(1, 5, grant=granted(1, 5, run="mine")), entry(5, 7, commit=committed(5, 7))),
             4,
@@ -461,6 +462,12 @@ def test_a_run_without_dates_goes_on_where_the_ledger_ends(
     entries: Any, end: int, expected: Any
 ) -> None:
     assert open_interval(ledger(*entries), MINE, end=at(end), first=at(0)) == expected
+
+
+@pytest.mark.parametrize(("end", "expected"), [(4, interval(1, 5)), (6, interval(1, 6))])
+def test_a_cleared_run_without_dates_may_get_more_than_it_had(end: int, expected: Any) -> None:
+    there = ledger(entry(1, 5, grant=granted(1, 5, run="mine")))
+    assert open_interval(there, AGAIN, end=at(end), first=at(0)) == expected
 
 
 # ---------------------------------------------------------------- boundaries
