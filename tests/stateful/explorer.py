@@ -306,6 +306,7 @@ class Schedule:
             take_over=True,
             run_after=LAST_HOUR,
         )
+        instead.pipeline = run.pipeline
         self.sim.trace.append(f"TRIGGER {instead.name} instead of {run.name}")
         self._finish(instead, again=False)
         run.refused = run.refused or instead.refused

@@ -273,7 +273,10 @@ def gc_without_reader_grace() -> Iterator[None]:
     def newest(self: Any, view: Any, since: Any) -> Any:
         return [self._record(view.root.record)] if view.root.record else []
 
-    with patch.object(marking.Marking, "_retained", newest):
+    with (
+        patch.object(marking.Marking, "_retained", newest),
+        patch.object(explorer.Schedule, "collections_drawn", (3, 5)),
+    ):
         yield
 
 
