@@ -123,6 +123,11 @@ class Gate:
             self.let(attempt)
 
 
+def unbroken(log: str) -> str:
+    """A task's log as one line: long lines are broken there."""
+    return " ".join(log.split())
+
+
 @dataclass
 class Desk:
     """One pipeline's DAGs, gate and lake."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from door_desk import DEADLINE_S, Desk
+from door_desk import DEADLINE_S, Desk, unbroken
 from door_project import Row, day
 from door_stories import story
 from tallystick.protocol.ledger import Entry
@@ -107,11 +107,6 @@ def under_way(beside: tuple[Beside, TakenOver]) -> Beside:
 @pytest.fixture(scope="session")
 def taken_over(beside: tuple[Beside, TakenOver]) -> TakenOver:
     return beside[1]
-
-
-def unbroken(log: str) -> str:
-    """A task's log as one line: long lines are broken there."""
-    return " ".join(log.split())
 
 
 HELD = f"held by beside / {FIRST}: [2013-01-01T00:00:00.000Z, 2013-01-02T00:00:00.000Z); left out"

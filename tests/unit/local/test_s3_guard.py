@@ -30,7 +30,6 @@ from tallystick.local.s3 import ACCESS_KEY, S3Server
 from tallystick.local.s3_guard import Login, Request, refusal
 
 LOGIN = Login(access_key="key", secret_key="secret")
-NOW = datetime.now(UTC)
 NAME = "a b/ü+=&~!*'()x.json"
 TEMPORARY = Credentials("key", "secret")
 
@@ -45,6 +44,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
         yield made
     finally:
         made.stop()
+
+
+def now() -> datetime:
+    """The time that botocore signs with; a suite takes longer than a signature is good for."""
+    return datetime.now(UTC)
 
 
 def signed(
@@ -85,7 +89,7 @@ def with_header(request: Request, name: str, old: str, new: str) -> Request:
 
 @pytest.mark.parametrize("presigned", [False, True])
 def test_what_botocore_signs_is_let_in(presigned: bool) -> None:
-    assert refusal(signed(presigned=presigned), LOGIN, NOW) is None
+    assert refusal(signed(presigned=presigned), LOGIN, now()) is None
 
 
 # Each takes a part of the check away where it is let in.
@@ -128,7 +132,7 @@ FORGED: dict[str, tuple[Callable[[Request], Request], str]] = {
 @pytest.mark.parametrize("how", FORGED)
 def test_a_request_that_was_not_signed_so_is_refused(how: str) -> None:
     forge, code = FORGED[how]
-    refused = refusal(forge(signed()), LOGIN, NOW)
+    refused = refusal(forge(signed()), LOGIN, now())
     assert refused is not None
     assert refused[0] == code
 
@@ -136,7 +140,7 @@ def test_a_request_that_was_not_signed_so_is_refused(how: str) -> None:
 def test_another_secret_key_is_refused() -> None:
     other = Login(access_key="key", secret_key="other")
     for presigned in (False, True):
-        refused = refusal(signed(presigned=presigned), other, NOW)
+        refused = refusal(signed(presigned=presigned), other, now())
         assert refused is not None
         assert refused[0] == "SignatureDoesNotMatch"
 
@@ -145,7 +149,7 @@ def test_another_secret_key_is_refused() -> None:
     ("presigned", "minutes"), [(False, 16), (False, -16), (True, 61), (True, -16)]
 )
 def test_a_signature_of_another_time_is_refused(presigned: bool, minutes: int) -> None:
-    refused = refusal(signed(presigned=presigned), LOGIN, NOW + timedelta(minutes=minutes))
+    refused = refusal(signed(presigned=presigned), LOGIN, now() + timedelta(minutes=minutes))
     assert refused is not None
     assert refused[0] == "RequestTimeTooSkewed"
 
@@ -154,7 +158,7 @@ def test_a_presigned_url_cannot_be_given_more_time() -> None:
     request = signed(presigned=True)
     assert b"X-Amz-Expires=3600" in request.query
     longer = changed(request, query=request.query.replace(b"=3600", b"=36000"))
-    refused = refusal(longer, LOGIN, NOW)
+    refused = refusal(longer, LOGIN, now())
     assert refused is not None
     assert refused[0] == "SignatureDoesNotMatch"
 
