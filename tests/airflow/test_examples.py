@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-ENDS_S = 900
+ENDS_S = 1800
 ROUNDS = 2
 
 

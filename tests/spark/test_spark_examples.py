@@ -204,7 +204,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Told]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=240,
+        timeout=600,
     )
     assert ended.returncode == 0, ended.stderr[-5000:]
     return dict(zip(PLAYS, json.loads(answer.read_text()), strict=True))
