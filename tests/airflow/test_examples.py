@@ -6,10 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ENDS_S = 1800
 ROUNDS = 2
 
 
+@pytest.mark.timeout(ENDS_S + 60)
 def test_what_is_published_on_a_real_scheduler_is_right_also_under_kill_9_in_mid_publish(
     tmp_path: Path,
 ) -> None:
