@@ -79,16 +79,15 @@ def require_room(
         return
     by_table = {name: sum(f.table == name for f in files) for name in {f.table for f in files}}
     table = max(by_table, key=lambda name: by_table[name])
-    raise too_many_files(
-        f"table {table!r} has {by_table[table]} of {len(files)} files", tasks, plan, bytes_max
-    )
+    what = f"table {table!r} has {by_table[table]} of {len(files)} files, made by {tasks} task(s)"
+    raise too_many_files(what, plan, bytes_max)
 
 
-def too_many_files(what: str, tasks: int, plan: Plan, bytes_max: int) -> InvalidPipeline:
-    """Build the error for more files of `tasks` tasks than a report can list."""
+def too_many_files(what: str, plan: Plan, bytes_max: int) -> InvalidPipeline:
+    """Build the error for more files of all tasks together than a report can list."""
     per_task = plan.spec["records_per_task"]
     return _too_many(
-        f"{plan.interval}: {what}, made by {tasks} task(s): each task makes a file per partition value of its rows",
+        f"{plan.interval}: {what}: each task makes a file per partition value of its rows",
         bytes_max,
         f"fewer tasks, with a higher records_per_task (now {per_task}); {_SHORTER}; in a DataFrame job a repartition() "
         f"by the columns of partition_by before the rows are returned; or {_COARSER}",

@@ -35,6 +35,7 @@ from tallystick.protocol.report import FileReport, Report, parse_file
 from tallystick.spark.context import context_of
 from tallystick.spark.landing import RESULT, Batches, answer, land
 from tallystick.spark.looking_back import Sight, look_back
+from tallystick.spark.room import FilesOfTasks, add_files
 from tallystick.spark.session import failures_max, stage_session
 from tallystick.spark.source import landed_frame
 from tallystick.spark.stage import Order, Target, collected, raise_decisive
@@ -70,35 +71,48 @@ def stage_frames(
     outputs = transformed(session, transform, frames, context, work.pipeline)
     files: list[FileReport] = []
     for table in work.pipeline.tables:
-        files.extend(write(session, order.target, table, outputs[table.name]))
+        files.extend(write(session, order.target, table, outputs[table.name], before=files))
     results = [p.result for p in pieces]
     return assemble(work, order.pieces, results, outputs=files, looked=sight.looked)
 
 
 def write(
-    session: SparkSession, target: Target, table: Table, frame: DataFrame
+    session: SparkSession,
+    target: Target,
+    table: Table,
+    frame: DataFrame,
+    *,
+    before: Sequence[FileReport] = (),
 ) -> list[FileReport]:
-    """Evaluate one output by one action that writes it, and return the files of the tasks that succeeded."""
+    """Evaluate one output by one action that writes it, and return the files of the tasks that succeeded.
+
+    `before`: what the attempt has written of other outputs, which goes into the same report.
+    """
     tries_max = failures_max(session)
     rows = frame.select(*[c.name for c in table.written])
     if table.aggregates:
         # All rows of one key come to one task, beside each other, which sees a second one there.
         rows = rows.repartition(*table.keys).sortWithinPartitions(*table.keys)
 
-    def task(batches: Batches) -> Batches:
-        yield answer(partial(_write, target, table.name, batches), tries_max)
+    made = FilesOfTasks(session, target.plan, before=before)
+    adders = made.adders
 
-    answers = collected(session, rows.mapInArrow(task, RESULT))
+    def task(batches: Batches) -> Batches:
+        yield answer(partial(_write, target, table.name, batches, adders), tries_max)
+
+    with made.watched():
+        answers = collected(session, rows.mapInArrow(task, RESULT))
     raise_decisive(answers)
     where = f"result of a task that wrote {table.name}"
     return [file for row in answers for file in _files_of(row["result"], where)]
 
 
-def _write(target: Target, name: str, batches: Batches) -> str:
+def _write(target: Target, name: str, batches: Batches, adders: tuple[Any, Any]) -> str:
     context = TaskContext.get()
     assert context is not None
     work = target.attempt_at(open_store(target.root))
     files = write_output(work, name, f"{context.partitionId():05d}", batches)
+    add_files(adders, files)
     return encode({"files": [f.to_json() for f in files]}).decode()
 
 

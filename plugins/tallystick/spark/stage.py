@@ -30,6 +30,7 @@ from tallystick.pipeline import Pipeline, pipeline_from_spec
 from tallystick.protocol.plan import Plan, PlannedTopic
 from tallystick.spark.outcome import error_from, error_json, most_decisive, scratch_full
 from tallystick.spark.progress import progress_told
+from tallystick.spark.room import FilesOfTasks, add_files
 from tallystick.spark.session import failures_max
 from tallystick.store import Store
 from tallystick.store.open import open_store
@@ -121,10 +122,11 @@ def stage_pieces(session: SparkSession, order: Order, transform: Transform) -> l
     Safe to repeat: tasks write under the attempt's prefix only, each upload under a key of its own.
     """
     count = len(order.pieces)
-    task = _task_of(order, transform, failures_max(session))
-    return results_of(
-        collected(session, session.range(0, count, 1, count).mapInArrow(task, _RESULT))
-    )
+    made = FilesOfTasks(session, order.target.plan)
+    task = _task_of(order, transform, failures_max(session), made.adders)
+    with made.watched():
+        rows = collected(session, session.range(0, count, 1, count).mapInArrow(task, _RESULT))
+    return results_of(rows)
 
 
 def collected(session: SparkSession, frame: DataFrame) -> list[Row]:
@@ -184,22 +186,26 @@ def caught(run: Callable[[], T], tries_max: int) -> tuple[T | None, str | None]:
 
 
 def _task_of(
-    order: Order, transform: Transform, tries_max: int
+    order: Order, transform: Transform, tries_max: int, adders: tuple[Any, Any]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for index in batch.column(0).to_pylist():
-                yield _answer(order, transform, order.pieces[index], tries_max)
+                yield _answer(order, transform, order.pieces[index], tries_max, adders)
 
     return task
 
 
-def _answer(order: Order, transform: Transform, piece: Piece, tries_max: int) -> pa.RecordBatch:
+def _answer(
+    order: Order, transform: Transform, piece: Piece, tries_max: int, adders: tuple[Any, Any]
+) -> pa.RecordBatch:
     def run() -> TaskResult:
         work = order.work(open_store(order.target.root), transform)
         return run_piece(work, piece, order.reading(piece))
 
     result, error = caught(run, tries_max)
+    if result is not None:
+        add_files(adders, result.files)
     partials = {} if result is None else result.partials
     row = {
         "piece": piece.index,

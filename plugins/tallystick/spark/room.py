@@ -1,0 +1,84 @@
+"""Ends a stage as soon as its finished tasks have more files than a report can list, while the others still run.
+
+Spark adds up an accumulator in the driver, once per task that succeeded. What single tasks know by themselves is refused
+there (`tallystick.engine.room`), and the sum once more at the end.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from tallystick.engine.room import file_bytes, too_many_files
+from tallystick.protocol.canonical import BODY_BYTES_MAX
+from tallystick.protocol.plan import Plan
+from tallystick.protocol.report import FileReport
+
+log = logging.getLogger("tallystick.spark")
+EVERY_S = 1.0
+
+
+class FilesOfTasks:
+    """The bytes of the report that the files of finished tasks take. Tasks get `add` in their closure."""
+
+    def __init__(
+        self,
+        session: SparkSession,
+        plan: Plan,
+        *,
+        before: Sequence[FileReport] = (),
+        bytes_max: int = BODY_BYTES_MAX,
+    ) -> None:
+        """`before`: files of the same attempt that are written already."""
+        self._context = session.sparkContext
+        self._plan = plan
+        self._bytes_max = bytes_max
+        self._bytes = self._context.accumulator(file_bytes(before))
+        self._files = self._context.accumulator(len(before))
+
+    @property
+    def adders(self) -> tuple[Any, Any]:
+        """What tasks add to, see `add_files`."""
+        return self._bytes, self._files
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Cancel Spark's jobs when there are too many files while the block runs; raises InvalidPipeline then."""
+        over = threading.Event()
+        watcher = threading.Thread(target=self._watch, args=(over,), name="files", daemon=True)
+        watcher.start()
+        try:
+            yield
+        except Exception:
+            if self._too_many:
+                what = f"{self._files.value} files so far"
+                raise too_many_files(what, self._plan, self._bytes_max) from None
+            raise
+        finally:
+            over.set()
+            watcher.join(EVERY_S * 10)  # a JVM that hangs must not keep the task from ending
+
+    @property
+    def _too_many(self) -> bool:
+        return int(self._bytes.value) > self._bytes_max
+
+    def _watch(self, over: threading.Event) -> None:
+        while not over.wait(EVERY_S):
+            if self._too_many:
+                log.warning(
+                    "more files than a report can list: the tasks that are left are cancelled"
+                )
+                self._context.cancelAllJobs()
+                return
+
+
+def add_files(adders: tuple[Any, Any], files: Sequence[FileReport]) -> None:
+    """Add a task's files, in the task. Spark drops what a task added that did not succeed."""
+    bytes_, count = adders
+    bytes_.add(file_bytes(files))
+    count.add(len(files))
