@@ -26,6 +26,7 @@ LONGEST = (
     "tests/spark/test_spark_frames.py",
     "tests/chaos/test_chaos.py",
     "tests/spark/test_spark_cluster.py",
+    "tests/airflow/test_examples.py",
     "tests/airflow/test_clear_number.py",
     "tests/contract/test_store_contract_versitygw.py",
     "tests/spark/test_spark_stage.py",
