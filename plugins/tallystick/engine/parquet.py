@@ -130,7 +130,8 @@ class TableWriter:
     def close(self) -> tuple[FileReport, ...]:
         """Write and upload what is left; return one report per file, in the order of their uploads.
 
-        Safe to repeat: uploads go under fresh keys, see AttemptPrefix.upload.
+        Safe to repeat by a new writer that takes all rows again: uploads go under fresh keys, see AttemptPrefix.upload.
+        After an error this one is thrown away: of the rows that were spilt some are written, and the others gone.
         """
         if self._spill is not None:
             for partition, tables in self._spill.by_partition():

@@ -14,13 +14,15 @@ What can be checked, and what cannot:
 - One whose marker lies beyond the range is checked as far as the last answer reaches; beyond that the list alone counts.
 - Compaction removes a marker only after all data of its transaction (LogCleaner.shouldDiscardBatch), and may leave
   batches without records, of data and of markers: an emptied data batch is no data, an emptied marker has no verdict.
+- Between two answers it may remove the rest of one transaction, so that the next one of the same id seems to be the same:
+  on a compacted topic a contradiction across answers proves nothing, and the range is read again.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tallystick.errors import LogDamaged
+from tallystick.errors import KafkaUnavailable, LogDamaged
 from tallystick.kafka.batches import Batch
 
 
@@ -30,29 +32,40 @@ class _Open:
 
     aborted: bool
     offset: int
+    answer: int
 
 
 class MarkerCheck:
     """The transactions of one range under way, by producer id. Batches must come in order."""
 
-    def __init__(self, place: str) -> None:
+    def __init__(self, place: str, *, compacted: bool = False) -> None:
         self._place = place
+        self._compacted = compacted
         self._open: dict[int, _Open] = {}
+        self._answer = 0
 
     @property
     def undecided(self) -> bool:
         """Whether a transaction is under way whose marker was not seen yet."""
         return bool(self._open)
 
+    def next_answer(self) -> None:
+        """Note that the batches from here on come from another answer."""
+        self._answer += 1
+
     def data(self, batch: Batch, *, aborted: bool) -> None:
-        """Note the list's verdict on a data batch. Raises LogDamaged when it differs from the one before."""
+        """Note the list's verdict on a data batch.
+
+        Raises LogDamaged when it differs from the one before, and KafkaUnavailable when compaction may be the reason.
+        """
         if not batch.transactional or not batch.count:
             return
         known = self._open.get(batch.producer_id)
         if known is None:
-            self._open[batch.producer_id] = _Open(aborted, batch.base_offset)
+            self._open[batch.producer_id] = _Open(aborted, batch.base_offset, self._answer)
         elif known.aborted is not aborted:
             raise self._contradiction(
+                known,
                 batch,
                 f"the broker lists its records at offset {known.offset} as {_verdict(known.aborted)}, those at offset "
                 f"{batch.base_offset} as {_verdict(aborted)}",
@@ -61,18 +74,28 @@ class MarkerCheck:
     def marker(self, batch: Batch, *, abort: bool | None) -> None:
         """Compare a marker with the list's verdict on the transaction that it ends; `abort` None: it was emptied.
 
-        Raises LogDamaged when they differ.
+        Raises LogDamaged when they differ, and KafkaUnavailable when compaction may be the reason.
         """
         known = self._open.pop(batch.producer_id, None)
         if known is None or abort is None or known.aborted is abort:
             return
         raise self._contradiction(
+            known,
             batch,
             f"the broker lists its records from offset {known.offset} on as {_verdict(known.aborted)}, the marker at "
             f"offset {batch.base_offset} says {'ABORT' if abort else 'COMMIT'}",
         )
 
-    def _contradiction(self, batch: Batch, what: str) -> LogDamaged:
+    def _contradiction(
+        self, known: _Open, batch: Batch, what: str
+    ) -> LogDamaged | KafkaUnavailable:
+        if self._compacted and known.answer != self._answer:
+            return KafkaUnavailable(
+                f"{self._place}, a transaction of producer id {batch.producer_id}: {what}. The topic is compacted: "
+                "it may have been cleaned between the broker's two answers.",
+                next_step="nothing was committed from this read; run again. If the same offsets are named again, the "
+                "broker has a defect, or its index of transactions is damaged.",
+            )
         return LogDamaged(
             f"{self._place}, a transaction of producer id {batch.producer_id}: {what}.",
             next_step="nothing was committed from this read. A broker with a defect (KAFKA-13727 was one) or a damaged "

@@ -134,7 +134,7 @@ class _Reading:
         self._span = span
         self._place = f"topic {reader.topic!r} partition {partition}"
         self.tally = Tally(span, place=self._place, compacted=reader.compacted)
-        self._check = MarkerCheck(self._place)
+        self._check = MarkerCheck(self._place, compacted=reader.compacted)
         self._scratch = Scratch()
         self._columns: Columns | None = None
         self._rack = reader.settings.client_rack or ""
@@ -162,6 +162,7 @@ class _Reading:
                     self._place, f"asked for offset {self.tally.position}, it answered with less"
                 )
             pending = self._ask(reached) if reached < self._span.end else None
+            self._check.next_answer()
             yield from self._decoded(found, AbortedProducers(fetched.aborted))
         if self._columns is not None and self._columns.rows:
             yield self._columns.take()

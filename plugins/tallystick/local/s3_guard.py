@@ -31,6 +31,7 @@ _AUTHORIZATION = re.compile(
     r"Signature=(?P<signature>[0-9a-f]{64})"
 )
 _TIME = "%Y%m%dT%H%M%SZ"
+_SECONDS = re.compile(r"[0-9]{1,6}")
 _NO_CORS = b"access-control-"
 
 Message = dict[str, Any]
@@ -85,7 +86,7 @@ def refusal(request: Request, login: Login, now: datetime) -> tuple[str, str] | 
         signed_at = datetime.strptime(claim.time, _TIME).replace(tzinfo=UTC)
     except ValueError:
         return "AccessDenied", "The request does not say when it was signed."
-    if not signed_at - SKEW <= now <= signed_at + claim.lifetime:
+    if not -SKEW <= now - signed_at <= claim.lifetime:
         return (
             "RequestTimeTooSkewed",
             f"Signed at {claim.time}; the server's time is {now:{_TIME}}.",
@@ -111,7 +112,9 @@ def _claim(request: Request) -> _Claim | None:
             query=query,
         )
     said = dict(query)
-    if said.get("X-Amz-Algorithm") != ALGORITHM or not said.get("X-Amz-Expires", "").isdecimal():
+    if said.get("X-Amz-Algorithm") != ALGORITHM or not _SECONDS.fullmatch(
+        said.get("X-Amz-Expires", "")
+    ):
         return None
     return _Claim(
         credential=unquote_to_bytes(said.get("X-Amz-Credential", "")).decode(errors="replace"),

@@ -138,10 +138,9 @@ class _Runs:
             return None
         self._kinds = kinds
         found = []
-        last, bound = (
-            None,
-            None,
-        )  # each piece begins a run: one that skips others' rows would overlap them
+        # Each piece begins a run: one that skips others' rows would overlap them. It goes on with the run before only
+        # if its first key is that run's last, and then it is bounded as that run is.
+        last, bound = None, self._bound
         for key in identities:
             if key == self._last:
                 self._before += 1
@@ -170,7 +169,7 @@ class _Runs:
 
 
 def _ordered_kinds(batch: pa.RecordBatch, names: Sequence[str]) -> list[str] | None:
-    """Text or number per column; None when one has other values: their equality may not be that of their JSON."""
+    """Text, number or instant per column; None when one has others: their equality may not be that of their JSON."""
     kinds = []
     for name in names:
         if name not in batch.schema.names or batch.column(name).null_count:
@@ -180,6 +179,8 @@ def _ordered_kinds(batch: pa.RecordBatch, names: Sequence[str]) -> list[str] | N
             kinds.append("number")
         elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
             kinds.append("text")
+        elif pa.types.is_timestamp(kind) and (kind.unit, kind.tz) == ("us", "UTC"):
+            kinds.append("instant")  # the fourth column of a lineage
         else:
             return None
     return kinds

@@ -10,6 +10,7 @@ import fcntl
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
@@ -32,6 +33,7 @@ SLICE_ROWS = 1_000_000
 BEFORE, AFTER = 0, 1
 _PREFIX = "tallystick-rows-"
 _LOCK = "lock"
+_LOCK_MADE_S = 600
 _ROOM_LEFT = 64 << 20  # DuckDB stops before the last byte
 
 # Rows of one identity, and how many of it came before each; only those that are not the first.
@@ -253,20 +255,32 @@ def _own_folder() -> tuple[Path, IO[bytes]]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.close()  # another process has just taken it for abandoned
-        else:
+            continue
+        if os.fstat(file.fileno()).st_nlink:
             return folder, file
+        file.close()  # it was, and is removed
 
 
 def _remove_abandoned(folder: Path) -> None:
     """Remove the folder of a process that has died. Safe to repeat: the lock of one that lives is held."""
-    with suppress(OSError), (folder / _LOCK).open("rb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(folder, ignore_errors=True)
+    with suppress(OSError):
+        try:
+            file = (folder / _LOCK).open("rb")
+        except FileNotFoundError:
+            # Its process may be about to make it; one that died before it did left an empty folder.
+            if time.time() - folder.stat().st_mtime > _LOCK_MADE_S:
+                folder.rmdir()
+            return
+        with file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _free(where: Path) -> int:
     try:
         found = os.statvfs(where)
+    except FileNotFoundError:
+        return _free(where.parent)  # somebody removed the folder: that says nothing about the disk
     except OSError:
         return 0
     return found.f_bavail * found.f_frsize

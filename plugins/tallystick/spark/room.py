@@ -68,13 +68,16 @@ class FilesOfTasks:
         return int(self._bytes.value) > self._bytes_max
 
     def _watch(self, over: threading.Event) -> None:
+        told = False
         while not over.wait(EVERY_S):
-            if self._too_many:
+            if not self._too_many:
+                continue
+            if not told:
+                told = True
                 log.warning(
                     "more files than a report can list: the tasks that are left are cancelled"
                 )
-                self._context.cancelAllJobs()
-                return
+            self._context.cancelAllJobs()  # again: Spark may be between two jobs
 
 
 def add_files(adders: tuple[Any, Any], files: Sequence[FileReport]) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from kafka_batches import batch, control
 from kafka_script import TOPIC_ID, Script, answer, numbered
-from tallystick.errors import LogDamaged
+from tallystick.errors import KafkaUnavailable, LogDamaged
 from tallystick.kafka import reader as reading
 from tallystick.kafka.markers import MarkerCheck
 from tallystick.kafka.reader import RangeReader
@@ -181,3 +181,34 @@ def test_a_reader_that_does_not_compare_hands_out_what_was_aborted(
     monkeypatch.setattr(MarkerCheck, dropped, lambda *_, **__: None)
     lie = Script(answer(data(0, 3), end(3, abort=True)))
     assert run(lie, 0, 4) == ([0, 1, 2], (3, 0, 1))
+
+
+# ---------------------------------------------------------------- a compacted log that is cleaned while it is read
+
+
+def cleaned_between(*second: bytes, aborted: tuple[AbortedTransaction, ...] = ()) -> Script:
+    """Data of a transaction that was committed; then its rest and its marker are gone, and the next one is there."""
+    return Script(answer(data(0, 3)), answer(*second, aborted=aborted))
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        lambda: cleaned_between(data(6, 8), end(8, abort=True), aborted=listed((9, 6))),
+        lambda: cleaned_between(end(8, abort=True)),
+    ],
+    ids=["data of the next", "marker of the next"],
+)
+def test_a_contradiction_across_answers_of_a_compacted_log_is_read_again(
+    run: Read, script: Callable[[], Script]
+) -> None:
+    with pytest.raises(KafkaUnavailable, match="may have been cleaned between") as caught:
+        run(script(), 0, 9, compacted=True)
+    assert "run again" in str(caught.value)
+    with pytest.raises(LogDamaged):  # nothing is cleaned from a log that is not compacted
+        run(script(), 0, 9)
+
+
+def test_a_contradiction_in_one_answer_of_a_compacted_log_is_refused(run: Read) -> None:
+    with pytest.raises(LogDamaged):
+        run(Script(answer(data(0, 3), end(3, abort=True))), 0, 4, compacted=True)

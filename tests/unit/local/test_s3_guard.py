@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import http.client
 import os
+import re
 import subprocess
 import sys
 import urllib.error
@@ -161,6 +162,22 @@ def test_a_presigned_url_cannot_be_given_more_time() -> None:
     refused = refusal(longer, LOGIN, now())
     assert refused is not None
     assert refused[0] == "SignatureDoesNotMatch"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        (b"X-Amz-Expires", b"9" * 5000),
+        (b"X-Amz-Expires", b""),
+        (b"X-Amz-Date", b"00010101T000000Z"),
+        (b"X-Amz-Date", b"99991231T235959Z"),
+    ],
+)
+def test_a_presigned_url_with_times_that_are_none_is_refused(name: bytes, value: bytes) -> None:
+    request = signed(presigned=True)
+    query = re.sub(rb"(%s=)[^&]*" % name, rb"\g<1>" + value, request.query)
+    assert query != request.query
+    assert refusal(changed(request, query=query), LOGIN, now()) is not None
 
 
 # ---------------------------------------------------------------- the real server

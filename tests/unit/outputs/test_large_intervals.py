@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import fcntl
 import gc
+import os
 import random
+import shutil
 import tempfile
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +26,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tallystick import pipeline
 from tallystick.errors import OutputRefused, OutputUnavailable, ScratchFull
 from tallystick.outputs import changes as changes_module
 from tallystick.outputs import occurrences, spill
@@ -31,9 +35,11 @@ from tallystick.outputs.effects import check_keys, effects
 from tallystick.outputs.encoding import encoded
 from tallystick.outputs.port import Rows, Sending
 from tallystick.outputs.spill import Spill
+from tallystick.tables.schema import arrow_type
 from unit.outputs.sendings import SCOPE, TableRows, sending
 
 LINEAGE = ("topic", "part", "at")
+NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -152,6 +158,43 @@ def test_a_run_that_reaches_into_another_one_is_noticed(
     # Without the look at earlier runs it would count as the first one, and be sent under another's key.
     monkeypatch.setattr(occurrences, "bisect_right", lambda *_: 0)
     assert [c.occurrence for c in changes(one, LINEAGE)] == [0] * 6
+
+
+@pytest.mark.parametrize(
+    "offsets",
+    [
+        # A doubled key on both sides of a piece's edge (three rows here), whose run then goes over another one.
+        [10, 11, 12, 7, 8, 9, 9, 10, 11],
+        [10, 11, 12, 7, 8, 9, 9, 9, 10, 11],
+        [10, 11, 12, 7, 8, 9, 9, 13, 14],
+    ],
+)
+def test_a_run_that_goes_on_over_the_edge_of_a_piece_is_bounded_as_before(
+    large: Path, offsets: list[int]
+) -> None:
+    one = replace(sending([]), rows=rows_of([("t", 0, at) for at in offsets]))
+    assert told(list(changes(one, LINEAGE))) == in_memory(one, LINEAGE)
+
+
+def test_the_lineage_of_a_table_in_its_order_needs_no_disk(
+    large: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The columns and types that the product itself writes."""
+
+    def none(_: Spill) -> None:
+        raise AssertionError("the local disk was used")
+
+    monkeypatch.setattr(Spill, "_open", none)
+    names = tuple(column.name for column in pipeline.LINEAGE)
+    values: list[list[Any]] = [["t"] * 20, [0] * 20, list(range(20)), [NOON] * 20]
+    table = pa.table(
+        {
+            column.name: pa.array(cells, arrow_type(column.type))
+            for column, cells in zip(pipeline.LINEAGE, values, strict=True)
+        }
+    )
+    one = replace(sending([]), rows=TableRows(table), identity=names)
+    assert told(list(changes(one, names))) == in_memory(one, names)
 
 
 def test_more_runs_than_are_held_are_sorted_on_the_disk(
@@ -316,6 +359,41 @@ def test_the_folder_of_a_killed_process_is_removed_and_that_of_a_live_one_is_kep
         assert len(list(large.iterdir())) == 2
         assert alive.exists()
         assert not dead.exists()
+
+
+def test_an_empty_folder_of_a_process_that_died_early_is_removed_and_a_new_one_is_kept(
+    large: Path,
+) -> None:
+    old, new = large / "tallystick-rows-old", large / "tallystick-rows-new"
+    for folder in (old, new):
+        folder.mkdir()
+    os.utime(old, (0, 0))
+    with Spill() as one:
+        one.count("rows", [b"0" * 16])
+    assert [left.name for left in large.iterdir()] == [new.name]
+
+
+def test_a_folder_that_was_removed_before_its_lock_was_held_is_made_again(
+    large: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process takes the new folder for abandoned between the making of the lock file and the lock."""
+    real, taken = fcntl.flock, []
+
+    def late(file: Any, how: int) -> None:
+        if not taken:
+            taken.append(Path(file.name).parent)
+            shutil.rmtree(taken[0])
+        real(file, how)
+
+    monkeypatch.setattr(spill.fcntl, "flock", late)
+    with Spill() as one:
+        one.count("rows", [b"0" * 16, b"0" * 16])
+        assert one.counted("rows", 0, 2) == {1: 1}
+    assert taken
+
+
+def test_free_space_is_that_of_the_disk_also_where_the_folder_is_gone(tmp_path: Path) -> None:
+    assert spill._free(tmp_path / "gone" / "too") > 0
 
 
 @pytest.mark.parametrize(("free", "error"), [(0, ScratchFull), (1 << 40, OutputUnavailable)])
