@@ -87,8 +87,8 @@ HELD_WRITE = """
 from tallystick.spark import frames
 write_once = frames._write
 
-def write_held(target, name, batches):
-    files = write_once(target, name, batches)
+def write_held(target, name, *more):
+    files = write_once(target, name, *more)
     if name == "origins" and claimed("held"):
         Path(f"{PLACE}/uploaded").touch()
         held()

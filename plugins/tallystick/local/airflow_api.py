@@ -17,7 +17,7 @@ Json = dict[str, Any]
 Reprocess = Literal["none", "failed", "completed"]
 RUN_ENDED = frozenset({"success", "failed"})
 TASK_ENDED = frozenset({"success", "failed", "upstream_failed", "skipped", "removed"})
-_TIMEOUT_S = 30.0
+_TIMEOUT_S = 120.0  # a busy machine's Airflow was seen to take more than 30 s for an answer
 _POLL_S = 0.25
 _PAGE = 100
 
