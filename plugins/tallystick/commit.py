@@ -287,7 +287,7 @@ def _holds_fewer(lake: Lake, plan: Plan, report: Report, entry: Entry) -> Report
     if now.records + now.dead < then.records + then.dead and not (
         plan.accept_loss or plan.accept_compaction
     ):
-        also = " as well as accept_dead_letters=true" if to_dead else ""
+        also = " as well as accept_dead_letters=true" if to_dead or plan.accept_dead_letters else ""
         return ReportRejected(
             f"{plan.interval}: the replacement holds {now.records + now.dead} records and dead letters, the committed "
             f"generation {before.generation} holds {then.records + then.dead}. {stays}",
@@ -296,12 +296,15 @@ def _holds_fewer(lake: Lake, plan: Plan, report: Report, entry: Entry) -> Report
         )
     if not to_dead:
         return None
+    # What this plan accepts must be accepted again, or the next refusal would be for that.
+    accepts = {"accept_compaction": plan.accept_compaction, "accept_loss": plan.accept_loss}
+    accepted = "".join(f", {name}=true" for name, given in accepts.items() if given)
     return ReportRejected(
         f"{plan.interval}: the replacement holds {now.records} records and {now.dead} dead letters, the committed "
         f"generation {before.generation} holds {then.records} and {then.dead}: {to_dead} row(s) or more would become "
         f"dead letters. {stays}",
         next_step="check the declaration (a column's type, parse or source, the topic's decode): the log of `stage` has "
-        f"the reasons. If they are no records, {again}accept_dead_letters=true.",
+        f"the reasons. If they are no records, {again}accept_dead_letters=true{accepted}.",
     )
 
 

@@ -62,13 +62,38 @@ def test_a_lower_clear_with_changed_code_names_the_replacement() -> None:
     assert replaced.generation == 2
 
 
-def test_a_retry_of_plan_is_granted_the_hole_that_a_release_left() -> None:
+def test_a_retry_of_plan_after_a_release_names_the_hole_and_a_clear_fills_it() -> None:
+    """The retry may be a late copy of the task: granted the hole, it would leave a grant that nobody works on."""
     small = SmallLake()
     small.run(DAY_2, run="other")
     first = small.plan(days(1, 4), run=RUN)
     assert [p.interval for p in first.pieces] == [DAY_1, DAY_3]
     release(small.lake, DAY_3)
-    again = small.plan(days(1, 4), run=RUN)
+    version = small.lake.require().root.version
+    with pytest.raises(Superseded, match="clear this run's plan task, which plans it") as caught:
+        small.plan(days(1, 4), run=RUN)
+    assert f"{DAY_3} of {days(1, 4)} is nobody's since" in str(caught.value)
+    assert small.lake.require().root.version == version
+    again = small.plan(days(1, 4), run=RUN, clear=1)
     assert [p.interval for p in again.pieces] == [DAY_1, DAY_3]
-    assert again.pieces[0].plan == first.pieces[0].plan
-    assert again.pieces[1].plan != first.pieces[1].plan
+
+
+def test_a_late_copy_of_plan_takes_nothing_that_another_run_released() -> None:
+    """The run is green, its first plan task wakes, and another run's grant was released in between."""
+    small = SmallLake()
+    small.plan(DAY_2, run="holder")
+    small.run(days(1, 4), run=RUN)
+    release(small.lake, DAY_2)
+    with pytest.raises(Superseded):
+        small.plan(days(1, 4), run=RUN)
+    holder = small.plan(DAY_2, run="holder", clear=1)
+    assert [(p.interval, p.committed) for p in holder.pieces] == [(DAY_2, False)]
+
+
+def test_a_number_that_is_too_low_names_the_ends_where_a_replacement_would_cut() -> None:
+    small = SmallLake()
+    small.run(days(1, 4), run="other")
+    small.plan(days(4, 5), run=RUN, clear=1)
+    with pytest.raises(Superseded) as caught:
+        small.plan(days(2, 5), run=RUN, clear=0, mode="replace")
+    assert f"to an end of the committed interval {days(1, 4)}" in str(caught.value)

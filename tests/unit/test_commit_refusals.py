@@ -173,9 +173,13 @@ def test_rows_that_others_gain_do_not_make_up_for_those_that_become_dead_letters
     ("accepted", "named"),
     [
         ({}, ["accept_compaction=true or accept_loss=true", "as well as accept_dead_letters=true"]),
-        ({"accept_dead_letters": True}, ["accept_compaction=true or accept_loss=true."]),
-        ({"accept_compaction": True}, ["accept_dead_letters=true"]),
-        ({"accept_loss": True}, ["accept_dead_letters=true"]),
+        # What was accepted is named again: without it the next refusal would be for that.
+        (
+            {"accept_dead_letters": True},
+            ["accept_compaction=true or accept_loss=true as well as accept_dead_letters=true."],
+        ),
+        ({"accept_compaction": True}, ["accept_dead_letters=true, accept_compaction=true."]),
+        ({"accept_loss": True}, ["accept_dead_letters=true, accept_loss=true."]),
     ],
 )
 def test_a_replacement_that_holds_fewer_and_more_dead_letters_needs_both_switches(

@@ -11,7 +11,7 @@ import pytest
 
 from fakes import FakeLog, FakeTopic
 from small_lake import DAY, NOW, TOPIC, SmallLake, day, days, pipeline
-from tallystick.errors import InvalidRequest, NotYet, OutsideRetention
+from tallystick.errors import InvalidRequest, NotYet, OutsideRetention, Superseded
 from tallystick.params import RunDates, parse_params
 from tallystick.pipeline import LATENESS_MAX
 from tallystick.plan import Asked, Planned, plan
@@ -161,6 +161,44 @@ def test_a_change_of_lateness_leaves_no_grant_behind(
     assert {e.granted.plan for e in mine if e.granted} == to_do != set()
     if clear == 0:
         assert again.pieces == first.pieces
+
+
+@pytest.mark.parametrize(
+    ("taken", "left"),
+    [
+        (days(4, 5), [days(2, 4)]),
+        (days(2, 3), [days(3, 5)]),
+        (days(3, 4), [days(2, 3), days(4, 5)]),
+    ],
+)
+@pytest.mark.parametrize("behind", [False, True])
+def test_a_run_without_dates_of_which_others_took_a_part_leaves_no_hole(
+    taken: Interval, left: list[Interval], behind: bool
+) -> None:
+    """No entry names the run in the holes beside what was taken; its retry is red, and its clear fills them."""
+    small = SmallLake()
+    small.lake.page_bytes_max = 1
+    small.run(days(1, 2))
+    ask(small, run="a", run_after=day(5))
+    small.run(taken, run="taker", take_over=True)
+    if behind:
+        small.run(days(6, 7))
+    with pytest.raises(Superseded, match="it has gone to small / taker since"):
+        ask(small, run="a", run_after=day(5))
+    again = ask(small, run="a", run_after=day(5), clear=1)
+    assert [p.interval for p in again.pieces] == left
+    assert again.covered == (taken,)
+
+
+def test_what_a_run_without_dates_had_is_found_however_far_back_the_ledger_ended() -> None:
+    small = SmallLake()
+    small.lake.page_bytes_max = 1
+    small.run(days(1, 2))
+    small.run(days(2, 3))
+    ask(small, run="a", run_after=day(200))
+    small.run(days(199, 200), run="taker", take_over=True)
+    again = ask(small, run="a", run_after=day(200), clear=1)
+    assert [p.interval for p in again.pieces] == [days(3, 199)]
 
 
 def test_a_clock_behind_airflows_waits_instead_of_asking_for_less(small: SmallLake) -> None:

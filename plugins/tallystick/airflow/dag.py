@@ -60,8 +60,8 @@ def replay_dag(
     """Return the pipeline's DAG, named like the pipeline.
 
     `schedule`: a cron string or a timedelta means data intervals in UTC, the first of which begins at `start_date` at the
-    earliest, the last at `end_date` at the latest. Another timetable, an asset or None is taken as it is, and an
-    `end_date` refused for it. A run without a data interval processes what is new.
+    earliest, the last at `end_date` at the latest. Another timetable or an asset is taken as it is, and an `end_date`
+    refused for it; without a schedule there is nothing to bound. A run without a data interval processes what is new.
     `start_date` and `end_date` bound the schedule only: backfills and runs by hand may have any dates.
     `catchup`: intervals that were missed while the DAG was paused are run, so that no hole stays unseen; backfills may
     go before `start_date` whatever it says.

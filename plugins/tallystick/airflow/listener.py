@@ -23,6 +23,7 @@ from tallystick.airflow.note_text import NOTE, OFF, merged
 log = logging.getLogger(__name__)
 
 # The scheduler's words. A run that a person marks ends in the API server's transaction, which may write a note itself.
+_RAN = ("success", "failed")
 _SCHEDULERS = ("success", "task_failure", "all_tasks_deadlocked", "timed_out")
 
 
@@ -58,14 +59,21 @@ def _copy(dag_run: Any, msg: str) -> None:
 
 
 def _left(connection: Any, dag_run_id: int) -> Sequence[str]:
-    """The texts that the run's tasks left, oldest first."""
+    """The texts that the latest tries of the run's tasks left, oldest first.
+
+    Airflow removes what a task left when the task begins again. One that was cleared and did not run since, because a
+    task before it failed, still has the text of its earlier try: it must not be shown as the run's.
+    """
     import sqlalchemy as sa
+    from airflow.models.taskinstance import TaskInstance
     from airflow.models.xcom import XComModel
 
-    xcom = XComModel.__table__.c
+    xcom, task = XComModel.__table__.c, TaskInstance.__table__.c
+    same = [xcom[name] == task[name] for name in ("dag_id", "run_id", "task_id", "map_index")]
     found = connection.execute(
         sa.select(xcom.value)
-        .where(xcom.dag_run_id == dag_run_id, xcom.key == NOTE)
+        .join_from(XComModel.__table__, TaskInstance.__table__, sa.and_(*same))
+        .where(xcom.dag_run_id == dag_run_id, xcom.key == NOTE, task.state.in_(_RAN))
         .order_by(xcom.timestamp)
     )
     return [value for (value,) in found if isinstance(value, str)]

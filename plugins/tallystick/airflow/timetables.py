@@ -14,6 +14,7 @@ from typing import Any
 
 import airflow.sdk
 import pendulum
+from airflow.exceptions import AirflowTimetableInvalid
 from airflow.timetables.base import DagRunInfo, DataInterval, TimeRestriction, Timetable
 from airflow.timetables.interval import CronDataIntervalTimetable, DeltaDataIntervalTimetable
 from dateutil.relativedelta import relativedelta
@@ -38,7 +39,15 @@ def bounded(schedule: Any, first: datetime, last: datetime | None) -> Any:
         )
     if isinstance(schedule, str) and schedule != "@continuous":
         # Airflow would make a CronTriggerTimetable of it, whose intervals hold no time.
-        return BoundedCron(schedule, "UTC", first=first, last=last)
+        try:
+            made = BoundedCron(schedule, "UTC", first=first, last=last)
+            made.validate()
+        except (ValueError, AirflowTimetableInvalid) as error:
+            raise InvalidPipeline(
+                f"schedule={schedule!r} is no cron expression: {error}.",
+                next_step="use one such as '@daily' or '0 6 * * *', a timedelta, or None.",
+            ) from error
+        return made
     if isinstance(schedule, (timedelta, relativedelta)):
         # Airflow would make a DeltaTriggerTimetable of it, likewise.
         return _by_delta(schedule, first, last)
@@ -63,7 +72,8 @@ def is_bounded(schedule: Any) -> bool:
 def _by_delta(
     delta: timedelta | relativedelta, first: datetime, last: datetime | None
 ) -> BoundedDelta:
-    if first + delta < first + SHORTEST:
+    # Twice: relativedelta(day=31) leads on once, and never again.
+    if first + delta < first + SHORTEST or first + delta + delta < first + delta + SHORTEST:
         raise InvalidPipeline(
             f"schedule={delta!r} is shorter than a second.",
             next_step="use e.g. timedelta(hours=1), or a cron string.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import TypeGuard
 
 from tallystick import __version__
 from tallystick.errors import (
@@ -78,6 +79,13 @@ class Granting:
         grants = intent.grants
         if refresh:
             grants, left = self._refreshable(intent, wanted, topics, origins)
+            # Of this run's earlier clears: what is not granted anew would dangle, for no other run may take it.
+            chosen = {grant.interval for grant in grants}
+            old = [g.before for g in intent.grants if g.interval not in chosen]
+            dropped = [entry for entry in old if self._is_own(entry)]
+            for entry in dropped:
+                self.ledger.cancel(entry.interval)
+            intent = replace(intent, cancelled=(*intent.cancelled, *dropped))
         for grant in grants:
             plan = self._freeze(grant, topics, tables, origins, set_now)
             # A job that looks back may have rows for an interval without a record: windows that end in it.
@@ -88,7 +96,7 @@ class Granting:
                 self._grant(grant, plan)
             pieces.append(Piece(interval=grant.interval, plan=plan.key, committed=at_once))
         if left and not pieces:
-            raise next(iter(left.values()))
+            return self._nothing_to_refresh(next(iter(left.values())), intent.cancelled)
         told = answered(intent, wanted, self.root.version + 1, pieces)
         return Change(
             tables=tables,
@@ -97,6 +105,29 @@ class Granting:
             committed=tuple(committed),
             outputs=outputs,
             value=replace(told, left=tuple(left)),
+        )
+
+    def _is_own(self, entry: Entry | None) -> TypeGuard[Entry]:
+        granted = entry.granted if entry is not None else None
+        return granted is not None and granted.request.same_run(self.asked.request)
+
+    def _nothing_to_refresh(
+        self, error: OutsideRetention, withdrawn: Sequence[Entry]
+    ) -> Change[Planned | InvalidRequest | OutsideRetention]:
+        """Refuse a refresh of which the log allows nothing; its grants of earlier clears are withdrawn all the same."""
+        refusal = OutsideRetention(
+            error.happened,
+            next_step="restore the topic; or leave the old rows as they are. To replace them with what the log still "
+            "has: Trigger with that interval's from and to, mode=replace, accept_loss=true.",
+        )
+        own = [entry for entry in withdrawn if self._is_own(entry)]
+        if not own:
+            raise refusal
+        ledger = self.view.whole_ledger().copy()
+        for entry in own:
+            ledger.cancel(entry.interval)
+        return Change(
+            tables=self.root.tables, topics=self.root.topics, ledger=ledger, value=refusal
         )
 
     def _refreshable(

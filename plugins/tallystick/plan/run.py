@@ -47,6 +47,8 @@ def _step(
     if isinstance(wanted, datetime):
         # An entry of this run ends at run_after less the lateness of its time: none is further back.
         tail = view.tail(wanted - LATENESS_MAX)
+        if decide.taken_from(tail, asked.request):
+            tail = view.whole_ledger()  # its neighbours may be anywhere
         open_end = decide.open_interval(tail, asked.request, end=wanted, first=asked.first)
         if open_end is None:
             return Settled(value=Planned(interval=None, version=view.root.version))
@@ -96,6 +98,12 @@ def _intent(
 
 def _superseded(by: decide.Overtaken, request: Request, wanted: Interval) -> Superseded:
     """Describe why the request gets nothing, and the one step that brings it what it asks for."""
+    if by.hole is not None:
+        return Superseded(
+            f"{request} was answered before, and {by.hole} of {wanted} is nobody's since: a grant there was released, or "
+            "given up by gc.",
+            next_step="clear this run's plan task, which plans it. This task may be a late copy, so it gets nothing.",
+        )
     if by.by == request:
         return Superseded(
             f"{request} was answered before, and its rows of {wanted} were committed by other code than is deployed now.",
@@ -108,6 +116,8 @@ def _superseded(by: decide.Overtaken, request: Request, wanted: Interval) -> Sup
         )
     first, last = (keys.instant(at) for at in (wanted.start, wanted.end))
     replaces = ", mode=replace" if by.replaces else ""
+    if by.cuts is not None:
+        replaces += f", where {first} or {last} is moved to an end of the committed interval {by.cuts.interval}"
     return Superseded(
         f"{request} asks for {wanted}; the ledger has a later request of the same run there: clear {by.by.clear}. Either "
         "this task is a late copy, or Airflow counts the clears of this run from 0 again: the DAG or run was deleted, or "

@@ -82,11 +82,14 @@ class Overtaken:
     """The request is not the run's newest, or what it was granted has gone to others: it must not ask again.
 
     `by` is the newest request that has it: of another run; of the same run with a higher clear number; or the request
-    itself, if what it committed was made by other code. `replaces`: what is left to do includes a replacement.
+    itself, if what it committed was made by other code, or if `hole` is nobody's any more. `replaces`: what is left to
+    do includes a replacement; `cuts`: it cannot be done as asked, for it would cut through this entry.
     """
 
     by: Request
     replaces: bool = False
+    hole: Interval | None = None
+    cuts: Entry | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +127,11 @@ def decide_plan(ledger: Ledger, request: Request, wish: Wish) -> Intent | Overta
             return _nothing_left(overlapping, request, wish, _holder(served[0]))
         if any(_wants_other_rows(e, request, wish) for e in overlapping):
             return Overtaken(by=request, replaces=True)
-        return _answered(overlapping, request, wish, own)
+        # A grant was released, or given up. This may be a late copy of the task, and nobody would work on what it got.
+        holes = _fills(wish, (e.interval for e in overlapping), ())
+        if holes:
+            return Overtaken(by=request, hole=holes[0].interval)
+        return _answered(overlapping, request, own)
     decision = _decide_afresh(overlapping, request, wish)
     if isinstance(decision, CutThrough):
         older = (e for e in overlapping if e.granted and e.granted.request.same_run(request))
@@ -143,9 +150,10 @@ def _nothing_left(
     seen = _decide_afresh(overlapping, request, wish, owns_rows=request.clear > 0)
     if isinstance(seen, Intent) and not seen.grants and not seen.cancelled:
         return seen
-    grants = seen.grants if isinstance(seen, Intent) else ()
-    replaces = any(g.before is not None and g.before.committed is not None for g in grants)
-    return Overtaken(by=by, replaces=replaces or isinstance(seen, CutThrough))
+    if isinstance(seen, CutThrough):
+        return Overtaken(by=by, replaces=True, cuts=seen.entry)
+    replaces = any(g.before is not None and g.before.committed is not None for g in seen.grants)
+    return Overtaken(by=by, replaces=replaces)
 
 
 def _wants_other_rows(entry: Entry, request: Request, wish: Wish) -> bool:
@@ -161,22 +169,14 @@ def _wants_other_rows(entry: Entry, request: Request, wish: Wish) -> bool:
     return asks and committed.fingerprint != wish.fingerprint
 
 
-def _answered(
-    overlapping: Iterable[Entry], request: Request, wish: Wish, own: Collection[Interval]
-) -> Intent:
-    """What a request that was answered before has now: nothing is taken away, and only a hole is granted.
-
-    A hole can be there although the request was granted all of its interval: a grant was released, or given up. Without
-    a grant the run would be green and the hole nobody's.
-    """
+def _answered(overlapping: Iterable[Entry], request: Request, own: Collection[Interval]) -> Intent:
+    """What a request that was answered before has now: nothing is taken away, and nothing is granted."""
     holdings: list[Holding] = []
     held: list[Entry] = []
     covered: list[Entry] = []
-    kept: list[Interval] = []
     for entry in overlapping:
         granted, committed = entry.granted, entry.committed
         holding = _holding(entry, request) if entry.interval in own else None
-        kept.append(entry.interval)
         if holding is not None:
             holdings.append(holding)
         elif granted is not None and not granted.request.same_run(request):
@@ -185,12 +185,7 @@ def _answered(
             holdings.append(Holding(interval=entry.interval, plan=committed.plan, committed=True))
         elif committed is not None:
             covered.append(entry)
-    return Intent(
-        holdings=tuple(holdings),
-        grants=_fills(wish, kept, ()),
-        held=tuple(held),
-        covered=tuple(covered),
-    )
+    return Intent(holdings=tuple(holdings), held=tuple(held), covered=tuple(covered))
 
 
 def _requests(entry: Entry) -> tuple[Request, ...]:
@@ -340,17 +335,40 @@ def open_interval(
     A run that was here before keeps what it had, whatever `end` is now: the pipeline's lateness may have changed since,
     and its grant must not dangle. Only a later clear may get more than the run had: a retry could be a late copy of a
     task, and nobody would work on what it got (C14). The ledger must have its last page loaded, and those of what the
-    run may have got.
+    run may have got; it must be whole if `taken_from` the run.
     """
     own = [
         (e.interval, r.clear) for e in ledger.entries for r in _requests(e) if r.same_run(request)
     ]
-    if own:
-        had = Interval(start=min(i.start for i, _ in own), end=max(i.end for i, _ in own))
-        cleared = request.clear > max(clear for _, clear in own)
-        return Interval(start=had.start, end=max(end, had.end)) if cleared else had
-    start = max((e.interval.end for e in ledger.entries), default=first)
-    return Interval(start=start, end=end) if start < end else None
+    if not own:
+        start = max((e.interval.end for e in ledger.entries), default=first)
+        return Interval(start=start, end=end) if start < end else None
+    had = Interval(start=min(i.start for i, _ in own), end=max(i.end for i, _ in own))
+    if taken_from(ledger, request):
+        had = _between_neighbours(ledger, had, end=end, first=first)
+    cleared = request.clear > max(clear for _, clear in own)
+    return Interval(start=had.start, end=max(end, had.end)) if cleared else had
+
+
+def taken_from(ledger: Ledger, request: Request) -> bool:
+    """Whether others have something that the request's run was granted once: of that grant, holes may be left."""
+    return any(
+        any(r.same_run(request) for r in e.served)
+        and not any(s.request.same_run(request) for s in (e.granted, e.committed) if s is not None)
+        for e in ledger.entries
+    )
+
+
+def _between_neighbours(
+    ledger: Ledger, had: Interval, *, end: datetime, first: datetime
+) -> Interval:
+    """What the run had, with the holes beside it: no entry names the run there once its grant is cancelled."""
+    before = [e.interval.end for e in ledger.entries if e.interval.end <= had.start]
+    behind = [e.interval.start for e in ledger.entries if e.interval.start >= had.end]
+    return Interval(
+        start=max(before, default=min(first, had.start)),
+        end=max(had.end, min([*behind, end])),
+    )
 
 
 # ---------------------------------------------------------------- boundaries

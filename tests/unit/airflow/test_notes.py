@@ -8,12 +8,14 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from uuid import uuid4
 
 import pytest
 import sqlalchemy as sa
 from airflow.models import import_all_models
 from airflow.models.base import Base
 from airflow.models.dagrun import DagRun, DagRunNote
+from airflow.models.taskinstance import TaskInstance
 from airflow.models.xcom import XComModel
 from airflow.sdk import timezone
 from airflow.sdk.exceptions import AirflowFailException
@@ -301,8 +303,28 @@ def ended(session: Session, state: str = "success") -> DagRun:
     return run
 
 
-def left(session: Session, run: DagRun, task: str, value: Any, key: str = NOTE) -> None:
+def left(
+    session: Session,
+    run: DagRun,
+    task: str,
+    value: Any,
+    key: str = NOTE,
+    state: str | None = "success",
+) -> None:
+    table = TaskInstance.__table__
     with session.no_autoflush:
+        here = {"dag_id": "small", "run_id": "r", "task_id": task, "map_index": -1}
+        session.connection().execute(sa.delete(table).where(table.c.task_id == task))
+        session.connection().execute(
+            sa.insert(table).values(
+                **here,
+                id=uuid4(),
+                pool="default_pool",
+                pool_slots=1,
+                executor_config={},
+                state=state,
+            )
+        )
         session.connection().execute(
             sa.insert(XComModel.__table__).values(
                 dag_run_id=run.id,
@@ -350,6 +372,16 @@ def test_a_failed_run_shows_the_error_and_a_later_success_replaces_it(session: S
     listener.on_dag_run_success(dag_run=run, msg="success")
     session.commit()
     assert note_of(session, run) == "look at this one\n\ntallystick: 5 records"
+
+
+def test_a_task_that_was_cleared_and_did_not_run_again_adds_nothing(session: Session) -> None:
+    """Its error was another declaration's; what it named as the next step could do harm now."""
+    run = ended(session, "failed")
+    left(session, run, "commit", "commit: report_rejected: no.", state="upstream_failed")
+    left(session, run, "plan", "plan: invalid_request: no.", state="failed")
+    listener.on_dag_run_failed(dag_run=run, msg="task_failure")
+    session.commit()
+    assert note_of(session, run) == "tallystick: plan: invalid_request: no."
 
 
 def test_runs_of_other_dags_get_no_note(session: Session) -> None:

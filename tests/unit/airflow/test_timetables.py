@@ -131,6 +131,17 @@ def test_a_length_under_a_second_is_refused_when_the_dag_is_parsed(length: timed
         made(length)
 
 
+def test_a_length_that_leads_on_only_once_is_refused() -> None:
+    """The 31st of the month, from the 31st on."""
+    with pytest.raises(InvalidPipeline, match="shorter than a second"):
+        made(relativedelta(day=31))
+
+
+def test_a_text_that_is_no_cron_expression_is_refused_when_the_dag_is_parsed() -> None:
+    with pytest.raises(InvalidPipeline, match="schedule='every day' is no cron expression"):
+        made("every day")
+
+
 @pytest.mark.parametrize("schedule", [*SCHEDULES[:2], *SCHEDULES[3:5]], ids=repr)
 def test_schedule_is_stored_and_read_with_its_bounds(schedule: Any) -> None:
     dag = made(schedule, end_date=LAST)

@@ -213,7 +213,8 @@ def test_a_lower_clear_number_that_asks_to_replace_is_refused(
 def test_a_lower_clear_number_with_a_hole_or_a_cut_is_refused() -> None:
     there = ledger(entry(0, 2, commit=committed(0, 2, run="mine", clear=2)))
     assert decide_plan(there, AGAIN, wish(0, 3)) == Overtaken(by=NEWER)
-    assert decide_plan(there, AGAIN, wish(1, 2, replace=True)) == Overtaken(by=NEWER, replaces=True)
+    cut = decide_plan(there, AGAIN, wish(1, 2, replace=True))
+    assert cut == Overtaken(by=NEWER, replaces=True, cuts=there.entries[0])
 
 
 @pytest.mark.parametrize(
@@ -249,20 +250,18 @@ def test_a_replacement_under_way_is_answered_although_the_code_changed_again() -
     assert [h.plan for h in decision.holdings] == [pending.plan]
 
 
-def test_a_retry_is_granted_what_became_a_hole_since() -> None:
-    """One of two grants was released: a green run that leaves the hole would hide it."""
+def test_a_retry_is_refused_what_became_a_hole_since() -> None:
+    """One of two grants was released: green, the run would hide the hole; granted to a late copy, it would dangle."""
     there = ledger(
         entry(0, 1, grant=granted(0, 1, run="mine"), served=(MINE,)),
         entry(1, 2, commit=committed(1, 2)),
     )
-    decision = intent(decide_plan(there, MINE, wish(0, 4, cuts=(at(3),))))
-    assert spans(decision.holdings) == [interval(0, 1)]
-    assert [(g.interval, g.before) for g in decision.grants] == [
-        (interval(2, 3), None),
-        (interval(3, 4), None),
-    ]
+    decision = decide_plan(there, MINE, wish(0, 4, cuts=(at(3),)))
+    assert decision == Overtaken(by=MINE, hole=interval(2, 3))
+    cleared = intent(decide_plan(there, AGAIN, wish(0, 4, cuts=(at(3),))))
+    assert spans(cleared.grants) == [interval(0, 1), interval(2, 3), interval(3, 4)]
     refresh = intent(decide_plan(there, MINE, wish(0, 4, refresh=True)))
-    assert refresh.grants == ()
+    assert (spans(refresh.holdings), refresh.grants) == ([interval(0, 1)], ())
 
 
 @pytest.mark.parametrize(
@@ -455,7 +454,26 @@ def test_every_instant_of_a_wish_is_accounted_for_once(
             4,
             interval(1, 5),
         ),
-        ((entry(1, 5, commit=committed(1, 5), served=(MINE,)),), 5, interval(1, 5)),
+        # Others took a part: the holes beside it were the run's, and no entry names it there.
+        ((entry(1, 5, commit=committed(1, 5), served=(MINE,)),), 5, interval(0, 5)),
+        ((entry(3, 4, commit=committed(3, 4), served=(MINE,)),), 5, interval(0, 5)),
+        (
+            (
+                entry(0, 1, commit=committed(0, 1)),
+                entry(3, 4, grant=granted(3, 4), served=(MINE,)),
+                entry(7, 8, commit=committed(7, 8)),
+            ),
+            5,
+            interval(1, 5),
+        ),
+        (
+            (
+                entry(3, 4, commit=committed(3, 4), served=(MINE,)),
+                entry(4, 8, commit=committed(4, 8)),
+            ),
+            5,
+            interval(0, 4),
+        ),
     ],
 )
 def test_a_run_without_dates_goes_on_where_the_ledger_ends(
