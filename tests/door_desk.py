@@ -123,11 +123,6 @@ class Gate:
             self.let(attempt)
 
 
-def unbroken(log: str) -> str:
-    """A task's log as one line: long lines are broken there."""
-    return " ".join(log.split())
-
-
 @dataclass
 class Desk:
     """One pipeline's DAGs, gate and lake."""
@@ -198,10 +193,11 @@ class Desk:
         )
 
     def log(self, run_id: str, task: str, *, dag: str | None = None, number: int = 0) -> str:
-        """The log of a task's last try, or of try `number`; empty where it never ran."""
+        """The log of a task's last try, or of try `number`, as one line; empty where it never ran."""
         tries = self.tries(run_id, task, dag=dag)
         number = number or tries
-        return self.api.log(dag or self.pipeline, run_id, task, number) if tries else ""
+        log = self.api.log(dag or self.pipeline, run_id, task, number) if tries else ""
+        return " ".join(log.split())
 
     def tries(self, run_id: str, task: str, *, dag: str | None = None) -> int:
         """The number of a task's last try, 0 where it never ran."""

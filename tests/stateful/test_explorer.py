@@ -9,6 +9,8 @@ import pytest
 from stateful.explorer import Schedule, explore
 from stateful.mutants import MUTANTS, Mutant
 
+# A slow machine with other tests beside takes ten times as long as a quiet one.
+pytestmark = pytest.mark.timeout(1800)
 SEED = int(os.environ.get("TALLYSTICK_SEED", "1"))
 STRETCHES, PER_STRETCH = 8, 2_500
 MUTANT_SCHEDULES_MAX = 3_000

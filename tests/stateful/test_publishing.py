@@ -12,6 +12,8 @@ from tallystick import lake
 from tallystick.lake import View
 from tallystick.room import Giving
 
+# A slow machine with other tests beside takes ten times as long as a quiet one.
+pytestmark = pytest.mark.timeout(1800)
 SEED = int(os.environ.get("TALLYSTICK_SEED", "1"))
 STRETCHES, PER_STRETCH = 2, 1_000
 MUTANT_SCHEDULES_MAX = 2_000

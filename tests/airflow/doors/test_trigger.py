@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from door_desk import DEADLINE_S, Desk, unbroken
+from door_desk import DEADLINE_S, Desk
 from door_project import Row, day
 from door_stories import story
 from tallystick.protocol.ledger import Entry
@@ -59,7 +59,7 @@ def beside(desk: Desk) -> tuple[Beside, TakenOver]:
         before = desk.entry(day(1))
     first = desk.api.wait_for_run("beside", FIRST, deadline_s=DEADLINE_S)
     return facts, TakenOver(
-        planned=unbroken(desk.log("taker", "plan")),
+        planned=desk.log("taker", "plan"),
         first_state=str(first["state"]),
         first_told=desk.log(FIRST, "commit"),
         before=before,
@@ -92,9 +92,9 @@ def others(desk: Desk) -> Beside:
         held=held,
         still_held=desk.entry(day(1)),
         without_dates=desk.entry(day(2)),
-        plans={run: unbroken(desk.log(run, "plan", dag=dag)) for run, dag in runs.items()},
+        plans={run: desk.log(run, "plan", dag=dag) for run, dag in runs.items()},
         ends=ends,
-        commits={run: unbroken(desk.log(run, "commit", dag=dag)) for run, dag in runs.items()},
+        commits={run: desk.log(run, "commit", dag=dag) for run, dag in runs.items()},
         submits=len(desk.submits),
     )
 
