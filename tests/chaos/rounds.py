@@ -281,12 +281,13 @@ class Round:
             return []
 
     def words_of(self, task: Json) -> str:
-        """The logs of all tries of a task."""
+        """The logs of all tries of a task, as one line: long ones are broken there."""
         name, run_id = self.lake.name, str(task["dag_run_id"])
         last = int(task["try_number"])
-        return "\n".join(
+        logs = (
             self.ground.api.log(name, run_id, str(task["task_id"]), n) for n in range(1, last + 1)
         )
+        return " ".join(word for log in logs for word in log.split())
 
     def _insist(self, ask: Callable[[], object]) -> None:
         """Ask Airflow until it has answered, for what is safe to repeat: it may be busy, or just coming up again."""
