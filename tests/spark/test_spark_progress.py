@@ -25,7 +25,7 @@ gate = Path(sys.argv[1])
 def task(batches):
     for batch in batches:
         if batch.column(0)[0].as_py() >= 3:
-            wait_until(gate.exists, deadline_s=120, what="the gate")
+            wait_until(gate.exists, deadline_s=400, what="the gate")
         yield batch
 
 logging.basicConfig(level=logging.INFO, format="%(message)s")
@@ -54,12 +54,12 @@ def test_a_stage_that_takes_long_tells_how_many_tasks_are_done(tmp_path: Path) -
                 "stage 0: 3 of 5 task(s) done (60%), about" in said.read_text()
                 or running.poll() is not None
             ),
-            deadline_s=120,
+            deadline_s=400,
             what="three of five tasks told",
         )
         assert ", 2 running, 0 failed" in said.read_text(), said.read_text()
         gate.touch()
-        assert running.wait(60) == 0
+        assert running.wait(300) == 0
     finally:
         running.kill()
         running.wait()
