@@ -72,7 +72,7 @@ def test_a_retry_of_plan_after_a_release_names_the_hole_and_a_clear_fills_it() -
     version = small.lake.require().root.version
     with pytest.raises(Superseded, match="clear this run's plan task, which plans it") as caught:
         small.plan(days(1, 4), run=RUN)
-    assert f"{DAY_3} of {days(1, 4)} is nobody's since" in str(caught.value)
+    assert f"{DAY_3} of {days(1, 4)} is granted to no run any more" in str(caught.value)
     assert small.lake.require().root.version == version
     again = small.plan(days(1, 4), run=RUN, clear=1)
     assert [p.interval for p in again.pieces] == [DAY_1, DAY_3]

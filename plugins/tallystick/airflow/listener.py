@@ -23,8 +23,8 @@ from tallystick.airflow.note_text import NOTE, OFF, merged
 log = logging.getLogger(__name__)
 
 # The scheduler's words. A run that a person marks ends in the API server's transaction, which may write a note itself.
-_RAN = ("success", "failed")
 _SCHEDULERS = ("success", "task_failure", "all_tasks_deadlocked", "timed_out")
+_RAN = ("success", "failed")
 
 
 @hookimpl

@@ -280,7 +280,7 @@ def _free(where: Path) -> int:
     try:
         found = os.statvfs(where)
     except FileNotFoundError:
-        return _free(where.parent)  # somebody removed the folder: that says nothing about the disk
+        return _free(where.parent)  # the folder was removed; its disk is still there
     except OSError:
         return 0
     return found.f_bavail * found.f_frsize

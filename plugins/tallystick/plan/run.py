@@ -100,8 +100,8 @@ def _superseded(by: decide.Overtaken, request: Request, wanted: Interval) -> Sup
     """Describe why the request gets nothing, and the one step that brings it what it asks for."""
     if by.hole is not None:
         return Superseded(
-            f"{request} was answered before, and {by.hole} of {wanted} is nobody's since: a grant there was released, or "
-            "given up by gc.",
+            f"{request} was answered before, and {by.hole} of {wanted} is granted to no run any more: a grant was "
+            "released, or given up by gc.",
             next_step="clear this run's plan task, which plans it. This task may be a late copy, so it gets nothing.",
         )
     if by.by == request:

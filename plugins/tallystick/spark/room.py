@@ -24,7 +24,7 @@ EVERY_S = 1.0
 
 
 class FilesOfTasks:
-    """The bytes of the report that the files of finished tasks take. Tasks get `add` in their closure."""
+    """The bytes of the report that the files of finished tasks take. Tasks get `adders` in their closure."""
 
     def __init__(
         self,
@@ -68,12 +68,12 @@ class FilesOfTasks:
         return int(self._bytes.value) > self._bytes_max
 
     def _watch(self, over: threading.Event) -> None:
-        told = False
+        logged = False
         while not over.wait(EVERY_S):
             if not self._too_many:
                 continue
-            if not told:
-                told = True
+            if not logged:
+                logged = True
                 log.warning(
                     "more files than a report can list: the tasks that are left are cancelled"
                 )
