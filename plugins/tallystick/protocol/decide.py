@@ -82,8 +82,8 @@ class Overtaken:
     """The request is not the run's newest, or what it was granted has gone to others: it must not ask again.
 
     `by` is the newest request that has it: of another run; of the same run with a higher clear number; or the request
-    itself, if what it committed was made by other code, or if `hole` is granted to no run any more. `replaces`: what is left to
-    do includes a replacement; `cuts`: it cannot be done as asked, for it would cut through this entry.
+    itself, if what it committed was made by other code, or if `hole` is granted to no run any more. `replaces`: what is
+    left to do includes a replacement; `cuts`: it cannot be done as asked, for it would cut through this entry.
     """
 
     by: Request
