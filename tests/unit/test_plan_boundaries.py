@@ -201,6 +201,29 @@ def test_what_a_run_without_dates_had_is_found_however_far_back_the_ledger_ended
     assert [p.interval for p in again.pieces] == [days(3, 199)]
 
 
+def test_a_clear_finds_the_holes_behind_a_take_over_of_what_the_run_had_long_ago() -> None:
+    """The entry that names the run is older than any lateness, and others went on behind what it had."""
+    small = SmallLake()
+    small.lake.page_bytes_max = 1
+    small.run(days(1, 2))
+    ask(small, run="a", run_after=day(200))
+    small.run(days(2, 3), run="taker", take_over=True)
+    others = (days(100, 101), days(101, 102), days(200, 201), days(201, 202))
+    for interval in others:
+        small.run(interval)
+    again = ask(small, run="a", run_after=day(200), clear=1)
+    assert [p.interval for p in again.pieces] == [days(3, 100), days(102, 200)]
+    assert again.covered == (days(2, 3), *others[:2])
+
+
+def test_a_clear_of_a_run_that_was_granted_nothing_goes_on_where_the_ledger_ends() -> None:
+    small = SmallLake()
+    small.run(days(1, 2))
+    assert ask(small, run="a", run_after=day(2)).pieces == ()
+    again = ask(small, run="a", run_after=day(4), clear=1)
+    assert [p.interval for p in again.pieces] == [days(2, 4)]
+
+
 def test_a_clock_behind_airflows_waits_instead_of_asking_for_less(small: SmallLake) -> None:
     with pytest.raises(NotYet, match=r"the run is due at 2024-05-01T00:00:02\.000Z"):
         ask(small, run_after=NOW + timedelta(seconds=2))

@@ -47,8 +47,11 @@ def _step(
     if isinstance(wanted, datetime):
         # An entry of this run ends at run_after less the lateness of its time: none is further back.
         tail = view.tail(wanted - LATENESS_MAX)
-        if decide.taken_from(tail, asked.request):
-            tail = view.whole_ledger()  # its neighbours may be anywhere
+        # A cleared run that is not named there may have had an old interval that others took a part of. Only a Clear
+        # pays for reading everything: a new run is not named anywhere.
+        unnamed = asked.request.clear > 0 and not decide.names(tail, asked.request)
+        if unnamed or decide.taken_from(tail, asked.request):
+            tail = view.whole_ledger()  # its entries and their neighbours may be anywhere
         open_end = decide.open_interval(tail, asked.request, end=wanted, first=asked.first)
         if open_end is None:
             return Settled(value=Planned(interval=None, version=view.root.version))

@@ -335,7 +335,7 @@ def open_interval(
     A run that was here before keeps what it had, whatever `end` is now: the pipeline's lateness may have changed since,
     and its grant must not dangle. Only a later clear may get more than the run had: a retry could be a late copy of a
     task, and nobody would work on what it got (C14). The ledger must have its last page loaded, and those of what the
-    run may have got; it must be whole if `taken_from` the run.
+    run may have got; it must be whole if `taken_from` the run, or if a cleared run is not named there.
     """
     own = [
         (e.interval, r.clear) for e in ledger.entries for r in _requests(e) if r.same_run(request)
@@ -348,6 +348,11 @@ def open_interval(
         had = _between_neighbours(ledger, had, end=end, first=first)
     cleared = request.clear > max(clear for _, clear in own)
     return Interval(start=had.start, end=max(end, had.end)) if cleared else had
+
+
+def names(ledger: Ledger, request: Request) -> bool:
+    """Whether a loaded entry has a request of this request's run: it was granted something there once."""
+    return any(r.same_run(request) for e in ledger.entries for r in _requests(e))
 
 
 def taken_from(ledger: Ledger, request: Request) -> bool:

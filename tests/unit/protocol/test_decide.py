@@ -27,6 +27,7 @@ from tallystick.protocol.decide import (
     decide_plan,
     floors,
     missing_boundaries,
+    names,
     open_interval,
 )
 from tallystick.protocol.ledger import Boundary, Entry, Ledger
@@ -486,6 +487,19 @@ def test_a_run_without_dates_goes_on_where_the_ledger_ends(
 def test_a_cleared_run_without_dates_may_get_more_than_it_had(end: int, expected: Any) -> None:
     there = ledger(entry(1, 5, grant=granted(1, 5, run="mine")))
     assert open_interval(there, AGAIN, end=at(end), first=at(0)) == expected
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (entry(1, 2, commit=committed(1, 2)), False),
+        (entry(1, 2, commit=committed(1, 2), served=(MINE,)), True),
+        (entry(1, 2, commit=committed(1, 2, run="mine")), True),
+        (entry(1, 2, grant=granted(1, 2, run="mine")), True),
+    ],
+)
+def test_a_run_is_named_where_it_was_granted_something_once(found: Entry, expected: bool) -> None:
+    assert names(ledger(found), AGAIN) is expected
 
 
 # ---------------------------------------------------------------- boundaries
