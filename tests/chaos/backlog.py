@@ -1,7 +1,7 @@
 """The nemesis with outputs: while they are away a backlog grows; then it is published while another day's run commits.
 
-Many small folders instead of many days, for a day costs a Spark job: each owes each day, so a few days owe a hundred
-publications of two swaps each.
+Many small folders instead of many days, for a day costs a Spark job: each folder is owed each day, and each publication
+takes two swaps of the root that the other day's commit swaps too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from chaos.records import produce_days, row_of
 from chaos.rounds import Missed, Nemesis, Round
 from chaos.victims import chains, kill
 
-OUTPUTS = 30
+OUTPUTS = 12
 PUBLISH = "publish"
 
 
@@ -38,14 +38,15 @@ def _strike(r: Round) -> None:
     r.tell(f"{owed} publications are owed")
     root.unlink()
     other = r.lake.days + 1
-    bootstrap = r.ground.stack.kafka.bootstrap
-    produce_days(bootstrap, r.lake.name, days=[other], rng=r.rng, log=r.log)
+    produce_days(r.ground.kafka, r.lake.name, days=[other], rng=r.rng, log=r.log)
     (report,) = (p for p in REPORT if p.when == "after")
     with r.ground.tap.trap(report, r.lake.name, hold=True) as trap:
         r.trigger(other)
         r.until(trap.sprung.is_set, "another day's report", poll_s=0.2)
         _publish_again(r)
         r.until(lambda: _files(root) > 0, "a publication")
+        if _committed(r):
+            raise Missed("the other day committed before the backlog was begun")
         r.tell(f"{_files(root)} of {owed} are published; the other day may commit")
         trap.released.set()
         r.until(lambda: _files(root) >= owed or _committed(r), "the other day's commit", poll_s=0.2)
@@ -96,7 +97,7 @@ def _problem(r: Round) -> str | None:
     for number in range(OUTPUTS):
         folder = folders(r) / f"f{number:02d}"
         held = Counter(
-            (row["_partition"], row["_offset"])
+            (row["_kafka_partition"], row["_offset"])
             for path in folder.glob("*.jsonl")
             for row in map(json.loads, path.read_text().splitlines())
         )
@@ -110,7 +111,7 @@ def _problem(r: Round) -> str | None:
 
 
 def _with_outputs(_rng: random.Random, ground: Ground) -> dict[str, Any]:
-    return {"days": 2, "outputs": OUTPUTS, "output_root": str(ground.base)}
+    return {"outputs": OUTPUTS, "output_root": str(ground.base)}
 
 
 BACKLOG = (

@@ -81,7 +81,7 @@ dag = replay_dag(
     schedule="@daily",
     start_date=datetime(2013, 1, 1, tzinfo=UTC),
     end_date=datetime(2013, 1, {days}, tzinfo=UTC),
-    max_active_runs={days},
+    max_active_runs={active_runs},
     retries={retries},
     retry_delay=timedelta(seconds=1),
     is_paused_upon_creation=True,
@@ -199,6 +199,8 @@ class Ground:
             name=lake.name,
             bucket=BUCKET,
             days=lake.days,
+            # Room for one Trigger beside a run that is cleared.
+            active_runs=lake.days + (1 if lake.outputs else 0),
             retries=RETRIES,
             spark=CLUSTER if lake.cluster else LOCAL,
             records_per_task=lake.records_per_task,
