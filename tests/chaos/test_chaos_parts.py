@@ -117,7 +117,7 @@ def test_rows_that_an_output_lacks_or_holds_twice_are_found(tmp_path: Path) -> N
     one = Round(ground=ground_at(tmp_path), nemesis=NEMESES["publisher-backlog"], seed=1)
     for offset, value in enumerate(values):
         one.log.note(Sent("t", 0, offset, "ok", digest(value), 0), value=value)
-    rows = [json.dumps({"_partition": 0, "_offset": offset}) + "\n" for offset in (0, 1)]
+    rows = [json.dumps({"_kafka_partition": 0, "_offset": offset}) + "\n" for offset in (0, 1)]
     for number in range(backlog.OUTPUTS):
         folder = backlog.folders(one) / f"f{number:02d}"
         folder.mkdir(parents=True)
