@@ -221,8 +221,12 @@ def wait_until(
     Raises SettingsError with the process's last log lines when it died, or when `deadline_s` seconds have passed.
     """
     deadline = time.monotonic() + deadline_s
-    while not check():
-        if process is not None and not process.alive:
+    while True:
+        # Read before the check: a process that ends between the two may have made the check true, and is asked again.
+        ended = process is not None and not process.alive
+        if check():
+            return
+        if process is not None and ended:
             raise failed_to_start(f"{process.name} ended before {what}.", process)
         if time.monotonic() >= deadline:
             happened = f"{what} did not happen within {deadline_s:g} s."

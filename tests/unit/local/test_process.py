@@ -140,6 +140,19 @@ def test_a_server_that_dies_early_reports_its_own_last_lines(tmp_path: Path) -> 
     assert str(log_path) in caught.value.next_step
 
 
+def test_a_process_that_ends_behind_a_look_is_looked_at_again(tmp_path: Path, mark: str) -> None:
+    """A migration that ended well between two looks at it was called a failed one."""
+    with ChildProcess(["sleep", mark], name="step", log_path=tmp_path / "log") as child:
+
+        def looked() -> bool:
+            has_ended = not child.alive
+            child.kill()  # behind the look
+            return has_ended
+
+        wait_until(looked, deadline_s=20, what="the end of step", process=child)
+        assert not child.alive
+
+
 def test_a_program_that_does_not_exist_is_named(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="cannot start nonesuch"):
         run_to_end(["nonesuch"], name="nonesuch", log_path=tmp_path / "log", deadline_s=20)
