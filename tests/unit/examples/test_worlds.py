@@ -9,6 +9,8 @@ import smtplib
 import pytest
 
 from call_publisher import ROWS, mail
+from tallystick.airflow.lines import log_lines
+from tallystick.airflow.outcome import error_lines
 from tallystick.errors import OutputRefused
 from tallystick.local.examples.dedup import HELD
 from tallystick.local.examples.mail import MailServer
@@ -51,8 +53,10 @@ def test_what_a_publisher_asks_about_an_e_mail_in_doubt_can_be_answered_as_the_e
     server.withhold(1)
     with pytest.raises(OutputRefused) as caught:
         publish(mail(server.port, notes, in_doubt="hold", timeout_s=1), sending(ROWS))
-    held = HELD.search(str(caught.value))
-    assert held is not None
+    logged: list[str] = []
+    log_lines(lambda _, line: logged.append(line), error_lines(caught.value))
+    held = HELD.search("\n".join(logged))
+    assert held is not None, logged
     assert held["id"] == server.log[0].message_id
     tried, sent = (held[name].removeprefix("memory://small/") for name in ("try", "sent"))
     note = notes.get(tried)

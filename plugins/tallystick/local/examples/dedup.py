@@ -27,10 +27,10 @@ COPIES = 20
 IN_DOUBT = 3
 # An e-mail in doubt is waited for four times as long; shorter, and a note on a busy machine would come too late for it.
 TIMEOUT_S = 5
-# What the publisher asks: which e-mail, and which note to copy where for either answer.
+# What the publisher asks: which e-mail, and which note to copy where for either answer. The log breaks lines at spaces.
 HELD = re.compile(
-    r"Message-ID <(?P<id>[^>]+)>.*?Where it was taken, copy (?P<try>\S+) to (?P<sent>\S+);"
-    r" where it was not, copy it to (?P<no>\S+)\. Then",
+    r"Message-ID\s+<(?P<id>[^>]+)>.*?Where\s+it\s+was\s+taken,\s+copy\s+(?P<try>\S+)\s+to\s+(?P<sent>\S+);"
+    r"\s+where\s+it\s+was\s+not,\s+copy\s+it\s+to\s+(?P<no>\S+)\.\s+Then",
     re.DOTALL,
 )
 
