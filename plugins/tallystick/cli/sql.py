@@ -83,7 +83,11 @@ class _Limit:
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Interrupt the statement once the time is over. Raises InvalidRequest then."""
+        """Interrupt the statement when its time is over, and raise InvalidRequest then.
+
+        This holds whatever DuckDB then raises or returns: it ends an interrupted statement with InterruptException or, if
+        the interrupt comes between two steps of its stream, with InvalidInputException, and documents neither.
+        """
         import duckdb
 
         if self._left_s is None:
@@ -91,18 +95,27 @@ class _Limit:
             return
         if self._left_s <= 0:
             raise _too_long(self._timeout)
-        timer = threading.Timer(self._left_s, self._connection.interrupt)
+        over = threading.Event()
+
+        def interrupt() -> None:
+            over.set()
+            self._connection.interrupt()
+
+        timer = threading.Timer(self._left_s, interrupt)
         timer.daemon = True
         since = time.monotonic()
         timer.start()
         try:
             yield
-        except duckdb.InterruptException:
-            raise _too_long(self._timeout) from None
+        except duckdb.Error:
+            if not over.is_set():
+                raise
         finally:
             timer.cancel()
             timer.join()  # one that fires at this moment is over before the connection is closed
             self._left_s -= time.monotonic() - since
+        if over.is_set():
+            raise _too_long(self._timeout)
 
 
 def _too_long(timeout: timedelta | None) -> TallystickError:

@@ -27,7 +27,7 @@ from tallystick.errors import OutputUnavailable, ScratchFull
 T = TypeVar("T")
 
 MEMORY = "256MB"
-"""What DuckDB may hold before it writes to the disk. Measured, the process grows by about 400 MB."""
+"""What DuckDB may hold before it writes to the disk. Measured with 50 million rows, the process grows by up to 430 MB."""
 BATCH = 65_536
 SLICE_ROWS = 1_000_000
 BEFORE, AFTER = 0, 1
