@@ -23,8 +23,8 @@ from fakes import FakeLog
 from small_lake import TOPIC, SmallLake, pipeline
 from tallystick.airflow import replay_dag
 from tallystick.airflow.run import utc
-from tallystick.protocol.interval import Interval
-from tallystick.status import read_status
+from tallystick.format.interval import Interval
+from tallystick.operations.status import read_status
 
 
 class Calendar:

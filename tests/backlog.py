@@ -9,12 +9,12 @@ from datetime import timedelta
 from fake_output import Declared
 from fakes import FakeLog, stage
 from small_lake import DAY, TOPIC, SmallLake, pipeline
+from tallystick.format import keys
+from tallystick.format.interval import Interval
+from tallystick.format.offsets import Position
+from tallystick.format.outputs import OutputSlot
+from tallystick.format.page import Boundary
 from tallystick.pipeline import Column, Pipeline, Table
-from tallystick.protocol import keys
-from tallystick.protocol.interval import Interval
-from tallystick.protocol.ledger import Boundary
-from tallystick.protocol.offsets import Position
-from tallystick.protocol.outputs import OutputSlot
 from tallystick.store import Store
 from tallystick.store.memory import MemoryStore
 

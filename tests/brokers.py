@@ -25,8 +25,8 @@ from confluent_kafka.admin import (
 )
 
 from kafka_cluster import KafkaCluster
+from tallystick.connections.kafka import KafkaSettings
 from tallystick.kafka.client import KafkaClient
-from tallystick.kafka.settings import KafkaSettings
 from tallystick.local.kafka import KafkaBroker
 from tallystick.local.process import wait_until
 

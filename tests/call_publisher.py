@@ -11,10 +11,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from folder_store import FolderStore
-from tallystick.outputs.call_settings import HttpSettings, SmtpSettings
+from tallystick.connections.calls import HttpSettings, SmtpSettings
 from tallystick.outputs.calls import EmailOutput, HttpOutput
-from tallystick.outputs.email_calls import Mailbox
-from tallystick.outputs.http_calls import HttpReceiver
+from tallystick.outputs.calls.email import Mailbox
+from tallystick.outputs.calls.http import HttpReceiver
 from tallystick.store import Store
 from unit.outputs.sendings import SCOPE, sending
 

@@ -18,8 +18,8 @@ from typing import Any
 from unittest.mock import patch
 
 from compose_files import ROOT, Files
+from tallystick.connections.kafka import KafkaSettings
 from tallystick.errors import TallystickError
-from tallystick.kafka.settings import KafkaSettings
 from tallystick.local.kafka import KAFKA_VERSION, KafkaBroker
 from tallystick.local.s3 import S3Server
 

@@ -19,17 +19,17 @@ from typing import Any, Literal
 from door_project import Produced, Row, day
 from s3_hold import HeldSwaps, HoldingProxy
 from tallystick.errors import TallystickError
+from tallystick.format.page import Entry
+from tallystick.format.root import Root
 from tallystick.lake import Lake
 from tallystick.local.airflow_api import AirflowApi
 from tallystick.local.kafka_login import confluent_words
 from tallystick.local.parts import LocalStack
 from tallystick.local.process import wait_until
-from tallystick.protocol.ledger import Entry
-from tallystick.protocol.root import Root
-from tallystick.status import Status, read_status
+from tallystick.operations.status import Status, read_status
+from tallystick.runtime import real_world
 from tallystick.store.open import open_store
 from tallystick.tables.reading import static_table
-from tallystick.world import real_world
 
 DEADLINE_S = 1500.0
 # A dozen stories ask at once, and every answer costs the api-server's time.

@@ -16,17 +16,17 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from tallystick.earlier import earlier
 from tallystick.engine.parquet import TableWriter
 from tallystick.engine.upload import AttemptPrefix
 from tallystick.errors import IdentityChanged, NotYet
+from tallystick.format import keys
+from tallystick.format.lookback import LookedBack
+from tallystick.format.offsets import Position
+from tallystick.format.plan import Plan
+from tallystick.format.report import FileReport, RangeAccount, Report
 from tallystick.lake import Lake
+from tallystick.operations.lookback import earlier
 from tallystick.pipeline import DEAD_LETTERS, Pipeline, Table, pipeline_from_spec
-from tallystick.protocol import keys
-from tallystick.protocol.lookback import LookedBack
-from tallystick.protocol.offsets import Position
-from tallystick.protocol.plan import Plan
-from tallystick.protocol.report import FileReport, RangeAccount, Report
 from tallystick.tables.schema import arrow_schema
 
 Kind = Literal["data", "dead", "aborted", "control", "absent"]

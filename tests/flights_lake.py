@@ -14,10 +14,10 @@ from typing import Any
 
 from fakes import FakeLog, FakeRecord, stage
 from small_lake import SmallLake, day, days
-from tallystick.commit import commit
+from tallystick.operations.commit import commit
 from tallystick.pipeline import Column, Pipeline, Table
+from tallystick.runtime import real_world
 from tallystick.store import Store
-from tallystick.world import real_world
 
 LAKE = "s3://lake/flights"
 AS_OF = 5

@@ -13,13 +13,13 @@ from confluent_kafka import Consumer, TopicPartition
 
 from brokers import TestBroker, send
 from kafka import KafkaProducer
+from tallystick.format.offsets import OffsetRange
 from tallystick.kafka.batches import walk
 from tallystick.kafka.client import KafkaClient
 from tallystick.kafka.reader import RangeReader
 from tallystick.kafka.wire import FetchOrder
 from tallystick.local.java import find_java
 from tallystick.local.kafka import default_jar_folder
-from tallystick.protocol.offsets import OffsetRange
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 TAKEN_S = 120.0

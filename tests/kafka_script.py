@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from kafka_batches import Sent, batch
+from tallystick.connections.kafka import KafkaSettings
 from tallystick.kafka.client import KafkaClient
-from tallystick.kafka.settings import KafkaSettings
 from tallystick.kafka.wire import EpochEnd, Fetched, FetchOrder, Leader, TopicLayout, topic_id_text
 
 TOPIC_ID = topic_id_text(uuid.UUID(int=5))

@@ -18,29 +18,29 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from brokers import TestBroker, send
-from tallystick.commit import CommitResult, commit
+from tallystick.connections.kafka import KafkaSettings
 from tallystick.engine.attempt import assemble
 from tallystick.engine.kafka_pieces import KafkaReading
 from tallystick.engine.pieces import Piece, cut
 from tallystick.engine.task import Work, run_piece
 from tallystick.engine.transform import JobTransform
 from tallystick.errors import TallystickError
+from tallystick.format import keys
+from tallystick.format.interval import Interval, Request
+from tallystick.format.plan import Plan
+from tallystick.format.record import CommittedInterval
 from tallystick.kafka.accounting import ReadAccount
 from tallystick.kafka.planning import LogPlanner
-from tallystick.kafka.settings import KafkaSettings
 from tallystick.lake import Lake
-from tallystick.params import RunDates, parse_params
+from tallystick.operations.commit import CommitResult, commit
+from tallystick.operations.plan import Asked, Planned, plan
+from tallystick.operations.run_request import RunDates, parse_params
+from tallystick.operations.verify.run import verify
 from tallystick.pipeline import DEAD_LETTERS, Column, Json, Pipeline, Table, Topic
-from tallystick.plan import Asked, Planned, plan
-from tallystick.protocol import keys
-from tallystick.protocol.interval import Interval, Request
-from tallystick.protocol.plan import Plan
-from tallystick.protocol.record import CommittedInterval
+from tallystick.runtime import real_world
 from tallystick.store.memory import MemoryStore
 from tallystick.tables.reading import static_table
 from tallystick.tables.staging import IcebergTables
-from tallystick.verify.run import verify
-from tallystick.world import real_world
 
 DAY = datetime(2013, 1, 1, tzinfo=UTC)
 GIVEN_S = 30.0

@@ -11,10 +11,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+from tallystick.connections.kafka import KafkaSettings
 from tallystick.kafka import transactions
-from tallystick.kafka.settings import KafkaSettings
 from tallystick.outputs.kafka import KafkaOutput
-from tallystick.outputs.kafka_topic import KafkaTopic
+from tallystick.outputs.kafka.topic import KafkaTopic
 from unit.outputs.sendings import SCOPE, sending
 
 ROWS = [{"k": f"k{n}", "n": n} for n in range(5)]

@@ -11,11 +11,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+from tallystick.connections.postgres import PostgresSettings
 from tallystick.outputs.port import Sending
 from tallystick.outputs.postgres import PostgresOutput
-from tallystick.outputs.postgres_session import Session
-from tallystick.outputs.postgres_table import PostgresTable
-from tallystick.postgres_settings import PostgresSettings
+from tallystick.outputs.postgres.session import Session
+from tallystick.outputs.postgres.table import PostgresTable
 from unit.outputs.sendings import SCOPE, sending
 
 OLD = [{"k": "a", "n": 1}, {"k": "b", "n": 2}, {"k": "c", "n": 3}]

@@ -10,21 +10,21 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from fakes import FakeLog, FakeRecord, stage
-from tallystick.adopt import Adopted, adopt
-from tallystick.commit import CommitResult, commit
+from tallystick.format import keys
+from tallystick.format.canonical import encode
+from tallystick.format.interval import Interval, Request
+from tallystick.format.root import RootTable
 from tallystick.lake import Lake
-from tallystick.params import RunDates, parse_params
+from tallystick.operations.adopt_topic import Adopted, adopt
+from tallystick.operations.commit import CommitResult, commit
+from tallystick.operations.plan import Asked, Planned, plan
+from tallystick.operations.run_request import RunDates, parse_params
 from tallystick.pipeline import Column, Pipeline, Table
-from tallystick.plan import Asked, Planned, plan
-from tallystick.protocol import keys
-from tallystick.protocol.canonical import encode
-from tallystick.protocol.interval import Interval, Request
-from tallystick.protocol.root import RootTable
+from tallystick.runtime import World
 from tallystick.store import Store
 from tallystick.store.memory import MemoryStore
 from tallystick.tables.staging import IcebergTables
 from tallystick.tables.state import TableState
-from tallystick.world import World
 
 DAY = datetime(2013, 1, 1, tzinfo=UTC)
 TOPIC = "events"

@@ -19,9 +19,9 @@ from confluent_kafka.admin import NewTopic, PartitionMetadata
 from brokers import TestBroker, done
 from kafka_cluster import KafkaCluster
 from log_lake import MOMENTS, LogLake, days, fill
-from tallystick.kafka.settings import KafkaSettings
+from tallystick.connections.kafka import KafkaSettings
+from tallystick.format.plan import Plan
 from tallystick.local.process import wait_until
-from tallystick.protocol.plan import Plan
 
 MOVED_S = 200.0
 LEADER, FOLLOWER = 1, 2

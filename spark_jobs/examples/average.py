@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from tallystick.spark import run_dataframe
 from tallystick.spark.context import Context
 from tallystick.spark.state import running
-from tallystick.state import Aggregate
+from tallystick.stateful import Aggregate
 
 # The sensor that was found to read half a degree too warm; with CALIBRATED its readings are corrected.
 CALIBRATED = False

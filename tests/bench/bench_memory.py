@@ -19,12 +19,12 @@ from pathlib import Path
 
 import bench_read
 
+from tallystick.connections.kafka import KafkaSettings
+from tallystick.format.offsets import OffsetRange
 from tallystick.kafka.decode import warm
 from tallystick.kafka.planning import LogPlanner
 from tallystick.kafka.reader import RangeReader
-from tallystick.kafka.settings import KafkaSettings
 from tallystick.local.kafka import KafkaBroker
-from tallystick.protocol.offsets import OffsetRange
 
 WANTED_MIB = 64.0
 RECORD_BYTES = 271

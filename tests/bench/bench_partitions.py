@@ -24,8 +24,8 @@ import numpy as np
 import pyarrow as pa
 
 from tallystick.engine.parquet import TableWriter
-from tallystick.protocol.columns import TableColumn
-from tallystick.protocol.plan import PlannedTable
+from tallystick.format.columns import TableColumn
+from tallystick.format.plan import PlannedTable
 from tallystick.tables.calendar import DAY_US
 from tallystick.tables.schema import arrow_schema
 

@@ -29,17 +29,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from bench_memory import resident_kib
 
-from tallystick.outputs import http_calls, postgres_stage
-from tallystick.outputs.call_settings import HttpSettings, SmtpSettings
+from tallystick.connections.calls import HttpSettings, SmtpSettings
+from tallystick.format.interval import Interval
 from tallystick.outputs.calls import EmailOutput, HttpOutput
+from tallystick.outputs.calls import http as http_calls
+from tallystick.outputs.calls.email import Mailbox
+from tallystick.outputs.calls.http import HttpReceiver
 from tallystick.outputs.changes import changes
-from tallystick.outputs.email_calls import Mailbox
 from tallystick.outputs.files import FileOutput, Folder
-from tallystick.outputs.http_calls import HttpReceiver
 from tallystick.outputs.kafka import KafkaOutput
-from tallystick.outputs.kafka_topic import KafkaTopic
+from tallystick.outputs.kafka.topic import KafkaTopic
 from tallystick.outputs.port import NoRows, Scope, Sending
-from tallystick.protocol.interval import Interval
+from tallystick.outputs.postgres import stage as postgres_stage
 from tallystick.store.memory import MemoryStore
 from tallystick.tables.rows import StoredRows
 

@@ -25,12 +25,12 @@ import pyarrow as pa
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tallystick.connections.kafka import KafkaSettings
+from tallystick.format.offsets import OffsetRange
 from tallystick.kafka.decode import TIMESTAMP, warm
 from tallystick.kafka.planning import LogPlanner, TopicState
 from tallystick.kafka.reader import RangeReader
-from tallystick.kafka.settings import KafkaSettings
 from tallystick.local.kafka import KafkaBroker
-from tallystick.protocol.offsets import OffsetRange
 
 PARTITIONS = 4
 TOPIC = "events"

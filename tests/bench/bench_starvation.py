@@ -25,14 +25,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from backlog import lake_with_backlog
 from fake_output import FakeOutput, Wire
 from small_lake import SmallLake
-from tallystick.commit import commit
 from tallystick.lake import Lake
-from tallystick.publish import Published, publish
-from tallystick.room import Asking, Giving
+from tallystick.lake.room import Asking, Giving
+from tallystick.operations.commit import commit
+from tallystick.operations.publish import Published, publish
+from tallystick.runtime import real_world
 from tallystick.store import ETag, Listed, Outcome, Store, Stored
 from tallystick.tables.rows import StoredRows
 from tallystick.tables.staging import IcebergTables
-from tallystick.world import real_world
 
 FEED = "feed"
 ALONE_S = 15.0

@@ -13,7 +13,7 @@ from call_publisher import ROWS, http, mail
 from call_receiver import Desk, receiver
 from mail_server import Post, mail_server
 from tallystick.errors import OutputUnavailable
-from tallystick.protocol import keys
+from tallystick.format import keys
 from tallystick.store.s3 import S3Settings, S3Store
 from unit.outputs.claims_on_calls import BY_KEY, acted, publish
 from unit.outputs.sendings import sending

@@ -11,15 +11,15 @@ import pytest
 
 from fakes import FakeLog, stage
 from small_lake import TOPIC, SmallLake, day, days
-from tallystick.commit import CommitResult, commit
-from tallystick.gc import Collection, collect
+from tallystick.format.offsets import OffsetRange, tile
 from tallystick.lake import Lake
-from tallystick.protocol.offsets import OffsetRange, tile
+from tallystick.operations.commit import CommitResult, commit
+from tallystick.operations.gc import Collection, collect
+from tallystick.operations.verify import Demands, verify
+from tallystick.runtime import real_world
 from tallystick.store.s3 import S3Store
 from tallystick.tables.reach import IcebergReach
 from tallystick.tables.staging import IcebergTables
-from tallystick.verify import Demands, verify
-from tallystick.world import real_world
 
 PLANS, COMMITS, WRITERS, PARTITIONS = 20, 200, 16, 2
 COLLECTED = 4

@@ -8,10 +8,10 @@ import boto3
 import pytest
 
 from small_lake import SmallLake, good_lake
-from tallystick.gc import collect
+from tallystick.format import keys
 from tallystick.lake import Lake as OurLake
 from tallystick.local.examples.judges.cleanup import Lake, bucket_difference, live_keys
-from tallystick.protocol import keys
+from tallystick.operations.gc import collect
 from tallystick.store.s3 import S3Store
 from tallystick.tables.reach import IcebergReach
 from tallystick.testing.servers import aws_environment

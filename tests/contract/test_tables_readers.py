@@ -25,9 +25,9 @@ from tallystick.errors import (
     StoreUnavailable,
     TallystickError,
 )
-from tallystick.protocol import keys
-from tallystick.protocol.columns import TableColumn
-from tallystick.protocol.report import FileReport
+from tallystick.format import keys
+from tallystick.format.columns import TableColumn
+from tallystick.format.report import FileReport
 from tallystick.store import Applied, Store
 from tallystick.store.open import open_store
 from tallystick.tables.partitioning import split_by_partition

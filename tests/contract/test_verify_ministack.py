@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from small_lake import SmallLake, days, good_lake
 from tallystick.cli import app as cli
-from tallystick.protocol import keys
+from tallystick.format import keys
 from tallystick.store.s3 import S3Settings, S3Store
 from tallystick.testing.servers import free_port
 

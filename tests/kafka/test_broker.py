@@ -12,11 +12,12 @@ from confluent_kafka.admin import AdminClient
 
 from brokers import TestBroker, send
 from canaries import told_by
+from tallystick.connections.kafka import KafkaSettings
 from tallystick.errors import KafkaUnavailable, LogDamaged, SettingsError
+from tallystick.format.offsets import OffsetRange, Position
 from tallystick.kafka.client import KafkaClient
 from tallystick.kafka.planning import LogPlanner
 from tallystick.kafka.reader import RangeReader
-from tallystick.kafka.settings import KafkaSettings
 from tallystick.local.kafka import (
     KafkaBroker,
     class_archive,
@@ -25,7 +26,6 @@ from tallystick.local.kafka import (
     make_class_archive,
 )
 from tallystick.local.process import free_port
-from tallystick.protocol.offsets import OffsetRange, Position
 
 PASSWORD = "not-to-be-seen"
 

@@ -15,16 +15,16 @@ from confluent_kafka.admin import AdminClient
 from brokers import TestBroker, send
 from kafka_cluster import NODES, KafkaCluster
 from log_lake import MOMENTS, LogLake, changed, days, fill
-from tallystick.adopt import adopt
 from tallystick.cli.topic import ends_on
+from tallystick.connections.kafka import KafkaSettings
 from tallystick.errors import IdentityChanged, LogDamaged
+from tallystick.format.offsets import OffsetRange, Position
 from tallystick.kafka.client import KafkaClient, PendingFetch
 from tallystick.kafka.planning import LogPlanner
 from tallystick.kafka.reader import RangeReader
-from tallystick.kafka.settings import KafkaSettings
 from tallystick.kafka.wire import FetchOrder
 from tallystick.local.process import wait_until
-from tallystick.protocol.offsets import OffsetRange, Position
+from tallystick.operations.adopt_topic import adopt
 from unclean_election import KEPT, LOST, OTHERS, SECOND, Case, rewritten
 
 __all__ = ["rewritten"]

@@ -9,8 +9,8 @@ import pytest
 from brokers import TestBroker, beside_the_cleaner, send
 from log_lake import LogLake, at, changed, days, decoded, judged, ms, value
 from tallystick.errors import LogDamaged, ReportRejected
+from tallystick.format.plan import Plan
 from tallystick.local.process import wait_until
-from tallystick.protocol.plan import Plan
 
 COMPACTION: dict[str, object] = {
     "segment_ms": 100,

@@ -7,9 +7,9 @@ import pytest
 
 from brokers import TestBroker, send
 from log_lake import MOMENTS, LogLake, Moment, at, changed, days, fill, ms
-from tallystick.adopt import adopt
 from tallystick.errors import IdentityChanged
 from tallystick.kafka.planning import LogPlanner
+from tallystick.operations.adopt_topic import adopt
 from tallystick.pipeline import DEAD_LETTERS
 
 DAY_2 = days(1, 2)

@@ -14,10 +14,10 @@ from brokers import TestBroker, send
 from kafka_batches import Sent, batch
 from log_lake import LogLake, at, days, fill, ms, value
 from raw_produce import produce_raw
+from tallystick.format.interval import Interval
+from tallystick.format.offsets import OffsetRange, tile
+from tallystick.format.plan import Plan
 from tallystick.local.process import wait_until
-from tallystick.protocol.interval import Interval
-from tallystick.protocol.offsets import OffsetRange, tile
-from tallystick.protocol.plan import Plan
 
 ANY_TIME = {"message_timestamp_after_max_ms": 2**63 - 1}
 PARTITIONS = 3

@@ -14,10 +14,10 @@ from brokers import TestBroker, send
 from kafka_tap import KafkaTap
 from log_lake import LogLake, at, days, decoded, ms, value
 from tallystick.errors import KafkaUnavailable
+from tallystick.format.offsets import OffsetRange
 from tallystick.kafka.client import KafkaClient
 from tallystick.kafka.reader import RangeReader
 from tallystick.local.process import wait_until
-from tallystick.protocol.offsets import OffsetRange
 
 Done = TypeVar("Done")
 LONG_S = 60.0

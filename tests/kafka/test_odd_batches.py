@@ -12,13 +12,13 @@ from golden_topics import Row, consumed, rows_of
 from kafka_batches import CODECS, Sent, batch
 from raw_produce import produce_raw
 from tallystick.errors import LogDamaged
+from tallystick.format.offsets import OffsetRange
 from tallystick.kafka.accounting import ReadAccount
 from tallystick.kafka.batches import Batch, walk
 from tallystick.kafka.client import KafkaClient
 from tallystick.kafka.reader import RangeReader
 from tallystick.kafka.wire import FetchOrder
 from tallystick.local.process import wait_until
-from tallystick.protocol.offsets import OffsetRange
 
 COMPACTION = {
     "cleanup_policy": "compact",

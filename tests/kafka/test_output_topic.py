@@ -22,6 +22,7 @@ from brokers import TestBroker, done
 from kafka import KafkaProducer
 from output_publisher import PER_TRANSACTION, ROWS, before
 from output_publisher import STEPS as STEPS_OF_A_TRANSACTION
+from tallystick.connections.kafka import KafkaSettings
 from tallystick.errors import (
     OutputBusy,
     OutputRefused,
@@ -31,11 +32,10 @@ from tallystick.errors import (
 )
 from tallystick.kafka import transactions
 from tallystick.kafka.connection import net_client
-from tallystick.kafka.settings import KafkaSettings
 from tallystick.local.kafka import KafkaBroker
 from tallystick.local.process import free_port, wait_until
-from tallystick.outputs import kafka_topic
-from tallystick.outputs.kafka_topic import PLACE_FORMAT, KafkaTopic, Place, group_of
+from tallystick.outputs.kafka import topic as kafka_topic
+from tallystick.outputs.kafka.topic import PLACE_FORMAT, KafkaTopic, Place, group_of
 from unit.outputs.sendings import IN_THE_YEAR_10000, SCOPE, in_the_year_10000, sending
 
 OLD = [{"k": "a", "n": 1}, {"k": "b", "n": 2}, {"k": "c", "n": 3}]

@@ -10,9 +10,9 @@ import pytest
 
 from brokers import TestBroker, send
 from tallystick.errors import IdentityChanged, LogDamaged, NotYet
+from tallystick.format.offsets import Position
 from tallystick.kafka.client import KafkaClient
 from tallystick.kafka.planning import LogPlanner, PartitionState
-from tallystick.protocol.offsets import Position
 
 YEAR_2013 = 1_357_000_000_000
 DAY_MS = 86_400_000

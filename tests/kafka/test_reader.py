@@ -13,6 +13,7 @@ import pytest
 
 from brokers import TestBroker, beside_the_cleaner, send
 from kafka import KafkaConsumer, TopicPartition
+from tallystick.connections.kafka import KafkaSettings
 from tallystick.errors import (
     IdentityChanged,
     KafkaUnavailable,
@@ -20,12 +21,11 @@ from tallystick.errors import (
     NotYet,
     OutsideRetention,
 )
+from tallystick.format.offsets import OffsetRange, Position
 from tallystick.kafka.accounting import ReadAccount
 from tallystick.kafka.client import KafkaClient
 from tallystick.kafka.reader import RangeReader
-from tallystick.kafka.settings import KafkaSettings
 from tallystick.local.process import free_port, wait_until
-from tallystick.protocol.offsets import OffsetRange, Position
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 Row = tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]

@@ -18,14 +18,14 @@ from confluent_kafka.admin import (
 from brokers import TestBroker, done, send
 from canaries import told_by
 from certificates import self_signed
+from tallystick.connections.kafka import KafkaSettings
 from tallystick.errors import SettingsError
+from tallystick.format.offsets import OffsetRange
 from tallystick.kafka.client import KafkaClient
 from tallystick.kafka.planning import LogPlanner
 from tallystick.kafka.reader import RangeReader
-from tallystick.kafka.settings import KafkaSettings
 from tallystick.local.kafka import KafkaBroker
 from tallystick.local.process import free_port, wait_until
-from tallystick.protocol.offsets import OffsetRange
 
 PASSWORD = "not-to-be-seen"
 MECHANISMS = {

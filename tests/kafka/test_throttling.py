@@ -13,16 +13,16 @@ from kafka.net.connection import KafkaConnection
 from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest
 
 from brokers import TestBroker, send
+from tallystick.connections.kafka import KafkaSettings
 from tallystick.errors import KafkaUnavailable
+from tallystick.format.offsets import OffsetRange, Position
 from tallystick.kafka import client as asking
 from tallystick.kafka.client import KafkaClient
 from tallystick.kafka.planning import LogPlanner
 from tallystick.kafka.reader import RangeReader
-from tallystick.kafka.settings import KafkaSettings
 from tallystick.kafka.wire import FetchOrder
 from tallystick.local.kafka import KafkaBroker
 from tallystick.local.process import wait_until
-from tallystick.protocol.offsets import OffsetRange, Position
 
 RECORDS = 1_000
 VALUES = [b"%04d" % n * 50 for n in range(RECORDS)]  # 200 bytes each, 20 of them in a batch

@@ -20,28 +20,28 @@ import pytest
 import tallystick.airflow
 from brokers import TestBroker, broker
 from oracle import scene, stories
-from tallystick.commit import CommitResult, commit
+from tallystick.connections.kafka import KafkaSettings
 from tallystick.engine.attempt import assemble
 from tallystick.engine.kafka_pieces import KafkaReading
 from tallystick.engine.pieces import cut
 from tallystick.engine.task import Work, run_piece
 from tallystick.engine.transform import JobTransform
+from tallystick.format.interval import Interval, Request
 from tallystick.kafka.planning import LogPlanner
-from tallystick.kafka.settings import KafkaSettings
 from tallystick.lake import Lake
 from tallystick.local.demo.flights import break_some, csv_archive, in_batches, read_flights
 from tallystick.local.demo.judge import LakeAddress, Verdict, judge
 from tallystick.local.demo.produce import create_topic, produce
-from tallystick.params import RunDates, parse_params
+from tallystick.operations.commit import CommitResult, commit
+from tallystick.operations.plan import Asked, plan
+from tallystick.operations.run_request import RunDates, parse_params
+from tallystick.operations.stage import to_stage
 from tallystick.pipeline import Pipeline
-from tallystick.plan import Asked, plan
-from tallystick.protocol.interval import Interval, Request
-from tallystick.stage import to_stage
+from tallystick.runtime import real_world
 from tallystick.store.open import open_store
 from tallystick.tables.staging import IcebergTables
 from tallystick.testing.servers import aws_environment, ministack
 from tallystick.testing.versitygw import go, versitygw
-from tallystick.world import real_world
 
 __all__ = ["broker"]
 

@@ -9,13 +9,14 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from tallystick import commit as committing
-from tallystick import lake as lakes
 from tallystick.engine import attempt, upload
 from tallystick.errors import OutcomeUnknown, Superseded
+from tallystick.format import keys
+from tallystick.format.page import Entry, Granted
 from tallystick.lake import Change, Lake
-from tallystick.protocol import decide, keys
-from tallystick.protocol.ledger import Entry, Granted
+from tallystick.lake import lake as lakes
+from tallystick.operations import commit as commit_module
+from tallystick.protocol import committing
 from tallystick.store import Applied, Unknown
 from tallystick.store.s3 import S3Store
 
@@ -27,7 +28,7 @@ def silenced() -> Iterator[None]:
         for module, name in (
             (lakes, "check_swap"),
             (lakes, "check_pages"),
-            (committing, "check_report"),
+            (commit_module, "check_report"),
             (attempt, "account_problem"),
         ):
             stack.enter_context(patch.object(module, name, lambda *_: None))
@@ -70,7 +71,7 @@ def blind_retry() -> Iterator[None]:
 
 def _tidying(swap: Callable[[Any], bool]) -> AbstractContextManager[Any]:
     """A commit that believes to have lost deletes the files of its attempt."""
-    real = committing.commit
+    real = commit_module.commit
 
     def tidy(lake: Lake, tables: Any, *, plan_key: str, report_key: str) -> Any:
         try:
@@ -84,7 +85,7 @@ def _tidying(swap: Callable[[Any], bool]) -> AbstractContextManager[Any]:
         return swap(self.store.replace(keys.ROOT, body, expected=etag))
 
     stack = ExitStack()
-    stack.enter_context(patch.object(committing, "commit", tidy))
+    stack.enter_context(patch.object(commit_module, "commit", tidy))
     stack.enter_context(patch.object(Lake, "_replace_root", once))
     return stack
 
@@ -115,7 +116,7 @@ def conflict_is_a_loss() -> AbstractContextManager[Any]:
 def pointer_before_data() -> Iterator[None]:
     """Data files are uploaded after the swap that names them: the report says what they will be."""
     waiting: list[tuple[Any, str, Any]] = []
-    real_commit = committing.commit
+    real_commit = commit_module.commit
 
     def promise(self: Any, table: str, path: Any) -> tuple[str, str]:
         key = keys.data_file(table, self.plan, self.attempt, self.task, self.world.uuid())
@@ -133,7 +134,7 @@ def pointer_before_data() -> Iterator[None]:
     with (
         silenced(),
         patch.object(upload.AttemptPrefix, "upload", promise),
-        patch.object(committing, "commit", then_upload),
+        patch.object(commit_module, "commit", then_upload),
     ):
         yield
 
@@ -144,21 +145,21 @@ def pointer_before_data() -> Iterator[None]:
 @contextmanager
 def never_already_committed() -> Iterator[None]:
     """AlreadyCommitted is never answered: a repeat publishes again."""
-    real = decide.decide_commit
+    real = committing.decide_commit
 
     def forgetful(root: Any, entry: Any, plan: Any, **more: Any) -> Any:
         decision = real(root, entry, plan, **more)
-        if not isinstance(decision, decide.AlreadyCommitted):
+        if not isinstance(decision, committing.AlreadyCommitted):
             return decision
         granted = Granted(plan=plan.key, request=plan.request, generation=plan.generation + 1)
-        return decide.Publish(
+        return committing.Publish(
             before=replace(entry, granted=granted, generation=plan.generation + 1)
         )
 
     with (
         silenced(),
-        patch.object(committing.decide, "decide_commit", forgetful),
-        patch.object(committing, "_files_of", lambda *_: {}),
+        patch.object(committing, "decide_commit", forgetful),
+        patch.object(commit_module, "_files_of", lambda *_: {}),
     ):
         yield
 
@@ -166,33 +167,33 @@ def never_already_committed() -> Iterator[None]:
 @contextmanager
 def zombie_commits() -> Iterator[None]:
     """Neither plan key nor generation is looked at: whoever comes to commit, commits."""
-    real = decide.decide_commit
+    real = committing.decide_commit
 
     def anyone(root: Any, entry: Any, plan: Any, **more: Any) -> Any:
         decision = real(root, entry, plan, **more)
-        if not isinstance(decision, decide.NotMine):
+        if not isinstance(decision, committing.NotMine):
             return decision
         mine = Granted(plan=plan.key, request=plan.request, generation=plan.generation)
         whole = Entry(
             interval=plan.interval, generation=plan.generation, granted=mine, committed=None
         )
-        return decide.Publish(before=whole)
+        return committing.Publish(before=whole)
 
-    with silenced(), patch.object(committing.decide, "decide_commit", anyone):
+    with silenced(), patch.object(committing, "decide_commit", anyone):
         yield
 
 
 @contextmanager
 def replacement_appends() -> Iterator[None]:
     """A replacement adds its files and leaves those that it replaces."""
-    with patch.object(committing, "_files_of", lambda *_: {}):
+    with patch.object(commit_module, "_files_of", lambda *_: {}):
         yield
 
 
 @contextmanager
 def report_from_a_list() -> Iterator[None]:
     """A commit takes every file below its plan's prefix, not those that its report names."""
-    real = committing.commit
+    real = commit_module.commit
 
     def listed(lake: Lake, tables: Any, *, plan_key: str, report_key: str) -> Any:
         report, read = lake.report(report_key), Lake.report
@@ -210,7 +211,7 @@ def report_from_a_list() -> Iterator[None]:
         ):
             return real(lake, tables, plan_key=plan_key, report_key=report_key)
 
-    with silenced(), patch.object(committing, "commit", listed):
+    with silenced(), patch.object(commit_module, "commit", listed):
         yield
 
 
@@ -230,13 +231,13 @@ def shared_prefix() -> Iterator[None]:
 
 
 def _without_dead() -> AbstractContextManager[Any]:
-    real = committing._stage_tables
+    real = commit_module._stage_tables
 
     def but_dead(lake: Any, tables: Any, view: Any, plan: Any, report: Any, dropped: Any) -> Any:
         staged = real(lake, tables, view, plan, report, dropped)
         return {**staged, "dead_letters": view.root.tables["dead_letters"]}
 
-    return patch.object(committing, "_stage_tables", but_dead)
+    return patch.object(commit_module, "_stage_tables", but_dead)
 
 
 @contextmanager
@@ -249,7 +250,7 @@ def dead_letters_not_committed() -> Iterator[None]:
 @contextmanager
 def dead_letters_committed_apart() -> Iterator[None]:
     """Dead letters follow in a swap of their own."""
-    real = committing.commit
+    real = commit_module.commit
 
     def apart(lake: Lake, tables: Any, *, plan_key: str, report_key: str) -> Any:
         with _without_dead():
@@ -261,7 +262,7 @@ def dead_letters_committed_apart() -> Iterator[None]:
 
         def follow(view: Any) -> Change[None]:
             table = view.root.tables["dead_letters"]
-            state = committing.TableState(
+            state = commit_module.TableState(
                 name="dead_letters",
                 uuid=table.uuid,
                 metadata=table.metadata,
@@ -278,14 +279,14 @@ def dead_letters_committed_apart() -> Iterator[None]:
         lake.swap(follow)
         return done
 
-    with patch.object(committing, "commit", apart):
+    with patch.object(commit_module, "commit", apart):
         yield
 
 
 @contextmanager
 def aborted_interval_skipped() -> Iterator[None]:
     """A commit without rows has nothing to do, it thinks."""
-    real = committing.commit
+    real = commit_module.commit
 
     def skip(lake: Lake, tables: Any, *, plan_key: str, report_key: str) -> Any:
         report = lake.report(report_key)
@@ -293,7 +294,7 @@ def aborted_interval_skipped() -> Iterator[None]:
             return None
         return real(lake, tables, plan_key=plan_key, report_key=report_key)
 
-    with patch.object(committing, "commit", skip):
+    with patch.object(commit_module, "commit", skip):
         yield
 
 

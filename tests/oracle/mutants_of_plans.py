@@ -15,13 +15,13 @@ from oracle.mutants_of_commits import silenced
 from tallystick.engine import attempt, kafka_pieces, pieces
 from tallystick.engine import task as tasks
 from tallystick.errors import OutsideRetention
+from tallystick.format.offsets import OffsetRange
+from tallystick.format.report import RangeAccount
 from tallystick.kafka import reader
 from tallystick.kafka.planning import LogPlanner
-from tallystick.plan import granting
-from tallystick.protocol import decide
+from tallystick.operations.plan import granting
+from tallystick.protocol import boundaries, committing
 from tallystick.protocol.ledger import Ledger
-from tallystick.protocol.offsets import OffsetRange
-from tallystick.protocol.report import RangeAccount
 
 _FIRST_MS = 1_356_998_400_000  # 2013-01-01
 _NEVER_MS = 2**52  # later than any record: the look-up answers with the end of the log
@@ -84,7 +84,7 @@ def boundaries_move() -> Iterator[None]:
 
     with (
         silenced(),
-        patch.object(decide, "missing_boundaries", every),
+        patch.object(boundaries, "missing_boundaries", every),
         patch.object(Ledger, "set_boundary", overwrite),
     ):
         yield
@@ -97,7 +97,7 @@ def topic_id_unchecked() -> Iterator[None]:
         silenced(),
         patch.object(granting.Granting, "_same_incarnation", lambda *_: None),
         patch.object(granting.Granting, "_refuse_diverged", lambda *_: None),
-        patch.object(decide, "differs_from_root", lambda *_: None),
+        patch.object(committing, "differs_from_root", lambda *_: None),
     ):
         yield
 

@@ -24,23 +24,23 @@ from oracle.audit import Finding, audit
 from oracle.place import Place
 from oracle.produced import ProducerLog, Sent, produce_logged
 from oracle.watcher import Watcher
-from tallystick import commit as committing
 from tallystick.engine import attempt, kafka_pieces, pieces
 from tallystick.engine import task as tasks
 from tallystick.engine.transform import JobTransform
 from tallystick.errors import TallystickError
+from tallystick.format import keys
+from tallystick.format.interval import Interval, Request
 from tallystick.kafka.planning import LogPlanner
 from tallystick.lake import Lake
 from tallystick.local.process import wait_until
-from tallystick.params import RunDates, parse_params
+from tallystick.operations import commit as committing
+from tallystick.operations.plan import Asked, plan
+from tallystick.operations.run_request import RunDates, parse_params
 from tallystick.pipeline import Column, Pipeline, Table
-from tallystick.plan import Asked, plan
-from tallystick.protocol import keys
-from tallystick.protocol.interval import Interval, Request
+from tallystick.runtime import real_world
 from tallystick.store import Applied, ETag, Outcome, Unknown
 from tallystick.store.s3 import S3Settings, S3Store
 from tallystick.tables.staging import IcebergTables
-from tallystick.world import real_world
 
 BUCKET = "oracle"
 FIRST = datetime(2013, 1, 1, tzinfo=UTC)

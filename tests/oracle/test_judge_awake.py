@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-import tallystick.lake
+import tallystick.lake.lake
 import tallystick.local.demo.judge
 import tallystick.tables.staging
+from tallystick.format.page import Granted
+from tallystick.format.report import FileReport
 from tallystick.kafka.accounting import AbortedProducers
 from tallystick.kafka.markers import MarkerCheck
 from tallystick.local.demo.judge import Verdict
-from tallystick.protocol import decide
-from tallystick.protocol.ledger import Granted
-from tallystick.protocol.report import FileReport
+from tallystick.protocol import committing
 from tallystick.tables.staging import IcebergTables
 
 DAYS = 3
@@ -60,21 +60,21 @@ def test_the_real_code_passes(small_demo: Any) -> None:
 def test_a_commit_that_is_never_answered_with_already_committed_fails(
     small_demo: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = decide.decide_commit
+    real = committing.decide_commit
 
     def never_already(root: Any, entry: Any, plan: Any, **known: Any) -> Any:
         decision = real(root, entry, plan, **known)
-        if isinstance(decision, decide.AlreadyCommitted):
+        if isinstance(decision, committing.AlreadyCommitted):
             # As if the ledger did not name committed plans: the grant seems to stand.
             granted = Granted(plan=plan.key, request=plan.request, generation=plan.generation)
-            return decide.Publish(
+            return committing.Publish(
                 before=dataclasses.replace(entry, granted=granted, committed=None)
             )
         return decision
 
-    monkeypatch.setattr(decide, "decide_commit", never_already)
+    monkeypatch.setattr(committing, "decide_commit", never_already)
     # The invariants would refuse such a swap (I5), so this guard has to go as well.
-    monkeypatch.setattr(tallystick.lake, "check_swap", lambda *_: None)
+    monkeypatch.setattr(tallystick.lake.lake, "check_swap", lambda *_: None)
     run_all(small_demo)
 
     problems = bad(small_demo.judge())

@@ -14,12 +14,12 @@ import pytest
 from postgres_proxy import Proxy
 from postgres_publisher import ALL_NEW, ALL_OLD, DECIDING, STAGING, first, second
 from postgres_tables import Database, at_step, fresh
+from tallystick.connections.postgres import PostgresSettings
 from tallystick.errors import OutputUnavailable
 from tallystick.local.postgres import Postgres
-from tallystick.outputs import postgres_session
 from tallystick.outputs.postgres import PostgresOutput
-from tallystick.outputs.postgres_table import PostgresTable
-from tallystick.postgres_settings import PostgresSettings
+from tallystick.outputs.postgres import session as postgres_session
+from tallystick.outputs.postgres.table import PostgresTable
 
 PUBLISHER = Path(__file__).parents[1] / "postgres_publisher.py"
 

@@ -12,11 +12,11 @@ from psycopg import sql
 from postgres_publisher import ALL_NEW, ALL_OLD, NEW, OLD, first, second
 from postgres_tables import Database, at_step
 from tallystick.errors import OutputBusy, OutputRefused, OutputUnavailable, TallystickError
-from tallystick.outputs import postgres_session
-from tallystick.outputs import postgres_statements as statements
 from tallystick.outputs.port import Sending
-from tallystick.outputs.postgres_statements import Statements
-from tallystick.outputs.postgres_table import PostgresTable
+from tallystick.outputs.postgres import session as postgres_session
+from tallystick.outputs.postgres import statements
+from tallystick.outputs.postgres.statements import Statements
+from tallystick.outputs.postgres.table import PostgresTable
 from unit.outputs.sendings import SCOPE, sending
 
 

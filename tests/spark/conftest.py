@@ -29,24 +29,24 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 import run_end
 from flights_jobs import FRAMES_JOB, frames_pipeline
+from tallystick.connections.kafka import KafkaSettings
+from tallystick.format import keys
+from tallystick.format.interval import Interval, Request
+from tallystick.format.offsets import Position
+from tallystick.format.plan import Plan
+from tallystick.format.report import FileReport, Report
 from tallystick.kafka.client import KafkaClient
-from tallystick.kafka.settings import KafkaSettings
 from tallystick.kafka.wire import LATEST
 from tallystick.lake import Lake
 from tallystick.local.class_archive import submit_options
 from tallystick.local.kafka import KafkaBroker
 from tallystick.local.process import wait_until
-from tallystick.params import RunDates, parse_params
+from tallystick.operations.plan import Asked, plan
+from tallystick.operations.run_request import RunDates, parse_params
 from tallystick.pipeline import Column, Json, Pipeline, Table, Topic
-from tallystick.plan import Asked, plan
-from tallystick.protocol import keys
-from tallystick.protocol.interval import Interval, Request
-from tallystick.protocol.offsets import Position
-from tallystick.protocol.plan import Plan
-from tallystick.protocol.report import FileReport, Report
+from tallystick.runtime import real_world
 from tallystick.store.open import open_store
 from tallystick.testing.servers import aws_environment, ministack
-from tallystick.world import real_world
 
 PROJECT = Path(__file__).parents[2]
 TOPIC = "flights"

@@ -14,13 +14,13 @@ import psutil
 import pytest
 
 from flights_jobs import assert_arrow_exact, assert_frames_exact
-from tallystick.commit import check_report, commit
+from tallystick.format import keys
 from tallystick.local.process import wait_until
 from tallystick.local.spark import SparkCluster
-from tallystick.protocol import keys
+from tallystick.operations.commit import check_report, commit
+from tallystick.operations.verify.run import verify
 from tallystick.tables.staging import IcebergTables
 from tallystick.testing.servers import aws_environment
-from tallystick.verify.run import verify
 
 SEEN_S = 300.0
 SMALL = {"spark.executor.memory": "512m"}

@@ -12,10 +12,10 @@ import pytest
 
 import tallystick.airflow
 from flights_jobs import FRAMES_JOB, assert_frames_exact
-from tallystick.commit import check_report, commit
-from tallystick.protocol import keys
+from tallystick.format import keys
+from tallystick.operations.commit import check_report, commit
+from tallystick.operations.verify.run import verify
 from tallystick.tables.staging import IcebergTables
-from tallystick.verify.run import verify
 
 PROJECT = Path(__file__).parents[2]
 KILLED_AFTER_UPLOAD = """

@@ -11,11 +11,11 @@ import pytest
 
 from spark.conftest import DAY, SparkLake, columns
 from stateful import state_reference as reference
-from tallystick.commit import commit
+from tallystick.operations.commit import commit
+from tallystick.operations.verify import verify
 from tallystick.pipeline import Column, Lookback, Table
-from tallystick.protocol.lookback import stale
+from tallystick.protocol.staleness import stale
 from tallystick.tables.staging import IcebergTables
-from tallystick.verify import verify
 
 JOB = """
 from datetime import timedelta

@@ -25,8 +25,6 @@ from stateful.simulation import (
     Violation,
     at,
 )
-from tallystick.adopt import adopt
-from tallystick.commit import commit
 from tallystick.errors import (
     IdentityChanged,
     InvalidRequest,
@@ -36,17 +34,19 @@ from tallystick.errors import (
     Superseded,
     TallystickError,
 )
-from tallystick.gc import Collection, collect
+from tallystick.format import keys
+from tallystick.format.interval import Request
+from tallystick.format.plan import Plan
+from tallystick.format.report import FileReport, RangeAccount, Report
+from tallystick.format.root import Root
 from tallystick.lake import Lake
-from tallystick.params import RunDates, RunParams
+from tallystick.operations.adopt_topic import adopt
+from tallystick.operations.commit import commit
+from tallystick.operations.gc import Collection, collect
+from tallystick.operations.plan import Asked, Planned, plan
+from tallystick.operations.run_request import RunDates, RunParams
+from tallystick.operations.stage import to_stage
 from tallystick.pipeline import Pipeline
-from tallystick.plan import Asked, Planned, plan
-from tallystick.protocol import keys
-from tallystick.protocol.interval import Request
-from tallystick.protocol.plan import Plan
-from tallystick.protocol.report import FileReport, RangeAccount, Report
-from tallystick.protocol.root import Root
-from tallystick.stage import to_stage
 
 TASKS = ("plan", "stage", "commit")
 

@@ -18,12 +18,12 @@ from typing import Any
 
 import greenlet
 
-import tallystick.lake as lake_module
+import tallystick.lake.lake as lake_module
 from stateful.actors import TASKS, Adopter, Collector, Run
 from stateful.oracle import Oracle
 from stateful.simulation import SimulatedLog, Simulation, Violation, at, span
-from tallystick.gc import Collection
-from tallystick.protocol import keys
+from tallystick.format import keys
+from tallystick.operations.gc import Collection
 from tallystick.protocol.invariants import InvariantViolated
 
 STEPS_MAX = 900

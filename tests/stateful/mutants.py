@@ -13,15 +13,16 @@ from unittest.mock import patch
 
 from stateful import actors, explorer
 from stateful.simulation import SimulatedTables
-from tallystick import commit as commit_module
 from tallystick.errors import RetryLater
-from tallystick.gc import Collection, marking
-from tallystick.gc import run as gc_run
-from tallystick.gc.listing import Listing
+from tallystick.format import keys
+from tallystick.format.page import Boundary
 from tallystick.lake import Lake
-from tallystick.plan.granting import Granting
-from tallystick.protocol import adoption, decide, keys, retention
-from tallystick.protocol.ledger import Boundary
+from tallystick.operations import commit as commit_module
+from tallystick.operations.gc import Collection, marking
+from tallystick.operations.gc import collect as gc_run
+from tallystick.operations.gc.listing import Listing
+from tallystick.operations.plan.granting import Granting
+from tallystick.protocol import adoption, boundaries, committing, planning, retention
 from tallystick.store import Applied, Unknown
 
 Mutant = Callable[[], AbstractContextManager[Any]]
@@ -29,7 +30,7 @@ Mutant = Callable[[], AbstractContextManager[Any]]
 
 def _quiet_invariants() -> AbstractContextManager[Any]:
     # Our own check before each swap would stop most mutants; the oracle must catch them without it.
-    return patch("tallystick.lake.check_swap", lambda *_: None)
+    return patch("tallystick.lake.lake.check_swap", lambda *_: None)
 
 
 @contextmanager
@@ -42,29 +43,29 @@ def no_if_match() -> Iterator[None]:
 @contextmanager
 def decided_once() -> Iterator[None]:
     """A commit decides on the first root it reads and trusts that on every rebase."""
-    real = decide.decide_commit
+    real = committing.decide_commit
     first: dict[str, Any] = {}
 
     def stale(root: Any, entry: Any, plan: Any, **more: Any) -> Any:
         decision = first.setdefault(plan.key, real(root, entry, plan, **more))
-        if isinstance(decision, decide.Publish) and entry is not None:
+        if isinstance(decision, committing.Publish) and entry is not None:
             return replace(decision, before=replace(entry, granted=decision.before.granted))
         return decision
 
-    with _quiet_invariants(), patch.object(commit_module.decide, "decide_commit", stale):
+    with _quiet_invariants(), patch.object(commit_module.committing, "decide_commit", stale):
         yield
 
 
 @contextmanager
 def never_already_committed() -> Iterator[None]:
     """AlreadyCommitted is never answered: a repeat publishes again."""
-    real = decide.decide_commit
+    real = committing.decide_commit
 
     def forgetful(root: Any, entry: Any, plan: Any, **more: Any) -> Any:
         decision = real(root, entry, plan, **more)
         return (
-            decide.Publish(before=entry)
-            if isinstance(decision, decide.AlreadyCommitted)
+            committing.Publish(before=entry)
+            if isinstance(decision, committing.AlreadyCommitted)
             else decision
         )
 
@@ -73,7 +74,7 @@ def never_already_committed() -> Iterator[None]:
 
     with (
         _quiet_invariants(),
-        patch.object(commit_module.decide, "decide_commit", forgetful),
+        patch.object(commit_module.committing, "decide_commit", forgetful),
         patch.object(commit_module, "_files_of", nothing_to_drop),
     ):
         yield
@@ -98,7 +99,7 @@ def boundaries_not_clamped() -> Iterator[None]:
     def as_found(ledger: Any, instant: Any, found: Any, origins: Any) -> Boundary:
         return Boundary(at=instant, positions=found)
 
-    with _quiet_invariants(), patch.object(decide, "clamped", as_found):
+    with _quiet_invariants(), patch.object(boundaries, "clamped", as_found):
         yield
 
 
@@ -160,16 +161,16 @@ def origins_forgotten() -> Iterator[None]:
 @contextmanager
 def decided_by_generation() -> Iterator[None]:
     """A commit asks whether its generation is granted, not its plan: gc forgets entries, and numbers come again."""
-    real = decide.decide_commit
+    real = committing.decide_commit
 
     def by_number(root: Any, entry: Any, plan: Any, **more: Any) -> Any:
         granted = entry.granted if entry is not None else None
         if granted is not None and granted.generation == plan.generation:
-            return decide.Publish(before=entry)
+            return committing.Publish(before=entry)
         return real(root, entry, plan, **more)
 
     collecting = patch.object(explorer.Schedule, "collections_drawn", (3, 5))
-    with collecting, _quiet_invariants(), patch.object(decide, "decide_commit", by_number):
+    with collecting, _quiet_invariants(), patch.object(committing, "decide_commit", by_number):
         yield
 
 
@@ -303,14 +304,14 @@ def last_copy_replaced() -> Iterator[None]:
 @contextmanager
 def unread_tail_forgotten() -> Iterator[None]:
     """A plan says nothing of what was lost with an adoption."""
-    with patch("tallystick.plan.granting.closed_topics", lambda *_, **__: ()):
+    with patch("tallystick.operations.plan.granting.closed_topics", lambda *_, **__: ()):
         yield
 
 
 @contextmanager
 def lower_clear_number_ends_well() -> Iterator[None]:
     """A request with a lower clear number than the ledger's is green although something is left to do."""
-    with patch.object(decide, "_nothing_left", lambda *_: decide.Intent()):
+    with patch.object(planning, "_nothing_left", lambda *_: planning.Intent()):
         yield
 
 

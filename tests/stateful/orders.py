@@ -3,8 +3,8 @@
     .venv/bin/python tests/stateful/orders.py --orders 500 --seed 0
 
 Each order plays a small log of its own: disorder, late and early events, records that do not decode, aborted ones. The
-plan, the ledger, the look back, the commit and the functions of `tallystick.state` are the real ones; Kafka and S3 are in
-memory, Spark is not there. A violation names its seed.
+plan, the ledger, the look back, the commit and the functions of `tallystick.stateful` are the real ones; Kafka and S3 are
+in memory, Spark is not there. A violation names its seed.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from stateful.state_job import (
     stage_state,
     stored,
 )
-from tallystick.commit import commit
 from tallystick.engine.transform import written_schema
+from tallystick.format.interval import Interval
+from tallystick.format.plan import Plan
+from tallystick.format.report import Report
+from tallystick.operations.commit import commit
 from tallystick.pipeline import Lookback, Pipeline
-from tallystick.protocol.interval import Interval
-from tallystick.protocol.lookback import stale
-from tallystick.protocol.plan import Plan
-from tallystick.protocol.report import Report
+from tallystick.protocol.staleness import stale
 from tallystick.store.memory import MemoryStore
 
 T0 = datetime(2013, 1, 1, tzinfo=UTC)

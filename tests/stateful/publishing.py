@@ -18,9 +18,9 @@ from stateful.actors import Run
 from stateful.explorer import Schedule
 from stateful.simulation import PIPELINE, SimulatedStore, Simulation, Violation
 from tallystick.errors import Corrupt, OutputUnavailable, RetryLater, RootVanished
+from tallystick.format.report import FileReport
 from tallystick.lake import Lake
-from tallystick.protocol.report import FileReport
-from tallystick.publish import publish
+from tallystick.operations.publish import publish
 from tallystick.store import Store
 
 FEED = "feed"

@@ -12,17 +12,18 @@ from typing import Any
 from unittest.mock import patch
 
 from fake_output import FakeOutput
-from tallystick import publish as publish_module
-from tallystick.gc import marking
+from tallystick.format.outputs import OutputSlot
+from tallystick.operations import publish as publish_module
+from tallystick.operations.gc import marking
 from tallystick.outputs.port import NoRows
-from tallystick.protocol import outputs as slots
+from tallystick.protocol import publishing as slots
 
 Mutant = Callable[[], AbstractContextManager[Any]]
 
 
 def _quiet_invariants() -> AbstractContextManager[Any]:
     # Our own check before each swap would stop most mutants; the judge of the wire must catch them without it.
-    return patch("tallystick.lake.check_swap", lambda *_: None)
+    return patch("tallystick.lake.lake.check_swap", lambda *_: None)
 
 
 @contextmanager
@@ -31,7 +32,7 @@ def begun_is_not_noted() -> Iterator[None]:
     real = publish_module._note
 
     def silent(lake: Any, interval: Any, name: str, change: Any, **more: Any) -> Any:
-        slot = slots.OutputSlot(wanted="0" * 32)
+        slot = OutputSlot(wanted="0" * 32)
         if change(slot) is None and change(replace(slot, begun="1" * 32)) is None:
             # Neither begun nor finished fits a strange slot: tell them apart by what they do to their own.
             entry = publish_module._entry(lake, interval)
@@ -46,7 +47,7 @@ def begun_is_not_noted() -> Iterator[None]:
 
 
 def _finish_anyhow(change: Any) -> Any:
-    def finish(slot: slots.OutputSlot) -> slots.OutputSlot | None:
+    def finish(slot: OutputSlot) -> OutputSlot | None:
         return change(slot) or change(replace(slot, begun=slot.wanted))
 
     return finish
@@ -82,7 +83,7 @@ def begun_is_forgotten_by_a_commit() -> Iterator[None]:
     """A replacement takes the place of what is half out."""
     real = slots.wanting
 
-    def forgetful(slot: Any, plan: str, *, nothing: bool) -> slots.OutputSlot:
+    def forgetful(slot: Any, plan: str, *, nothing: bool) -> OutputSlot:
         return replace(real(slot, plan, nothing=nothing), begun=None)
 
     with _quiet_invariants(), patch.object(slots, "wanting", forgetful):
@@ -106,10 +107,10 @@ def newest_first() -> Iterator[None]:
     """What is wanted is published, whatever was begun before."""
     real = slots.next_step
 
-    def hasty(slot: slots.OutputSlot) -> slots.Step:
+    def hasty(slot: OutputSlot) -> slots.Step:
         return real(replace(slot, begun=None)) if slot.begun != slot.wanted else real(slot)
 
-    def begin(slot: slots.OutputSlot, plan: str) -> slots.OutputSlot | None:
+    def begin(slot: OutputSlot, plan: str) -> OutputSlot | None:
         return replace(slot, begun=plan) if plan == slot.wanted else None
 
     with (

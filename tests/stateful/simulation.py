@@ -17,13 +17,13 @@ from typing import Any
 import greenlet
 
 from tallystick.errors import Corrupt, IdentityChanged, NotYet
+from tallystick.format.interval import Interval
+from tallystick.format.offsets import Position
+from tallystick.format.report import FileReport
 from tallystick.pipeline import Column, Pipeline, Table
-from tallystick.protocol.interval import Interval
-from tallystick.protocol.offsets import Position
-from tallystick.protocol.report import FileReport
+from tallystick.runtime import World
 from tallystick.store import Applied, ETag, Listed, NotApplied, Outcome, Stored, Unknown
 from tallystick.tables.state import TableState
-from tallystick.world import World
 
 EPOCH = datetime(2013, 1, 1, tzinfo=UTC)
 TOPIC = "events"

@@ -12,16 +12,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from fakes import FakeLog, FakeRecord, _write
-from tallystick.earlier import Earlier, Unread, earlier, own_span
 from tallystick.engine.clock import LOG_TIME, LOG_TIME_TYPE, LogSpan, PieceClock
 from tallystick.engine.transform import written_schema
+from tallystick.format import keys
+from tallystick.format.interval import Interval
+from tallystick.format.plan import Plan, PlannedTopic
+from tallystick.format.report import FileReport, RangeAccount, Report
 from tallystick.lake import Lake
+from tallystick.operations.lookback import Earlier, Unread, earlier, own_span
 from tallystick.pipeline import DEAD_LETTERS, Column, Lookback, Pipeline, Table, pipeline_from_spec
-from tallystick.protocol import keys
-from tallystick.protocol.interval import Interval
-from tallystick.protocol.plan import Plan, PlannedTopic
-from tallystick.protocol.report import FileReport, RangeAccount, Report
-from tallystick.state import (
+from tallystick.stateful import (
     Aggregate,
     Sessions,
     Windows,
@@ -33,7 +33,7 @@ from tallystick.state import (
     session_partials,
     window_partials,
 )
-from tallystick.state.aggregates import partial
+from tallystick.stateful.aggregates import partial
 from tallystick.store import Store
 from tallystick.tables.state import TableState
 

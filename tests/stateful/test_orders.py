@@ -17,14 +17,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import tallystick.earlier
-import tallystick.plan.run
+import tallystick.operations.lookback
+import tallystick.operations.plan.run
 from stateful import orders, state_job
-from tallystick.earlier import Earlier
 from tallystick.engine.clock import PieceClock
 from tallystick.errors import TallystickError
-from tallystick.protocol.lookback import LookedBack, stale
-from tallystick.state import closed_sessions
+from tallystick.format.lookback import LookedBack
+from tallystick.operations.lookback import Earlier
+from tallystick.protocol.staleness import stale
+from tallystick.stateful import closed_sessions
 
 ORDERS = 10
 DRAWN = 8
@@ -81,27 +82,31 @@ DROPPED: dict[str, tuple[str, Patch]] = {
     "a commit does not note what was seen": ("stale", (Earlier, "looked", _notes_nothing)),
     "what is stale is not refreshed": (
         "stale",
-        (tallystick.plan.run, "to_refresh", lambda entries, code, within, can: frozenset()),
+        (
+            tallystick.operations.plan.run,
+            "to_refresh",
+            lambda entries, code, within, can: frozenset(),
+        ),
     ),
     "what turns stale by the refresh itself is left": (
         "kafka",
         (
-            tallystick.plan.run,
+            tallystick.operations.plan.run,
             "to_refresh",
             lambda entries, code, within, can: frozenset(stale(entries)),
         ),
     ),
     "what is not committed is not read": (
         "kafka",
-        (tallystick.earlier._Cuts, "unread", lambda self, gap: None),
+        (tallystick.operations.lookback._Cuts, "unread", lambda self, gap: None),
     ),
     "what is read of it goes nowhere": ("kafka", (state_job, "_through_job", _without_rows)),
     "a run does not see what it has staged": (
         "stale",
         (
-            tallystick.earlier,
+            tallystick.operations.lookback,
             "_part",
-            lambda lake, entry, own, *rest, part=tallystick.earlier._part: part(
+            lambda lake, entry, own, *rest, part=tallystick.operations.lookback._part: part(
                 lake, entry, {}, *rest
             ),
         ),

@@ -8,9 +8,8 @@ import pytest
 
 from stateful.publishing import PublishingSchedule, explore_publishing
 from stateful.publishing_mutants import MUTANTS
-from tallystick import lake
-from tallystick.lake import View
-from tallystick.room import Giving
+from tallystick.lake import View, lake
+from tallystick.lake.room import Giving
 
 # A slow machine with other tests beside takes ten times as long as a quiet one.
 pytestmark = pytest.mark.timeout(1800)

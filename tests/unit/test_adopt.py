@@ -12,8 +12,6 @@ import pytest
 
 from fakes import FakeLog, FakeTopic, stage
 from small_lake import DAY, SmallLake, adopted, day, days, fill, refill
-from tallystick.adopt import Adopted, adopt
-from tallystick.commit import commit
 from tallystick.errors import (
     IdentityChanged,
     InvalidRequest,
@@ -22,19 +20,21 @@ from tallystick.errors import (
     StoreUnavailable,
     Superseded,
 )
+from tallystick.format import keys
+from tallystick.format.interval import Interval
+from tallystick.format.page import Totals
+from tallystick.format.root import Closed
 from tallystick.lake import Lake
-from tallystick.preview import preview
-from tallystick.protocol import keys
-from tallystick.protocol.interval import Interval
-from tallystick.protocol.ledger import Totals
-from tallystick.protocol.root import Closed
-from tallystick.release import release
-from tallystick.status import read_status
+from tallystick.operations.adopt_topic import Adopted, adopt
+from tallystick.operations.commit import commit
+from tallystick.operations.preview import preview
+from tallystick.operations.release import release
+from tallystick.operations.status import read_status
+from tallystick.operations.verify import verify
 from tallystick.store import ETag, Outcome
 from tallystick.store.memory import MemoryStore
 from tallystick.tables.reading import live_files
 from tallystick.testing.faults import APPLICABLE, Fault, FaultyStore, Killed, script
-from tallystick.verify import verify
 
 TOPIC = "events"
 # Where partition 0 of the old topic ended: four offsets behind what days 1 to 3 reached.

@@ -23,12 +23,12 @@ from tallystick.errors import (
     Superseded,
     TallystickError,
 )
-from tallystick.params import RunDates, parse_params
+from tallystick.format import keys
+from tallystick.format.canonical import encode
+from tallystick.format.interval import Interval, Request
+from tallystick.operations.plan import Asked, Planned, plan
+from tallystick.operations.run_request import RunDates, parse_params
 from tallystick.pipeline import Column, Pipeline, Table
-from tallystick.plan import Asked, Planned, plan
-from tallystick.protocol import keys
-from tallystick.protocol.canonical import encode
-from tallystick.protocol.interval import Interval, Request
 from tallystick.store import Stored
 
 

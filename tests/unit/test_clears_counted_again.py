@@ -6,7 +6,7 @@ import pytest
 
 from small_lake import SmallLake, days
 from tallystick.errors import Superseded
-from tallystick.release import release
+from tallystick.operations.release import release
 
 DAY_1, DAY_2, DAY_3 = days(1, 2), days(2, 3), days(3, 4)
 RUN = "scheduled__2013-01-01T00:00:00+00:00"

@@ -9,12 +9,12 @@ import pytest
 
 from fakes import stage
 from small_lake import TOPIC, SmallLake, days
-from tallystick.commit import CommitResult, commit
 from tallystick.errors import Corrupt, JobChanged, ReportRejected, Superseded
+from tallystick.format import keys
+from tallystick.format.page import Entry
 from tallystick.lake import Lake
-from tallystick.protocol import keys
-from tallystick.protocol.ledger import Entry
-from tallystick.stage import still_granted, to_stage
+from tallystick.operations.commit import CommitResult, commit
+from tallystick.operations.stage import still_granted, to_stage
 from tallystick.store import ETag, Outcome, Store
 from tallystick.testing.faults import Call, Fault, FaultyStore
 

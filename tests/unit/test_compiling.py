@@ -8,8 +8,8 @@ from typing import Any
 import numba
 import pytest
 
-from tallystick.compiling import kernel
-from tallystick.engine import json_scan
+from tallystick.engine.decode.json import scan as json_scan
+from tallystick.runtime.compiled import kernel
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ import pytest
 
 from fakes import stage
 from small_lake import SmallLake, days
-from tallystick.commit import commit
 from tallystick.errors import RetryLater
+from tallystick.format import keys
 from tallystick.lake import Lake
-from tallystick.protocol import keys
+from tallystick.operations.commit import commit
 from tallystick.store import Store
 from tallystick.tables.reading import live_files
 from tallystick.tables.staging import IcebergTables

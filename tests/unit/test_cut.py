@@ -8,9 +8,9 @@ import re
 import pytest
 
 from small_lake import SmallLake, days, good_lake
-from tallystick.cut import read_cut
 from tallystick.errors import InvalidPipeline, InvalidRequest, RootVanished
-from tallystick.protocol import keys
+from tallystick.format import keys
+from tallystick.operations.read_snapshot import read_cut
 from tallystick.store.open import open_store
 
 

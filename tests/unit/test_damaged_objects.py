@@ -10,7 +10,6 @@ import pytest
 
 from fakes import stage
 from small_lake import SmallLake, days, pipeline
-from tallystick.commit import commit
 from tallystick.errors import (
     Corrupt,
     IdentityChanged,
@@ -19,10 +18,11 @@ from tallystick.errors import (
     SchemaChanged,
     TallystickError,
 )
+from tallystick.format import keys
 from tallystick.lake import Change, Lake, View
+from tallystick.operations.commit import commit
+from tallystick.operations.stage import still_granted
 from tallystick.pipeline import pipeline_from_spec
-from tallystick.protocol import keys
-from tallystick.stage import still_granted
 from tallystick.store import NotApplied, Outcome
 
 DAY_2 = days(2, 3)

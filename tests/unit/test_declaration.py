@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tallystick.engine.json_rows import JsonDecoder
+from tallystick.engine.decode.json.rows import JsonDecoder
 from tallystick.errors import InvalidPipeline
 from tallystick.pipeline import Column, Json, Pipeline, Table, Topic, pipeline_from_spec
 

@@ -11,14 +11,14 @@ import pytest
 
 from fakes import stage
 from small_lake import DAY, TOPIC, SmallLake, adopted, day, days, pipeline, refill
-from tallystick.commit import commit
-from tallystick.earlier import Earlier, earlier
 from tallystick.errors import Corrupt, OutsideRetention, SchemaChanged
+from tallystick.format.interval import Interval
+from tallystick.format.plan import Plan
+from tallystick.format.report import Report
+from tallystick.operations.commit import commit
+from tallystick.operations.lookback import Earlier, earlier
 from tallystick.pipeline import Column, Lookback, Pipeline
-from tallystick.protocol.interval import Interval
-from tallystick.protocol.lookback import stale
-from tallystick.protocol.plan import Plan
-from tallystick.protocol.report import Report
+from tallystick.protocol.staleness import stale
 
 TWO_DAYS = Lookback(tables=["per_kind"], back=timedelta(days=2))
 ALL = Lookback(tables=["per_kind"], back=None, uncommitted="stale")
@@ -264,7 +264,7 @@ def test_what_cannot_be_refreshed_does_not_use_up_what_one_run_is_granted(
 ) -> None:
     small = backwards
     small.log.expire(TOPIC, 0, before=small.log.topics[TOPIC].partitions[0].end // 2)
-    monkeypatch.setattr("tallystick.plan.granting.GRANTS_MAX", 1)
+    monkeypatch.setattr("tallystick.operations.plan.granting.GRANTS_MAX", 1)
     planned_now = small.plan(days(1, 6), run="refresh", mode="refresh")
     assert days(2, 3) in planned_now.left
     (piece,) = planned_now.pieces

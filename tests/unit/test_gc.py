@@ -13,17 +13,17 @@ from pyiceberg.table import TableProperties
 
 from fakes import stage
 from small_lake import NOW, SmallLake, days, good_lake
-from tallystick.commit import commit
 from tallystick.errors import Corrupt, InvalidRequest, Superseded
-from tallystick.gc import Collection, collect
+from tallystick.format import keys
 from tallystick.lake import Lake
-from tallystick.protocol import keys
-from tallystick.status import read_tables
+from tallystick.operations.commit import commit
+from tallystick.operations.gc import Collection, collect
+from tallystick.operations.status import read_tables
+from tallystick.operations.verify import Demands, verify
 from tallystick.store.memory import MemoryStore
 from tallystick.tables import snapshots, staging
 from tallystick.tables.reach import IcebergReach
 from tallystick.tables.reading import LiveFile, live_files
-from tallystick.verify import Demands, verify
 
 NO_GRACE = timedelta(0)
 EVENTS = Demands(every_record=frozenset({"events"}))

@@ -16,18 +16,18 @@ from pyiceberg.table import TableProperties
 
 from fakes import stage
 from small_lake import NOW, SmallLake, days, good_lake
-from tallystick.commit import commit
 from tallystick.errors import Corrupt, RetryLater, Superseded
-from tallystick.gc import Collection, collect
+from tallystick.format import keys
 from tallystick.lake import Change, Lake, View
-from tallystick.protocol import keys
+from tallystick.operations.commit import commit
+from tallystick.operations.gc import Collection, collect
+from tallystick.operations.verify import verify
 from tallystick.store import ETag, Listed, Outcome, Store, Stored
 from tallystick.store.memory import MemoryStore
 from tallystick.tables import snapshots, staging
 from tallystick.tables.reach import IcebergReach
 from tallystick.tables.staging import IcebergTables
 from tallystick.testing.faults import APPLICABLE, Fault, FaultyStore, Killed, script
-from tallystick.verify import verify
 
 WANTED = days(2, 3)
 NEXT = days(3, 4)

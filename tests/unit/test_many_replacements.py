@@ -10,10 +10,10 @@ import pytest
 from fake_output import Declared, FakeOutput, Killed, Wire
 from small_lake import SmallLake, days, pipeline
 from tallystick.errors import Corrupt
-from tallystick.gc import collect
+from tallystick.format import keys
+from tallystick.operations.gc import collect
+from tallystick.operations.publish import publish
 from tallystick.pipeline import Pipeline
-from tallystick.protocol import keys
-from tallystick.publish import publish
 from tallystick.tables.reach import IcebergReach
 from tallystick.tables.rows import StoredRows
 
@@ -54,7 +54,7 @@ def test_what_was_begun_is_published_however_often_it_was_replaced_since(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # 64 in the product; what needs an old generation must not be bounded by it.
-    monkeypatch.setattr("tallystick.lake.CHAIN_MAX", 3)
+    monkeypatch.setattr("tallystick.lake.lake.CHAIN_MAX", 3)
     wire = Wire()
     small = _half_out(wire)
     _replaced(small, 5)

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tallystick.engine.json_rows import JsonDecoder
+from tallystick.engine.decode.json.rows import JsonDecoder
 from tallystick.errors import InvalidPipeline
-from tallystick.parse_rules import DIRECTIVES, rule_problem
 from tallystick.pipeline import Column, Json
+from tallystick.pipeline.time_formats import DIRECTIVES, rule_problem
 
 FINE = [
     ("date", "%d.%m.%Y", "25.11.2013"),

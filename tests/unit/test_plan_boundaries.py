@@ -12,10 +12,10 @@ import pytest
 from fakes import FakeLog, FakeTopic
 from small_lake import DAY, NOW, TOPIC, SmallLake, day, days, pipeline
 from tallystick.errors import InvalidRequest, NotYet, OutsideRetention, Superseded
-from tallystick.params import RunDates, parse_params
+from tallystick.format.interval import Interval, Request
+from tallystick.operations.plan import Asked, Planned, plan
+from tallystick.operations.run_request import RunDates, parse_params
 from tallystick.pipeline import LATENESS_MAX
-from tallystick.plan import Asked, Planned, plan
-from tallystick.protocol.interval import Interval, Request
 
 HOUR = timedelta(hours=1)
 
@@ -250,7 +250,7 @@ def test_more_intervals_than_one_swap_can_grant_are_refused_by_number(
 ) -> None:
     for number in (2, 3):
         small.run(days(number, number + 1))
-    monkeypatch.setattr("tallystick.plan.granting.GRANTS_MAX", 2)
+    monkeypatch.setattr("tallystick.operations.plan.granting.GRANTS_MAX", 2)
     with pytest.raises(InvalidRequest, match="has 3 intervals to be planned; 2 are the most"):
         small.plan(days(1, 4), run="all", mode="replace")
     assert len(small.plan(days(1, 3), run="some", mode="replace").pieces) == 2

@@ -13,7 +13,6 @@ import pytest
 from fake_output import Declared, FakeOutput, Killed, Wire, rows_of
 from fakes import stage
 from small_lake import SmallLake, days, pipeline
-from tallystick.commit import commit
 from tallystick.errors import (
     Corrupt,
     InvalidPipeline,
@@ -21,13 +20,15 @@ from tallystick.errors import (
     OutputRefused,
     ReportRejected,
 )
-from tallystick.gc import collect
+from tallystick.format import keys
+from tallystick.format.outputs import OutputSlot
+from tallystick.format.page import Entry
 from tallystick.lake import Lake
+from tallystick.operations.commit import commit
+from tallystick.operations.gc import collect
+from tallystick.operations.publish import NotPublished, Published, publish, publish_one, sending_of
 from tallystick.pipeline import Pipeline
-from tallystick.protocol import keys
-from tallystick.protocol.ledger import Entry
-from tallystick.protocol.outputs import OutputSlot, Start
-from tallystick.publish import NotPublished, Published, publish, publish_one, sending_of
+from tallystick.protocol.publishing import Start
 from tallystick.tables.reach import IcebergReach
 from tallystick.tables.rows import StoredRows
 

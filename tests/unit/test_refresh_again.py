@@ -9,12 +9,12 @@ import pytest
 
 from fakes import stage
 from small_lake import DAY, NOW, TOPIC, SmallLake, day, days, pipeline
-from tallystick.commit import commit
 from tallystick.errors import OutsideRetention
-from tallystick.params import RunDates, parse_params
+from tallystick.format.interval import Request
+from tallystick.operations.commit import commit
+from tallystick.operations.plan import Asked, Planned, plan
+from tallystick.operations.run_request import RunDates, parse_params
 from tallystick.pipeline import Lookback, Pipeline
-from tallystick.plan import Asked, Planned, plan
-from tallystick.protocol.interval import Request
 
 RUN = "manual__refresh"
 

@@ -9,14 +9,14 @@ import pytest
 
 from fakes import stage
 from small_lake import SmallLake, days, good_lake
-from tallystick.commit import commit
 from tallystick.errors import InvalidRequest, StoreUnavailable, Superseded
+from tallystick.format import keys
+from tallystick.format.interval import Interval
+from tallystick.format.page import Entry
 from tallystick.lake import Lake
-from tallystick.preview import preview
-from tallystick.protocol import keys
-from tallystick.protocol.interval import Interval
-from tallystick.protocol.ledger import Entry
-from tallystick.release import release
+from tallystick.operations.commit import commit
+from tallystick.operations.preview import preview
+from tallystick.operations.release import release
 from tallystick.store import ETag, Outcome
 from tallystick.testing.faults import APPLICABLE, Fault, FaultyStore, Killed, script
 

@@ -16,18 +16,18 @@ import pytest
 from backlog import lake_with_backlog
 from fake_output import Declared, FakeOutput, Wire
 from small_lake import NOW
-from tallystick.commit import CommitResult, commit
 from tallystick.errors import SettingsError, Superseded
+from tallystick.format import keys
 from tallystick.lake import Lake
+from tallystick.lake.room import OLD, PAUSE_MAX_S, Asking, Giving
+from tallystick.operations.commit import CommitResult, commit
+from tallystick.operations.publish import publish
 from tallystick.outputs.port import Sending
-from tallystick.protocol import keys
-from tallystick.publish import publish
-from tallystick.room import OLD, PAUSE_MAX_S, Asking, Giving
+from tallystick.runtime import World
 from tallystick.store import ETag, Listed, Outcome, Store, Stored
 from tallystick.store.memory import MemoryStore
 from tallystick.tables.rows import StoredRows
 from tallystick.tables.staging import IcebergTables
-from tallystick.world import World
 
 FEED = "feed"
 REQUEST_S = 0.02

@@ -16,7 +16,8 @@ import pytest
 
 from canaries import told_by
 from small_lake import pipeline
-from tallystick.connections import kafka_settings
+from tallystick.connections.kafka import KafkaSettings
+from tallystick.connections.resolve import kafka_settings
 from tallystick.engine.transform import JobTransform
 from tallystick.errors import (
     InvalidPipeline,
@@ -27,10 +28,9 @@ from tallystick.errors import (
     listed,
     without_user_info,
 )
+from tallystick.format.canonical import Fields
 from tallystick.kafka.client import KafkaClient
-from tallystick.kafka.settings import KafkaSettings
 from tallystick.pipeline import Pipeline
-from tallystick.protocol.canonical import Fields
 from tallystick.store.open import open_store
 from tallystick.testing.servers import free_port
 from unit.cli.asking import tally
@@ -148,7 +148,7 @@ def test_a_secrets_file_that_cannot_be_opened_or_is_anothers_is_named(
     path.chmod(0o600)
     owner = path.stat().st_uid
     monkeypatch.setattr("os.geteuid", lambda: owner + 2)
-    monkeypatch.setattr("tallystick.connections.ROOT_UID", owner + 1)
+    monkeypatch.setattr("tallystick.connections.resolve.ROOT_UID", owner + 1)
     with pytest.raises(SettingsError, match=rf"belongs to user {owner}, we are {owner + 2}\."):
         kafka_settings("main", environ=environ)
 

@@ -9,13 +9,15 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from small_lake import counting_world
+from tallystick.format import keys
+from tallystick.format.interval import Interval, Request
+from tallystick.format.lookback import LookedBack, Seen
+from tallystick.format.offsets import Position
+from tallystick.format.page import Boundary, Committed, Entry, Totals
+from tallystick.format.root import first_root
 from tallystick.lake import Lake, View
-from tallystick.protocol import keys
-from tallystick.protocol.interval import Interval, Request
-from tallystick.protocol.ledger import Boundary, Committed, Entry, Ledger, Totals
-from tallystick.protocol.lookback import LookedBack, Seen, stale
-from tallystick.protocol.offsets import Position
-from tallystick.protocol.root import first_root
+from tallystick.protocol.ledger import Ledger
+from tallystick.protocol.staleness import stale
 from tallystick.store.memory import MemoryStore
 
 DAY = datetime(2020, 1, 1, tzinfo=UTC)

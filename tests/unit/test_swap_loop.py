@@ -11,8 +11,8 @@ import pytest
 
 from small_lake import SmallLake, days
 from tallystick.errors import InvalidRequest, OutcomeUnknown, SettingsError, SwapContended
+from tallystick.format import canonical, keys
 from tallystick.lake import CONTENDED_S, UNKNOWN_S, Change, Lake, Settled, View
-from tallystick.protocol import canonical, keys
 from tallystick.store import ETag, NotApplied, Outcome, Store, Unknown
 from tallystick.store.memory import MemoryStore
 from tallystick.testing.faults import Call, Fault, FaultyStore
@@ -142,7 +142,7 @@ def test_an_object_that_could_never_be_read_back_is_not_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     small = committed_lake()
-    monkeypatch.setattr("tallystick.lake.BODY_BYTES_MAX", 1000)
+    monkeypatch.setattr("tallystick.lake.lake.BODY_BYTES_MAX", 1000)
     key = keys.plan(days(1, 2).start, days(1, 2).end, small.world.uuid())
     small.lake.put_new(key, b"x" * 1000)
     with pytest.raises(InvalidRequest, match=r"would have 1001 bytes; more than 1000"):

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from small_lake import SmallLake, days, pipeline
+from tallystick.format import keys
+from tallystick.format.interval import Interval
+from tallystick.operations.publish import publish, sending_of
 from tallystick.outputs.files import FileOutput, Folder
 from tallystick.outputs.port import Sending
 from tallystick.pipeline import Pipeline
-from tallystick.protocol import keys
-from tallystick.protocol import outputs as slots
-from tallystick.protocol.interval import Interval
-from tallystick.publish import publish, sending_of
+from tallystick.protocol import publishing as slots
 from tallystick.tables.rows import StoredRows
 
 FEED = "feed"

@@ -9,10 +9,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tallystick.airflow.collecting import gc_dag as gc_dag
     from tallystick.airflow.dag import replay_dag as replay_dag
+    from tallystick.airflow.gc import gc_dag as gc_dag
 
-_HOMES = {"gc_dag": "tallystick.airflow.collecting", "replay_dag": "tallystick.airflow.dag"}
+_HOMES = {"gc_dag": "tallystick.airflow.gc", "replay_dag": "tallystick.airflow.dag"}
 __all__ = ["gc_dag", "replay_dag"]
 
 

@@ -23,10 +23,10 @@ from tallystick.airflow.operators import (
     PlanOperator,
     StageOperator,
 )
-from tallystick.airflow.publishing import PublishOperator
+from tallystick.airflow.publish import PublishOperator
 from tallystick.airflow.timetables import bounded, is_bounded
 from tallystick.errors import InvalidPipeline
-from tallystick.params import MODES, NAMES, defaults
+from tallystick.operations.run_request import MODES, NAMES, defaults
 from tallystick.pipeline import Pipeline
 
 RETRIES = 3

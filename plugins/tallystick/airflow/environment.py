@@ -11,9 +11,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from tallystick.connections import KAFKA_ENV_PREFIX, OUTPUT_ENV_PREFIXES, kafka_env_name
+from tallystick.connections.kafka import KafkaSettings
+from tallystick.connections.resolve import KAFKA_ENV_PREFIX, OUTPUT_ENV_PREFIXES, kafka_env_name
 from tallystick.errors import InvalidPipeline, without_user_info
-from tallystick.kafka.settings import KafkaSettings
 
 RESULT_FILE_ENV = "TALLYSTICK_RESULT_FILE"
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")

@@ -10,11 +10,11 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tallystick.airflow.covered import Covered, Own
 from tallystick.airflow.note_text import NOTE
+from tallystick.airflow.run_summary import Covered, Own
 from tallystick.errors import TallystickError
-from tallystick.protocol.interval import Request
-from tallystick.protocol.ledger import Totals
+from tallystick.format.interval import Request
+from tallystick.format.page import Totals
 
 log = logging.getLogger(__name__)
 

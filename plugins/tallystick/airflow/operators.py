@@ -25,29 +25,29 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import Asset, BaseOperator
 from airflow.sdk.exceptions import AirflowRescheduleException
 
-from tallystick.airflow.covered import Covered, Own
 from tallystick.airflow.environment import check_conf
 from tallystick.airflow.job import JobDied
 from tallystick.airflow.lines import log_lines
 from tallystick.airflow.links import LakeObjectLink
+from tallystick.airflow.messages import committed_lines, dead_line, planned_lines, stale_line
 from tallystick.airflow.notes import commit_note, leave_note
 from tallystick.airflow.outcome import airflow_errors, raise_told, read_result, with_span
 from tallystick.airflow.run import asked_of, job_file, kafka_of, request_of, span_of, utc
+from tallystick.airflow.run_summary import Covered, Own
 from tallystick.airflow.spark_submit import ScrubbedSparkSubmit, die_with_parent
-from tallystick.airflow.story import committed_lines, dead_line, planned_lines, stale_line
-from tallystick.commit import CommitResult, commit
 from tallystick.errors import Corrupt, InvalidRequest, NotYet, TallystickError
+from tallystick.format import keys
+from tallystick.format.interval import Interval, parse_interval
+from tallystick.format.plan import Plan
+from tallystick.format.report import Report
 from tallystick.lake import Lake, View
-from tallystick.params import RunDates, parse_params
+from tallystick.operations.commit import CommitResult, commit
+from tallystick.operations.plan import Asked, Planned, plan
+from tallystick.operations.run_request import RunDates, parse_params
+from tallystick.operations.stage import still_granted, to_stage
 from tallystick.pipeline import Pipeline
-from tallystick.plan import Asked, Planned, plan
-from tallystick.protocol import keys
-from tallystick.protocol.interval import Interval, parse_interval
-from tallystick.protocol.plan import Plan
-from tallystick.protocol.report import Report
-from tallystick.stage import still_granted, to_stage
+from tallystick.runtime import real_world
 from tallystick.store.open import open_store
-from tallystick.world import real_world
 
 PLAN, STAGE, COMMIT, PUBLISH = "plan", "stage", "commit", "publish"
 NOT_YET_AGAIN = timedelta(seconds=20)

@@ -21,7 +21,7 @@ from tallystick.errors import (
     error_of_kind,
     listed,
 )
-from tallystick.protocol.plan import Plan
+from tallystick.format.plan import Plan
 
 log = logging.getLogger(__name__)
 

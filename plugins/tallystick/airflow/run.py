@@ -14,7 +14,11 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.sdk.log import mask_secret
 
 from tallystick.airflow.job import check_syntax
-from tallystick.connections import (
+from tallystick.connections.calls import HttpSettings, SmtpSettings, http_settings, smtp_settings
+from tallystick.connections.kafka import KafkaSettings, words_of_json
+from tallystick.connections.postgres import PostgresSettings
+from tallystick.connections.postgres import words_of_json as postgres_words_of_json
+from tallystick.connections.resolve import (
     call_env_name,
     check_connection_name,
     kafka_env_name,
@@ -23,20 +27,11 @@ from tallystick.connections import (
     postgres_settings,
 )
 from tallystick.errors import InvalidPipeline, InvalidRequest, SettingsError
-from tallystick.kafka.settings import KafkaSettings, words_of_json
-from tallystick.outputs.call_settings import (
-    HttpSettings,
-    SmtpSettings,
-    http_settings,
-    smtp_settings,
-)
-from tallystick.params import RunDates, RunParams, parse_params
+from tallystick.format import keys
+from tallystick.format.interval import Interval, Request
+from tallystick.operations.run_request import RunDates, RunParams, parse_params
 from tallystick.pipeline import Pipeline
-from tallystick.postgres_settings import PostgresSettings
-from tallystick.postgres_settings import words_of_json as postgres_words_of_json
-from tallystick.protocol import keys
-from tallystick.protocol.interval import Interval, Request
-from tallystick.world import whole_ms
+from tallystick.runtime import whole_ms
 
 NamedSettings = TypeVar("NamedSettings", HttpSettings, SmtpSettings, PostgresSettings)
 

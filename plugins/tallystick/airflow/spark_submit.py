@@ -18,8 +18,8 @@ from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 
 from tallystick.airflow.environment import driver_conf, driver_environment, own_spark_submit
 from tallystick.airflow.job import job_died
+from tallystick.connections.kafka import KafkaSettings
 from tallystick.errors import SettingsError
-from tallystick.kafka.settings import KafkaSettings
 
 _MASTER = re.compile(
     r"local(\[(\d+|\*)(,\d+)?\])?|spark://[A-Za-z0-9.,:_-]+|k8s://[A-Za-z0-9.:/_-]+|yarn"

@@ -1,19 +1,35 @@
 """The command `tally`: asks the use cases and renders their answers, as text for people or JSON for programs.
 
-app       the commands and their options
-report    exit codes, errors and interrupts
-where     which lake is meant
-text      for people, at most 100 columns
-forms     for programs
-sql       questions over one cut of all tables
-stack     the embedded stack
+app            the commands and their options
+errors         exit codes, errors and interrupts
+lake_argument  which lake is meant
+text           for people, at most 100 columns
+json_output    for programs
+sql            questions over one snapshot of all tables
 """
 
 from __future__ import annotations
 
+import traceback
+
 
 def main() -> None:
     """Run the command line and exit; docs/reference/cli.md lists the exit codes."""
-    from tallystick.cli.report import run
-
     raise SystemExit(run())
+
+
+def run() -> int:
+    """Run the command line with the process's arguments and return its exit code."""
+    from tallystick.cli.app import app
+    from tallystick.cli.errors import DEFECT, INTERRUPTED, OK
+
+    try:
+        app(prog_name="tally")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else OK
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception:  # noqa: BLE001 - a defect: its trace is what a bug report needs
+        traceback.print_exc()
+        return DEFECT
+    return OK

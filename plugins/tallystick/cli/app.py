@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import typer
 
 from tallystick.cli import stack, topic
-from tallystick.cli.report import COUNTER_EXAMPLE, busy, out, out_json, told
+from tallystick.cli.errors import COUNTER_EXAMPLE, busy, out, out_json, told
 
 if TYPE_CHECKING:
+    from tallystick.format.interval import Interval
     from tallystick.lake import Lake
-    from tallystick.protocol.interval import Interval
-    from tallystick.verify import Demands, Proof
+    from tallystick.operations.verify import Demands, Proof
 
 app = typer.Typer(
     name="tally",
@@ -108,8 +108,8 @@ def status(
     as_json: bool = AsJson,
 ) -> None:
     """Show intervals, holes and how to fill them, grants and how to end them, losses and lag."""
-    from tallystick.cli import forms, health, lag, status_text
-    from tallystick.status import read_status
+    from tallystick.cli import health, json_output, lag, status_text
+    from tallystick.operations.status import read_status
 
     opened = _open(lake)
     with busy("reading the ledger"):
@@ -120,7 +120,7 @@ def status(
         with busy("asking Kafka"):
             behind = lag.read_lag(opened, answer, connection=kafka, ask=lag.ask_kafka)
     if as_json:
-        out_json(forms.status(answer, problems=found, lag=behind))
+        out_json(json_output.status(answer, problems=found, lag=behind))
     else:
         out(status_text.status(answer, last=last, problems=found if ok else None, lag=behind))
     if ok and found:
@@ -135,13 +135,13 @@ def log(
     as_json: bool = AsJson,
 ) -> None:
     """Show commits, newest first."""
-    from tallystick.cli import forms, text
-    from tallystick.status import read_log
+    from tallystick.cli import json_output, text
+    from tallystick.operations.status import read_log
 
     with busy("reading the commits"):
         answer = read_log(_open(lake), limit=limit)
     if as_json:
-        out_json(forms.log(answer))
+        out_json(json_output.log(answer))
     else:
         out(text.log(answer))
 
@@ -150,13 +150,13 @@ def log(
 @told
 def tables(lake: str | None = LakeUri, as_of: int | None = AsOf, as_json: bool = AsJson) -> None:
     """Show metadata locations, columns, rows and files."""
-    from tallystick.cli import forms, text
-    from tallystick.status import read_tables
+    from tallystick.cli import json_output, text
+    from tallystick.operations.status import read_tables
 
     with busy("reading the tables' metadata"):
         answer = read_tables(_open(lake), as_of=as_of)
     if as_json:
-        out_json(forms.tables(answer))
+        out_json(json_output.tables(answer))
     else:
         out(text.tables(answer))
 
@@ -176,7 +176,7 @@ def sql(
     as_json: bool = typer.Option(False, "--json", help="The same as --format json."),
 ) -> None:
     """Ask one SELECT over a consistent cut of all tables."""
-    from tallystick.cli.collecting import duration
+    from tallystick.cli.gc import duration
     from tallystick.cli.sql import answer
     from tallystick.errors import InvalidRequest
 
@@ -197,14 +197,14 @@ def plan(
     as_json: bool = AsJson,
 ) -> None:
     """Say what a new run would do with an interval, and why. Nothing is granted."""
-    from tallystick.cli import forms, text
-    from tallystick.preview import preview
+    from tallystick.cli import json_output, text
+    from tallystick.operations.preview import preview
 
     asked = _interval(start, end)
     with busy("asking the ledger and Kafka"):
         found = preview(_open(lake), asked, replace=replace, take_over=take_over)
     if as_json:
-        out_json(forms.preview(found))
+        out_json(json_output.preview(found))
     else:
         out(text.preview(found))
 
@@ -215,12 +215,12 @@ def release(
     lake: str | None = LakeUri, start: str = From, end: str = To, as_json: bool = AsJson
 ) -> None:
     """Cancel the grant of an interval, whose run will never commit it. What is committed stays."""
-    from tallystick.cli import forms, text
-    from tallystick.release import release as cancel
+    from tallystick.cli import json_output, text
+    from tallystick.operations.release import release as cancel
 
     found = cancel(_open(lake, writes=True), _interval(start, end))
     if as_json:
-        out_json(forms.released(found))
+        out_json(json_output.released(found))
     else:
         out(text.released(found))
 
@@ -234,11 +234,12 @@ def publish(
     as_json: bool = AsJson,
 ) -> None:
     """Bring outputs what they lack of what is committed, as each run's publish task does."""
-    from tallystick.cli import forms, publishing
+    from tallystick.cli import json_output
+    from tallystick.cli import publish as publishing
 
     answer = publishing.published(_open(lake, writes=True), file, only)
     if as_json:
-        out_json(forms.published(answer))
+        out_json(json_output.published(answer))
     else:
         out(publishing.text(answer))
     if answer.failed:
@@ -259,7 +260,8 @@ def gc(
     as_json: bool = AsJson,
 ) -> None:
     """Say what nothing needs any more, by kind and bytes; delete it with --delete."""
-    from tallystick.cli import collecting, forms
+    from tallystick.cli import gc as collecting
+    from tallystick.cli import json_output
 
     found = collecting.collected(
         _open(lake, writes=delete),
@@ -270,7 +272,7 @@ def gc(
         else collecting.duration(cancel_after, "--cancel-after"),
     )
     if as_json:
-        out_json(forms.collection(found))
+        out_json(json_output.collection(found))
     else:
         out(collecting.text(found))
 
@@ -303,8 +305,8 @@ def probe(lake: str | None = LakeUri, as_json: bool = AsJson) -> None:
     """Ask a store, on scratch objects, all that the commit protocol needs of it."""
     import uuid
 
-    from tallystick.cli import forms, text
-    from tallystick.protocol import keys
+    from tallystick.cli import json_output, text
+    from tallystick.format import keys
     from tallystick.store.probe import prove_conditional_writes
 
     store = _open(lake).store
@@ -314,7 +316,7 @@ def probe(lake: str | None = LakeUri, as_json: bool = AsJson) -> None:
         watch=None if as_json else lambda step: out(text.probe_step(step)),
     )
     if as_json:
-        out_json(forms.probe(found))
+        out_json(json_output.probe(found))
     else:
         out("\n" + text.probed(found))
 
@@ -329,9 +331,9 @@ def verify(
     as_json: bool = AsJson,
 ) -> None:
     """Prove that the lake holds what its ledger says. Exits with 1 where it does not."""
-    from tallystick.cli import forms, text
+    from tallystick.cli import json_output, text
     from tallystick.errors import InvalidRequest
-    from tallystick.verify import Demands
+    from tallystick.operations.verify import Demands
 
     if (every_record or repeats) and not deep:
         raise InvalidRequest(
@@ -340,7 +342,7 @@ def verify(
     demands = Demands(every_record=frozenset(every_record), repeats=frozenset(repeats))
     answer = _verify(_open(lake), deep=deep, demands=demands)
     if as_json:
-        out_json(forms.proof(answer))
+        out_json(json_output.proof(answer))
     else:
         for check in answer.checks:
             out(text.check(check))
@@ -351,22 +353,22 @@ def verify(
 
 def _verify(lake: Lake, *, deep: bool, demands: Demands) -> Proof:
     """Verify, with a bar on a terminal."""
-    from tallystick.cli.report import bars
-    from tallystick.verify import verify as prove
+    from tallystick.cli.errors import bars
+    from tallystick.operations.verify import verify as prove
 
     with bars() as watch:
         return prove(lake, deep=deep, demands=demands, watch=watch)
 
 
 def _open(lake: str | None, *, writes: bool = False) -> Lake:
-    from tallystick.cli.where import open_lake
+    from tallystick.cli.lake_argument import open_lake
 
     return open_lake(lake, writes=writes)
 
 
 def _interval(start: str, end: str) -> Interval:
-    from tallystick.params import parse_params
-    from tallystick.protocol.interval import Interval
+    from tallystick.format.interval import Interval
+    from tallystick.operations.run_request import parse_params
 
     asked = parse_params({"from": start, "to": end})
     assert asked.start is not None

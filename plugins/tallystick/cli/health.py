@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from tallystick.errors import InvalidRequest
-from tallystick.status import Status
+from tallystick.operations.status import Status
 
 PROBLEMS = ("holes", "stuck", "owed", "lost", "stale", "dead")
 """By name: what `--ok` looks for, and what `--allow` may leave out."""

@@ -8,9 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from tallystick.errors import Corrupt, IdentityChanged, KafkaUnavailable, TallystickError
+from tallystick.format import keys
 from tallystick.lake import Lake
-from tallystick.protocol import keys
-from tallystick.status import Status
+from tallystick.operations.status import Status
 
 LIMIT_S = 5.0
 _ANSWER_MS = 3_000
@@ -127,7 +127,7 @@ def ask_kafka(connection: str, topics: Sequence[str]) -> Mapping[str, TopicEnds]
     """Ask the cluster of a connection for topics; raises SettingsError, and what the client raises."""
     import os
 
-    from tallystick.connections import kafka_settings
+    from tallystick.connections.resolve import kafka_settings
     from tallystick.kafka.client import KafkaClient
     from tallystick.kafka.wire import EARLIEST, LATEST
 

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tallystick.errors import InvalidRequest
+from tallystick.format import keys
+from tallystick.format.page import parse_page
+from tallystick.format.plan import parse_plan
+from tallystick.format.record import parse_record
+from tallystick.format.report import parse_report
+from tallystick.format.root import parse_root
 from tallystick.lake import Lake
-from tallystick.protocol import keys
-from tallystick.protocol.ledger import parse_page
-from tallystick.protocol.plan import parse_plan
-from tallystick.protocol.record import parse_record
-from tallystick.protocol.report import parse_report
-from tallystick.protocol.root import parse_root
 
 _PARSERS: Mapping[str, Callable[..., Any]] = {
     keys.PLANS_PREFIX: parse_plan,

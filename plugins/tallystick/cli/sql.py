@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from tallystick.cli import forms, text
-from tallystick.cli.report import busy, out
+from tallystick.cli import json_output, text
+from tallystick.cli.errors import busy, out
 from tallystick.errors import InvalidRequest, TallystickError
 from tallystick.lake import Lake
-from tallystick.status import LakeTables, TableStatus, read_tables
+from tallystick.operations.status import LakeTables, TableStatus, read_tables
 
 if TYPE_CHECKING:
     import duckdb
@@ -176,7 +176,7 @@ def _write(columns: Sequence[str], chunks: Iterator[list[tuple[Any, ...]]], form
     if form == "csv":
         _write_csv(columns, chunks)
     elif form == "json":
-        rows = ([forms.cell(value) for value in row] for chunk in chunks for row in chunk)
+        rows = ([json_output.cell(value) for value in row] for chunk in chunks for row in chunk)
         out(json.dumps({"columns": list(columns), "rows": list(rows)}, ensure_ascii=False))
     else:
         _write_table(columns, chunks)
@@ -187,7 +187,7 @@ def _write_csv(columns: Sequence[str], chunks: Iterator[list[tuple[Any, ...]]]) 
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(columns)
     for chunk in chunks:
-        writer.writerows([forms.cell(value) for value in row] for row in chunk)
+        writer.writerows([json_output.cell(value) for value in row] for row in chunk)
         out(buffer.getvalue().removesuffix("\n"))
         buffer.seek(0)
         buffer.truncate()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tallystick.cli.report import ASK, note, out, out_json, told
+from tallystick.cli.errors import ASK, note, out, out_json, told
 from tallystick.errors import SettingsError
 
 if TYPE_CHECKING:

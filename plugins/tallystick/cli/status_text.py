@@ -18,11 +18,11 @@ from tallystick.cli.text import (
     span,
     spell,
 )
-from tallystick.grants import GrantStatus
-from tallystick.holes import Hole
-from tallystick.protocol.interval import Request
-from tallystick.protocol.ledger import Totals
-from tallystick.status import IntervalStatus, Status, dead_share
+from tallystick.format.interval import Request
+from tallystick.format.page import Totals
+from tallystick.operations.status import IntervalStatus, Status, dead_share
+from tallystick.operations.status.gaps import Hole
+from tallystick.operations.status.grants import GrantStatus
 
 OWED_SHOWN = 20
 STALE_SHOWN = 20

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tallystick.preview import Preview
-from tallystick.protocol.interval import Interval
-from tallystick.protocol.ledger import TOTALS, Totals
-from tallystick.release import Released
-from tallystick.status import CommitLine, LakeTables, Log, TableStatus
+from tallystick.format.interval import Interval
+from tallystick.format.page import TOTALS, Totals
+from tallystick.operations.preview import Preview
+from tallystick.operations.release import Released
+from tallystick.operations.status import CommitLine, LakeTables, Log, TableStatus
+from tallystick.operations.verify.proof import CHECKS, Check, Finding, Proof
 from tallystick.store.probe import ProbeResult, ProbeStep
-from tallystick.verify.proof import CHECKS, Check, Finding, Proof
 
 WIDTH_MAX = 100
 INDENT = "  "
@@ -176,7 +176,7 @@ def log(answer: Log) -> str:
 
 
 def _commit(line: CommitLine) -> str:
-    from tallystick.protocol import keys
+    from tallystick.format import keys
 
     at = f"{line.committed_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
     lines = [f"version {line.version}   {at}   tallystick {line.library}"]

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tallystick.cli.report import busy, out, out_json, told
+from tallystick.cli.errors import busy, out, out_json, told
 
 if TYPE_CHECKING:
-    from tallystick.adopt import Adopted
+    from tallystick.format.root import Root
     from tallystick.kafka.planning import TopicState
-    from tallystick.protocol.root import Root
+    from tallystick.operations.adopt_topic import Adopted
 
 UNKNOWN = "unknown"
 _END = re.compile(r"([0-9]{1,6})=([0-9]{1,19})")
@@ -53,9 +53,9 @@ def adopt(
     as_json: bool = typer.Option(False, "--json", help="Answer as JSON."),
 ) -> None:
     """Let a topic that was created anew, or on another cluster, follow the old one in its ledger."""
-    from tallystick.adopt import adopt as follow
-    from tallystick.cli.where import open_lake
-    from tallystick.protocol import keys
+    from tallystick.cli.lake_argument import open_lake
+    from tallystick.format import keys
+    from tallystick.operations.adopt_topic import adopt as follow
 
     keys.check_topic(topic)
     opened = open_lake(lake, writes=confirm is not None)
@@ -135,7 +135,7 @@ def ends_on(
 
 def described(connection: str, topic: str, *, environ: Mapping[str, str]) -> TopicState:
     """Identity and reach of a topic by a connection's name; raises SettingsError, and what the client raises."""
-    from tallystick.connections import kafka_settings
+    from tallystick.connections.resolve import kafka_settings
     from tallystick.kafka.planning import LogPlanner
 
     with LogPlanner(kafka_settings(connection, environ=environ)) as planner:
@@ -192,7 +192,7 @@ def text(answer: Adopted, *, ends_known: bool) -> str:
 
 def form(answer: Adopted) -> Mapping[str, Any]:
     """The form of `tally topic adopt`."""
-    from tallystick.protocol import keys
+    from tallystick.format import keys
 
     return {
         "lake": answer.uri,

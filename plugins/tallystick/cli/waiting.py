@@ -14,7 +14,7 @@ from contextvars import ContextVar, copy_context
 from itertools import count
 from pathlib import Path
 
-from tallystick.cli.report import note
+from tallystick.cli.errors import note
 from tallystick.errors import InvalidRequest
 from tallystick.store import ETag, Listed, Outcome, Store, Stored
 

@@ -15,12 +15,12 @@ from tallystick.engine.reasons import dead_warning, joined
 from tallystick.engine.room import require_room
 from tallystick.engine.task import Attempt, TaskResult
 from tallystick.errors import ReportRejected
-from tallystick.protocol import keys
+from tallystick.format import keys
+from tallystick.format.lookback import LookedBack
+from tallystick.format.offsets import OffsetRange, tile
+from tallystick.format.plan import Plan, PlannedRange
+from tallystick.format.report import FileReport, RangeAccount, Report, account_totals
 from tallystick.protocol.invariants import account_problem
-from tallystick.protocol.lookback import LookedBack
-from tallystick.protocol.offsets import OffsetRange, tile
-from tallystick.protocol.plan import Plan, PlannedRange
-from tallystick.protocol.report import FileReport, RangeAccount, Report, account_totals
 
 log = logging.getLogger(__name__)
 DRIVER = "driver"

@@ -14,7 +14,7 @@ from datetime import datetime
 import numpy as np
 import pyarrow as pa
 
-from tallystick.protocol.interval import Interval
+from tallystick.format.interval import Interval
 
 LOG_TIME = "_log_time"
 LOG_TIME_TYPE = pa.timestamp("us", tz="UTC")

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
+from tallystick.connections.kafka import KafkaSettings
 from tallystick.engine.pieces import Piece
+from tallystick.format import keys
+from tallystick.format.offsets import Position
+from tallystick.format.plan import PlannedTopic
 from tallystick.kafka.accounting import ReadAccount
 from tallystick.kafka.reader import RangeReader
-from tallystick.kafka.settings import KafkaSettings
-from tallystick.protocol import keys
-from tallystick.protocol.offsets import Position
-from tallystick.protocol.plan import PlannedTopic
 
 
 class KafkaReading:

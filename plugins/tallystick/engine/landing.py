@@ -31,9 +31,9 @@ from tallystick.engine.reasons import Reason, counted
 from tallystick.engine.records import KEY
 from tallystick.engine.task import Attempt, Reading, TaskResult, parse_result, read_piece
 from tallystick.errors import Corrupt
+from tallystick.format import keys
+from tallystick.format.canonical import Fields, built, decode, encode, fields
 from tallystick.pipeline import DEAD_LETTERS, LINEAGE, Pipeline
-from tallystick.protocol import keys
-from tallystick.protocol.canonical import Fields, built, decode, encode, fields
 from tallystick.store import Store
 from tallystick.tables.schema import arrow_type
 

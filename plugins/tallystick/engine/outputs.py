@@ -19,9 +19,9 @@ from tallystick.engine.records import coalesce, named_by_ledger
 from tallystick.engine.task import Attempt
 from tallystick.engine.transform import fitted
 from tallystick.errors import InvalidPipeline, listed
+from tallystick.format.plan import Plan
+from tallystick.format.report import FileReport
 from tallystick.pipeline import Table
-from tallystick.protocol.plan import Plan
-from tallystick.protocol.report import FileReport
 
 
 def write_output(

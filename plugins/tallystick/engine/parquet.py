@@ -21,8 +21,8 @@ import pyarrow.parquet as pq
 from tallystick.engine.room import ReportRoom
 from tallystick.engine.spill import Spill
 from tallystick.engine.upload import Upload
-from tallystick.protocol.plan import PlannedTable
-from tallystick.protocol.report import FileReport, Lineage
+from tallystick.format.plan import PlannedTable
+from tallystick.format.report import FileReport, Lineage
 from tallystick.tables.partitioning import PartitionValues, partitions_in, split_by_partition
 from tallystick.tables.schema import arrow_schema
 from tallystick.tables.statistics import column_statistics, split_offsets

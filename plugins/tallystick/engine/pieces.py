@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from tallystick.protocol import keys
-from tallystick.protocol.canonical import built, fields
-from tallystick.protocol.offsets import EPOCH_UNKNOWN, OffsetRange
-from tallystick.protocol.plan import Plan, PlannedTopic
+from tallystick.format import keys
+from tallystick.format.canonical import built, fields
+from tallystick.format.offsets import EPOCH_UNKNOWN, OffsetRange
+from tallystick.format.plan import Plan, PlannedTopic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from tallystick.protocol.report import mostly_dead
+from tallystick.format.report import mostly_dead
 
 # A declaration has so many columns at most, and each of them a few kinds; the others are counted together.
 KINDS_MAX = 200

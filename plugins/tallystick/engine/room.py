@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tallystick.errors import InvalidPipeline
-from tallystick.protocol import keys
-from tallystick.protocol.canonical import BODY_BYTES_MAX, encode
-from tallystick.protocol.plan import Plan, PlannedTable
-from tallystick.protocol.report import ColumnStatistics, FileReport
+from tallystick.format import keys
+from tallystick.format.canonical import BODY_BYTES_MAX, encode
+from tallystick.format.plan import Plan, PlannedTable
+from tallystick.format.report import ColumnStatistics, FileReport
 
 _NO_UUID = "0" * 32
 _SHORTER = "shorter intervals (a schedule that comes more often, or `from` and `to` of a Trigger)"

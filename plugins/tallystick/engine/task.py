@@ -23,12 +23,12 @@ from tallystick.engine.room import ReportRoom
 from tallystick.engine.transform import JobTransform
 from tallystick.engine.upload import AttemptPrefix, Upload
 from tallystick.errors import ReportRejected
+from tallystick.format.canonical import encode, fields
+from tallystick.format.plan import Plan, PlannedTable
+from tallystick.format.report import FileReport, RangeAccount, parse_account, parse_file
 from tallystick.pipeline import DEAD_LETTERS, Pipeline
-from tallystick.protocol.canonical import encode, fields
-from tallystick.protocol.plan import Plan, PlannedTable
-from tallystick.protocol.report import FileReport, RangeAccount, parse_account, parse_file
+from tallystick.runtime import World
 from tallystick.store import Store
-from tallystick.world import World
 
 
 class Account(Protocol):
@@ -188,7 +188,7 @@ def read_piece(
     Raises ReportRejected where the reader's account and the rows that were handed on do not agree.
     """
     # It loads numba, and the driver, which imports this module too, decodes nothing: half a second of each job.
-    from tallystick.engine.json_rows import JsonDecoder
+    from tallystick.engine.decode.json.rows import JsonDecoder
 
     decoder = JsonDecoder(pipeline.decode_of(piece.source))
     good = bad = 0

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tallystick.errors import StoreUnavailable
-from tallystick.protocol import keys
+from tallystick.format import keys
+from tallystick.runtime import World
 from tallystick.store import Applied, Store, Unknown
-from tallystick.world import World
 
 TRIES_MAX = 6
 PAUSE_S = 0.2

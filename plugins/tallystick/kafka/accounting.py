@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tallystick.errors import LogDamaged
+from tallystick.format.offsets import OffsetRange
 from tallystick.kafka.batches import Batch
 from tallystick.kafka.wire import AbortedTransaction
-from tallystick.protocol.offsets import OffsetRange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

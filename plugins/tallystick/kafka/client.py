@@ -11,9 +11,9 @@ from kafka.protocol.admin import DescribeConfigsRequest
 from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
 from kafka.protocol.metadata import MetadataRequest
 
+from tallystick.connections.kafka import KafkaSettings
 from tallystick.errors import IdentityChanged, KafkaUnavailable, LogDamaged
 from tallystick.kafka.connection import Connection, Retriable
-from tallystick.kafka.settings import KafkaSettings
 from tallystick.kafka.wire import (
     NO_EPOCH,
     AbortedTransaction,

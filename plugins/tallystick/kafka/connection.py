@@ -30,9 +30,9 @@ from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 
+from tallystick.connections.kafka import KafkaSettings
+from tallystick.connections.tls import tls_context
 from tallystick.errors import KafkaUnavailable, LogDamaged, SettingsError, TallystickError
-from tallystick.kafka.settings import KafkaSettings
-from tallystick.kafka.tls import tls_context
 
 T = TypeVar("T")
 RESPONSE_BYTES_MAX: Final = 256 << 20

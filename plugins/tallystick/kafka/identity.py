@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tallystick.errors import IdentityChanged
+from tallystick.format.offsets import EPOCH_UNKNOWN, Position
 from tallystick.kafka.client import KafkaClient
 from tallystick.kafka.wire import EpochEnd
-from tallystick.protocol.offsets import EPOCH_UNKNOWN, Position
 
 
 def require_cluster(client: KafkaClient, cluster_id: str) -> None:

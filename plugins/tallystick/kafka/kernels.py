@@ -16,7 +16,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from tallystick.compiling import kernel
+from tallystick.runtime.compiled import kernel
 
 OK: Final = 0
 KEYS_FULL: Final = 8

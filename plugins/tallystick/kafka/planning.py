@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
+from tallystick.connections.kafka import KafkaSettings
 from tallystick.errors import IdentityChanged, LogDamaged, NotYet
+from tallystick.format.offsets import Position
 from tallystick.kafka.client import KafkaClient
 from tallystick.kafka.identity import diverged_message
 from tallystick.kafka.search import Search
-from tallystick.kafka.settings import KafkaSettings
 from tallystick.kafka.wire import EARLIEST, LATEST, NO_EPOCH, TopicLayout
-from tallystick.protocol.offsets import Position
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,9 @@ from typing import Final
 import kafka.errors as kerrors
 import pyarrow as pa
 
+from tallystick.connections.kafka import KafkaSettings
 from tallystick.errors import IdentityChanged, LogDamaged, NotYet, OutsideRetention
+from tallystick.format.offsets import OffsetRange, Position
 from tallystick.kafka.accounting import AbortedProducers, ReadAccount, Tally
 from tallystick.kafka.batches import Batch, Scratch, damaged, each_record, ends_by_abort, walk
 from tallystick.kafka.client import KafkaClient, PendingFetch
@@ -20,10 +22,8 @@ from tallystick.kafka.connection import Retriable
 from tallystick.kafka.decode import INT32_MAX, Columns, columns_schema
 from tallystick.kafka.identity import diverged_message, require_cluster
 from tallystick.kafka.markers import MarkerCheck
-from tallystick.kafka.settings import KafkaSettings
 from tallystick.kafka.silence import Silence
 from tallystick.kafka.wire import EARLIEST, LATEST, NO_EPOCH, Fetched, FetchOrder, TopicLayout
-from tallystick.protocol.offsets import OffsetRange, Position
 
 _WAIT_MS: Final = 500
 # The first batch of an answer comes whole, however little is asked for (KIP-74).

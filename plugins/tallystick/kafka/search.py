@@ -7,12 +7,12 @@ from typing import Final
 
 import kafka.errors as kerrors
 
+from tallystick.format.offsets import Position
 from tallystick.kafka.batches import Batch, Scratch, damaged, each_record, walk
 from tallystick.kafka.client import KafkaClient
 from tallystick.kafka.connection import Retriable
 from tallystick.kafka.silence import Silence
 from tallystick.kafka.wire import NO_EPOCH, Fetched, FetchOrder, TopicLayout
-from tallystick.protocol.offsets import Position
 
 _log = logging.getLogger(__name__)
 # A scan is short nearly always: the first fetch is small, and each one twice the one before.

@@ -18,9 +18,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from tallystick.connections.kafka import KafkaSettings
 from tallystick.errors import SettingsError, TallystickError
 from tallystick.kafka.client import KafkaClient
-from tallystick.kafka.settings import KafkaSettings
 from tallystick.local.class_archive import ClassArchive
 from tallystick.local.java import COMPILES_LITTLE, find_java
 from tallystick.local.kafka_login import CLIENTS, KafkaLogin, jaas

@@ -75,7 +75,7 @@ def _compile_decoders() -> None:
 def _warm_json() -> None:
     import pyarrow as pa
 
-    from tallystick.engine.json_rows import JsonDecoder
+    from tallystick.engine.decode.json.rows import JsonDecoder
     from tallystick.pipeline import Column, Json
 
     every_type = [

@@ -29,12 +29,12 @@ from pathlib import Path
 from typing import IO
 
 from tallystick.errors import Corrupt, OutputBusy, OutputRefused, ScratchFull, SettingsError
+from tallystick.format import keys
+from tallystick.format.interval import Interval
 from tallystick.outputs.encoding import json_lines
 from tallystick.outputs.port import Leftover, Scope, Sending
 from tallystick.pipeline import Replaced
 from tallystick.pipeline.columns import refuse
-from tallystick.protocol import keys
-from tallystick.protocol.interval import Interval
 
 HIDDEN = ".tallystick"
 FOLDER_FORMAT = "tallystick.folder/1"

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tallystick.connections.calls import HttpSettings, SmtpSettings
+from tallystick.connections.kafka import KafkaSettings
+from tallystick.connections.postgres import PostgresSettings
 from tallystick.errors import InvalidPipeline
-from tallystick.kafka.settings import KafkaSettings
-from tallystick.outputs.call_settings import HttpSettings, SmtpSettings
 from tallystick.outputs.calls import EmailOutput, HttpOutput
 from tallystick.outputs.files import FileOutput, Folder
 from tallystick.outputs.kafka import KafkaOutput
@@ -15,7 +16,6 @@ from tallystick.outputs.not_installed import NotInstalled
 from tallystick.outputs.port import Output
 from tallystick.outputs.postgres import PostgresOutput
 from tallystick.pipeline import DeclaredOutput
-from tallystick.postgres_settings import PostgresSettings
 from tallystick.store import Store
 
 Connect = Callable[[str], KafkaSettings]
@@ -39,25 +39,21 @@ def open_output(
     if isinstance(declared, FileOutput):
         return Folder(declared)
     if isinstance(declared, KafkaOutput):
-        from tallystick.outputs.kafka_topic import (
-            KafkaTopic,  # its client loads in the task, never at DAG parse
-        )
+        from tallystick.outputs.kafka.topic import KafkaTopic
 
         return KafkaTopic(declared, lambda: kafka(declared.kafka))
     if isinstance(declared, PostgresOutput):
         try:
-            from tallystick.outputs.postgres_table import (
-                PostgresTable,  # its driver loads in the task, never at DAG parse
-            )
+            from tallystick.outputs.postgres.table import PostgresTable
         except ImportError as missing:
             return NotInstalled(declared.name, extra="postgres", why=str(missing))
         return PostgresTable(declared, lambda: postgres(declared.postgres))
     if isinstance(declared, HttpOutput):
-        from tallystick.outputs.http_calls import HttpReceiver  # as above
+        from tallystick.outputs.calls.http import HttpReceiver
 
         return HttpReceiver(declared, lambda: http(declared.http), store)
     if isinstance(declared, EmailOutput):
-        from tallystick.outputs.email_calls import Mailbox  # as above
+        from tallystick.outputs.calls.email import Mailbox
 
         return Mailbox(declared, lambda: smtp(declared.smtp), store)
     opening: Any = getattr(declared, "open", None)

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from tallystick.protocol.interval import Interval
+from tallystick.format.interval import Interval
 
 if TYPE_CHECKING:
     import pyarrow as pa

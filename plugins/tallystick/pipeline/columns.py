@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from tallystick.errors import InvalidPipeline
-from tallystick.parse_rules import rule_problem
-from tallystick.protocol.columns import PRIMITIVES, check_column_name, check_type
+from tallystick.format.columns import PRIMITIVES, check_column_name, check_type
+from tallystick.pipeline.time_formats import rule_problem
 
 T = TypeVar("T")
 # The name of a field: a dot or backslash that is part of it has a backslash before it.

@@ -10,6 +10,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tallystick.errors import listed
+from tallystick.format import keys
+from tallystick.format.canonical import encode
 from tallystick.pipeline.columns import DEAD_LETTER_COLUMNS, Column, refuse, several
 from tallystick.pipeline.lookback import Lookback, check_lookback, lookback_spec
 from tallystick.pipeline.outputs import (
@@ -22,8 +24,6 @@ from tallystick.pipeline.outputs import (
 )
 from tallystick.pipeline.tables import DEAD_LETTERS, Table
 from tallystick.pipeline.topics import Json, Topic
-from tallystick.protocol import keys
-from tallystick.protocol.canonical import encode
 
 SPEC_FORMAT = "tallystick.pipeline/1"
 # A declaration with outputs or a look back. A library that knows only the first would owe nothing, and see nothing.

@@ -8,9 +8,9 @@ from datetime import timedelta
 from typing import Any, Literal, get_args
 
 from tallystick.errors import listed
+from tallystick.format.canonical import Fields, text
 from tallystick.pipeline.columns import refuse, several
 from tallystick.pipeline.tables import DEAD_LETTERS
-from tallystick.protocol.canonical import Fields, text
 
 Uncommitted = Literal["kafka", "stale"]
 UNCOMMITTED: tuple[Uncommitted, ...] = get_args(Uncommitted)

@@ -10,9 +10,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, get_args
 
+from tallystick.format import keys
+from tallystick.format.outputs import TARGET_MAX
 from tallystick.pipeline.columns import refuse
-from tallystick.protocol import keys
-from tallystick.protocol.outputs import TARGET_MAX
 
 # Receivers of calls hold nothing whose place another row could take, and keys name the output that a call is of.
 _MANY = ("http:", "smtp:")

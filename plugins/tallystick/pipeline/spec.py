@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from tallystick.errors import InvalidPipeline
+from tallystick.format.canonical import Fields, fields, text
 from tallystick.pipeline.columns import Column, refuse
 from tallystick.pipeline.declared import SPEC_FORMAT, SPEC_FORMAT_2, Pipeline
 from tallystick.pipeline.lookback import Lookback, parse_lookback
 from tallystick.pipeline.outputs import PlannedOutput
 from tallystick.pipeline.tables import Table
 from tallystick.pipeline.topics import Json, Topic
-from tallystick.protocol.canonical import Fields, fields, text
 
 
 def pipeline_from_spec(spec: Mapping[str, Any], *, where: str) -> Pipeline:

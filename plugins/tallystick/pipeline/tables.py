@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tallystick.errors import listed
+from tallystick.format import keys
 from tallystick.pipeline.columns import LINEAGE, Column, refuse, several, unique
-from tallystick.protocol import keys
 
 DEAD_LETTERS = "dead_letters"
 _TRANSFORM = re.compile(

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from tallystick.format import keys
 from tallystick.pipeline.columns import Column, refuse, unique
-from tallystick.protocol import keys
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from tallystick.protocol import keys
-from tallystick.protocol.canonical import INT_MAX
-from tallystick.protocol.interval import Interval
-from tallystick.protocol.ledger import Boundary, Ledger
-from tallystick.protocol.offsets import Position
-from tallystick.protocol.root import Closed, Root, RootTopic
+from tallystick.format import keys
+from tallystick.format.canonical import INT_MAX
+from tallystick.format.interval import Interval
+from tallystick.format.offsets import Position
+from tallystick.format.page import Boundary
+from tallystick.format.root import Closed, Root, RootTopic
+from tallystick.protocol.ledger import Ledger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

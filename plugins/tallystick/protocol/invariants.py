@@ -13,12 +13,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 
-from tallystick.protocol import keys
-from tallystick.protocol.ledger import Boundary, Entry, Ledger, Page
-from tallystick.protocol.outputs import slot_problem
-from tallystick.protocol.plan import Plan
-from tallystick.protocol.report import RangeAccount
-from tallystick.protocol.root import Root
+from tallystick.format import keys
+from tallystick.format.page import Boundary, Entry, Page
+from tallystick.format.plan import Plan
+from tallystick.format.report import RangeAccount
+from tallystick.format.root import Root
+from tallystick.protocol.ledger import Ledger
+from tallystick.protocol.publishing import slot_problem
 
 
 class InvariantViolated(AssertionError):

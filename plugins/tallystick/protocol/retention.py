@@ -10,10 +10,10 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from tallystick.protocol import keys
-from tallystick.protocol.ledger import Entry
-from tallystick.protocol.record import Record
-from tallystick.protocol.root import Root
+from tallystick.format import keys
+from tallystick.format.page import Entry
+from tallystick.format.record import Record
+from tallystick.format.root import Root
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

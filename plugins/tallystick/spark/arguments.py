@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from tallystick.errors import InvalidRequest
-from tallystick.protocol import keys
+from tallystick.format import keys
 
 _PLAN = re.compile(r"(.+)/(plans/[^@]+)@([0-9a-f]{64})")
 

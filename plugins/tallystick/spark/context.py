@@ -10,8 +10,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tallystick.errors import InvalidPipeline
-from tallystick.protocol.interval import Interval
-from tallystick.protocol.plan import Plan
+from tallystick.format.interval import Interval
+from tallystick.format.plan import Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

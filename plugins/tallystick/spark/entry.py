@@ -16,15 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from tallystick import __version__
-from tallystick.connections import kafka_settings
+from tallystick.connections.resolve import kafka_settings
 from tallystick.engine.attempt import assemble
 from tallystick.engine.pieces import cut
 from tallystick.errors import Corrupt, InvalidPipeline, JobChanged, Superseded, TallystickError
+from tallystick.format import keys
+from tallystick.format.plan import Plan
+from tallystick.format.report import Report, account_totals
 from tallystick.lake import Lake
+from tallystick.operations.stage import still_granted
 from tallystick.pipeline import DEAD_LETTERS
-from tallystick.protocol import keys
-from tallystick.protocol.plan import Plan
-from tallystick.protocol.report import Report, account_totals
+from tallystick.runtime import real_world
 from tallystick.spark.arguments import Arguments, PlanRef, parse_arguments
 from tallystick.spark.outcome import (
     RESULT_FILE_ENV,
@@ -36,9 +38,7 @@ from tallystick.spark.outcome import (
 )
 from tallystick.spark.session import stage_session, stop_session
 from tallystick.spark.stage import Order, Target, pipeline_of, stage_pieces
-from tallystick.stage import still_granted
 from tallystick.store.open import open_store
-from tallystick.world import real_world
 
 log = logging.getLogger("tallystick.spark")
 Staging = Callable[[Lake, Order, Callable[..., Any], Sequence[tuple[Plan, Report]]], Report]

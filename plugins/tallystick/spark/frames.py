@@ -24,14 +24,14 @@ from typing import Any
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
-from tallystick.earlier import own_span
 from tallystick.engine.attempt import assemble
 from tallystick.engine.outputs import write_output
+from tallystick.format.canonical import encode, fields
+from tallystick.format.plan import Plan
+from tallystick.format.report import FileReport, Report, parse_file
 from tallystick.lake import Lake
+from tallystick.operations.lookback import own_span
 from tallystick.pipeline import Table
-from tallystick.protocol.canonical import encode, fields
-from tallystick.protocol.plan import Plan
-from tallystick.protocol.report import FileReport, Report, parse_file
 from tallystick.spark.context import context_of
 from tallystick.spark.landing import RESULT, Batches, answer, land
 from tallystick.spark.looking_back import Sight, look_back

@@ -19,17 +19,17 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from tallystick.connections import kafka_settings
-from tallystick.earlier import Earlier, Unread, earlier
+from tallystick.connections.resolve import kafka_settings
 from tallystick.engine.pieces import cut_topics
 from tallystick.engine.transform import written_schema
 from tallystick.errors import Corrupt
+from tallystick.format.interval import Interval
+from tallystick.format.lookback import LookedBack
+from tallystick.format.plan import Plan
+from tallystick.format.report import FileReport, Report
 from tallystick.lake import Lake
+from tallystick.operations.lookback import Earlier, Unread, earlier
 from tallystick.pipeline import Lookback, Table
-from tallystick.protocol.interval import Interval
-from tallystick.protocol.lookback import LookedBack
-from tallystick.protocol.plan import Plan
-from tallystick.protocol.report import FileReport, Report
 from tallystick.spark.context import context_of
 from tallystick.spark.landing import land
 from tallystick.spark.source import landed_frame

@@ -15,9 +15,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from tallystick.engine.room import file_bytes, too_many_files
-from tallystick.protocol.canonical import BODY_BYTES_MAX
-from tallystick.protocol.plan import Plan
-from tallystick.protocol.report import FileReport
+from tallystick.format.canonical import BODY_BYTES_MAX
+from tallystick.format.plan import Plan
+from tallystick.format.report import FileReport
 
 log = logging.getLogger("tallystick.spark")
 EVERY_S = 1.0

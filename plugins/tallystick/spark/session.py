@@ -10,7 +10,7 @@ import pyspark
 from pyspark.sql import SparkSession
 
 from tallystick.errors import SettingsError
-from tallystick.protocol.plan import Plan
+from tallystick.format.plan import Plan
 
 # Ours always. What an operator may tune comes from spark-submit.
 _ALWAYS = {

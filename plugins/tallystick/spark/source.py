@@ -27,8 +27,8 @@ from tallystick.engine.landing import (
     records_schema,
 )
 from tallystick.errors import InvalidRequest, listed
+from tallystick.format import keys
 from tallystick.pipeline import Pipeline, pipeline_from_spec
-from tallystick.protocol import keys
 from tallystick.store.open import open_store
 
 FORMAT = "tallystick"

@@ -19,22 +19,22 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from tallystick import errors as kinds
-from tallystick.connections import kafka_settings
+from tallystick.connections.resolve import kafka_settings
 from tallystick.engine.clock import LogSpan
 from tallystick.engine.combine import require_room, too_much_for_driver
 from tallystick.engine.pieces import Piece
 from tallystick.engine.task import Attempt, Reading, TaskResult, Work, parse_result, run_piece
 from tallystick.engine.transform import JobTransform, Transform
 from tallystick.errors import RetryLater, SettingsError, TallystickError, error_of_kind
+from tallystick.format.plan import Plan, PlannedTopic
 from tallystick.pipeline import Pipeline, pipeline_from_spec
-from tallystick.protocol.plan import Plan, PlannedTopic
+from tallystick.runtime import real_world
 from tallystick.spark.outcome import error_from, error_json, most_decisive, scratch_full
 from tallystick.spark.progress import progress_told
 from tallystick.spark.room import FilesOfTasks, add_files
 from tallystick.spark.session import failures_max
 from tallystick.store import Store
 from tallystick.store.open import open_store
-from tallystick.world import real_world
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

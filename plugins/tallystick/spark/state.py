@@ -1,4 +1,4 @@
-"""State in a DataFrame job: `tallystick.state`'s functions, run key by key on Spark.
+"""State in a DataFrame job: `tallystick.stateful`'s functions, run key by key on Spark.
 
     def transform(records, context):
         first, seen = deduplicated(context, records, key=["id"], horizon=timedelta(hours=1), seen="seen")
@@ -23,7 +23,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from tallystick.engine.clock import LOG_TIME
 from tallystick.errors import InvalidPipeline
 from tallystick.spark.context import Context
-from tallystick.state import (
+from tallystick.stateful import (
     Partials,
     Sessions,
     Windows,
@@ -35,7 +35,7 @@ from tallystick.state import (
     session_partials,
     window_partials,
 )
-from tallystick.state.aggregates import Aggregates, partial
+from tallystick.stateful.aggregates import Aggregates, partial
 
 _OWN = "_own"
 OnTable = Callable[[pa.Table], pa.Table]
@@ -46,7 +46,8 @@ def deduplicated(
 ) -> tuple[DataFrame, DataFrame]:
     """Return the records that are the first of their key within the horizon, and the rows of the table `seen`.
 
-    `seen` is looked back at by the horizon at least; it holds the key and `last_seen`. See `tallystick.state.duplicates`.
+    `seen` is looked back at by the horizon at least; it holds the key and `last_seen`. See
+    `tallystick.stateful.duplicates`.
     Raises InvalidPipeline.
     """
     _require_back(context, horizon, f"the horizon of {seen!r}")
@@ -85,7 +86,7 @@ def windowed(
     aggregates: Aggregates,
     partials: str,
 ) -> Windowed:
-    """Return the windows that this interval closes, by event time. See `tallystick.state.windows`.
+    """Return the windows that this interval closes, by event time. See `tallystick.stateful.windows`.
 
     `partials` names the table of the partial rows (`window_start`, the key, the aggregates), looked back at by
     `windows.back` at least. Raises InvalidPipeline.
@@ -120,7 +121,7 @@ def sessioned(
     aggregates: Aggregates,
     partials: str,
 ) -> Windowed:
-    """Return the sessions that this interval closes, by event time. See `tallystick.state.sessions`.
+    """Return the sessions that this interval closes, by event time. See `tallystick.stateful.sessions`.
 
     `partials` names the table of the partial rows (the key, `session_start`, `session_end`, the aggregates), looked back
     at by `sessions.back` at least. Raises InvalidPipeline.

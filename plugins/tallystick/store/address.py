@@ -164,5 +164,5 @@ def _bad_key(key: str, why: str) -> InvalidPipeline:
     shown = key if len(key) <= 200 else key[:200] + "..."
     return InvalidPipeline(
         f"object key {shown!r} is not allowed: {why}.",
-        next_step="build keys with tallystick.protocol.keys; a stored object that names this one is damaged.",
+        next_step="build keys with tallystick.format.keys; a stored object that names this one is damaged.",
     )

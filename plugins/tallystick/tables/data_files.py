@@ -11,7 +11,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import StringType
 
 from tallystick.errors import ReportRejected, listed
-from tallystick.protocol.report import ColumnStatistics, FileReport
+from tallystick.format.report import ColumnStatistics, FileReport
 
 
 def check_files(add: Sequence[FileReport], drop: Collection[str], *, table: str) -> None:

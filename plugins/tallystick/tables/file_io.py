@@ -14,7 +14,7 @@ from types import TracebackType
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
 
 from tallystick.errors import Corrupt, StoreUnavailable
-from tallystick.protocol import keys
+from tallystick.format import keys
 from tallystick.store import Applied, NotApplied, Store
 
 WRITES_MAX = 6

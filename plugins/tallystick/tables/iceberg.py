@@ -36,8 +36,8 @@ from pyiceberg.types import (
 )
 
 from tallystick.errors import InvalidPipeline, SchemaChanged, listed
+from tallystick.format.columns import TableColumn
 from tallystick.pipeline import partition_rule
-from tallystick.protocol.columns import TableColumn
 from tallystick.tables.schema import decimal_size
 
 _TYPES: dict[str, PrimitiveType] = {

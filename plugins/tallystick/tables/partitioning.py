@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tallystick.errors import InvalidPipeline, listed
+from tallystick.format.columns import TableColumn
 from tallystick.pipeline import partition_rule
-from tallystick.protocol.columns import TableColumn
 from tallystick.tables.calendar import DAY_US, ONLY_THESE, outside_calendar
 
 PartitionValue = int | str | None

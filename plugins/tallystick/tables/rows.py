@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tallystick.errors import Corrupt
-from tallystick.protocol.report import FileReport
+from tallystick.format.report import FileReport
 from tallystick.store import Store
 
 

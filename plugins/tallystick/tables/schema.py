@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from tallystick.errors import SchemaChanged
-from tallystick.protocol.columns import TableColumn
+from tallystick.format.columns import TableColumn
 
 FIELD_ID = b"PARQUET:field_id"
 """Arrow's name for a Parquet field id; readers find Iceberg columns by it, never by name or place."""

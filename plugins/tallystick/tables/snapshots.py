@@ -22,7 +22,7 @@ from pyiceberg.table.update.snapshot import ExpireSnapshots, _MergeAppendFiles
 from pyiceberg.utils.concurrent import ExecutorFactory
 
 from tallystick.errors import Corrupt, TallystickError
-from tallystick.protocol.canonical import corrupt
+from tallystick.format.canonical import corrupt
 
 SNAPSHOTS_KEPT = 50
 MANIFESTS_MERGED_FROM = 50

@@ -32,9 +32,9 @@ from pyiceberg.table.update import (
 )
 
 from tallystick.errors import IdentityChanged, TallystickError
-from tallystick.protocol import keys
-from tallystick.protocol.canonical import corrupt
-from tallystick.protocol.report import FileReport
+from tallystick.format import keys
+from tallystick.format.canonical import corrupt
+from tallystick.format.report import FileReport
 from tallystick.store import Store
 from tallystick.tables.data_files import check_files, data_file
 from tallystick.tables.file_io import Sleep, StoreFileIO

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tallystick.protocol import keys
-from tallystick.protocol.columns import TableColumn, check_columns
+from tallystick.format import keys
+from tallystick.format.columns import TableColumn, check_columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

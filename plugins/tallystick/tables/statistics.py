@@ -16,8 +16,8 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from tallystick.errors import ReportRejected
-from tallystick.protocol.columns import TableColumn
-from tallystick.protocol.report import ColumnStatistics
+from tallystick.format.columns import TableColumn
+from tallystick.format.report import ColumnStatistics
 from tallystick.tables.schema import check_file_columns, decimal_size, table_columns
 
 BOUND_LENGTH = 16

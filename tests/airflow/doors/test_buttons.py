@@ -13,11 +13,11 @@ from airflow_pages import Pages, Pressed, open_pages
 from door_desk import DEADLINE_S, Desk
 from door_project import Row, day
 from door_stories import story
+from tallystick.format import keys
+from tallystick.format.page import Entry
+from tallystick.format.root import Root
 from tallystick.local.airflow_api import backfill_body, clear_body, trigger_body
-from tallystick.params import defaults
-from tallystick.protocol import keys
-from tallystick.protocol.ledger import Entry
-from tallystick.protocol.root import Root
+from tallystick.operations.run_request import defaults
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),

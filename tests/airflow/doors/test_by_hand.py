@@ -9,10 +9,10 @@ import pytest
 from door_desk import DEADLINE_S, Desk
 from door_project import Row, day
 from door_stories import story
+from tallystick.format.page import Entry
 from tallystick.local.process import wait_until
 from tallystick.local.stack import process_runs
-from tallystick.protocol.ledger import Entry
-from tallystick.status import Status
+from tallystick.operations.status import Status
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),

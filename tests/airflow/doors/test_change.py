@@ -11,8 +11,8 @@ from confluent_kafka.admin import AdminClient
 from door_desk import Desk
 from door_project import DAG_FILE, DECLARED_MORE, JOB_FILE_MORE, PARTITIONS, PER_DAY, Row, day
 from door_stories import story
-from tallystick.protocol.ledger import Entry
-from tallystick.protocol.root import Root
+from tallystick.format.page import Entry
+from tallystick.format.root import Root
 from tallystick.tables.reading import static_table
 
 pytestmark = [

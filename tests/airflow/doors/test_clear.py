@@ -14,12 +14,12 @@ from door_desk import DEADLINE_S, POLL_S, Desk, environment_of, parent_of
 from door_project import Row, day
 from door_stories import story
 from tallystick.errors import InvalidRequest
+from tallystick.format import keys
+from tallystick.format.page import Entry
+from tallystick.format.report import Report
 from tallystick.local.process import wait_until
 from tallystick.local.stack import process_runs
-from tallystick.protocol import keys
-from tallystick.protocol.ledger import Entry
-from tallystick.protocol.report import Report
-from tallystick.status import Status
+from tallystick.operations.status import Status
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),

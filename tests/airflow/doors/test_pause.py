@@ -12,9 +12,9 @@ import pytest
 
 from door_desk import DEADLINE_S, POLL_S, Desk
 from door_stories import story
+from tallystick.format.page import Entry
 from tallystick.local.process import wait_until
-from tallystick.protocol.ledger import Entry
-from tallystick.status import Hole
+from tallystick.operations.status import Hole
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),

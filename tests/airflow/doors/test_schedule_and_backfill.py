@@ -19,10 +19,10 @@ from canaries import SURROUNDINGS, everything, s3_client, sightings, words_of
 from door_desk import Desk
 from door_project import JOB_FILE, KAFKA_PASSWORD, PARTITIONS, PER_DAY, S3_SECRET, Row, day, value
 from door_stories import Stories, story
-from tallystick.protocol.ledger import Entry
-from tallystick.protocol.record import CommittedInterval
-from tallystick.protocol.root import Root
-from tallystick.status import read_log
+from tallystick.format.page import Entry
+from tallystick.format.record import CommittedInterval
+from tallystick.format.root import Root
+from tallystick.operations.status import read_log
 
 # kafka-python, PyIceberg and Airflow's clients say things that only their own authors can act on.
 pytestmark = [

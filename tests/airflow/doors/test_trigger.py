@@ -9,7 +9,7 @@ import pytest
 from door_desk import DEADLINE_S, Desk
 from door_project import Row, day
 from door_stories import story
-from tallystick.protocol.ledger import Entry
+from tallystick.format.page import Entry
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),

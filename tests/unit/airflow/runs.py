@@ -8,8 +8,8 @@ from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
 
-from tallystick.params import defaults
-from tallystick.protocol.interval import Interval
+from tallystick.format.interval import Interval
+from tallystick.operations.run_request import defaults
 
 
 @dataclass

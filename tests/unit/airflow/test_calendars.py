@@ -17,9 +17,9 @@ from airflow_calendar import Calendar, committed, follow, lake_of
 from fakes import FakeLog
 from small_lake import TOPIC, SmallLake
 from tallystick.errors import InvalidRequest, OutsideRetention
-from tallystick.protocol.interval import Interval
-from tallystick.status import read_status
-from tallystick.verify import verify
+from tallystick.format.interval import Interval
+from tallystick.operations.status import read_status
+from tallystick.operations.verify import verify
 
 HOUR, DAY, WEEK = timedelta(hours=1), timedelta(days=1), timedelta(days=7)
 MS = timedelta(milliseconds=1)

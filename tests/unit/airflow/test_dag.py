@@ -20,7 +20,7 @@ from tallystick.airflow import replay_dag
 from tallystick.airflow.dag import asset_of
 from tallystick.airflow.plugin import TallystickPlugin
 from tallystick.errors import InvalidPipeline, InvalidRequest
-from tallystick.params import NAMES, RunParams, defaults, parse_params
+from tallystick.operations.run_request import NAMES, RunParams, defaults, parse_params
 
 PROJECT = Path(__file__).parents[3]
 START = datetime(2013, 1, 4, tzinfo=UTC)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tallystick.airflow.environment import check_conf, driver_conf, driver_environment
+from tallystick.connections.kafka import KafkaSettings
 from tallystick.errors import InvalidPipeline
-from tallystick.kafka.settings import KafkaSettings
 
 KAFKA = KafkaSettings(bootstrap_servers=("broker:9092",))
 CANARIES = {

@@ -28,23 +28,23 @@ from tallystick.airflow.lines import WIDTH_MAX
 from tallystick.airflow.note_text import NOTE
 from tallystick.airflow.outcome import airflow_errors, raise_told, with_span
 from tallystick.cli import app as cli
-from tallystick.commit import commit
-from tallystick.connections import kafka_settings
+from tallystick.connections.kafka import KafkaSettings
+from tallystick.connections.resolve import kafka_settings
 from tallystick.errors import TallystickError
+from tallystick.format import keys
+from tallystick.format.interval import Interval, Request
 from tallystick.kafka.planning import LogPlanner
-from tallystick.kafka.settings import KafkaSettings
 from tallystick.lake import CONTENDED_S, UNKNOWN_S, Change, Lake, View
+from tallystick.operations.commit import commit
+from tallystick.operations.plan import Asked, plan
+from tallystick.operations.run_request import RunDates, parse_params
+from tallystick.operations.stage import to_stage
 from tallystick.outputs.files import HIDDEN, FileOutput, Folder
 from tallystick.outputs.kafka import KafkaOutput
-from tallystick.outputs.kafka_topic import KafkaTopic
-from tallystick.params import RunDates, parse_params
+from tallystick.outputs.kafka.topic import KafkaTopic
 from tallystick.pipeline import Column, Pipeline
-from tallystick.plan import Asked, plan
-from tallystick.protocol import keys
-from tallystick.protocol.interval import Interval, Request
 from tallystick.spark.outcome import error_from, error_json, exit_code, write_error
 from tallystick.spark.stage import caught
-from tallystick.stage import to_stage
 from tallystick.store import ETag, Outcome
 from tallystick.store.memory import MemoryStore
 from tallystick.store.open import open_store

@@ -13,7 +13,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from small_lake import SmallLake, good_lake
 from tallystick.airflow import gc_dag
 from tallystick.errors import InvalidPipeline
-from tallystick.protocol import keys
+from tallystick.format import keys
 from tallystick.store.memory import MemoryStore
 from tallystick.store.open import open_store
 from unit.airflow.test_dag import PROJECT

@@ -25,8 +25,8 @@ from compose_files import ROOT, Files
 from tallystick.airflow import replay_dag
 from tallystick.airflow.environment import check_conf, driver_environment
 from tallystick.airflow.spark_submit import ScrubbedSparkSubmit
-from tallystick.connections import _check_private
-from tallystick.kafka.settings import KafkaSettings
+from tallystick.connections.kafka import KafkaSettings
+from tallystick.connections.resolve import _check_private
 
 PAGES = ("run-on-a-spark-cluster", "run-on-kubernetes", "run-on-yarn")
 KAFKA = KafkaSettings(bootstrap_servers=("broker:9092",))

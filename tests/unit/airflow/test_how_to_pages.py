@@ -27,9 +27,9 @@ from small_lake import TOPIC, SmallLake, day, days, good_lake, pipeline
 from tallystick import errors
 from tallystick.airflow.outcome import airflow_errors
 from tallystick.errors import TallystickError
+from tallystick.format.interval import Interval
+from tallystick.operations.status import read_status
 from tallystick.pipeline import Column, Pipeline, Table
-from tallystick.protocol.interval import Interval
-from tallystick.status import read_status
 from tallystick.store.memory import MemoryStore
 from tallystick.store.open import open_store
 from unit.cli.asking import tally

@@ -30,7 +30,7 @@ from tallystick.airflow.note_text import NOTE, NOTE_MAX, OFF, merged
 from tallystick.airflow.notes import leave_error
 from tallystick.airflow.plugin import TallystickPlugin
 from tallystick.errors import SchemaChanged
-from tallystick.protocol.interval import Interval
+from tallystick.format.interval import Interval
 from unit.airflow.bench import Bench, bench
 from unit.airflow.runs import FakeRun
 

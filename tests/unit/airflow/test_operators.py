@@ -20,11 +20,11 @@ from fakes import stage
 from small_lake import day, days
 from tallystick.airflow.dag import asset_of
 from tallystick.airflow.operators import PlanOperator, again_at
+from tallystick.format import keys
+from tallystick.format.interval import Interval
 from tallystick.lake import Lake
-from tallystick.params import RunDates
-from tallystick.plan import Asked, Planned
-from tallystick.protocol import keys
-from tallystick.protocol.interval import Interval
+from tallystick.operations.plan import Asked, Planned
+from tallystick.operations.run_request import RunDates
 from unit.airflow.bench import Bench, bench
 from unit.airflow.runs import FakeRun
 

@@ -9,9 +9,9 @@ import pytest
 
 from tallystick.airflow.environment import driver_environment
 from tallystick.airflow.run import postgres_named
-from tallystick.connections import call_env_name, postgres_env_name
+from tallystick.connections.kafka import KafkaSettings
+from tallystick.connections.resolve import call_env_name, postgres_env_name
 from tallystick.errors import SettingsError
-from tallystick.kafka.settings import KafkaSettings
 
 pytestmark = pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning")
 

@@ -17,7 +17,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundExceptio
 from call_receiver import Desk, receiver
 from tallystick.airflow.run import http_named, smtp_named
 from tallystick.errors import SettingsError
-from tallystick.gc import collect
+from tallystick.operations.gc import collect
 from tallystick.outputs.calls import EmailOutput, HttpOutput
 from tallystick.tables.reach import IcebergReach
 from unit.airflow.bench import Bench, bench
@@ -111,7 +111,7 @@ def test_a_receiver_that_refuses_a_row_fails_the_task_and_not_the_other_output(
 def test_declaring_outputs_of_calls_loads_nothing_heavy() -> None:
     heavy = (*HEAVY, "smtplib", "email.message", "urllib3", "requests")
     code = (
-        "import sys; before = set(sys.modules); import tallystick.outputs.calls;"
+        "import sys; before = set(sys.modules); import tallystick.outputs.calls.declared;"
         f"print(sorted(m for m in {heavy!r} if m in sys.modules and m not in before))"
     )
     seen = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -10,7 +10,7 @@ import pytest
 
 from small_lake import NOW, day, days
 from tallystick.pipeline import Lookback
-from tallystick.protocol.lookback import stale
+from tallystick.protocol.staleness import stale
 from unit.airflow.bench import Bench, bench
 from unit.airflow.runs import FakeRun
 

@@ -16,7 +16,7 @@ from canaries import told_by
 from small_lake import pipeline
 from tallystick.airflow.run import dates_of, job_file, kafka_of, request_of, span_of, utc
 from tallystick.errors import InvalidPipeline, InvalidRequest, SettingsError
-from tallystick.protocol.interval import Interval
+from tallystick.format.interval import Interval
 
 AT = datetime(2013, 1, 2, tzinfo=UTC)
 SMALL = pipeline("memory://runs")

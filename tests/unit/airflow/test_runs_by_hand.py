@@ -13,8 +13,8 @@ from airflow.sdk.exceptions import AirflowFailException
 from small_lake import day, days
 from tallystick.airflow.run import asked_of, span_of
 from tallystick.errors import InvalidRequest
-from tallystick.params import RunParams
-from tallystick.protocol.interval import Interval
+from tallystick.format.interval import Interval
+from tallystick.operations.run_request import RunParams
 from unit.airflow.bench import Bench, bench
 from unit.airflow.runs import FakeRun
 

@@ -13,9 +13,9 @@ import pytest
 from airflow_calendar import Calendar, committed, follow, lake_of
 from small_lake import SmallLake
 from tallystick.errors import InvalidRequest
-from tallystick.protocol.interval import Interval
-from tallystick.status import read_status
-from tallystick.verify import verify
+from tallystick.format.interval import Interval
+from tallystick.operations.status import read_status
+from tallystick.operations.verify import verify
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 START = datetime(2013, 1, 1, tzinfo=UTC)

@@ -18,8 +18,8 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 
 from tallystick.airflow.spark_submit import ScrubbedSparkSubmit
+from tallystick.connections.kafka import KafkaSettings
 from tallystick.errors import SettingsError
-from tallystick.kafka.settings import KafkaSettings
 
 KAFKA = KafkaSettings(
     bootstrap_servers=("broker:9092",),

@@ -13,8 +13,10 @@ import pytest
 from small_lake import SmallLake
 from tallystick import errors
 from tallystick.cli import app as cli
-from tallystick.cli import report, sql
-from tallystick.protocol import keys
+from tallystick.cli import errors as report
+from tallystick.cli import run as cli_run
+from tallystick.cli import sql
+from tallystick.format import keys
 from unit.cli.asking import LAKE, tally
 
 
@@ -111,7 +113,7 @@ def test_a_defect_keeps_its_trace_and_is_not_taken_for_a_counter_example(
 
     monkeypatch.setattr(cli, "_open", explode)
     monkeypatch.setattr(sys, "argv", ["tally", "verify"])
-    assert report.run() == 70
+    assert cli_run() == 70
     assert "Boom: unexpected" in capsys.readouterr().err
 
 

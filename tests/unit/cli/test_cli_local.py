@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tallystick.cli import stack
-from tallystick.cli.report import note
+from tallystick.cli.errors import note
 from tallystick.local.airflow import AirflowStack
 from tallystick.local.info import PartInfo, PartState, StackInfo, StackState
 from unit.cli.asking import ask, tally

@@ -9,7 +9,7 @@ import pytest
 
 from small_lake import SmallLake, days
 from tallystick.cli import app as cli
-from tallystick.protocol import keys
+from tallystick.format import keys
 from tallystick.store import ETag, Outcome
 from tallystick.store.memory import MemoryStore
 from unit.cli.asking import LAKE, ask, tally, too_wide

@@ -15,8 +15,8 @@ from tallystick.cli import lag as asking
 from tallystick.cli.health import PROBLEMS
 from tallystick.cli.lag import TopicEnds, read_lag
 from tallystick.errors import KafkaUnavailable
-from tallystick.release import release
-from tallystick.status import read_status
+from tallystick.operations.release import release
+from tallystick.operations.status import read_status
 from unit.cli.asking import LAKE, ask, tally, too_wide
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from small_lake import SmallLake
 from tallystick import errors
-from tallystick.cli import where
+from tallystick.cli import lake_argument as where
 from unit.cli.asking import LAKE, ask, tally
 
 

@@ -10,8 +10,8 @@ import typer
 
 from tallystick import errors
 from tallystick.cli import app as cli
-from tallystick.cli import report
-from tallystick.verify import CHECKS
+from tallystick.cli import errors as report
+from tallystick.operations.verify import CHECKS
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
 

@@ -12,11 +12,11 @@ import pytest
 
 from small_lake import NOW, TOPIC, SmallLake, counting_world, day, days, good_lake
 from tallystick.errors import Corrupt, RootVanished
-from tallystick.holes import Hole
-from tallystick.params import parse_params
-from tallystick.protocol.interval import Interval
-from tallystick.release import release
-from tallystick.status import read_log, read_status, read_tables
+from tallystick.format.interval import Interval
+from tallystick.operations.release import release
+from tallystick.operations.run_request import parse_params
+from tallystick.operations.status import read_log, read_status, read_tables
+from tallystick.operations.status.gaps import Hole
 
 
 def backfill(first: str, last: str, dag: str = "small") -> tuple[str, ...]:

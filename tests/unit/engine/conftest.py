@@ -15,14 +15,14 @@ import pytest
 from tallystick.engine.parquet import WriteLimits
 from tallystick.engine.task import Work
 from tallystick.engine.transform import JobTransform
+from tallystick.format import keys
+from tallystick.format.columns import TableColumn
+from tallystick.format.interval import Interval, Request
+from tallystick.format.plan import Plan, PlannedRange, PlannedTable, PlannedTopic
 from tallystick.pipeline import Column, Pipeline, Table
-from tallystick.protocol import keys
-from tallystick.protocol.columns import TableColumn
-from tallystick.protocol.interval import Interval, Request
-from tallystick.protocol.plan import Plan, PlannedRange, PlannedTable, PlannedTopic
+from tallystick.runtime import World
 from tallystick.store import Store
 from tallystick.store.memory import MemoryStore
-from tallystick.world import World
 
 DAY = datetime(2013, 1, 1, tzinfo=UTC)
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

@@ -13,8 +13,8 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tallystick.engine.json_exact import ExactRow, Misfit
-from tallystick.engine.json_rows import JsonDecoder
+from tallystick.engine.decode.json.exact import ExactRow, Misfit
+from tallystick.engine.decode.json.rows import JsonDecoder
 from tallystick.pipeline import Column, Json
 
 COLUMNS = [

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tallystick.engine.json_exact import REASON_CHARS_MAX, VALUE_BYTES_MAX
-from tallystick.engine.json_rows import JsonDecoder
+from tallystick.engine.decode.json.exact import REASON_CHARS_MAX, VALUE_BYTES_MAX
+from tallystick.engine.decode.json.rows import JsonDecoder
 from tallystick.pipeline import Column, Json
 
 AT = datetime(2013, 1, 1, 5, 15, tzinfo=UTC)

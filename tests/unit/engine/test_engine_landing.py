@@ -24,8 +24,8 @@ from tallystick.engine.landing import (
 from tallystick.engine.pieces import cut
 from tallystick.engine.task import Work
 from tallystick.errors import Corrupt
-from tallystick.protocol import keys
-from tallystick.protocol.report import FileReport
+from tallystick.format import keys
+from tallystick.format.report import FileReport
 from tallystick.store.memory import MemoryStore
 
 MakeWork = Callable[..., Work]

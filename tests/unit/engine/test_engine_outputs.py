@@ -16,8 +16,8 @@ from tallystick.engine.outputs import write_output
 from tallystick.engine.task import Work
 from tallystick.engine.transform import JobTransform
 from tallystick.errors import InvalidPipeline
+from tallystick.format.report import Lineage
 from tallystick.pipeline import Column, Table
-from tallystick.protocol.report import Lineage
 
 MakeWork = Callable[..., Work]
 AT = datetime(2013, 1, 1, tzinfo=UTC)

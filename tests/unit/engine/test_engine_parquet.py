@@ -19,9 +19,9 @@ from tallystick.engine.pieces import cut
 from tallystick.engine.room import ReportRoom, file_bytes, require_room
 from tallystick.engine.task import Work, run_piece
 from tallystick.errors import InvalidPipeline
+from tallystick.format.columns import TableColumn
+from tallystick.format.report import FileReport, Lineage
 from tallystick.pipeline import Column, Table
-from tallystick.protocol.columns import TableColumn
-from tallystick.protocol.report import FileReport, Lineage
 from tallystick.store.memory import MemoryStore
 from tallystick.tables.calendar import DAY_US
 from tallystick.tables.partitioning import partitions_in

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tallystick.engine.pieces import Piece, cut, parse_piece
-from tallystick.protocol.offsets import EPOCH_UNKNOWN, OffsetRange, tile
+from tallystick.format.offsets import EPOCH_UNKNOWN, OffsetRange, tile
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,8 @@ from tallystick.engine.records import BATCH_ROWS, coalesce
 from tallystick.engine.task import Work, describe, parse_result, run_piece
 from tallystick.engine.upload import TRIES_MAX
 from tallystick.errors import InvalidPipeline, ReportRejected, StoreUnavailable
-from tallystick.protocol import keys
-from tallystick.protocol.report import Lineage, Report, parse_report
+from tallystick.format import keys
+from tallystick.format.report import Lineage, Report, parse_report
 from tallystick.store import NotApplied, Outcome, Unknown
 from tallystick.store.memory import MemoryStore
 from tallystick.tables.schema import FIELD_ID

@@ -13,8 +13,8 @@ import pytest
 from tallystick.engine.pieces import Piece
 from tallystick.engine.transform import JobTransform
 from tallystick.errors import InvalidPipeline, KafkaUnavailable
+from tallystick.format.offsets import OffsetRange
 from tallystick.pipeline import Column, Table
-from tallystick.protocol.offsets import OffsetRange
 from tallystick.tables.calendar import END_US, FIRST_US
 from tallystick.tables.schema import arrow_type
 

@@ -6,10 +6,10 @@ import pytest
 
 from kafka_batches import Sent, batch, control
 from tallystick.errors import LogDamaged
+from tallystick.format.offsets import OffsetRange
 from tallystick.kafka.accounting import AbortedProducers, ReadAccount, Tally
 from tallystick.kafka.batches import Batch, walk
 from tallystick.kafka.wire import AbortedTransaction
-from tallystick.protocol.offsets import OffsetRange
 
 
 def one(raw: bytes) -> Batch:

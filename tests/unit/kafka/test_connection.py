@@ -17,10 +17,10 @@ from kafka.protocol.metadata import MetadataRequest
 
 from canaries import told_by
 from certificates import revocation_of, self_signed
+from tallystick.connections.kafka import KafkaSettings
+from tallystick.connections.tls import tls_context
 from tallystick.errors import KafkaUnavailable, SettingsError
 from tallystick.kafka.connection import Connection, Retriable
-from tallystick.kafka.settings import KafkaSettings
-from tallystick.kafka.tls import tls_context
 from tallystick.local.process import free_port
 
 # What is tested is that a call ends at all.

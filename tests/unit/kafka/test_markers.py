@@ -9,13 +9,13 @@ import pytest
 
 from kafka_batches import batch, control
 from kafka_script import TOPIC_ID, Script, answer, numbered
+from tallystick.connections.kafka import KafkaSettings
 from tallystick.errors import KafkaUnavailable, LogDamaged
+from tallystick.format.offsets import OffsetRange
 from tallystick.kafka import reader as reading
 from tallystick.kafka.markers import MarkerCheck
 from tallystick.kafka.reader import RangeReader
-from tallystick.kafka.settings import KafkaSettings
 from tallystick.kafka.wire import AbortedTransaction
-from tallystick.protocol.offsets import OffsetRange
 
 Read = Callable[..., tuple[list[int], tuple[int, int, int]]]
 

@@ -10,8 +10,8 @@ import itertools
 
 import pytest
 
+from tallystick.connections.kafka import KafkaSettings
 from tallystick.errors import SettingsError
-from tallystick.kafka.settings import KafkaSettings
 
 GOOD = {"bootstrap_servers": "a:1"}
 # Which of these beats which is a table of its own in Spark (KafkaSourceProvider.getKafkaOffsetRangeLimit).

@@ -10,6 +10,7 @@ import pytest
 from kafka import errors as kerrors
 from kafka_batches import Sent, batch, control
 from kafka_script import TOPIC_ID, Answer, Script, answer, numbered
+from tallystick.connections.kafka import KafkaSettings
 from tallystick.engine.kafka_pieces import KafkaReading
 from tallystick.engine.pieces import Piece
 from tallystick.errors import (
@@ -19,17 +20,16 @@ from tallystick.errors import (
     OutsideRetention,
     SettingsError,
 )
+from tallystick.format.offsets import OffsetRange, Position
+from tallystick.format.plan import PlannedRange, PlannedTopic
 from tallystick.kafka import reader as reading
 from tallystick.kafka.connection import Retriable
 from tallystick.kafka.reader import RangeReader
-from tallystick.kafka.settings import KafkaSettings
 from tallystick.kafka.wire import (
     NO_EPOCH,
     AbortedTransaction,
     EpochEnd,
 )
-from tallystick.protocol.offsets import OffsetRange, Position
-from tallystick.protocol.plan import PlannedRange, PlannedTopic
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from kafka_batches import Sent, batch
+from tallystick.connections.kafka import KafkaSettings
 from tallystick.errors import KafkaUnavailable
 from tallystick.kafka.client import KafkaClient
 from tallystick.kafka.search import Search
-from tallystick.kafka.settings import KafkaSettings
 from tallystick.kafka.wire import NO_EPOCH, Fetched, FetchOrder, Leader, TopicLayout, topic_id_text
 
 HIGH_WATERMARK = 100

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tallystick.connections import check_connection_name, kafka_env_name, kafka_settings
+from tallystick.connections.kafka import KafkaSettings
+from tallystick.connections.resolve import check_connection_name, kafka_env_name, kafka_settings
 from tallystick.errors import SettingsError
-from tallystick.kafka.settings import KafkaSettings
 
 PASSWORD = "not-to-be-seen"
 PLAIN = {"bootstrap_servers": "a:1, b:2"}
@@ -89,8 +89,8 @@ def test_a_secret_file_is_taken_when_it_is_ours_or_roots_and_others_cannot_touch
         found = real(descriptor)
         return os.stat_result((*found[:4], uid, *found[5:10]))
 
-    monkeypatch.setattr("tallystick.connections.os.fstat", owned)
-    monkeypatch.setattr("tallystick.connections.os.geteuid", lambda: 1000)
+    monkeypatch.setattr("tallystick.connections.resolve.os.fstat", owned)
+    monkeypatch.setattr("tallystick.connections.resolve.os.geteuid", lambda: 1000)
     environ = {"TALLYSTICK_SECRETS_DIR": str(tmp_path)}
     if taken:
         assert kafka_settings("main", environ=environ).sasl_plain_password == PASSWORD

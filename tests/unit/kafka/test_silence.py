@@ -9,7 +9,9 @@ from typing import Any, Self
 import pytest
 
 from kafka_batches import Sent, batch
+from tallystick.connections.kafka import KafkaSettings
 from tallystick.errors import KafkaUnavailable, LogDamaged, RetryLater
+from tallystick.format.offsets import OffsetRange
 from tallystick.kafka import planning
 from tallystick.kafka import reader as reading
 from tallystick.kafka.batches import walk
@@ -17,7 +19,6 @@ from tallystick.kafka.client import KafkaClient
 from tallystick.kafka.planning import LogPlanner
 from tallystick.kafka.reader import RangeReader
 from tallystick.kafka.search import Search
-from tallystick.kafka.settings import KafkaSettings
 from tallystick.kafka.wire import (
     EARLIEST,
     LATEST,
@@ -28,7 +29,6 @@ from tallystick.kafka.wire import (
     TopicLayout,
     topic_id_text,
 )
-from tallystick.protocol.offsets import OffsetRange
 
 TOPIC_ID = topic_id_text(uuid.UUID(int=5))
 LAYOUT = TopicLayout(name="t", topic_id=TOPIC_ID, leaders=(Leader(node_id=1, epoch=0),))

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from kafka.protocol.consumer import FetchResponse
 
+from tallystick.connections.kafka import KafkaSettings
 from tallystick.errors import KafkaUnavailable
 from tallystick.kafka import client as asking
 from tallystick.kafka.client import KafkaClient
 from tallystick.kafka.connection import Connection
-from tallystick.kafka.settings import KafkaSettings
 from tallystick.kafka.wire import FetchOrder, Leader, TopicLayout, topic_id_text
 
 TOPIC_ID = uuid.UUID(int=5)

@@ -50,7 +50,7 @@ class Noting(MemoryStore):
 
 
 def publish(output: Output, *sendings: Sending, resumed: bool = False) -> None:
-    """As `tallystick.publish` does for each."""
+    """As `tallystick.operations.publish` does for each."""
     output.begin(SCOPE)
     for one in sendings:
         if not resumed:

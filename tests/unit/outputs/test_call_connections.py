@@ -11,13 +11,13 @@ import pytest
 
 from call_receiver import Desk, receiver
 from certificates import self_signed
+from tallystick.connections.calls import HttpSettings, http_settings
 from tallystick.errors import (
     OutputRefused,
     SettingsError,
 )
-from tallystick.outputs.call_settings import HttpSettings, http_settings
 from tallystick.outputs.calls import HttpOutput
-from tallystick.outputs.http_calls import HttpReceiver
+from tallystick.outputs.calls.http import HttpReceiver
 from tallystick.store.memory import MemoryStore
 from unit.outputs.claims_on_calls import publish
 from unit.outputs.sendings import sending

@@ -21,8 +21,10 @@ from call_receiver import Desk, receiver
 from folder_store import FolderStore
 from mail_server import Post, mail_server
 from tallystick.errors import OutputRefused, StoreUnavailable
-from tallystick.outputs import effects as derived
-from tallystick.outputs import email_calls, http_calls, sent
+from tallystick.outputs.calls import call_log as sent
+from tallystick.outputs.calls import effects as derived
+from tallystick.outputs.calls import email as email_calls
+from tallystick.outputs.calls import http as http_calls
 from unit.outputs import claims_on_calls as claims
 from unit.outputs.claims_on_calls import BY_KEY, publish
 from unit.outputs.sendings import sending

@@ -14,13 +14,13 @@ import pytest
 from call_publisher import ROWS, mail
 from certificates import self_signed
 from mail_server import Post, mail_server
+from tallystick.connections.calls import SmtpSettings, smtp_settings
 from tallystick.errors import InvalidPipeline, OutputRefused, OutputUnavailable, SettingsError
+from tallystick.format import keys
 from tallystick.local.process import free_port
-from tallystick.outputs.call_settings import SmtpSettings, smtp_settings
-from tallystick.outputs.calls import EmailOutput, is_address
-from tallystick.outputs.effects import effects
-from tallystick.outputs.email_calls import TRIES_MAX, Mailbox
-from tallystick.protocol import keys
+from tallystick.outputs.calls.declared import EmailOutput, is_address
+from tallystick.outputs.calls.effects import effects
+from tallystick.outputs.calls.email import TRIES_MAX, Mailbox
 from tallystick.store.memory import MemoryStore
 from unit.outputs.claims_on_calls import publish
 from unit.outputs.sendings import IN_THE_YEAR_10000, SCOPE, in_the_year_10000, sending
@@ -239,7 +239,7 @@ def test_a_note_that_took_too_long_is_not_acted_on(monkeypatch: pytest.MonkeyPat
     moments = iter([0.0, 0.0, 100.0])
     # The module's own clock: the mail server's thread and others go on reading the real one.
     clock = SimpleNamespace(monotonic=lambda: next(moments, 200.0))
-    monkeypatch.setattr("tallystick.outputs.email_calls.time", clock)
+    monkeypatch.setattr("tallystick.outputs.calls.email.time", clock)
     post, notes = Post(), store()
     with (
         mail_server(post) as port,

@@ -25,12 +25,12 @@ from tallystick.errors import (
     OutputUnavailable,
     TallystickError,
 )
+from tallystick.format import keys
 from tallystick.local.process import free_port
-from tallystick.outputs.calling import Pace
 from tallystick.outputs.calls import HttpOutput
-from tallystick.outputs.effects import effects
+from tallystick.outputs.calls.calling import Pace
+from tallystick.outputs.calls.effects import effects
 from tallystick.outputs.port import Scope
-from tallystick.protocol import keys
 from tallystick.store import Outcome, Unknown
 from tallystick.store.memory import MemoryStore
 from unit.outputs.claims_on_calls import BY_KEY, acted, publish
@@ -192,7 +192,7 @@ def test_a_refused_row_can_be_left_out_by_the_note_that_the_error_names() -> Non
 
 
 def test_one_call_waits_for_what_passes_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tallystick.outputs.http_calls.PAUSE_S", 0.01)
+    monkeypatch.setattr("tallystick.outputs.calls.http.PAUSE_S", 0.01)
     desk = Desk(faults={0: "500", 1: "429", 2: "act then drop", 3: "409"})
     with receiver(desk) as url:
         publish(http(url, store(), patience_s=60.0), sending(ROWS))
@@ -302,7 +302,9 @@ def test_calls_are_made_side_by_side_and_end_in_any_order() -> None:
 
 
 def test_a_rate_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tallystick.outputs.calling.time", SimpleNamespace(monotonic=lambda: 100.0))
+    monkeypatch.setattr(
+        "tallystick.outputs.calls.calling.time", SimpleNamespace(monotonic=lambda: 100.0)
+    )
     waited: list[float] = []
 
     class Stopping(threading.Event):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import kafka.errors as kerrors
 import pytest
 
+from tallystick.connections.kafka import KafkaSettings
 from tallystick.errors import OutputRefused, SettingsError, TallystickError
-from tallystick.kafka.settings import KafkaSettings
 from tallystick.outputs.kafka import KafkaOutput
-from tallystick.outputs.kafka_topic import KafkaTopic
+from tallystick.outputs.kafka.topic import KafkaTopic
 
 RIGHTS = (
     "allow Write and Read on the topic, Write on the transactional id, and Read on the group; "

@@ -30,8 +30,8 @@ from tallystick import pipeline
 from tallystick.errors import OutputRefused, OutputUnavailable, ScratchFull
 from tallystick.outputs import changes as changes_module
 from tallystick.outputs import occurrences, spill
+from tallystick.outputs.calls.effects import check_keys, effects
 from tallystick.outputs.changes import Change, changes
-from tallystick.outputs.effects import check_keys, effects
 from tallystick.outputs.encoding import encoded
 from tallystick.outputs.port import Rows, Sending
 from tallystick.outputs.spill import Spill

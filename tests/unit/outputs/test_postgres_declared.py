@@ -10,14 +10,14 @@ from typing import Any
 import psycopg
 import pytest
 
-from tallystick.connections import postgres_env_name, postgres_settings
+from tallystick.connections.postgres import PostgresSettings
+from tallystick.connections.resolve import postgres_env_name, postgres_settings
 from tallystick.errors import InvalidPipeline, SettingsError
 from tallystick.outputs.opening import open_output
 from tallystick.outputs.postgres import PostgresOutput
-from tallystick.outputs.postgres_session import in_words
-from tallystick.outputs.postgres_table import PostgresTable, history_of, owner_of
+from tallystick.outputs.postgres.session import in_words
+from tallystick.outputs.postgres.table import PostgresTable, history_of, owner_of
 from tallystick.pipeline.outputs import planned
-from tallystick.postgres_settings import PostgresSettings
 from tallystick.store.memory import MemoryStore
 from unit.outputs.sendings import SCOPE, sending
 
@@ -65,7 +65,7 @@ def test_what_is_not_allowed_is_told_with_the_declaration(how: dict[str, Any], t
 
 def test_a_dag_file_loads_no_driver() -> None:
     code = (
-        "import sys, tallystick.outputs.postgres, tallystick.outputs.opening; "
+        "import sys, tallystick.outputs.postgres.declared, tallystick.outputs.opening; "
         "print(sorted({'psycopg', 'pyarrow', 'kafka'} & sys.modules.keys()))"
     )
     plugins = Path(__file__).parents[3] / "plugins"
@@ -82,7 +82,7 @@ def test_a_dag_file_loads_no_driver() -> None:
 def test_where_the_driver_is_not_installed_the_output_says_so_and_the_commit_is_not_harmed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(sys.modules, "tallystick.outputs.postgres_table", None)
+    monkeypatch.setitem(sys.modules, "tallystick.outputs.postgres.table", None)
     output = opened()
     assert not isinstance(output, PostgresTable)
     for call in (

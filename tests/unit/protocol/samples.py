@@ -10,32 +10,18 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tallystick.protocol import keys
-from tallystick.protocol.calls import Call, Calls
-from tallystick.protocol.columns import TableColumn
-from tallystick.protocol.interval import Interval, Request
-from tallystick.protocol.ledger import (
-    Boundary,
-    Committed,
-    Entry,
-    Granted,
-    Page,
-    PageRef,
-    Totals,
-)
-from tallystick.protocol.lookback import LookedBack, Seen
-from tallystick.protocol.offsets import Position
-from tallystick.protocol.outputs import OutputSlot
-from tallystick.protocol.plan import Plan, PlannedRange, PlannedTable, PlannedTopic
-from tallystick.protocol.record import CommittedInterval, Record
-from tallystick.protocol.report import (
-    ColumnStatistics,
-    FileReport,
-    Lineage,
-    RangeAccount,
-    Report,
-)
-from tallystick.protocol.root import Closed, Root, RootTable, RootTopic
+from tallystick.format import keys
+from tallystick.format.calls import Call, Calls
+from tallystick.format.columns import TableColumn
+from tallystick.format.interval import Interval, Request
+from tallystick.format.lookback import LookedBack, Seen
+from tallystick.format.offsets import Position
+from tallystick.format.outputs import OutputSlot
+from tallystick.format.page import Boundary, Committed, Entry, Granted, Page, PageRef, Totals
+from tallystick.format.plan import Plan, PlannedRange, PlannedTable, PlannedTopic
+from tallystick.format.record import CommittedInterval, Record
+from tallystick.format.report import ColumnStatistics, FileReport, Lineage, RangeAccount, Report
+from tallystick.format.root import Closed, Root, RootTable, RootTopic
 
 T0 = datetime(2013, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -8,7 +8,12 @@ from typing import Any
 import pytest
 
 from tallystick.errors import InvalidPipeline
-from tallystick.protocol import keys
+from tallystick.format import keys
+from tallystick.format.canonical import INT_MAX
+from tallystick.format.interval import Interval
+from tallystick.format.offsets import Position
+from tallystick.format.page import Boundary
+from tallystick.format.root import Closed, Root, RootTopic
 from tallystick.protocol.adoption import (
     Adopt,
     AlreadyRead,
@@ -24,11 +29,7 @@ from tallystick.protocol.adoption import (
     last_copy,
     settled,
 )
-from tallystick.protocol.canonical import INT_MAX
-from tallystick.protocol.interval import Interval
-from tallystick.protocol.ledger import Boundary, Ledger
-from tallystick.protocol.offsets import Position
-from tallystick.protocol.root import Closed, Root, RootTopic
+from tallystick.protocol.ledger import Ledger
 from unit.protocol.samples import SAMPLE_ADOPTED, SAMPLE_PLAN, SAMPLE_ROOT, at
 
 OLD = RootTopic(topic_id="1", cluster_id="c", origins=(2, 0))

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallystick.errors import Corrupt
-from tallystick.protocol import canonical
-from tallystick.protocol.canonical import decode, encode
+from tallystick.format import canonical
+from tallystick.format.canonical import decode, encode
 
 NAME = "tallystick.test/1"
 scalars = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(max_size=8)

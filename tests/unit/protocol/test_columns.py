@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystick.protocol.columns import (
+from tallystick.format.columns import (
     PRIMITIVES,
     TableColumn,
     WantedColumn,

@@ -10,29 +10,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystick.protocol.columns import TableColumn
-from tallystick.protocol.decide import (
+from tallystick.format.columns import TableColumn
+from tallystick.format.offsets import Position
+from tallystick.format.page import Boundary, Entry
+from tallystick.format.root import RootTable, RootTopic
+from tallystick.protocol.boundaries import clamped, floors, missing_boundaries
+from tallystick.protocol.committing import (
     AlreadyCommitted,
     ColumnsDiffer,
-    CutThrough,
-    Grant,
     IdentityDiffers,
-    Intent,
     NotMine,
-    Overtaken,
     Publish,
-    Wish,
-    clamped,
     decide_commit,
-    decide_plan,
-    floors,
-    missing_boundaries,
-    names,
-    open_interval,
 )
-from tallystick.protocol.ledger import Boundary, Entry, Ledger
-from tallystick.protocol.offsets import Position
-from tallystick.protocol.root import RootTable, RootTopic
+from tallystick.protocol.ledger import Ledger
+from tallystick.protocol.open_interval import names, open_interval
+from tallystick.protocol.planning import CutThrough, Grant, Intent, Overtaken, Wish, decide_plan
 from unit.protocol.samples import (
     COLUMNS,
     SAMPLE_PLAN,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tallystick.protocol.decide import CutThrough, Intent, Wish, decide_plan
-from tallystick.protocol.interval import Interval
+from tallystick.format.interval import Interval
+from tallystick.protocol.planning import CutThrough, Intent, Wish, decide_plan
 from unit.protocol.samples import committed, entry, granted, interval, request
 from unit.protocol.test_decide import ledger, spans
 

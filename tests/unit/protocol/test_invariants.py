@@ -8,19 +8,20 @@ from typing import Any
 
 import pytest
 
-from tallystick.protocol import keys
-from tallystick.protocol.columns import TableColumn
+from tallystick.format import keys
+from tallystick.format.columns import TableColumn
+from tallystick.format.offsets import Position
+from tallystick.format.outputs import OutputSlot
+from tallystick.format.page import Boundary, Entry
+from tallystick.format.report import RangeAccount, mostly_dead
+from tallystick.format.root import Closed, Root, RootTopic, first_root
 from tallystick.protocol.invariants import (
     InvariantViolated,
     account_problem,
     check_pages,
     check_swap,
 )
-from tallystick.protocol.ledger import Boundary, Entry, Ledger
-from tallystick.protocol.offsets import Position
-from tallystick.protocol.outputs import OutputSlot
-from tallystick.protocol.report import RangeAccount, mostly_dead
-from tallystick.protocol.root import Closed, Root, RootTopic, first_root
+from tallystick.protocol.ledger import Ledger
 from unit.protocol.samples import (
     COLUMNS,
     SAMPLE_ACCOUNTS,

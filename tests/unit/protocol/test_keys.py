@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallystick.errors import InvalidPipeline
-from tallystick.protocol import keys
+from tallystick.format import keys
 from unit.protocol.samples import FILE_KEY, SAMPLE_CALLS, at, plan_key, uuid
 
 instants = st.datetimes(

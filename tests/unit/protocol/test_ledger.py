@@ -9,21 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystick.protocol import keys
-from tallystick.protocol.ledger import (
-    PAGE_BYTES_MAX,
-    Boundary,
-    Entry,
-    Ledger,
-    Page,
-    PageRef,
-    pages_between,
-    parse_page,
-    split,
-    without_grant,
-)
-from tallystick.protocol.offsets import Position
-from tallystick.protocol.root import Root
+from tallystick.format import keys
+from tallystick.format.offsets import Position
+from tallystick.format.page import PAGE_BYTES_MAX, Boundary, Entry, Page, PageRef, parse_page
+from tallystick.format.root import Root
+from tallystick.protocol.ledger import Ledger, pages_between, split, without_grant
 from unit.protocol.samples import (
     SAMPLE_ROOT,
     at,

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystick.protocol.interval import Interval
-from tallystick.protocol.ledger import Entry
-from tallystick.protocol.lookback import LookedBack, Seen, looked_back, stale, to_refresh
+from tallystick.format.interval import Interval
+from tallystick.format.lookback import LookedBack, Seen
+from tallystick.format.page import Entry
+from tallystick.protocol.staleness import looked_back, stale, to_refresh
 from unit.protocol.samples import at, committed, entry, granted, interval
 
 HOURS = 8

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystick.protocol.offsets import Coverage, OffsetRange, Position, tile
+from tallystick.format.offsets import Coverage, OffsetRange, Position, tile
 
 ranges = st.tuples(st.integers(0, 30), st.integers(0, 30)).map(
     lambda ends: OffsetRange(start=min(ends), end=max(ends))

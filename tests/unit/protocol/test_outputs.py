@@ -9,13 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallystick.errors import InvalidPipeline
-from tallystick.protocol.outputs import (
-    OutputSlot,
+from tallystick.format.outputs import OutputSlot, check_slots
+from tallystick.protocol.publishing import (
     Rest,
     Resume,
     Start,
     begun,
-    check_slots,
     finished,
     next_step,
     outputs_wanting,

@@ -7,10 +7,11 @@ from datetime import timedelta
 
 import pytest
 
-from tallystick.protocol import keys
-from tallystick.protocol.ledger import Ledger, Page, PageRef
+from tallystick.format import keys
+from tallystick.format.page import Page, PageRef
+from tallystick.format.root import Root
+from tallystick.protocol.ledger import Ledger
 from tallystick.protocol.retention import mark, set_back, strange_parent, to_cancel
-from tallystick.protocol.root import Root
 from unit.protocol.samples import (
     SAMPLE_RECORD,
     SAMPLE_ROOT,

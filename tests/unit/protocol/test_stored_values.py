@@ -13,11 +13,13 @@ import pytest
 from hypothesis import given
 
 from tallystick.errors import Corrupt
-from tallystick.protocol import keys
-from tallystick.protocol.calls import parse_call, parse_calls
-from tallystick.protocol.columns import TableColumn
-from tallystick.protocol.interval import Interval, Request, parse_interval, parse_request
-from tallystick.protocol.ledger import (
+from tallystick.format import keys
+from tallystick.format.calls import parse_call, parse_calls
+from tallystick.format.columns import TableColumn
+from tallystick.format.interval import Interval, Request, parse_interval, parse_request
+from tallystick.format.offsets import Position
+from tallystick.format.outputs import OutputSlot
+from tallystick.format.page import (
     Boundary,
     Committed,
     Entry,
@@ -29,11 +31,9 @@ from tallystick.protocol.ledger import (
     parse_page_ref,
     parse_totals,
 )
-from tallystick.protocol.offsets import Position
-from tallystick.protocol.outputs import OutputSlot
-from tallystick.protocol.plan import PlannedRange, PlannedTopic, parse_plan
-from tallystick.protocol.record import parse_record
-from tallystick.protocol.report import (
+from tallystick.format.plan import PlannedRange, PlannedTopic, parse_plan
+from tallystick.format.record import parse_record
+from tallystick.format.report import (
     ColumnStatistics,
     Lineage,
     RangeAccount,
@@ -43,7 +43,7 @@ from tallystick.protocol.report import (
     parse_report,
     parse_statistics,
 )
-from tallystick.protocol.root import RootTable, RootTopic, first_root, parse_root
+from tallystick.format.root import RootTable, RootTopic, first_root, parse_root
 from unit.protocol import samples
 from unit.protocol.samples import (
     COLUMNS,

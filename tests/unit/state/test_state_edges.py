@@ -12,9 +12,9 @@ import pytest
 
 from tallystick.engine.clock import LogPart, LogSpan, PieceClock
 from tallystick.errors import InvalidPipeline
+from tallystick.format.interval import Interval
 from tallystick.pipeline import Column, Lookback, Pipeline, Table, pipeline_from_spec
-from tallystick.protocol.interval import Interval
-from tallystick.state import (
+from tallystick.stateful import (
     Aggregate,
     Sessions,
     Windows,
@@ -25,7 +25,7 @@ from tallystick.state import (
     session_partials,
     window_partials,
 )
-from tallystick.state.aggregates import partial
+from tallystick.stateful.aggregates import partial
 
 T0 = datetime(2013, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tallystick.protocol import keys
+from tallystick.format import keys
 
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "set-up-s3.md"
 PREFIXES = (

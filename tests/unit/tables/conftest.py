@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tallystick.protocol import keys
-from tallystick.protocol.columns import TableColumn
-from tallystick.protocol.report import FileReport
+from tallystick.format import keys
+from tallystick.format.columns import TableColumn
+from tallystick.format.report import FileReport
 from tallystick.store import Applied, Outcome, Stored, Unknown
 from tallystick.store.memory import MemoryStore
 from tallystick.tables.partitioning import split_by_partition

@@ -17,7 +17,7 @@ from pyiceberg.transforms import (
 )
 
 from tallystick.errors import InvalidPipeline
-from tallystick.protocol.columns import TableColumn
+from tallystick.format.columns import TableColumn
 from tallystick.tables.iceberg import iceberg_type
 from tallystick.tables.partitioning import split_by_partition, transformed
 from tallystick.tables.schema import arrow_schema, arrow_type

@@ -21,7 +21,7 @@ from tallystick.errors import (
     SchemaChanged,
     StoreUnavailable,
 )
-from tallystick.protocol.columns import TableColumn
+from tallystick.format.columns import TableColumn
 from tallystick.tables.file_io import StoreFileIO
 from tallystick.tables.reading import LiveFile, live_files, metadata_uri, static_table
 from tallystick.tables.state import TableState

@@ -22,8 +22,8 @@ from pyiceberg.table.metadata import new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
 from tallystick.errors import ReportRejected, SchemaChanged
-from tallystick.protocol.columns import PRIMITIVES, TableColumn
-from tallystick.protocol.report import FileReport
+from tallystick.format.columns import PRIMITIVES, TableColumn
+from tallystick.format.report import FileReport
 from tallystick.store.memory import MemoryStore
 from tallystick.tables.data_files import data_file
 from tallystick.tables.file_io import StoreFileIO

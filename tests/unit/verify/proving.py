@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from small_lake import SmallLake, days
-from tallystick.protocol.report import FileReport, parse_report
-from tallystick.verify import Demands, Finding, Proof, verify
+from tallystick.format.report import FileReport, parse_report
+from tallystick.operations.verify import Demands, Finding, Proof, verify
 
 EVENTS = Demands(every_record=frozenset({"events"}))
 

@@ -9,8 +9,8 @@ import pytest
 
 from fakes import FakeLog
 from small_lake import TOPIC, SmallLake, day, days
-from tallystick.protocol import keys
-from tallystick.protocol.report import FileReport
+from tallystick.format import keys
+from tallystick.format.report import FileReport
 from unit.verify.proving import Damage, check_damage, live_file, prove
 
 

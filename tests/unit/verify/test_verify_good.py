@@ -9,7 +9,7 @@ import pytest
 from fakes import FakeLog
 from small_lake import TOPIC, SmallLake, day, days, fill, good_lake
 from tallystick.lake import Lake
-from tallystick.verify import CHECKS, Demands, verify
+from tallystick.operations.verify import CHECKS, Demands, verify
 from unit.verify.proving import EVENTS, prove
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from small_lake import TOPIC, SmallLake, days
 from tallystick.errors import Corrupt, RootVanished
-from tallystick.protocol import keys
-from tallystick.protocol.canonical import encode
+from tallystick.format import keys
+from tallystick.format.canonical import encode
 from tallystick.store import Listed
 from unit.verify.proving import Damage, check_damage, prove
 

@@ -14,9 +14,9 @@ import pytest
 
 from small_lake import TOPIC, SmallLake, days, pipeline
 from tallystick.errors import InvalidRequest
+from tallystick.format.report import FileReport
+from tallystick.operations.verify import Demands, Finding
 from tallystick.pipeline import Column, Pipeline, Table
-from tallystick.protocol.report import FileReport
-from tallystick.verify import Demands, Finding
 from unit.verify.proving import EVENTS, findings, live_file, prove
 
 

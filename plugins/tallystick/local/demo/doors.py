@@ -18,7 +18,7 @@ from tallystick.local.demo.gate import Gate, Kill, Trap
 from tallystick.local.demo.ground import Ground
 from tallystick.local.demo.sight import Sight, Watcher
 from tallystick.local.demo.story import Deed, Story
-from tallystick.params import defaults
+from tallystick.operations.run_request import defaults
 
 T = TypeVar("T")
 PLAN, STAGE, COMMIT = "plan", "stage", "commit"

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from tallystick.errors import SettingsError
+from tallystick.format import keys
+from tallystick.format.page import Entry
 from tallystick.lake import Lake, View
 from tallystick.local.demo.example import DEAD, Example
-from tallystick.protocol import keys
-from tallystick.protocol.ledger import Entry
+from tallystick.runtime import real_world
 from tallystick.store.open import open_store
 from tallystick.tables.sql import duckdb_connection
-from tallystick.world import real_world
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,160 @@
+"""Garbage collection as a DAG: one task per lake.
+
+dag = gc_dag({"flights": "s3://lake/flights"}, delete=True)
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from airflow.sdk import DAG, BaseOperator, Param
+
+from tallystick.airflow.lines import log_lines
+from tallystick.airflow.operators import open_warehouse
+from tallystick.airflow.outcome import airflow_errors
+from tallystick.errors import InvalidPipeline
+from tallystick.format import keys
+from tallystick.operations.gc import CANCEL_AFTER, READER_GRACE, Collection, collect
+
+RETRIES = 2
+RETRY_DELAY = timedelta(minutes=5)
+
+
+def gc_dag(
+    lakes: Mapping[str, str],
+    *,
+    delete: bool = False,
+    schedule: Any = "@daily",
+    start_date: datetime = datetime(2024, 1, 1, tzinfo=UTC),
+    reader_grace: timedelta = READER_GRACE,
+    cancel_after: timedelta | None = CANCEL_AFTER,
+    dag_id: str = "gc",
+    tags: Iterable[str] = ("tallystick",),
+    is_paused_upon_creation: bool | None = None,
+    default_args: Mapping[str, Any] | None = None,
+) -> DAG:
+    """Return a DAG that collects each lake (name to lake root) in a task of its own, one lake at a time.
+
+    `delete` False: each task only says what it would delete; the Trigger form can say otherwise for one run.
+    `reader_grace`, `cancel_after`: as `tallystick.operations.gc.collect` has them. Its runs have no data interval
+    to catch up with.
+    Raises InvalidPipeline for a lake's name that is no name.
+    """
+    if not lakes:
+        raise InvalidPipeline("gc_dag names no lake.", next_step='use {"flights": "s3://..."}.')
+    dag = DAG(
+        dag_id,
+        schedule=schedule,
+        start_date=start_date,
+        catchup=False,
+        description="Deletes what no table, reader or run of a lake needs any more",
+        doc_md=_DOC,
+        params={
+            "delete": Param(
+                delete,
+                type="boolean",
+                title="Delete",
+                description_md="Off: say what would go, and change nothing.",
+            )
+        },
+        tags=set(tags),
+        max_active_runs=1,
+        max_active_tasks=1,
+        is_paused_upon_creation=is_paused_upon_creation,
+        default_args={"retries": RETRIES, "retry_delay": RETRY_DELAY, **(default_args or {})},
+    )
+    dag.fileloc = sys._getframe(1).f_code.co_filename
+    for name, warehouse in lakes.items():
+        CollectOperator(
+            task_id=keys.check_name(name, "lake"),
+            warehouse=warehouse,
+            reader_grace=reader_grace,
+            cancel_after=cancel_after,
+            dag=dag,
+        )
+    return dag
+
+
+class CollectOperator(BaseOperator):
+    """Collects one lake, beside whatever runs on it. Starts no JVM."""
+
+    ui_color = "#e4e4e4"
+
+    def __init__(
+        self,
+        *,
+        warehouse: str,
+        reader_grace: timedelta,
+        cancel_after: timedelta | None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.warehouse = warehouse
+        self.reader_grace = reader_grace
+        self.cancel_after = cancel_after
+
+    def execute(self, context: Any) -> dict[str, Any]:
+        """Collect, tell, and return how much went.
+
+        Safe to repeat: as `collect` is; a task that died is finished by its retry (C13).
+        """
+        from tallystick.tables.reach import (
+            IcebergReach,  # PyIceberg loads in the task, never at DAG parse
+        )
+
+        started = time.monotonic()
+        with airflow_errors(ti=context["ti"]):
+            lake = open_warehouse(self.warehouse)
+            if lake.read() is None and next(iter(lake.store.list("")), None) is None:
+                self.log.info("%s is empty: nothing was ever planned there", lake.store.uri)
+                return {"lake": lake.store.uri, "deleted": False, "objects": 0, "bytes": 0}
+            found = collect(
+                lake,
+                IcebergReach(lake.store),
+                delete=bool(context["params"]["delete"]),
+                reader_grace=self.reader_grace,
+                cancel_after=self.cancel_after,
+            )
+        log_lines(self.log.info, collected_lines(found))
+        self.log.info("done in %.1f s", time.monotonic() - started)
+        return {
+            "lake": found.uri,
+            "deleted": found.deleted,
+            "objects": found.total.objects,
+            "bytes": found.total.size_bytes,
+        }
+
+
+def collected_lines(found: Collection) -> Iterator[str]:
+    """What a collection did, for a task's log."""
+    verb = "deleted" if found.deleted else "would delete (a dry run)"
+    yield f"{found.uri} at version {found.version}: {verb} {_heap(found.total)}; {_heap(found.total_kept)} stay"
+    for kind, heap in found.garbage.items():
+        yield f"  {kind}: {_heap(heap)}, e.g. {found.examples[kind][0]}"
+    for one in found.cancelled:
+        left = "its committed rows stay" if one.committed else "a hole is left"
+        gave_up = "gave up" if found.deleted else "would give up"
+        yield (
+            f"{gave_up} the grant of {one.interval} to {one.request}, planned {keys.instant(one.planned_at)}: {left}; "
+            "a clear of that run's plan task plans anew"
+        )
+    if found.foreign:
+        yield f"not written by tallystick, and left alone: {found.foreign[0]}"
+    yield from found.remarks
+
+
+def _heap(heap: Any) -> str:
+    return f"{heap.objects:,} objects ({heap.size_bytes:,} bytes)"
+
+
+_DOC = """\
+### Garbage collection
+
+Attempts that lost, plans that were superseded, and metadata that no table, reader or run needs any more. Runs beside
+everything else: a commit in flight decides again and loses nothing. **Trigger** with *Delete* off says what would go.
+Grants older than a week are given up: a clear of that run's plan task plans anew.
+"""

@@ -1,0 +1,116 @@
+"""The dozen lines that a task's log tells, as pure functions from values to text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from tallystick.format.interval import Interval
+from tallystick.format.page import Totals
+from tallystick.format.plan import Plan
+from tallystick.format.report import mostly_dead
+from tallystick.operations.commit import CommitResult
+from tallystick.operations.plan import Planned
+from tallystick.operations.publish import NotPublished, Published
+
+_SHOWN_MAX = 5
+
+
+def planned_lines(planned: Planned, plans: Sequence[Plan]) -> Iterator[str]:
+    """What a plan task found and was granted; `plans` are those that are left to stage."""
+    if planned.interval is None:
+        yield f"nothing is new at version {planned.version}: the ledger reaches to where this run would end"
+        return
+    yield f"interval {planned.interval} at version {planned.version}"
+    if planned.covered:
+        yield f"committed by others, and stays: {some(planned.covered)}"
+    for interval, holder in planned.held:
+        yield f"held by {holder}: {interval}; left out (take_over=true would cancel it)"
+    for interval, holder in planned.cancelled:
+        yield f"cancelled: the grant of {holder} for {interval}"
+    if planned.left:
+        yield f"stays stale, for the log no longer holds its records: {some(planned.left)}"
+    done = [p for p in planned.pieces if p.committed]
+    if done:
+        yield f"committed already, nothing to stage: {some(p.interval for p in done)}"
+    for plan in plans:
+        what = f"replaces {plan.replaces}" if plan.replaces else "fills a hole"
+        yield f"plan {plan.key}:"
+        yield f"  {plan.interval}, generation {plan.generation}, {what}"
+        for topic in plan.topics:
+            spans = [r.span.length for r in topic.ranges]
+            lost = sum(r.lost for r in topic.ranges)
+            gone = f", {lost:,} of them lost" if lost else ""
+            yield f"  topic {topic.name}: {sum(spans):,} offsets in {len(spans)} partitions{gone}"
+    if not plans:
+        yield "nothing is left to stage: no Spark will be started"
+
+
+def committed_lines(result: CommitResult) -> Iterator[str]:
+    """What became of one plan, and its counts on a line of their own."""
+    if result.replaced_by is not None:
+        yield f"{result.interval} was committed, and replaced since by generation {result.replaced_by}"
+        return
+    if result.already:
+        yield f"{result.interval} was committed already, as generation {result.generation}:"
+    else:
+        yield f"committed {result.interval} as version {result.version}, generation {result.generation}:"
+    yield f"  {totals_text(result.totals)}"
+
+
+def dead_line(result: CommitResult) -> str | None:
+    """A warning if half of an interval's records or more became dead letters, and where to look; else None."""
+    records, dead = result.totals.records, result.totals.dead
+    if result.replaced_by is not None or not mostly_dead(records, dead):
+        return None
+    return (
+        f"{dead:,} of {records + dead:,} records of {result.interval} are dead letters. The log of `stage` has the most "
+        "frequent reasons; all of them: tally sql \"select regexp_extract(reason, '\\w+(: field [^:]*)?') as kind, "
+        'count(*) from dead_letters group by kind". If the declaration is wrong, correct it, deploy it and clear `plan`.'
+    )
+
+
+def stale_line(left: Mapping[Interval, Interval]) -> str:
+    """Which committed intervals looked back at what has changed since, and what to press."""
+    return (
+        f"stale, for their job looked back at what has changed since: {some(sorted(left))}; one run with mode=refresh "
+        "replaces them"
+    )
+
+
+def published_line(one: Published) -> str:
+    """What an output got."""
+    went_on = ", which an earlier try had begun" if one.resumed else ""
+    return (
+        f"published {one.interval} to output {one.output}: {one.rows:,} rows of generation "
+        f"{one.generation}{went_on}"
+    )
+
+
+def not_published_line(one: NotPublished) -> str:
+    """What an output still lacks, and why."""
+    what = f"{one.interval} to output {one.output}" if one.interval else f"to output {one.output}"
+    return f"not published: {what}: {one.error.kind}: {one.error}"
+
+
+def totals_text(totals: Totals) -> str:
+    """The account in words; what is zero is left out, but for records and dead letters."""
+    counts = {
+        "records": totals.records,
+        "dead letters": totals.dead,
+        "aborted": totals.aborted,
+        "control": totals.control,
+        "compacted away": totals.absent,
+        "lost": totals.lost,
+    }
+    told = [
+        f"{n:,} {what}" for what, n in counts.items() if n or what in ("records", "dead letters")
+    ]
+    return ", ".join(told)
+
+
+def some(intervals: Iterable[Interval]) -> str:
+    """The first few intervals, and how many more there are."""
+    known = list(intervals)
+    shown = ", ".join(str(i) for i in known[:_SHOWN_MAX])
+    more = len(known) - _SHOWN_MAX
+    return f"{shown} and {more} more" if more > 0 else shown

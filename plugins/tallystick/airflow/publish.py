@@ -1,0 +1,85 @@
+"""The task `publish`: outputs get what is committed, and nothing else. No JVM."""
+
+from __future__ import annotations
+
+import logging
+import time
+from functools import partial
+from typing import Any
+
+from airflow.sdk import BaseOperator
+
+from tallystick.airflow.lines import log_lines
+from tallystick.airflow.links import LakeObjectLink
+from tallystick.airflow.messages import not_published_line, published_line
+from tallystick.airflow.notes import leave_note
+from tallystick.airflow.outcome import airflow_errors
+from tallystick.airflow.run import http_named, kafka_named, postgres_named, smtp_named, span_of
+from tallystick.operations.publish import Opens, Published, publish
+from tallystick.outputs.opening import open_output
+from tallystick.outputs.port import Output
+from tallystick.pipeline import DeclaredOutput, Pipeline
+from tallystick.store import Store
+
+log = logging.getLogger(__name__)
+
+
+def openers(pipeline: Pipeline, store: Store) -> dict[str, Opens]:
+    """What opens each of the pipeline's outputs, by name. `store` is the lake's."""
+    return {declared.name: partial(_opened, declared, store) for declared in pipeline.outputs}
+
+
+def _opened(declared: DeclaredOutput, store: Store) -> Output:
+    return open_output(
+        declared,
+        kafka=kafka_named,
+        postgres=postgres_named,
+        http=http_named,
+        smtp=smtp_named,
+        store=store,
+    )
+
+
+class PublishOperator(BaseOperator):
+    """Publishes all that the pipeline's outputs lack, of whichever run. No JVM."""
+
+    operator_extra_links = (LakeObjectLink(),)
+    ui_color = "#eadcf4"
+
+    def __init__(self, *, pipeline: Pipeline, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.pipeline = pipeline
+        self.linked: str | None = None
+
+    def execute(self, context: Any) -> dict[str, Any]:
+        """Publish, tell, and return how many intervals each output got.
+
+        Safe to repeat: the ledger says what is published, and the output what it has of an interval that is half out.
+        """
+        from tallystick.airflow.operators import open_lake
+
+        # pyarrow loads in the task, never at DAG parse.
+        from tallystick.tables.rows import StoredRows
+
+        started = time.monotonic()
+        done: dict[str, int] = {declared.name: 0 for declared in self.pipeline.outputs}
+
+        def watch(one: Published) -> None:
+            done[one.output] += 1
+            log_lines(self.log.info, [published_line(one)])
+
+        with airflow_errors(span_of(context["dag_run"], context["params"]), context["ti"]):
+            lake = open_lake(self.pipeline)
+            outputs = openers(self.pipeline, lake.store)
+            failed = publish(lake, outputs, rows_of=StoredRows, watch=watch)
+            log_lines(self.log.warning, map(not_published_line, failed[1:]))
+            if failed:
+                raise failed[0].error
+        for name, intervals in done.items():
+            if not intervals:
+                self.log.info("output %s lacks nothing", name)
+        self.log.info("done in %.1f s", time.monotonic() - started)
+        if any(done.values()):
+            published = ", ".join(f"{n:,} to {name}" for name, n in done.items() if n)
+            leave_note(context["ti"], f"intervals published: {published}")
+        return {"published": done}

@@ -1,0 +1,115 @@
+"""What is committed of a run's interval, as one root says it: the end of the story, and the body of the Asset event."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from tallystick.airflow.messages import some
+from tallystick.format.interval import Interval, parse_interval
+from tallystick.format.page import TOTALS, Totals
+from tallystick.format.report import Report
+from tallystick.lake import Lake, View
+from tallystick.operations.commit import CommitResult
+from tallystick.protocol.planning import gaps
+
+
+class Covered:
+    """What one root says about a run's interval: what is committed, what is granted and to whom, and what is a hole."""
+
+    def __init__(self, interval: Interval | None, view: View) -> None:
+        self.interval = interval
+        self.version = view.root.version
+        ledger = view.ledger(interval.start, interval.end) if interval else None
+        entries = ledger.overlapping(interval) if ledger and interval else ()
+        self.committed = [e for e in entries if e.committed is not None]
+        self.held = [e for e in entries if e.committed is None and e.granted is not None]
+        self.holes = gaps(interval, [e.interval for e in entries]) if interval else ()
+        records = [e.committed.record for e in self.committed if e.committed is not None]
+        self.record = max(records, default=None)
+
+    @classmethod
+    def read(cls, lake: Lake, interval_json: Any) -> Covered:
+        """Read it from the root of now; `interval_json` is the plan task's."""
+        interval = parse_interval(interval_json, "XCom of plan") if interval_json else None
+        return lake.cut(lambda view: cls(interval, view))
+
+    def lines(self) -> Sequence[str]:
+        """The end of the story."""
+        if self.interval is None:
+            return [f"nothing was new; the lake is at version {self.version}"]
+        parts = some([e.interval for e in self.committed]) if self.committed else "nothing"
+        lines = [f"{self.interval} at version {self.version}: committed is {parts}"]
+        for entry in self.held:
+            if entry.granted is not None:
+                lines.append(f"not committed: {entry.interval}, granted to {entry.granted.request}")
+        if self.holes:
+            lines.append(f"not committed, and held by nobody: {some(self.holes)}")
+        if self.record:
+            lines.append(f"latest commit record: {self.record}")
+        return lines
+
+    def to_json(self) -> dict[str, Any]:
+        """The form for XCom and the Asset event. `totals`: all that is committed of the interval, by any run."""
+        committed = [e.committed for e in self.committed if e.committed is not None]
+        return {
+            "version": self.version,
+            "interval": self.interval.to_json() if self.interval else None,
+            "covered": [e.interval.to_json() for e in self.committed],
+            "held": [e.interval.to_json() for e in self.held],
+            "holes": [i.to_json() for i in self.holes],
+            "record": self.record,
+            "totals": _totals_json(sum_of(c.totals for c in committed)),
+            "generation": max((c.generation for c in committed), default=None),
+        }
+
+
+class Own:
+    """What a run's own plans committed: by this try of `commit`, or (`already`) by an earlier one.
+
+    Rows and bytes are those of the reports; None if gc has taken one of them.
+    """
+
+    def __init__(self) -> None:
+        self.intervals = 0
+        self.already = 0
+        self.totals = Totals()
+        self.rows: Counter[str] | None = Counter()
+        self.size_bytes: int | None = 0
+
+    def add(self, result: CommitResult, report: Report | None) -> None:
+        """Count one plan; one that was replaced since by another run is not counted."""
+        if result.replaced_by is not None:
+            return
+        self.intervals += 1
+        self.already += result.already
+        self.totals = sum_of((self.totals, result.totals))
+        if report is None or self.rows is None or self.size_bytes is None:
+            self.rows = self.size_bytes = None
+            return
+        for file in report.files:
+            self.rows[file.table] += file.rows
+            self.size_bytes += file.size_bytes
+
+    def to_json(self) -> dict[str, Any]:
+        """The form for XCom and the Asset event."""
+        return {
+            "intervals": self.intervals,
+            "already": self.already,
+            "totals": _totals_json(self.totals),
+            "rows": None if self.rows is None else dict(sorted(self.rows.items())),
+            "bytes": self.size_bytes,
+        }
+
+
+def sum_of(several: Iterable[Totals]) -> Totals:
+    """Add totals by class."""
+    sums: Counter[str] = Counter()
+    for one in several:
+        sums.update({name: getattr(one, name) for name in TOTALS})
+    return Totals(**sums)
+
+
+def _totals_json(totals: Totals) -> dict[str, int]:
+    return {**{name: getattr(totals, name) for name in TOTALS}, "offsets": totals.offsets}

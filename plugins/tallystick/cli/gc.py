@@ -1,0 +1,115 @@
+"""`tally gc`: how long is how long, the collection itself with bars on a terminal, and what it found in words."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+from tallystick.cli.errors import bars
+from tallystick.cli.text import INDENT, grid, many, paragraph, shown, size, span, spell
+from tallystick.errors import InvalidRequest
+from tallystick.format.keys import Kind
+from tallystick.lake import Lake
+from tallystick.operations.gc import Cancelled, Collection, Heap, collect
+
+_DURATION = re.compile(r"([0-9]{1,5})([smhd])")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_NAMES: dict[Kind, str] = {
+    "data file": "data files",
+    "metadata": "table metadata",
+    "page": "ledger pages",
+    "plan": "plans",
+    "report": "reports",
+    "record": "commit records",
+    "scratch": "scratch",
+    "call": "notes of calls",
+    "probe": "probe objects",
+    "foreign": "not tallystick's",
+    "root": "root.json",
+}
+
+
+def duration(text: str, option: str) -> timedelta:
+    """Read `90s`, `30m`, `24h` or `7d`; raises InvalidRequest naming the option."""
+    found = _DURATION.fullmatch(text.strip())
+    if not found:
+        raise InvalidRequest(
+            f"{option} is {text!r}.",
+            next_step="use a whole number and s, m, h or d, e.g. 24h or 7d.",
+        )
+    return timedelta(**{_UNITS[found[2]]: int(found[1])})
+
+
+def collected(
+    lake: Lake, *, delete: bool, reader_grace: timedelta, cancel_after: timedelta | None
+) -> Collection:
+    """Collect, with bars on a terminal. Safe to repeat: as `tallystick.operations.gc.collect` says."""
+    from tallystick.tables.reach import IcebergReach  # PyIceberg is slow to import
+
+    with bars() as watch:
+        return collect(
+            lake,
+            IcebergReach(lake.store),
+            delete=delete,
+            reader_grace=reader_grace,
+            cancel_after=cancel_after,
+            watch=watch,
+        )
+
+
+def text(answer: Collection) -> str:
+    """What goes and what stays, by kind; then what was given up, and what to know."""
+    how = "deleted what nothing needs" if answer.deleted else "a dry run: nothing was changed"
+    parts = [
+        paragraph(f"{answer.pipeline} at {answer.uri}, version {answer.version}; {how}."),
+        _heaps(answer),
+    ]
+    verb = "went" if answer.deleted else "would go with --delete"
+    total = answer.total
+    parts.append(
+        paragraph(f"{many(total.objects, 'object')} with {size(total.size_bytes)} {verb}.")
+        if total.objects
+        else "There is nothing to collect."
+    )
+    if not answer.deleted and total.objects:
+        parts.append(
+            paragraph(
+                "What runs under way have written may be among them: --delete tells it apart, by its swap."
+            )
+        )
+    parts += [_cancelled(one, done=answer.deleted) for one in answer.cancelled]
+    if answer.oldest is not None:
+        stay = "stay" if answer.deleted else "would stay"
+        parts.append(f"Versions {answer.oldest} to {answer.version} {stay} readable.")
+    if answer.foreign:
+        some = ", ".join(map(shown, answer.foreign))
+        parts.append(
+            paragraph(f"Not written by tallystick, and left alone: {some}; the first of them.")
+        )
+    parts += [paragraph(shown(remark)) for remark in answer.remarks]
+    return "\n\n".join(parts)
+
+
+def _heaps(answer: Collection) -> str:
+    none = Heap()
+    rows = []
+    for kind, name in _NAMES.items():
+        garbage, kept = answer.garbage.get(kind, none), answer.kept.get(kind, none)
+        if garbage.objects or kept.objects:
+            rows.append((name, *_cells(garbage), *_cells(kept)))
+    headings = ("what", "garbage", "bytes", "kept", "bytes kept")
+    return grid(headings, rows, right=headings[1:])
+
+
+def _cells(heap: Heap) -> tuple[str, str]:
+    return (f"{heap.objects:,}", size(heap.size_bytes)) if heap.objects else ("", "")
+
+
+def _cancelled(one: Cancelled, *, done: bool) -> str:
+    was = "was" if done else "would be"
+    left = "its committed rows stay" if one.committed else "a hole is left"
+    told = paragraph(
+        f"The grant of {span(one.interval)} to {one.request}, planned {spell(one.planned_at)}, {was} given up; {left}. "
+        "A clear of that run's plan task plans anew."
+    )
+    return told + "\n" + paragraph(one.plan, indent=INDENT)

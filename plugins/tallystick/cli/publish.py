@@ -1,0 +1,128 @@
+"""`tally publish`: what outputs lack, by hand. The declaration comes from the DAG's own file, which the caller names."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from tallystick.cli.errors import busy
+from tallystick.cli.text import INDENT, many, paragraph, span
+from tallystick.connections.calls import http_settings, smtp_settings
+from tallystick.connections.kafka import KafkaSettings
+from tallystick.connections.postgres import PostgresSettings
+from tallystick.connections.resolve import kafka_settings, postgres_settings
+from tallystick.errors import InvalidPipeline, InvalidRequest
+from tallystick.lake import Lake
+from tallystick.operations.publish import NotPublished, Published, publish
+from tallystick.outputs.opening import open_output
+from tallystick.outputs.port import Output
+from tallystick.pipeline import DeclaredOutput, Pipeline
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publishing:
+    """What a call published, and what it could not."""
+
+    uri: str
+    pipeline: str
+    version: int
+    published: tuple[Published, ...]
+    failed: tuple[NotPublished, ...]
+
+
+def declared_in(file: Path, name: str) -> Pipeline:
+    """The pipeline of that name in a Python file, which is run. Raises InvalidRequest, InvalidPipeline."""
+    spec = importlib.util.spec_from_file_location(f"tally_publish_{file.stem}", file)
+    if not file.is_file() or spec is None or spec.loader is None:
+        raise InvalidRequest(
+            f"{file} is no Python file.", next_step="name the file that declares the pipeline."
+        )
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # the user's own code: whatever it raises, it is told
+        raise InvalidPipeline(
+            f"{file} cannot be loaded: {type(error).__name__}: {error}.",
+            next_step="run it with Airflow's own Python, from the project's folder.",
+        ) from error
+    found = [v for v in vars(module).values() if isinstance(v, Pipeline) and v.name == name]
+    if not found:
+        raise InvalidRequest(
+            f"{file} declares no pipeline named {name!r}.",
+            next_step="name the file of the lake's own pipeline; `tally status` says which it is.",
+        )
+    return found[0]
+
+
+def published(lake: Lake, file: Path, only: Sequence[str]) -> Publishing:
+    """Publish all that is owed, or what these outputs lack. Safe to repeat: as `operations.publish.publish` is."""
+    from tallystick.tables.rows import StoredRows  # pyarrow is slow to import
+
+    pipeline = declared_in(file, lake.require().root.pipeline)
+    declared = {output.name: output for output in pipeline.outputs}
+    if strange := sorted(set(only) - declared.keys()):
+        raise InvalidRequest(
+            f"pipeline {pipeline.name} declares no output {strange[0]!r}.",
+            next_step=f"use some of {', '.join(sorted(declared)) or 'none'}.",
+        )
+    done: list[Published] = []
+    with busy("publishing"):
+        failed = publish(
+            lake,
+            {name: partial(_opened, declared[name], lake) for name in only or declared},
+            rows_of=StoredRows,
+            watch=done.append,
+        )
+    return Publishing(
+        uri=lake.store.uri,
+        pipeline=pipeline.name,
+        version=lake.require().root.version,
+        published=tuple(done),
+        failed=failed,
+    )
+
+
+def _opened(declared: DeclaredOutput, lake: Lake) -> Output:
+    return open_output(
+        declared,
+        kafka=_kafka_named,
+        postgres=_postgres_named,
+        http=lambda name: http_settings(name, environ=os.environ),
+        smtp=lambda name: smtp_settings(name, environ=os.environ),
+        store=lake.store,
+    )
+
+
+def _kafka_named(name: str) -> KafkaSettings:
+    """A connection of this shell: environment or secrets folder; Airflow's own are known to its tasks alone."""
+    return kafka_settings(name, environ=os.environ)
+
+
+def _postgres_named(name: str) -> PostgresSettings:
+    return postgres_settings(name, environ=os.environ)
+
+
+def text(answer: Publishing) -> str:
+    """What was published, by interval, and what was not."""
+    parts = [paragraph(f"{answer.pipeline} at {answer.uri}, version {answer.version}")]
+    if not answer.published and not answer.failed:
+        return "\n\n".join([*parts, "Outputs lack nothing."])
+    if answer.published:
+        lines = [f"{many(len(answer.published), 'interval')} published:"]
+        for one in answer.published:
+            more = ", begun earlier" if one.resumed else ""
+            told = f"{span(one.interval)} to {one.output}: {many(one.rows, 'row')}, generation {one.generation}{more}"
+            lines.append(paragraph(told, indent=INDENT))
+        parts.append("\n".join(lines))
+    for failure in answer.failed:
+        where = (
+            f"{span(failure.interval)} to {failure.output}" if failure.interval else failure.output
+        )
+        parts.append(paragraph(f"NOT PUBLISHED: {where}: {failure.error.kind}: {failure.error}"))
+    return "\n\n".join(parts)

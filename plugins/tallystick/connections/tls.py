@@ -1,0 +1,53 @@
+"""The TLS of a connection: its files are read once, before anything is sent, and each that cannot be is named.
+
+kafka-python reads them at every connection, takes a missing file for a broker that does not answer, and fails at every
+list of revoked certificates (`load_verify_locations` has no `crl`).
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+
+from tallystick.connections.kafka import KafkaSettings
+from tallystick.errors import SettingsError
+
+
+def tls_context(settings: KafkaSettings) -> ssl.SSLContext | None:
+    """Return what the settings say about TLS, None where they are about plain text.
+
+    Raises SettingsError naming the setting and the file that cannot be used.
+    """
+    if not settings.security_protocol.endswith("SSL"):
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = settings.ssl_check_hostname
+    authorities, own, revoked = settings.ssl_cafile, settings.ssl_certfile, settings.ssl_crlfile
+    if authorities is None:
+        context.load_default_certs()
+    else:
+        _load("ssl_cafile", authorities, lambda: context.load_verify_locations(authorities))
+    if own is not None:
+        # Never None: OpenSSL would ask the terminal for the password of a key that has one.
+        key, password = settings.ssl_keyfile, settings.ssl_password or ""
+        files = own if key is None else f"{own} with ssl_keyfile {key}"
+        _load("ssl_certfile", files, lambda: context.load_cert_chain(own, key, password))
+    if revoked is not None:
+        _load("ssl_crlfile", revoked, lambda: context.load_verify_locations(revoked))
+        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+    return context
+
+
+def _load(name: str, files: str, load: Callable[[], None]) -> None:
+    try:
+        load()
+        return
+    except ssl.SSLError as error:
+        why = (error.reason or "no PEM file").replace("_", " ").lower()
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+    raise SettingsError(
+        f"{name} {files} cannot be used: {why}.",
+        next_step="check that the file is there, is PEM and may be read by this user, and ssl_password of its key.",
+    )

@@ -1,0 +1,317 @@
+"""The rules of decoding one JSON value into declared columns: exact, slow, and the only source of reasons.
+
+`json_scan` decodes whole batches and settles what it can prove; every value that it cannot prove comes here, so that
+these rules alone decide what becomes a row and what a dead letter. A reason is `kind: detail`; the kinds:
+
+    tombstone  the value is null                    size       the value is larger than VALUE_BYTES_MAX
+    utf8       not UTF-8                            depth      nested deeper than DEPTH_MAX
+    json       not JSON (RFC 8259)                  object     JSON, but no object
+    duplicate  a field that is read stands twice    missing    a required field is not there
+    null       a required field is null             type       another JSON kind than the column takes
+    inexact    the type cannot hold it unrounded    range      too large or too small for the type
+    time       no date or time by the parse rule    unicode    half of a surrogate pair in a string
+
+A record whose own timestamp no `_timestamp` can hold becomes a dead letter too, of the kind `timestamp` (`records`).
+A whole number may be spelt `1.0` or `1e3`: JSON has one kind of number and nothing is lost. A double or float takes any
+JSON number and is rounded to the nearest, as these types mean. Fields that no column reads are ignored, whatever they
+hold, as long as the value is JSON.
+"""
+
+from __future__ import annotations
+
+import binascii
+import json
+import math
+import re
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from tallystick.engine.decode.json import instants
+from tallystick.pipeline import Column
+from tallystick.tables.schema import decimal_size
+
+VALUE_BYTES_MAX = 16 << 20
+DEPTH_MAX = 64
+REASON_CHARS_MAX = 240
+EXCERPT_CHARS_MAX = 40
+NUMBER_CHARS_MAX = 400
+INT_BITS = {"int": 32, "long": 64}
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+_BRACKETS = re.compile(rb"[\[\]{}]")
+_AN = re.compile(r"[aeiou]")
+
+
+class Misfit(ValueError):
+    """A value that becomes a dead letter; its text is the reason."""
+
+    def __init__(self, kind: str, detail: str) -> None:
+        super().__init__(shorten(f"{kind}: {detail}", REASON_CHARS_MAX))
+        self.reason = str(self)
+
+
+class _Number(str):
+    """A number as it was spelt: nothing is rounded before the column's type is known."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Object:
+    pairs: list[tuple[str, Any]]
+
+
+def shorten(text: str, chars_max: int) -> str:
+    """Return `text`, cut in the middle of nothing but its end where it is too long."""
+    return text if len(text) <= chars_max else text[: chars_max - 3] + "..."
+
+
+def _no_constant(text: str) -> Any:
+    message = f"{text} is no JSON"
+    raise ValueError(message)
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_Object, parse_int=_Number, parse_float=_Number, parse_constant=_no_constant
+)
+
+
+class ExactRow:
+    """Decodes one value at a time into the declared columns, in their order."""
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        self._fields = frozenset(c.field for c in columns)
+        self._columns = tuple((c.field, c.required, _Rule(c).choose()) for c in columns)
+
+    def decode(self, value: bytes) -> list[Any]:
+        """Return one Python value per column (times as microseconds, dates as days); raises Misfit with the reason."""
+        found: dict[str, Any] = {}
+        twice: set[str] = set()
+        for name, inner in _parse(value).pairs:
+            if name in self._fields:
+                if name in found:
+                    twice.add(name)
+                found[name] = inner
+        row: list[Any] = []
+        for name, required, convert in self._columns:
+            if name in twice:
+                raise Misfit("duplicate", f"field {_name(name)} stands twice")
+            inner = found.get(name)
+            if inner is None:
+                if required:
+                    raise Misfit(*_lack(name, there=name in found))
+                row.append(None)
+            else:
+                row.append(convert(inner))
+        return row
+
+    def converter(self, index: int) -> Callable[[Any], Any]:
+        """Return the rule of one column by itself: a parsed JSON value in, the column's value out, or Misfit."""
+        return self._columns[index][2]
+
+
+def _lack(name: str, *, there: bool) -> tuple[str, str]:
+    if there:
+        return "null", f"field {_name(name)} is required and null"
+    return "missing", f"field {_name(name)} is required and not there"
+
+
+def _name(field: str) -> str:
+    return shorten(field, 80)
+
+
+def _parse(value: bytes) -> _Object:
+    if len(value) > VALUE_BYTES_MAX:
+        raise Misfit("size", f"the value has {len(value)} bytes, more than {VALUE_BYTES_MAX}")
+    try:
+        text = value.decode()
+    except UnicodeDecodeError as error:
+        raise Misfit("utf8", f"byte {error.start} is not UTF-8") from error
+    if _too_deep(value):
+        raise Misfit("depth", f"nested deeper than {DEPTH_MAX}")
+    try:
+        parsed = _DECODER.decode(text)
+    except json.JSONDecodeError as error:
+        raise Misfit("json", f"{error.msg} at character {error.pos}") from error
+    except ValueError as error:
+        raise Misfit("json", str(error)) from error
+    if not isinstance(parsed, _Object):
+        raise Misfit("object", f"{_shown(parsed)} where an object belongs")
+    return parsed
+
+
+def _too_deep(value: bytes) -> bool:
+    if value.count(b"[") + value.count(b"{") <= DEPTH_MAX:
+        return False
+    depth = 0
+    for bracket in _BRACKETS.findall(_STRINGS.sub(b"", value)):
+        depth += 1 if bracket in b"[{" else -1
+        if depth > DEPTH_MAX:
+            return True
+    return False
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, _Number):
+        return shorten(value, EXCERPT_CHARS_MAX)
+    if isinstance(value, str):
+        return json.dumps(shorten(value, EXCERPT_CHARS_MAX))
+    return "an object" if isinstance(value, _Object) else "an array"
+
+
+def _nearest_float(spelt: str, near: float) -> float:
+    """Return the float nearest to a number, `near` being the double nearest to it; infinite beyond the largest.
+
+    Rounding twice may go wrong where `near` lies halfway between two floats and the number does not. A double that is
+    inexact and even is moved one towards the number first: rounding to odd keeps what the second rounding has to know
+    (Boldo and Melquiond, "When double rounding is odd", 2005).
+    """
+    if near == 0 or math.isinf(near):
+        return near
+    exact, found = Decimal(spelt), Decimal(near)
+    if exact != found and not struct.unpack("<Q", struct.pack("<d", near))[0] & 1:
+        near = math.nextafter(near, math.inf if exact > found else -math.inf)
+    try:
+        # struct refuses what a float cannot hold, and rounds as C does, like numpy and Arrow.
+        return float(struct.unpack("<f", struct.pack("<f", near))[0])
+    except OverflowError:
+        return math.inf
+
+
+class _Rule:
+    """How one parsed JSON value becomes the value of one column; every method raises Misfit with the reason."""
+
+    def __init__(self, column: Column) -> None:
+        self._column = column
+        self._name = _name(column.field)
+        self._kind = column.type
+        self._article = "an" if _AN.match(column.type) else "a"
+        self._decimal = decimal_size(column.type)
+
+    def choose(self) -> Callable[[Any], Any]:
+        """Return the method for the column's type."""
+        if self._decimal:
+            return self.decimal
+        simple = {
+            "boolean": self.boolean,
+            "string": self.string,
+            "binary": self.binary,
+            "int": self.integer,
+            "long": self.integer,
+            "float": self.rounded,
+            "double": self.rounded,
+        }
+        return simple.get(self._kind, self.time)
+
+    def refuse(self, why: str, value: Any, detail: str | None = None) -> Misfit:
+        """Build the reason: kind, field, what was found, what is wrong with it."""
+        wrong = detail or f"is not {self._article} {self._kind}"
+        return Misfit(why, f"field {self._name}: {_shown(value)} {wrong}")
+
+    def number(self, value: Any) -> _Number:
+        """Return a JSON number as it was spelt."""
+        if not isinstance(value, _Number):
+            raise self.refuse("type", value)
+        return value
+
+    def text(self, value: Any) -> str:
+        """Return a JSON string."""
+        if not isinstance(value, str) or isinstance(value, _Number):
+            raise self.refuse("type", value)
+        return value
+
+    def boolean(self, value: Any) -> bool:
+        """Only true and false."""
+        if not isinstance(value, bool):
+            raise self.refuse("type", value)
+        return value
+
+    def string(self, value: Any) -> str:
+        """Any text that UTF-8 can hold; U+0000 too."""
+        found = self.text(value)
+        try:
+            found.encode()
+        except UnicodeEncodeError as error:
+            raise Misfit("unicode", f"field {self._name}: half of a surrogate pair") from error
+        return found
+
+    def binary(self, value: Any) -> bytes:
+        """Base64 with its padding, nothing else between, and no bit that the bytes do not have (RFC 4648, 3.5 and 4)."""
+        found = self.text(value)
+        try:
+            spelt = found.encode("ascii")
+            content = binascii.a2b_base64(spelt, strict_mode=True)
+        except ValueError as error:
+            raise self.refuse("type", value, "is not base64") from error
+        if binascii.b2a_base64(content, newline=False) != spelt:
+            raise self.refuse("type", value, "is not base64")
+        return content
+
+    def integer(self, value: Any) -> int:
+        """A whole number within the type."""
+        whole = self._scaled(self.number(value), 0)
+        if not -(1 << INT_BITS[self._kind] - 1) <= whole < 1 << INT_BITS[self._kind] - 1:
+            raise self.refuse("range", value, f"does not fit {self._article} {self._kind}")
+        return whole
+
+    def decimal(self, value: Any) -> Decimal:
+        """A number, or a string that spells one as JSON would: never through a double."""
+        precision, scale = self._decimal or (0, 0)
+        spelt = value if isinstance(value, _Number) else _Number(self.text(value))
+        if not _NUMBER.fullmatch(spelt):
+            raise self.refuse("type", value)
+        unscaled = self._scaled(spelt, scale)
+        if abs(unscaled) >= 10**precision:
+            raise self.refuse("range", value, f"does not fit a {self._kind}")
+        sign, digits, _ = Decimal(unscaled).as_tuple()
+        return Decimal((sign, digits, -scale))
+
+    def rounded(self, value: Any) -> float:
+        """The double or float that is nearest to the number as it was spelt; what is beyond the largest is refused."""
+        spelt = self.number(value)
+        found = float(spelt)
+        if self._kind == "float":
+            found = _nearest_float(spelt, found)
+        if math.isinf(found):
+            raise self.refuse("range", value, f"does not fit a {self._kind}")
+        return found
+
+    def time(self, value: Any) -> int:
+        """Days or microseconds since 1970, by the column's parse rule."""
+        numbers = instants.takes_numbers(self._column)
+        spelt = self.number(value) if numbers else self.text(value)
+        try:
+            return instants.parser(self._column)(str(spelt))
+        except instants.NoInstant as error:
+            raise self.refuse(error.kind, value, str(error)) from error
+
+    def _scaled(self, spelt: str, scale: int) -> int:
+        """Return the number times 10**scale where that is whole; it may still be out of the type's range."""
+        value = _Number(spelt)
+        if len(spelt) > NUMBER_CHARS_MAX:
+            raise self.refuse("range", value, f"has {len(spelt)} characters")
+        try:
+            sign, digits, exponent = Decimal(spelt).as_tuple()
+        except (
+            InvalidOperation
+        ) as error:  # An exponent beyond what the decimal module itself can hold.
+            raise self.refuse("range", value, "has an exponent out of range") from error
+        unscaled, shift = int("".join(map(str, digits))), int(exponent) + scale
+        if unscaled == 0:
+            return 0
+        if shift > 80:
+            raise self.refuse("range", value, "is out of range")
+        if shift >= 0:
+            return (-unscaled if sign else unscaled) * int(10**shift)
+        power = int(10 ** min(-shift, len(digits)))
+        if -shift > len(digits) or unscaled % power:
+            what = f"has more than {scale} decimals" if scale else "is no whole number"
+            raise self.refuse("inexact", value, what)
+        return (-unscaled if sign else unscaled) // power

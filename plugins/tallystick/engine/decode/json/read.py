@@ -1,0 +1,356 @@
+"""Compiled kernels that read what `json_scan` found into the buffers of Arrow columns, one column at a time.
+
+They follow the same rule: what is not proven (another kind, too many digits, an uncommon spelling of a time) is marked
+`again` for `json_exact`. `text` holds the batch's bytes; `kinds`, `begins`, `sizes` and `again` are arrays over rows.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tallystick.engine.decode.json.scan import (
+    ESCAPED,
+    FRACTION,
+    INTEGER,
+    MISSING,
+    NULL,
+    PLAIN,
+    Array,
+    Int,
+    compiled,
+    hex_digit,
+)
+from tallystick.tables.calendar import END_US, FIRST_US
+
+NUMBER_CHARS_MAX = 32
+_POWERS = np.array([10.0**n for n in range(23)])
+# Ten times this and nine more still fit 64 bits.
+_APPENDABLE_MAX = 922_337_203_685_477_579
+_MONTH_DAYS = np.array([31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
+
+
+@compiled
+def _append(value: Int, byte: Int) -> Int:
+    """Return `value` with one more decimal digit, or -1 where `byte` is none or 64 bits might not hold it."""
+    if byte < 48 or byte > 57 or value > _APPENDABLE_MAX:
+        return np.int64(-1)
+    return value * 10 + np.int64(byte) - 48
+
+
+@compiled
+def _scaled(text: Array, at: Int, end: Int, scale: Int) -> tuple[bool, Int]:
+    """Return (proven, number times 10**scale) of a number without exponent that fits 64 bits."""
+    if end - at > NUMBER_CHARS_MAX:
+        return False, np.int64(0)
+    value = np.int64(0)
+    negative = at < end and text[at] == 45
+    if negative:
+        at += 1
+    first = at
+    while at < end and text[at] != 46:
+        value = _append(value, text[at])
+        if value < 0:
+            return False, value
+        at += 1
+    # No digit, a leading zero, or a point without digits: a string may hold one of these, a JSON number not.
+    if at == first or (at - first > 1 and text[first] == 48) or at + 1 == end:
+        return False, value
+    for i in range(at + 1, end):
+        if scale > 0:
+            value = _append(value, text[i])
+            if value < 0:
+                return False, value
+            scale -= 1
+        elif text[i] != 48:
+            return False, value
+    while scale > 0 and value != 0:
+        value = _append(value, 48)
+        if value < 0:
+            return False, value
+        scale -= 1
+    return True, -value if negative else value
+
+
+@compiled
+def read_scaled(
+    text: Array,
+    kinds: Array,
+    begins: Array,
+    sizes: Array,
+    scale: Int,
+    strings: bool,
+    low: Int,
+    high: Int,
+    out: Array,
+    again: Array,
+) -> None:
+    """Read numbers (with `strings` also from strings) times 10**scale into `out`; outside [low, high]: again."""
+    for row in range(kinds.size):
+        kind = kinds[row]
+        if kind in (MISSING, NULL) or again[row]:
+            continue
+        proven, value = False, np.int64(0)
+        if kind in (INTEGER, FRACTION) or (strings and kind == PLAIN):
+            proven, value = _scaled(text, begins[row], begins[row] + sizes[row], scale)
+        if proven and low <= value <= high:
+            out[row] = value
+        else:
+            again[row] = 1
+
+
+@compiled
+def read_doubles(
+    text: Array, kinds: Array, begins: Array, sizes: Array, out: Array, hard: Array, again: Array
+) -> None:
+    """Read numbers into `out` where one correctly rounded operation does (Clinger 1990); mark the others `hard`."""
+    for row in range(kinds.size):
+        kind = kinds[row]
+        if kind in (MISSING, NULL) or again[row]:
+            continue
+        if kind not in (INTEGER, FRACTION):
+            again[row] = 1
+            continue
+        at, end = begins[row], begins[row] + sizes[row]
+        negative = text[at] == 45
+        if negative:
+            at += 1
+        mantissa, exponent, point, exact = np.int64(0), 0, False, True
+        while at < end and text[at] != 101 and text[at] != 69:
+            if text[at] == 46:
+                point = True
+            else:
+                if mantissa > 900719925474098:
+                    exact = False
+                    break
+                mantissa = mantissa * 10 + np.int64(text[at]) - 48
+                if point:
+                    exponent -= 1
+            at += 1
+        # An exponent as text is rare in data: it takes the slow way together with long mantissas.
+        if not exact or at < end or exponent < -22:
+            hard[row] = 1
+            continue
+        value = np.float64(mantissa) / _POWERS[-exponent]
+        out[row] = -value if negative else value
+
+
+@compiled
+def _plain_escape(what: Int) -> Int:
+    """Return the byte that a two-character escape stands for."""
+    if what == 98:
+        return 8
+    if what == 102:
+        return 12
+    if what == 110:
+        return 10
+    if what == 114:
+        return 13
+    if what == 116:
+        return 9
+    return what
+
+
+@compiled
+def _code_unit(text: Array, at: Int) -> Int:
+    """Return the value of the four hexadecimal digits at `at`."""
+    code = np.int64(0)
+    for i in range(at, at + 4):
+        code = code * 16 + hex_digit(text[i])
+    return code
+
+
+@compiled
+def _code_point(text: Array, at: Int, end: Int) -> tuple[Int, Int]:
+    """Return (character of the \\u escape whose digits begin at `at`, position behind it), -1 for half a pair."""
+    code = _code_unit(text, at)
+    at += 4
+    if code < 0xD800 or code > 0xDFFF:
+        return code, at
+    if code > 0xDBFF or at + 6 > end or text[at] != 92 or text[at + 1] != 117:
+        return np.int64(-1), at
+    low = _code_unit(text, at + 2)
+    if low < 0xDC00 or low > 0xDFFF:
+        return np.int64(-1), at
+    return 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00), at + 6
+
+
+@compiled
+def _put_utf8(code: Int, out: Array, to: Int) -> Int:
+    """Write a character's UTF-8 to out[to:], where `out` is not empty, and return its size."""
+    size = 1 if code < 0x80 else 2 if code < 0x800 else 3 if code < 0x10000 else 4
+    if out.size > 0:
+        if size == 1:
+            out[to] = code
+        else:
+            out[to] = (0xF00 >> size & 0xFF) | code >> 6 * (size - 1)
+        for i in range(1, size):
+            out[to + i] = 0x80 | (code >> 6 * (size - 1 - i)) & 0x3F
+    return size
+
+
+@compiled
+def _unescaped(text: Array, at: Int, end: Int, out: Array, to: Int) -> Int:
+    """Write text[at:end] without its escapes to out[to:] and return its size, or -1 for half a surrogate pair.
+
+    An empty `out` only counts.
+    """
+    first = to
+    while at < end:
+        byte = text[at]
+        if byte == 92 and text[at + 1] == 117:
+            code, at = _code_point(text, at + 2, end)
+            if code < 0:
+                return -1
+            to += _put_utf8(code, out, to)
+            continue
+        if byte == 92:
+            byte = _plain_escape(text[at + 1])
+            at += 1
+        if out.size > 0:
+            out[to] = byte
+        at += 1
+        to += 1
+    return to - first
+
+
+@compiled
+def measure_strings(
+    text: Array, kinds: Array, begins: Array, sizes: Array, offsets: Array, again: Array
+) -> None:
+    """Fill the Arrow offsets of a string column (int32, one more than rows); rows that are no string: again."""
+    nothing = np.empty(0, np.uint8)
+    total = np.int64(0)
+    offsets[0] = 0
+    for row in range(kinds.size):
+        kind = kinds[row]
+        if not again[row]:
+            if kind == PLAIN:
+                total += sizes[row]
+            elif kind == ESCAPED:
+                size = _unescaped(text, begins[row], begins[row] + sizes[row], nothing, 0)
+                if size < 0:
+                    again[row] = 1
+                else:
+                    total += size
+            elif kind not in (MISSING, NULL):
+                again[row] = 1
+        offsets[row + 1] = total
+
+
+@compiled
+def copy_strings(
+    text: Array, kinds: Array, begins: Array, offsets: Array, sizes: Array, out: Array
+) -> None:
+    """Copy the bytes that `measure_strings` measured into `out`."""
+    for row in range(kinds.size):
+        to = np.int64(offsets[row])
+        if offsets[row + 1] == offsets[row]:
+            continue
+        begin = begins[row]
+        if kinds[row] == PLAIN:
+            for i in range(sizes[row]):
+                out[to + i] = text[begin + i]
+        else:
+            _unescaped(text, begin, begin + sizes[row], out, to)
+
+
+@compiled
+def _digits(text: Array, at: Int, count: Int) -> Int:
+    value = np.int64(0)
+    for i in range(at, at + count):
+        if text[i] < 48 or text[i] > 57:
+            return np.int64(-1)
+        value = value * 10 + np.int64(text[i]) - 48
+    return value
+
+
+@compiled
+def _day(text: Array, at: Int) -> tuple[bool, Int]:
+    """Return (proven, days since 1970) of the ten characters `YYYY-MM-DD` at `at` (Gregorian, years 1 to 9999)."""
+    year, month, day = _digits(text, at, 4), _digits(text, at + 5, 2), _digits(text, at + 8, 2)
+    if text[at + 4] != 45 or text[at + 7] != 45 or year < 1 or month < 1 or month > 12 or day < 1:
+        return False, np.int64(0)
+    leap = month == 2 and year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    if day > _MONTH_DAYS[month - 1] + (1 if leap else 0):
+        return False, np.int64(0)
+    # Years that begin in March make the leap day the last one: days_from_civil by Howard Hinnant.
+    shifted = year - (1 if month <= 2 else 0)
+    of_year = (153 * (month + (-3 if month > 2 else 9)) + 2) // 5 + day - 1
+    return True, 365 * shifted + shifted // 4 - shifted // 100 + shifted // 400 + of_year - 719468
+
+
+@compiled
+def read_dates(
+    text: Array, kinds: Array, begins: Array, sizes: Array, out: Array, again: Array
+) -> None:
+    """Read ISO 8601 dates as days since 1970."""
+    for row in range(kinds.size):
+        kind = kinds[row]
+        if kind in (MISSING, NULL) or again[row]:
+            continue
+        proven, day = False, np.int64(0)
+        if kind == PLAIN and sizes[row] == 10:
+            proven, day = _day(text, begins[row])
+        if proven:
+            out[row] = day
+        else:
+            again[row] = 1
+
+
+@compiled
+def _time(text: Array, at: Int, end: Int, zoned: bool) -> tuple[bool, Int]:
+    """Return (proven, microseconds since 1970) of `YYYY-MM-DDTHH:MM:SS[.ffffff][Z|+HH:MM]`."""
+    if (
+        end - at < 19
+        or (text[at + 10] != 84 and text[at + 10] != 32)
+        or text[at + 13] != 58
+        or text[at + 16] != 58
+    ):
+        return False, np.int64(0)
+    proven, day = _day(text, at)
+    hour, minute, second = (
+        _digits(text, at + 11, 2),
+        _digits(text, at + 14, 2),
+        _digits(text, at + 17, 2),
+    )
+    if not proven or min(hour, minute, second) < 0 or hour > 23 or minute > 59 or second > 59:
+        return False, np.int64(0)
+    micros = ((day * 24 + hour) * 60 + minute) * 60_000_000 + second * 1_000_000
+    at += 19
+    if at < end and text[at] == 46:
+        at += 1
+        unit, first = np.int64(100_000), at
+        while at < end and 48 <= text[at] <= 57 and unit > 0:
+            micros += unit * (np.int64(text[at]) - 48)
+            unit //= 10
+            at += 1
+        if at == first:
+            return False, np.int64(0)
+    if not zoned:
+        return at == end, micros
+    if end - at == 1 and text[at] == 90:
+        return True, micros
+    if end - at == 6 and (text[at] == 43 or text[at] == 45) and text[at + 3] == 58:
+        hours, minutes = _digits(text, at + 1, 2), _digits(text, at + 4, 2)
+        if 0 <= hours <= 23 and 0 <= minutes <= 59:
+            shift = (hours * 60 + minutes) * 60_000_000
+            return True, micros - shift if text[at] == 43 else micros + shift
+    return False, np.int64(0)
+
+
+@compiled
+def read_times(
+    text: Array, kinds: Array, begins: Array, sizes: Array, zoned: bool, out: Array, again: Array
+) -> None:
+    """Read ISO 8601 times, with (`zoned`) or without an offset from UTC, as microseconds since 1970."""
+    for row in range(kinds.size):
+        kind = kinds[row]
+        if kind in (MISSING, NULL) or again[row]:
+            continue
+        proven, micros = False, np.int64(0)
+        if kind == PLAIN:
+            proven, micros = _time(text, begins[row], begins[row] + sizes[row], zoned)
+        if proven and FIRST_US <= micros < END_US:
+            out[row] = micros
+        else:
+            again[row] = 1

@@ -1,0 +1,352 @@
+"""Compiled kernels that find the declared fields of a batch of JSON values in one pass; `json_read` reads them.
+
+Every kernel settles only what it proves; a row with anything else (also just unusual: an escaped key, a huge number) is
+marked `again` and goes to `json_exact`, whose rules alone decide. Grammar: RFC 8259; UTF-8: RFC 3629, section 4.
+Positions are absolute in the batch's buffer of bytes; arrays over rows and fields are indexed `[field, row]`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tallystick.runtime.compiled import kernel
+
+Array = npt.NDArray[Any]
+Int = Any  # A Python int outside of compiled code, int64 inside.
+
+# What a field holds in one row.
+MISSING, NULL, TRUE, FALSE, INTEGER, FRACTION, PLAIN, ESCAPED, NESTED = range(9)
+DEPTH_MAX = 64
+
+compiled = kernel()
+
+
+@compiled
+def _blank(text: Array, at: Int, end: Int) -> Int:
+    while at < end and (text[at] == 32 or text[at] == 10 or text[at] == 13 or text[at] == 9):
+        at += 1
+    return at
+
+
+@compiled
+def hex_digit(byte: Int) -> Int:
+    if 48 <= byte <= 57:
+        return byte - 48
+    if 97 <= byte <= 102:
+        return byte - 87
+    if 65 <= byte <= 70:
+        return byte - 55
+    return -1
+
+
+@compiled
+def _utf8(text: Array, at: Int, end: Int) -> Int:
+    """Length of the multi-byte character at `at`, 0 where it is none."""
+    first = text[at]
+    if 0xC2 <= first <= 0xDF:
+        size = 2
+    elif 0xE0 <= first <= 0xEF:
+        size = 3
+    elif 0xF0 <= first <= 0xF4:
+        size = 4
+    else:
+        return 0
+    if at + size > end:
+        return 0
+    second = text[at + 1]
+    low, high = 0x80, 0xBF
+    if first == 0xE0:
+        low = 0xA0
+    elif first == 0xED:
+        high = 0x9F
+    elif first == 0xF0:
+        low = 0x90
+    elif first == 0xF4:
+        high = 0x8F
+    if second < low or second > high:
+        return 0
+    for i in range(at + 2, at + size):
+        if text[i] & 0xC0 != 0x80:
+            return 0
+    return size
+
+
+@compiled
+def _string(text: Array, at: Int, end: Int) -> tuple[Int, bool]:
+    """Return (position after the closing quote or -1, has escapes) of the string whose first character is at `at`."""
+    escaped = False
+    while at < end:
+        byte = text[at]
+        if byte == 34:
+            return at + 1, escaped
+        if byte == 92:
+            escaped = True
+            if at + 1 >= end:
+                return -1, escaped
+            what = text[at + 1]
+            if what == 117:
+                if at + 6 > end:
+                    return -1, escaped
+                for i in range(at + 2, at + 6):
+                    if hex_digit(text[i]) < 0:
+                        return -1, escaped
+                at += 6
+            elif what in (34, 92, 47, 98, 102, 110, 114, 116):
+                at += 2
+            else:
+                return -1, escaped
+        elif byte < 32:
+            return -1, escaped
+        elif byte < 128:
+            at += 1
+        else:
+            size = _utf8(text, at, end)
+            if size == 0:
+                return -1, escaped
+            at += size
+    return -1, escaped
+
+
+@compiled
+def _number(text: Array, at: Int, end: Int) -> tuple[Int, bool]:
+    """Return (position after the number or -1, is spelt as an integer)."""
+    if text[at] == 45:
+        at += 1
+    if at >= end or text[at] < 48 or text[at] > 57:
+        return -1, False
+    if text[at] == 48:
+        at += 1
+    else:
+        while at < end and 48 <= text[at] <= 57:
+            at += 1
+    whole = True
+    if at < end and text[at] == 46:
+        whole = False
+        at += 1
+        first = at
+        while at < end and 48 <= text[at] <= 57:
+            at += 1
+        if at == first:
+            return -1, False
+    if at < end and (text[at] == 101 or text[at] == 69):
+        whole = False
+        at += 1
+        if at < end and (text[at] == 43 or text[at] == 45):
+            at += 1
+        first = at
+        while at < end and 48 <= text[at] <= 57:
+            at += 1
+        if at == first:
+            return -1, False
+    return at, whole
+
+
+@compiled
+def _word(text: Array, at: Int, end: Int) -> tuple[Int, Int]:
+    """Return (position after true, false or null, or -1; its kind)."""
+    if (
+        at + 4 <= end
+        and text[at] == 116
+        and text[at + 1] == 114
+        and text[at + 2] == 117
+        and text[at + 3] == 101
+    ):
+        return at + 4, TRUE
+    if (
+        at + 4 <= end
+        and text[at] == 110
+        and text[at + 1] == 117
+        and text[at + 2] == 108
+        and text[at + 3] == 108
+    ):
+        return at + 4, NULL
+    if (
+        at + 5 <= end
+        and text[at] == 102
+        and text[at + 1] == 97
+        and text[at + 2] == 108
+        and text[at + 3] == 115
+        and text[at + 4] == 101
+    ):
+        return at + 5, FALSE
+    return -1, MISSING
+
+
+@compiled
+def _scalar(text: Array, at: Int, end: Int) -> tuple[Int, Int]:
+    """Return (position after the scalar at `at` or -1, its kind)."""
+    byte = text[at]
+    if byte == 34:
+        after, escaped = _string(text, at + 1, end)
+        return after, ESCAPED if escaped else PLAIN
+    if byte == 45 or 48 <= byte <= 57:
+        after, whole = _number(text, at, end)
+        return after, INTEGER if whole else FRACTION
+    return _word(text, at, end)
+
+
+@compiled
+def _key(text: Array, at: Int, end: Int) -> Int:
+    """Return the position after the colon of the key whose quote is expected at `at`, or -1."""
+    if at >= end or text[at] != 34:
+        return -1
+    at, _ = _string(text, at + 1, end)
+    if at < 0:
+        return -1
+    at = _blank(text, at, end)
+    return at + 1 if at < end and text[at] == 58 else -1
+
+
+@compiled
+def _nested(text: Array, at: Int, end: Int, depth: Int) -> Int:  # noqa: C901, PLR0912 - a state machine, read best from top to bottom
+    """Return the position after the array or object that opens at `at`, `depth` levels down, or -1."""
+    closers = np.zeros(DEPTH_MAX + 1, np.uint8)
+    outside = depth
+    while True:
+        at = _blank(text, at, end)
+        if at >= end:
+            return -1
+        if text[at] == 123 or text[at] == 91:
+            depth += 1
+            if depth > DEPTH_MAX:
+                return -1
+            closers[depth] = (
+                text[at] + 2
+            )  # In ASCII each closing bracket is two after its opening one.
+            at = _blank(text, at + 1, end)
+            if at >= end:
+                return -1
+            if text[at] != closers[depth]:
+                if closers[depth] == 125:
+                    at = _key(text, at, end)
+                    if at < 0:
+                        return -1
+                continue
+        else:
+            at, _ = _scalar(text, at, end)
+            if at < 0:
+                return -1
+            at = _blank(text, at, end)
+            if at >= end:
+                return -1
+        while text[at] == closers[depth]:
+            depth -= 1
+            at += 1
+            if depth == outside:
+                return at
+            at = _blank(text, at, end)
+            if at >= end:
+                return -1
+        if text[at] != 44:
+            return -1
+        at = _blank(text, at + 1, end)
+        if closers[depth] == 125:
+            at = _key(text, at, end)
+            if at < 0:
+                return -1
+
+
+@compiled
+def _field(text: Array, first: Int, last: Int, names: Array, name_starts: Array, guess: Int) -> Int:
+    """Return the index of the field named text[first:last], trying `guess` first, or -1."""
+    count = name_starts.size - 1
+    for step in range(count):
+        index = guess + step
+        if index >= count:
+            index -= count
+        start = name_starts[index]
+        if name_starts[index + 1] - start != last - first:
+            continue
+        same = True
+        for i in range(last - first):
+            if text[first + i] != names[start + i]:
+                same = False
+                break
+        if same:
+            return index
+    return -1
+
+
+@compiled
+def _row(  # noqa: C901, PLR0912 - a state machine, read best from top to bottom
+    text: Array,
+    at: Int,
+    end: Int,
+    names: Array,
+    name_starts: Array,
+    row: Int,
+    kinds: Array,
+    begins: Array,
+    sizes: Array,
+) -> bool:
+    """Find the fields of one value; True where it is one JSON object and nothing about it is unusual."""
+    at = _blank(text, at, end)
+    if at >= end or text[at] != 123:
+        return False
+    at = _blank(text, at + 1, end)
+    if at < end and text[at] == 125:
+        return bool(_blank(text, at + 1, end) == end)
+    guess = 0
+    while True:
+        if at >= end or text[at] != 34:
+            return False
+        first = at + 1
+        at, escaped = _string(text, first, end)
+        if at < 0 or escaped:
+            return False
+        field = _field(text, first, at - 1, names, name_starts, guess)
+        at = _blank(text, at, end)
+        if at >= end or text[at] != 58:
+            return False
+        at = _blank(text, at + 1, end)
+        if at >= end:
+            return False
+        first = at
+        if text[at] == 123 or text[at] == 91:
+            kind = NESTED
+            at = _nested(text, at, end, 1)
+        else:
+            at, kind = _scalar(text, at, end)
+        if at < 0:
+            return False
+        if field >= 0:
+            if kinds[field, row] != MISSING:
+                return False
+            quoted = 1 if kind in (PLAIN, ESCAPED) else 0
+            kinds[field, row] = kind
+            begins[field, row] = first + quoted
+            sizes[field, row] = at - first - 2 * quoted
+            guess = field + 1 if field + 2 < name_starts.size else 0
+        at = _blank(text, at, end)
+        if at >= end:
+            return False
+        if text[at] == 125:
+            return bool(_blank(text, at + 1, end) == end)
+        if text[at] != 44:
+            return False
+        at = _blank(text, at + 1, end)
+
+
+@compiled
+def find_fields(
+    text: Array,
+    offsets: Array,
+    names: Array,
+    name_starts: Array,
+    bytes_max: Int,
+    kinds: Array,
+    begins: Array,
+    sizes: Array,
+    again: Array,
+) -> None:
+    """Fill kind, position and size of each field of each row that is not marked `again` yet."""
+    for row in range(offsets.size - 1):
+        start, end = np.int64(offsets[row]), np.int64(offsets[row + 1])
+        if again[row] == 0 and (
+            end - start > bytes_max
+            or not _row(text, start, end, names, name_starts, row, kinds, begins, sizes)
+        ):
+            again[row] = 1

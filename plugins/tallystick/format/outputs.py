@@ -1,0 +1,77 @@
+"""The slot of an output in a ledger entry, and the target that an output's name stands for in the root."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tallystick.format import keys
+from tallystick.format.canonical import built, corrupt, fields
+
+TARGET_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputSlot:
+    """What one output has of one interval, as uuids of plans.
+
+    `wanted`: the plan whose rows it is to hold. `begun`: one whose rows may be there in part. `published`: the one whose
+    rows are there, all of them and nothing else, as soon as nothing is begun.
+    """
+
+    wanted: str
+    begun: str | None = None
+    published: str | None = None
+
+    def __post_init__(self) -> None:
+        for uuid in (self.wanted, self.begun, self.published):
+            if uuid is not None:
+                keys.check_uuid(uuid)
+        if self.begun is not None and self.begun == self.published:
+            raise ValueError(f"plan {self.begun} is begun and published")
+
+    @property
+    def owed(self) -> bool:
+        """Whether something is left to publish."""
+        return self.begun is not None or self.wanted != self.published
+
+    @property
+    def sent(self) -> bool:
+        """Whether rows of any plan are out there, or may be."""
+        return self.begun is not None or self.published is not None
+
+    @property
+    def needed(self) -> frozenset[str]:
+        """The plans whose rows are still to be read: what is sent, and what it is sent instead of."""
+        if not self.owed:
+            return frozenset()
+        return frozenset(u for u in (self.wanted, self.begun, self.published) if u is not None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {"wanted": self.wanted, "begun": self.begun, "published": self.published}
+
+
+def parse_slot(value: Any, where: str) -> OutputSlot:
+    """Read the JSON form; raises Corrupt."""
+    f = fields(value, where)
+    wanted = f.take("wanted", str)
+    begun, published = f.take_or_none("begun", str), f.take_or_none("published", str)
+    f.done()
+    return built(where, lambda: OutputSlot(wanted=wanted, begun=begun, published=published))
+
+
+def check_slots(named: Mapping[str, object]) -> None:
+    """Refuse a name that no output may have; raises InvalidPipeline."""
+    for name in named:
+        keys.check_name(name, "output")
+
+
+def parse_target(value: Any, where: str) -> str:
+    """Read what a root says an output's name stands for; raises Corrupt."""
+    if not isinstance(value, str) or not 0 < len(value) <= TARGET_MAX or not value.isprintable():
+        raise corrupt(
+            where, f"an output's target is a printable text of at most {TARGET_MAX} characters"
+        )
+    return value

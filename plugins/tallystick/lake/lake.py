@@ -1,0 +1,436 @@
+"""One lake root: the one place that reads a root, swaps it, and reads a consistent cut.
+
+Every change of a lake is a function of the root that was just read (`swap`). A lost race, a lost reply and a late PUT
+have one cure: read again and decide again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import islice
+from typing import TypeVar
+
+from tallystick import __version__
+from tallystick.errors import (
+    Corrupt,
+    InvalidPipeline,
+    InvalidRequest,
+    OutcomeUnknown,
+    ReportRejected,
+    RootVanished,
+    StoreUnavailable,
+    SwapContended,
+    TallystickError,
+)
+from tallystick.format import keys
+from tallystick.format.canonical import BODY_BYTES_MAX
+from tallystick.format.page import PAGE_BYTES_MAX, Entry, Page, parse_page
+from tallystick.format.plan import Plan, parse_plan
+from tallystick.format.record import CommittedInterval, Record, parse_record
+from tallystick.format.report import Report, parse_report
+from tallystick.format.root import Root, first_root, parse_root
+from tallystick.lake.room import Asking, Turn
+from tallystick.lake.snapshot import ObjectGone, RootMoved, View
+from tallystick.lake.update import Change, Settled
+from tallystick.protocol.invariants import check_pages, check_swap
+from tallystick.runtime import World
+from tallystick.store import Applied, ETag, NotApplied, Outcome, Store, Unknown
+from tallystick.store.probe import prove_conditional_writes
+
+T = TypeVar("T")
+UNKNOWN_S = 120.0
+CONTENDED_S = 600.0
+PAUSE_S = 0.05
+PAUSE_MAX_S = 2.0
+CHAIN_MAX = 64
+OVERTAKEN_MAX = 5
+
+
+class Lake:
+    """A lake root behind a store. `proven`: skip the probe of conditional writes, e.g. where a caller has made it."""
+
+    def __init__(
+        self,
+        store: Store,
+        world: World,
+        *,
+        proven: bool = False,
+        page_bytes_max: int = PAGE_BYTES_MAX,
+    ) -> None:
+        self.store = store
+        self.world = world
+        self.page_bytes_max = page_bytes_max
+        self._proven = proven
+        self._pages: dict[str, Page] = {}
+
+    # ------------------------------------------------------------ reading
+
+    def read(self) -> View | None:
+        """Read the root; None where there is none."""
+        found = self.store.get(keys.ROOT)
+        if found is None:
+            return None
+        root = parse_root(found.body, where=self.where(keys.ROOT))
+        named = {ref.key for ref in root.pages}
+        self._pages = {key: page for key, page in self._pages.items() if key in named}
+        record_key = keys.record(root.version + 1, self.world.uuid())
+        return View(root=root, etag=found.etag, record_key=record_key, lake=self)
+
+    def require(self) -> View:
+        """Read the root that must be there; raises RootVanished."""
+        view = self.read()
+        if view is None:
+            raise RootVanished(
+                f"there is no {self.where(keys.ROOT)}.",
+                next_step="check the lake's URI and AWS_ENDPOINT_URL_S3. If the object was deleted, restore it from a "
+                "bucket version: nothing else knows which rows are committed.",
+            )
+        return view
+
+    def cut(self, question: Callable[[View], T]) -> T:
+        """Answer a question from one root, reading again where gc overtook the reader.
+
+        Damage is there at every look: on a busy lake the root moves each time, and the last look raises it.
+        """
+        overtaken = 0
+        while True:
+            view = self.require()
+            try:
+                return question(view)
+            except ObjectGone as missing:
+                self._still_stale(view, missing)
+            except Corrupt:
+                overtaken += 1
+                if overtaken > OVERTAKEN_MAX or not self._moved(view):
+                    raise
+
+    def _still_stale(self, view: View, missing: ObjectGone) -> None:
+        now = self.require()
+        if now.etag == view.etag:
+            raise Corrupt(
+                f"{self.where(str(missing))} is named by {self.where(keys.ROOT)} version {view.root.version} and is "
+                "not there.",
+                next_step="someone deleted it behind tallystick's back (a lifecycle rule?). Restore it from a bucket "
+                "version; nothing was changed.",
+            ) from missing
+
+    def _moved(self, view: View) -> bool:
+        """Whether another root is there by now: gc may have taken what only the old one reached (C13)."""
+        return self.require().etag != view.etag
+
+    def where(self, key: str) -> str:
+        """The full address of a key, for messages."""
+        return f"{self.store.uri}/{key}"
+
+    def _page(self, key: str) -> Page:
+        if key not in self._pages:
+            found = self.store.get(key)
+            if found is None:
+                raise ObjectGone(key)
+            self._pages[key] = parse_page(found.body, where=self.where(key))
+        return self._pages[key]
+
+    def plan(self, key: str) -> Plan | None:
+        """Read a plan; None where gc has taken it."""
+        found = self.store.get(keys.check_plan(key))
+        if found is None:
+            return None
+        plan = parse_plan(found.body, where=self.where(key))
+        return self._named(plan, key, plan.key)
+
+    def report(self, key: str) -> Report | None:
+        """Read a report; None where gc has taken it."""
+        found = self.store.get(keys.check_report(key))
+        if found is None:
+            return None
+        report = parse_report(found.body, where=self.where(key))
+        return self._named(report, key, report.key)
+
+    def record(self, key: str) -> Record | None:
+        """Read a commit record; None where gc has taken it."""
+        found = self.store.get(keys.check_record(key))
+        if found is None:
+            return None
+        record = parse_record(found.body, where=self.where(key))
+        return self._named(record, key, record.key)
+
+    def _named(self, value: T, key: str, own: str) -> T:
+        if own != key:
+            raise Corrupt(
+                f"{self.where(key)} calls itself {own}.",
+                next_step="someone copied an object: remove the copy, or restore the original.",
+            )
+        return value
+
+    def earlier_commits(self, entry: Entry) -> tuple[CommittedInterval, ...]:
+        """The entry's commit and those that it replaced, newest first: at most CHAIN_MAX, as far as records are kept."""
+        return tuple(islice(self.commits_of(entry), CHAIN_MAX))
+
+    def commits_of(self, entry: Entry) -> Iterator[CommittedInterval]:
+        """Yield the entry's commit and all that it replaced, newest first, as far as records are kept.
+
+        A request per commit: stop when what is looked for was found. Raises Corrupt if a record names one that is not
+        older, which would never end.
+        """
+        key = entry.committed.record if entry.committed else None
+        while key is not None:
+            record = self.record(key)
+            found = (
+                next((c for c in record.intervals if c.interval == entry.interval), None)
+                if record
+                else None
+            )
+            if found is None:
+                return
+            yield found
+            if found.replaces is not None and keys.record_version(
+                found.replaces
+            ) >= keys.record_version(key):
+                raise Corrupt(
+                    f"{self.where(key)} replaces {found.replaces}, which is not older.",
+                    next_step="nothing was changed. Run `tally verify`: restore the record from a bucket version.",
+                )
+            key = found.replaces
+
+    # ------------------------------------------------------------ writing
+
+    def put_new(self, key: str, body: bytes) -> None:
+        """Write an immutable object under a key that only this call uses. Raises InvalidRequest where it is too large.
+
+        Safe to repeat: the key holds a fresh uuid, so `exists` can only mean that an earlier try of these very bytes
+        landed, which is checked. C2, C8: nothing reads the object before a root names it.
+        """
+        if len(body) > BODY_BYTES_MAX:
+            raise InvalidRequest(
+                f"{self.where(key)} would have {len(body)} bytes; more than {BODY_BYTES_MAX} are never read back.",
+                next_step="ask for less at once (a shorter from/to); or make fewer and larger files (a larger "
+                "records_per_task).",
+            )
+        tries = _Tries(self, key)
+        while True:
+            match tries.send(lambda: self.store.create(key, body)):
+                case Applied():
+                    return
+                case NotApplied():
+                    found = self.store.get(key)
+                    if found is None:
+                        # C13: an earlier try landed, and gc has taken it since: whoever names it gets 412. A store that
+                        # says so again and again is in doubt, and not asked for ever.
+                        tries.wait_or_give_up("it is there, says the store, and then it is not")
+                        continue
+                    if found.body == body:
+                        return
+                    raise Corrupt(
+                        f"{self.where(key)} was written by someone else under a fresh key.",
+                        next_step="check that nobody copies objects into the lake; clear the task to run it again.",
+                    )
+                case Unknown(because=why):
+                    tries.wait_or_give_up(why)
+
+    def _pause(self, tries: int) -> None:
+        # Full jitter: each swap invalidates the others' work, so writers must fall out of step.
+        self.world.sleep(min(PAUSE_MAX_S, PAUSE_S * 2 ** min(tries, 10)) * self.world.chance())
+
+    def open(self, pipeline: str) -> View:
+        """Read the pipeline's root, creating the first one where the prefix is empty.
+
+        Safe to repeat: create-if-absent has one winner, and whoever loses reads the winner's root. Raises RootVanished
+        where there are objects but no root, InvalidPipeline where the root belongs to another pipeline.
+        """
+        tries = _Tries(self, keys.ROOT)
+        while True:
+            view = self.read()
+            if view is not None:
+                if view.root.pipeline != pipeline:
+                    raise InvalidPipeline(
+                        f"{self.store.uri} is the lake of pipeline {view.root.pipeline!r}, not of {pipeline!r}.",
+                        next_step="give each pipeline a warehouse of its own, or name this one as it was.",
+                    )
+                return view
+            self._refuse_leftovers()
+            self.prove()
+            body = first_root(pipeline, self.world.uuid()).encode()
+            outcome = tries.send(partial(self.store.create, keys.ROOT, body))
+            if isinstance(outcome, Unknown):
+                tries.wait_or_give_up(outcome.because)
+
+    def _refuse_leftovers(self) -> None:
+        for prefix in (keys.LEDGER_PREFIX, keys.COMMITS_PREFIX, keys.TABLES_PREFIX):
+            for listed in self.store.list(prefix):
+                if self.store.get(keys.ROOT) is not None:
+                    return  # another task has created the first root meanwhile
+                raise RootVanished(
+                    f"{self.where(keys.ROOT)} is not there, but {self.where(listed.key)} is.",
+                    next_step="restore root.json from a bucket version, or use an empty prefix. A new root is never "
+                    "created over an old lake.",
+                )
+
+    def prove(self) -> None:
+        """Refuse a store that does not honour conditional writes, once per process. Raises StoreRefused."""
+        if not self._proven:
+            scratch = keys.probe(self.world.uuid())
+            prove_conditional_writes(
+                self.store,
+                scratch=scratch,
+                sleep=self.world.sleep,
+                monotonic_s=self.world.monotonic_s,
+            )
+            self._proven = True
+
+    def swap(
+        self, step: Callable[[View], Change[T] | Settled[T]], *, turn: Turn | None = None
+    ) -> T:
+        """Swap the root for what `step` makes of it; the PUT is the commit.
+
+        `turn`: how it treats other writers; None: it asks publishers for room once a swap was lost.
+        Safe to repeat: `step` decides on each root that is read, and finds its own earlier success there. Raises what
+        `step` raises, SwapContended where others won all along, OutcomeUnknown where time ran out in doubt.
+        """
+        turn = turn or Asking(store=self.store, world=self.world)
+        try:
+            value = self._swap(step, turn)
+        except Exception:
+            turn.after()
+            raise
+        turn.after()
+        return value
+
+    def _swap(self, step: Callable[[View], Change[T] | Settled[T]], turn: Turn) -> T:
+        """The tries of one swap. Safe to repeat: as `swap` is."""
+        deadline = self.world.monotonic_s() + CONTENDED_S
+        tries = overtaken = 0
+        while True:
+            turn.before()
+            view = self.require()
+            turn.looked(view.root, tries)
+            try:
+                change = step(view)
+            except ObjectGone as missing:
+                self._still_stale(view, missing)
+                continue
+            except RootMoved:
+                tries += 1
+                self._check_in_time(tries, deadline)
+                continue
+            except (Corrupt, ReportRejected):
+                # C13: what was decided on is not the root any more, and gc may have taken what it missed.
+                # Real damage is there at every look, however often others move the root.
+                overtaken += 1
+                if overtaken <= OVERTAKEN_MAX and self._moved(view):
+                    continue
+                raise
+            if isinstance(change, Settled):
+                return change.value
+            # Only after another look: a swap whose reply was lost has been won, and `step` finds that settled (C9).
+            self._check_in_time(tries, deadline)
+            if self._publish(view, change):
+                return change.value
+            self._pause(tries)
+            tries += 1
+
+    def _check_in_time(self, lost: int, deadline: float) -> None:
+        if lost and self.world.monotonic_s() >= deadline:
+            raise SwapContended(
+                f"{lost} swaps of {self.where(keys.ROOT)} were lost to other writers.",
+                next_step="run the task again; let fewer tasks commit at once (pool, max_active_tis_per_dag).",
+            )
+
+    def _publish(self, view: View, change: Change[T]) -> bool:
+        """Write pages and record, then PUT the root. True: landed. False: certainly not; read again and decide."""
+        before = view.root
+        index, pages = change.ledger.flush(
+            iter(self.world.uuid, None), bytes_max=self.page_bytes_max
+        )
+        after = Root(
+            pipeline=before.pipeline,
+            version=before.version + 1,
+            id=self.world.uuid(),
+            record=view.record_key if change.committed else before.record,
+            tables=change.tables,
+            pages=index,
+            topics=change.topics,
+            outputs=before.outputs if change.outputs is None else change.outputs,
+            owed=tuple(
+                ref.key
+                for ref in index
+                if (pages[ref.key].owed if ref.key in pages else ref.key in before.owed)
+            ),
+        )
+        check_swap(before, change.ledger.original(), after, change.ledger)
+        check_pages(before, after, change.ledger, pages)
+        for key, page in pages.items():
+            self.put_new(key, page.encode())
+        if change.committed:
+            record = Record(
+                key=view.record_key,
+                version=after.version,
+                root_id=after.id,
+                parent=before.record,
+                committed_at=self.world.now(),
+                library=__version__,
+                intervals=change.committed,
+                tables=after.tables,
+                pages=index,
+            )
+            self.put_new(record.key, record.encode())
+        self._pages.update(pages)
+        return self._replace_root(after.encode(), view.etag)
+
+    def _replace_root(self, body: bytes, etag: ETag) -> bool:
+        """PUT the root until the outcome is certain.
+
+        Safe to repeat: C9, C10, C11: while it is unknown, the same bytes are sent with the same If-Match. Once the
+        answer is `changed`, the token has moved for good, and no delayed copy can land; the next read tells whether it
+        was ours. Nothing is deleted whatever happens.
+        """
+        tries = _Tries(self, keys.ROOT)
+        while True:
+            match tries.send(lambda: self.store.replace(keys.ROOT, body, expected=etag)):
+                case Applied():
+                    return True
+                case NotApplied(because="missing"):
+                    raise RootVanished(
+                        f"{self.where(keys.ROOT)} was there and is gone.",
+                        next_step="restore it from a bucket version; nothing else knows which rows are committed.",
+                    )
+                case NotApplied():
+                    return False
+                case Unknown(because=why):
+                    tries.wait_or_give_up(why)
+
+
+class _Tries:
+    """The tries of one write, and the doubt that an unknown one leaves behind."""
+
+    def __init__(self, lake: Lake, key: str) -> None:
+        self.lake, self.key = lake, key
+        self.deadline = lake.world.monotonic_s() + UNKNOWN_S
+        self.unknown = 0
+
+    def send(self, write: Callable[[], Outcome]) -> Outcome:
+        """Send once; an error after an unknown try must not hide the doubt. Raises OutcomeUnknown for it."""
+        try:
+            return write()
+        except StoreUnavailable as error:
+            if not self.unknown:
+                raise
+            # This try did not land, an earlier one may have: insist until the store answers again.
+            return Unknown(because=str(error))
+        except TallystickError as error:
+            if self.unknown:
+                raise self._in_doubt(str(error)) from error
+            raise
+
+    def wait_or_give_up(self, why: str) -> None:
+        """Note that a try ended unknown and wait for the next. Raises OutcomeUnknown where time is up."""
+        self.unknown += 1
+        if self.lake.world.monotonic_s() >= self.deadline:
+            raise self._in_doubt(why)
+        self.lake._pause(self.unknown - 1)
+
+    def _in_doubt(self, why: str) -> OutcomeUnknown:
+        return OutcomeUnknown(
+            f"writing {self.lake.where(self.key)} has no certain outcome after {self.unknown} tries ({why}).",
+            next_step="nothing was deleted; run the task again: it finds out what landed.",
+        )

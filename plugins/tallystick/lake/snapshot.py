@@ -1,0 +1,96 @@
+"""One root as it was read, and the pages of the ledger that a question about it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from tallystick.format.interval import Interval
+from tallystick.format.page import Page, PageRef
+from tallystick.format.root import Root
+from tallystick.protocol.ledger import Ledger, pages_between
+from tallystick.protocol.staleness import stale
+from tallystick.store import ETag
+
+if TYPE_CHECKING:
+    from tallystick.lake.lake import Lake
+
+MOMENT = timedelta(milliseconds=1)
+
+
+class ObjectGone(Exception):
+    """An object that this root names is gone: a newer root must exist, or the lake is damaged."""
+
+
+class RootMoved(Exception):
+    """The root has moved while a step was at work: a swap from the root that it decided on can only be lost."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """One root as it was read, the token of exactly that body, and the key that a record of its successor gets."""
+
+    root: Root
+    etag: ETag
+    record_key: str
+    lake: Lake = field(repr=False)
+
+    def ledger(self, start: datetime, end: datetime) -> Ledger:
+        """Load everything about [start, end], the boundaries next to it, and both ends of what reaches into it."""
+        ledger = self._load(pages_between(self.root.pages, start, end))
+        inside = [
+            e.interval for e in ledger.entries if e.interval.start < end and e.interval.end > start
+        ]
+        low = min([start, *(i.start for i in inside)])
+        high = max([end, *(i.end for i in inside)])
+        if (low, high) == (start, end):
+            return ledger
+        return self._load(pages_between(self.root.pages, low, high))
+
+    def tail(self, since: datetime) -> Ledger:
+        """Load what reaches furthest in time, and everything that ends at `since` or later."""
+        refs = self.root.pages
+        latest = max((ref.until for ref in refs), default=since)
+        wanted = {ref.key for ref in pages_between(refs, since - MOMENT, max(since, latest))}
+        wanted |= {ref.key for ref in refs if ref.until == latest}
+        return self._load([ref for ref in refs if ref.key in wanted])
+
+    def around(self, intervals: Iterable[Interval]) -> Ledger:
+        """Load everything about each of these intervals, wherever they stand, and nothing else."""
+        refs = self.root.pages
+        wanted = {ref.key for i in intervals for ref in pages_between(refs, i.start, i.end)}
+        return self._load([ref for ref in refs if ref.key in wanted])
+
+    def stale_among(self, intervals: Iterable[Interval]) -> Mapping[Interval, Interval]:
+        """The committed ones of these whose look back no longer holds, each with a stretch that it saw otherwise.
+
+        Loads the pages of these intervals and of the time that they looked back at, and no others.
+        """
+        asked = set(intervals)
+        looks = {
+            e.interval: e.committed.looked.since
+            for e in self.around(asked).entries
+            if e.interval in asked and e.committed is not None and e.committed.looked is not None
+        }
+        if not looks:
+            return {}
+        reached = self.ledger(min(looks.values()), max(i.end for i in looks))
+        return {i: seen for i, seen in stale(reached.entries).items() if i in looks}
+
+    def page(self, key: str) -> Page:
+        """One page of this root, by its key."""
+        return self.lake._page(key)
+
+    def check_still_there(self) -> None:
+        """Let the swap begin again if the root has moved, for a step with much work ahead of it. It only reads."""
+        if self.lake._moved(self):
+            raise RootMoved
+
+    def whole_ledger(self) -> Ledger:
+        """Load every page: for people and proofs, never on the way of a commit."""
+        return self._load(self.root.pages)
+
+    def _load(self, refs: tuple[PageRef, ...] | list[PageRef]) -> Ledger:
+        return Ledger(self.root.pages, {ref.key: self.lake._page(ref.key) for ref in refs})

@@ -1,0 +1,177 @@
+"""The use case `adopt`: a topic that was created anew, or lives on another cluster, follows the old one in its ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from tallystick.errors import IdentityChanged, InvalidRequest, Superseded
+from tallystick.format.interval import Interval
+from tallystick.format.root import Root, RootTopic
+from tallystick.lake import Change, Lake, Settled, View
+from tallystick.operations.plan.question import TopicView
+from tallystick.protocol import adoption
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adopted:
+    """What an adoption makes of a ledger, or would make: `done` tells which.
+
+    `lost` are the offsets per partition of `closed` that no boundary had reached; they belong to the interval that begins
+    at `since`. `waiting` are granted and uncommitted intervals: the rows of their plans can still be committed where they
+    are staged already, else they become losses to be accepted.
+    """
+
+    uri: str
+    pipeline: str
+    version: int
+    topic: str
+    closed: str
+    old: RootTopic
+    adopted: str
+    new: RootTopic
+    since: datetime
+    read_to: tuple[int, ...]
+    lost: tuple[int, ...]
+    waiting: tuple[Interval, ...]
+    done: bool
+
+
+def adopt(
+    lake: Lake,
+    topic: str,
+    describe: Callable[[], TopicView],
+    *,
+    ends_of: Callable[[Root], Mapping[int, int]],
+    confirmed_id: str | None = None,
+) -> Adopted:
+    """Let the incarnation of `topic` that Kafka has follow the one that the ledger reads, if `confirmed_id` is its id.
+
+    `describe` asks Kafka, after the root was read: what it tells then is no older than what the ledger reads. `ends_of`
+    says where each partition of the incarnation that this very root reads ended; one that is not named ended where the
+    ledger had read to. Where the ledger comes to read another one before the swap, nothing is adopted.
+
+    Without `confirmed_id` nothing is written. Safe to repeat: once the ledger reads that incarnation, the answer is read
+    from it, and nothing is written (C9). Raises InvalidRequest where there is nothing to adopt, where an end lies before
+    what was read, or where another id was confirmed; IdentityChanged for a copy and for an incarnation that was closed
+    before; Superseded where somebody else adopted meanwhile; and what `describe`, `ends_of` and the lake raise.
+    """
+    if confirmed_id is not None:
+        lake.prove()
+    root = lake.require().root
+    opened, ends = root.open_topic(topic), ends_of(root)
+    seen = describe()
+    if confirmed_id is not None and confirmed_id != seen.topic_id:
+        raise InvalidRequest(
+            f"topic {topic} has id {seen.topic_id} in cluster {seen.cluster_id}; {confirmed_id} was confirmed.",
+            next_step="look at what stands there now: the same command without --confirm.",
+        )
+    starts = tuple(partition.log_start for partition in seen.partitions)
+    new = RootTopic(topic_id=seen.topic_id, cluster_id=seen.cluster_id, origins=starts)
+
+    def step(view: View) -> Change[Adopted] | Settled[Adopted]:
+        # An adoption is rare, and what waits is to be named: the whole ledger is read.
+        ledger = view.whole_ledger()
+        last = ledger.boundaries[-1] if ledger.boundaries else None
+        decision = adoption.decide_adoption(view.root, last, topic, new, ends)
+        if isinstance(decision, adoption.AlreadyRead) and decision.follows is not None:
+            return Settled(value=_found(lake, view, topic, decision.name, decision.follows))
+        if not isinstance(decision, adoption.Adopt):
+            raise _refusal(lake, topic, decision, new)
+        if decision.closed != opened:
+            raise Superseded(
+                f"the ledger of {lake.store.uri} read {opened} a moment ago, and reads {decision.closed} now: somebody "
+                "else has adopted.",
+                next_step="look at what it reads: `tally status`.",
+            )
+        old = view.root.topics[decision.closed]
+        waiting = tuple(e.interval for e in ledger.entries if e.granted is not None)
+        answer = Adopted(
+            uri=lake.store.uri,
+            pipeline=view.root.pipeline,
+            version=view.root.version + (confirmed_id is not None),
+            topic=topic,
+            closed=decision.closed,
+            old=old,
+            adopted=decision.adopted,
+            new=new,
+            since=decision.since,
+            read_to=decision.read_to,
+            lost=decision.lost,
+            waiting=waiting,
+            done=confirmed_id is not None,
+        )
+        if confirmed_id is None:
+            return Settled(value=answer)
+        # Every boundary was looked at to decide; none of them changes, and the swap need not check them all.
+        edge = view.ledger(decision.since, decision.since)
+        return Change(tables=view.root.tables, topics=decision.topics, ledger=edge, value=answer)
+
+    return lake.swap(step)
+
+
+def _found(lake: Lake, view: View, topic: str, name: str, follows: str) -> Adopted:
+    """The answer once the swap has landed: from the root, for whoever asks again."""
+    old = view.root.topics[follows]
+    assert old.closed is not None  # another follows it
+    ledger = view.ledger(old.closed.since, old.closed.since)
+    last = ledger.boundary(old.closed.since)
+    assert last is not None  # boundaries are never removed
+    read_to = tuple(
+        last.position(follows, p, view.root.origins).offset for p in range(len(old.origins))
+    )
+    return Adopted(
+        uri=lake.store.uri,
+        pipeline=view.root.pipeline,
+        version=view.root.version,
+        topic=topic,
+        closed=follows,
+        old=old,
+        adopted=name,
+        new=view.root.topics[name],
+        since=old.closed.since,
+        read_to=read_to,
+        lost=tuple(end - read for end, read in zip(old.closed.ends, read_to, strict=True)),
+        waiting=(),
+        done=True,
+    )
+
+
+def _refusal(
+    lake: Lake, topic: str, decision: adoption.Adoption, new: RootTopic
+) -> InvalidRequest | IdentityChanged:
+    which = f"topic {topic} with id {new.topic_id} in cluster {new.cluster_id}"
+    if isinstance(decision, adoption.EndsTooEarly):
+        return InvalidRequest(
+            f"partition {decision.partition} of the old topic is said to end at offset {decision.end}; the ledger has "
+            f"read to {decision.read_to}.",
+            next_step="find out whether the old topic was truncated (unclean leader election?); say its end with "
+            "--old-end, or leave that partition out there.",
+        )
+    if isinstance(decision, adoption.OddEnds):
+        return InvalidRequest(
+            f"the ends that are said of the old topic {topic} cannot be: {decision.why}.",
+            next_step="name each partition once, by the number and the end that it had.",
+        )
+    if isinstance(decision, adoption.SameTopic):
+        return IdentityChanged(
+            f"{which} is a copy of {decision.name} in the ledger of {lake.store.uri}, which has that very id on another "
+            "cluster: the records that were read before would be read twice.",
+            next_step="point the connection back at the old cluster, or begin a pipeline with a warehouse of its own.",
+        )
+    if isinstance(decision, adoption.ReadBefore):
+        return IdentityChanged(
+            f"{which} is {decision.name} in the ledger of {lake.store.uri}, and was closed there: its offsets are "
+            "accounted for, and would be read twice.",
+            next_step="adopt a topic that the ledger has not read yet, or begin a pipeline with a warehouse of its own.",
+        )
+    if isinstance(decision, adoption.AlreadyRead):
+        return InvalidRequest(
+            f"{which} is the one that {lake.store.uri} reads.",
+            next_step="nothing is to be adopted.",
+        )
+    return InvalidRequest(
+        f"the ledger of {lake.store.uri} has read nothing of topic {topic} yet.",
+        next_step="nothing is to be adopted: the first run takes the topic as it finds it. `tally status` names topics.",
+    )

@@ -1,0 +1,473 @@
+"""The use case `commit`: check what was staged, then swap the root that makes it visible. No JVM.
+
+That one PUT publishes all tables, the dead letters and the offsets together. Whatever was decided before is decided
+again on every root that is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Protocol
+
+from tallystick.errors import Corrupt, IdentityChanged, ReportRejected, SchemaChanged, Superseded
+from tallystick.format import keys
+from tallystick.format.interval import Interval
+from tallystick.format.page import Committed, Entry, Totals
+from tallystick.format.plan import Plan
+from tallystick.format.record import CommittedInterval
+from tallystick.format.report import FileReport, Report, account_totals
+from tallystick.format.root import RootTable
+from tallystick.lake import Change, Lake, Settled, View
+from tallystick.lake.room import Asking
+from tallystick.operations.published_rows import rows_sent
+from tallystick.pipeline import DEAD_LETTERS, PlannedOutput, outputs_in_spec
+from tallystick.protocol import committing
+from tallystick.protocol.invariants import account_problem
+from tallystick.protocol.publishing import outputs_wanting
+from tallystick.tables.state import TableState
+
+
+class TableWriter(Protocol):
+    """Writes table metadata that nothing names yet. tallystick.tables.staging is the real one."""
+
+    def stage(
+        self,
+        state: TableState,
+        *,
+        add: Sequence[FileReport],
+        drop: Collection[str],
+        properties: Mapping[str, str],
+        now: datetime,
+    ) -> str:
+        """Write metadata in which `drop` is gone and `add` is there, in one snapshot; return its key.
+
+        Safe to repeat: every call writes new objects that only a root can make visible.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitResult:
+    """What a commit found: the interval, the root's version, and whether this call or an earlier one published it."""
+
+    interval: Interval
+    plan: str
+    version: int
+    generation: int
+    totals: Totals
+    already: bool
+    replaced_by: int | None = None
+
+
+def commit(lake: Lake, tables: TableWriter, *, plan_key: str, report_key: str) -> CommitResult:
+    """Publish what the report staged for the plan, once, whatever is rerun. No output is asked anything.
+
+    Safe to repeat: the ledger names the committed plan, so a repeat, a lost reply and a second attempt all end as
+    AlreadyCommitted (C9, C10, C11, C12). A replacement that holds fewer records than what it replaces is refused, and so
+    is one of what an output got that takes no second sending: its grant is withdrawn. Raises Superseded, ReportRejected,
+    IdentityChanged, SchemaChanged, and what the lake raises.
+    """
+    plan = lake.plan(plan_key)
+    report = lake.report(report_key)
+    if plan is None or report is None:
+        gone = plan_key if plan is None else report_key
+        return _without_objects(lake, plan_key, gone)
+    checked: list[bool] = []
+    refused: list[tuple[ReportRejected, Committed | None]] = []
+
+    def step(
+        view: View,
+    ) -> Change[CommitResult | ReportRejected] | Settled[CommitResult | ReportRejected]:
+        ledger = view.ledger(plan.interval.start, plan.interval.end)
+        entry = ledger.entry(plan.interval)
+        decision = committing.decide_commit(
+            view.root, entry, plan, earlier_plans=_earlier_plans(lake, entry, plan)
+        )
+        if isinstance(decision, committing.AlreadyCommitted):
+            found = find_commit(lake, view, plan.key)
+            assert isinstance(found, CommitResult)
+            return Settled(value=found)
+        if not isinstance(decision, committing.Publish):
+            for why, stands in refused:
+                # C9: it was this call that withdrew the grant, unless someone else has changed the interval since.
+                if entry is not None and (entry.granted, entry.committed) == (None, stands):
+                    return Settled(value=why)
+            raise _refusal(lake, plan, decision)
+        if not checked:
+            # Only now: a plan that is committed or superseded needs no look at files that gc may have taken.
+            check_report(lake, plan, report)
+            checked.append(True)
+        why_not = _holds_fewer(lake, plan, report, decision.before) or _sent_for_good(
+            lake, plan, decision.before
+        )
+        if why_not is not None:
+            refused[:] = [(why_not, decision.before.committed)]
+            return _withdraw(view, decision.before, why_not)
+        return _publish(lake, tables, view, decision.before, plan, report)
+
+    # Room from the first try on: the metadata of many tables takes long to write, and all of it is void after a loss.
+    answer = lake.swap(step, turn=Asking(store=lake.store, world=lake.world, after_losses=0))
+    if isinstance(answer, ReportRejected):
+        raise answer
+    return answer
+
+
+def _earlier_plans(lake: Lake, entry: Entry | None, plan: Plan) -> frozenset[str]:
+    if entry is None or entry.committed is None or entry.committed.plan == plan.key:
+        return frozenset()
+    if entry.granted is not None and entry.granted.plan == plan.key:
+        return frozenset()  # it is about to replace, so it was not replaced
+    return frozenset(c.plan for c in lake.earlier_commits(entry)[1:])
+
+
+def find_commit(lake: Lake, view: View, plan_key: str) -> CommitResult | Entry | None:
+    """Return what became of a plan's commit, also one replaced since; else the interval's entry as it stands, if any.
+
+    The plan itself is not read: its key names the interval.
+    """
+    start, end = keys.plan_interval(plan_key)
+    entry = view.ledger(start, end).entry(Interval(start=start, end=end))
+    if entry is None or entry.committed is None:
+        return entry
+    now = entry.committed
+    if now.plan == plan_key:
+        return _already(view, entry.interval, plan_key, now.generation, now.totals)
+    for earlier in lake.earlier_commits(entry)[1:]:
+        if earlier.plan == plan_key:
+            done = _already(view, entry.interval, plan_key, earlier.generation, earlier.totals)
+            return replace(done, replaced_by=now.generation)
+    return entry
+
+
+def _already(
+    view: View, interval: Interval, plan_key: str, generation: int, totals: Totals
+) -> CommitResult:
+    return CommitResult(
+        interval=interval,
+        plan=plan_key,
+        version=view.root.version,
+        generation=generation,
+        totals=totals,
+        already=True,
+    )
+
+
+def _without_objects(lake: Lake, plan_key: str, gone: str) -> CommitResult:
+    """The plan or report is gone: fine where the plan was committed; else the grant says what to do."""
+    found = lake.cut(lambda view: find_commit(lake, view, plan_key))
+    if isinstance(found, CommitResult):
+        return found
+    if found is not None and found.granted is not None and found.granted.plan == plan_key:
+        raise ReportRejected(
+            f"{lake.where(gone)} is gone, and plan {plan_key} is granted and not committed.",
+            next_step="someone deleted it behind tallystick's back (a lifecycle rule?): clear this run's plan task with "
+            "its downstream.",
+        )
+    raise Superseded(
+        f"{lake.where(gone)} is gone, and plan {plan_key} is not committed: its grant was cancelled and collected.",
+        next_step="clear this run's plan task to plan the interval again.",
+    )
+
+
+def _refusal(
+    lake: Lake,
+    plan: Plan,
+    decision: committing.IdentityDiffers | committing.ColumnsDiffer | committing.NotMine,
+) -> Superseded | IdentityChanged | SchemaChanged:
+    match decision:
+        case committing.IdentityDiffers(what=what, planned=planned, found=found):
+            return IdentityChanged(
+                f"{what}: the plan of {plan.interval} says {planned}, the lake {found}.",
+                next_step="clear this run's plan task; if the topic was created anew, that will say how to go on.",
+            )
+        case committing.ColumnsDiffer(table=table, planned=planned, found=found):
+            return SchemaChanged(
+                f"table {table}: the plan of {plan.interval} says {planned}, the lake {found}.",
+                next_step="clear this run's plan task to plan with the columns of now.",
+            )
+        case committing.NotMine(holder=holder):
+            who = (
+                f"is now held by {holder}"
+                if holder
+                else "is not in the ledger (taken over or cancelled)"
+            )
+            return Superseded(
+                f"{plan.interval} was granted to {plan.request} as generation {plan.generation} and {who}.",
+                next_step="nothing, if that was meant; else clear this run's plan task. Its files are left to gc.",
+            )
+
+
+# ---------------------------------------------------------------- what was staged
+
+
+def check_report(lake: Lake, plan: Plan, report: Report) -> None:
+    """Raise ReportRejected unless the report is this plan's, adds up, and its files are there as reported (I3, I7)."""
+    for problem in _problems(plan, report):
+        raise _rejected(lake, plan, report, problem)
+    expected = {f.key: f for f in report.files}
+    for table in sorted({f.table for f in report.files}):
+        prefix = keys.attempt_prefix(table, plan.key, report.attempt)
+        for listed in lake.store.list(prefix):
+            file = expected.pop(listed.key, None)
+            if file is not None and (file.size_bytes, file.etag) != (
+                listed.size_bytes,
+                listed.etag,
+            ):
+                raise _rejected(
+                    lake,
+                    plan,
+                    report,
+                    f"{listed.key} has {listed.size_bytes} bytes and ETag {listed.etag}, reported were "
+                    f"{file.size_bytes} and {file.etag}",
+                )
+    if expected:
+        raise _rejected(lake, plan, report, f"{sorted(expected)[0]} is not there")
+
+
+def _rejected(lake: Lake, plan: Plan, report: Report, problem: str) -> ReportRejected:
+    return ReportRejected(
+        f"{lake.where(report.key)} for {plan.interval} is not what was planned: {problem}.",
+        next_step="clear this run's stage task to stage it again; if it comes back, it is a defect: keep the report.",
+    )
+
+
+def _problems(plan: Plan, report: Report) -> Sequence[str]:
+    problems: list[str] = []
+    if report.plan != plan.key or report.plan_sha256 != plan.sha256:
+        problems.append(f"it is the report of {report.plan}")
+    if report.fingerprint != plan.fingerprint:
+        problems.append(
+            f"fingerprint {report.fingerprint[:12]} was staged, {plan.fingerprint[:12]} planned"
+        )
+    if (unbalanced := account_problem(plan, report.accounts)) is not None:
+        problems.append(unbalanced)
+    dead = sum(a.dead for a in report.accounts)
+    if report.rows(DEAD_LETTERS) != dead:
+        problems.append(
+            f"{dead} dead letters are accounted, {report.rows(DEAD_LETTERS)} rows staged"
+        )
+    return problems or _file_problems(plan, report)
+
+
+def _file_problems(plan: Plan, report: Report) -> Sequence[str]:
+    problems: list[str] = []
+    _, plan_uuid = keys.plan_parts(plan.key)
+    readable = {(t.name, p): r.readable for t in plan.topics for p, r in enumerate(t.ranges)}
+    for file in report.files:
+        table, part, uuid, attempt = keys.data_file_parts(file.key)
+        planned = plan.table(table)
+        if planned is None or (part, uuid, attempt) != (
+            plan.interval.part,
+            plan_uuid,
+            report.attempt,
+        ):
+            problems.append(f"{file.key} lies outside the attempt's prefix")
+            continue
+        unknown = {c.id for c in file.columns} - {c.id for c in planned.columns}
+        if unknown:
+            problems.append(f"{file.key} has column id {min(unknown)}, which was not planned")
+        for line in file.lineage:
+            span = readable.get((line.topic, line.partition))
+            if span is None or not span.start <= line.first <= line.last < span.end:
+                problems.append(
+                    f"{file.key} holds {line.topic}[{line.partition}] {line.first}..{line.last}, planned is {span}"
+                )
+    return problems
+
+
+def _holds_fewer(lake: Lake, plan: Plan, report: Report, entry: Entry) -> ReportRejected | None:
+    """Why a replacement is refused that lacks records of what it replaces, or has them as dead letters."""
+    before = entry.committed
+    if before is None:
+        return None
+    now, then = Totals(**account_totals(report.accounts)), before.totals
+    first, last = (keys.instant(at) for at in (plan.interval.start, plan.interval.end))
+    again = f"trigger a run with from={first}, to={last}, mode=replace and "
+    stays = "The old commit stands, and the grant is withdrawn."
+    to_dead = 0 if plan.accept_dead_letters else _rows_to_dead(lake, report, entry.interval, before)
+    if now.records + now.dead < then.records + then.dead and not (
+        plan.accept_loss or plan.accept_compaction
+    ):
+        also = " as well as accept_dead_letters=true" if to_dead or plan.accept_dead_letters else ""
+        return ReportRejected(
+            f"{plan.interval}: the replacement holds {now.records + now.dead} records and dead letters, the committed "
+            f"generation {before.generation} holds {then.records + then.dead}. {stays}",
+            next_step="the topic was compacted or lost records since. To replace all the same, "
+            f"{again}accept_compaction=true or accept_loss=true{also}.",
+        )
+    if not to_dead:
+        return None
+    # What this plan accepts must be accepted again, or the next refusal would be for that.
+    accepts = {"accept_compaction": plan.accept_compaction, "accept_loss": plan.accept_loss}
+    accepted = "".join(f", {name}=true" for name, given in accepts.items() if given)
+    return ReportRejected(
+        f"{plan.interval}: the replacement holds {now.records} records and {now.dead} dead letters, the committed "
+        f"generation {before.generation} holds {then.records} and {then.dead}: {to_dead} row(s) or more would become "
+        f"dead letters. {stays}",
+        next_step="check the declaration (a column's type, parse or source, the topic's decode): the log of `stage` has "
+        f"the reasons. If they are no records, {again}accept_dead_letters=true{accepted}.",
+    )
+
+
+def _rows_to_dead(lake: Lake, report: Report, interval: Interval, before: Committed) -> int:
+    """How many records of the committed generation are dead letters in the report, at the least.
+
+    By topic and partition: records that others gain, of a topic that was added, say, do not make up for them.
+    """
+    if not any(account.dead for account in report.accounts):
+        return 0
+    record = lake.record(before.record)
+    known = next((c for c in record.intervals if c.interval == interval), None) if record else None
+    # Without a record the files to drop are not known either: `_files_of` refuses that.
+    then = {(a.topic, a.partition): a for a in known.accounts} if known else {}
+    found = 0
+    for now in report.accounts:
+        if (old := then.get((now.topic, now.partition))) is not None:
+            found += max(0, min(old.records - now.records, now.dead - old.dead))
+    return found
+
+
+def _sent_for_good(lake: Lake, plan: Plan, before: Entry) -> ReportRejected | None:
+    """An output that takes no second sending may have got the interval since the replacement was planned."""
+    for output in _outputs_of(lake, plan):
+        if output.replaced == "refuse" and rows_sent(lake, before, output.name):
+            return ReportRejected(
+                f"{plan.interval} has been sent to output {output.name}, which takes no second sending. The old commit "
+                "stands, and the grant is withdrawn.",
+                next_step="leave the interval as it is; or declare what a replacement means there, with "
+                "replaced='correct', 'compensate' or 'once'.",
+            )
+    return None
+
+
+def _withdraw(
+    view: View, before: Entry, why: ReportRejected
+) -> Change[CommitResult | ReportRejected]:
+    """Take the grant away: no clear of this run can do better, and its grant must not bar the run that can.
+
+    Safe to repeat: a repeat finds the grant gone.
+    """
+    ledger = view.ledger(before.interval.start, before.interval.end)
+    ledger.cancel(before.interval)
+    return Change(tables=view.root.tables, topics=view.root.topics, ledger=ledger, value=why)
+
+
+# ---------------------------------------------------------------- what is published
+
+
+def _publish(
+    lake: Lake, tables: TableWriter, view: View, before: Entry, plan: Plan, report: Report
+) -> Change[CommitResult | ReportRejected]:
+    """Write the metadata of every table for this very root. Safe to repeat: nothing names it before the swap (C7, C8)."""
+    replaced, granted = before.committed, before.granted
+    assert granted is not None  # committing.Publish says so
+    dropped = _files_of(lake, before, replaced) if replaced is not None else {}
+    generation = granted.generation
+    totals = Totals(**account_totals(report.accounts))
+    staged = _stage_tables(lake, tables, view, plan, report, dropped)
+    ledger = view.ledger(plan.interval.start, plan.interval.end)
+    ledger.put(
+        replace(
+            before,
+            granted=None,
+            committed=Committed(
+                plan=plan.key,
+                request=plan.request,
+                generation=generation,
+                fingerprint=plan.fingerprint,
+                record=view.record_key,
+                totals=totals,
+                looked=report.looked,
+            ),
+            outputs=outputs_wanting(before.outputs, plan.key, _nothing_for(lake, plan, report)),
+        )
+    )
+    added = {name: tuple(f.key for f in report.files if f.table == name) for name in staged}
+    done = CommittedInterval(
+        interval=plan.interval,
+        plan=plan.key,
+        report=report.key,
+        request=plan.request,
+        generation=generation,
+        fingerprint=plan.fingerprint,
+        replaces=replaced.record if replaced else None,
+        totals=totals,
+        accounts=report.accounts,
+        added={name: files for name, files in added.items() if files},
+        dropped={name: files for name, files in dropped.items() if files},
+    )
+    result = CommitResult(
+        interval=plan.interval,
+        plan=plan.key,
+        version=view.root.version + 1,
+        generation=generation,
+        totals=totals,
+        already=False,
+    )
+    return Change(
+        tables={**view.root.tables, **staged},
+        topics=view.root.topics,
+        ledger=ledger,
+        committed=(done,),
+        value=result,
+    )
+
+
+def _nothing_for(lake: Lake, plan: Plan, report: Report) -> dict[str, bool]:
+    """By output of the plan, whether nothing was staged for it."""
+    return {o.name: not report.rows(o.table) for o in _outputs_of(lake, plan)}
+
+
+def _outputs_of(lake: Lake, plan: Plan) -> tuple[PlannedOutput, ...]:
+    return outputs_in_spec(plan.spec, where=f"{lake.where(plan.key)}.spec")
+
+
+def _files_of(lake: Lake, entry: Entry, committed: Committed) -> Mapping[str, tuple[str, ...]]:
+    """The files that the entry's committed plan added, by table: all of them go when it is replaced."""
+    chain = lake.earlier_commits(entry)
+    if not chain or chain[0].plan != committed.plan:
+        found = f"tells of plan {chain[0].plan}" if chain else "is not there, or tells of no commit"
+        raise Corrupt(
+            f"{lake.where(committed.record)}, the record of the commit of plan {committed.plan} to be replaced, {found}.",
+            next_step="it was changed behind tallystick's back: restore it from a bucket version. The old commit stands.",
+        )
+    return chain[0].added
+
+
+def _stage_tables(
+    lake: Lake,
+    tables: TableWriter,
+    view: View,
+    plan: Plan,
+    report: Report,
+    dropped: Mapping[str, tuple[str, ...]],
+) -> dict[str, RootTable]:
+    properties = {
+        "tallystick.plan": plan.key,
+        "tallystick.interval": str(plan.interval),
+        "tallystick.record": view.record_key,
+    }
+    staged: dict[str, RootTable] = {}
+    for name in sorted({t.name for t in plan.tables} | set(dropped)):
+        if len(staged) == 1 and view.root.owed:
+            # A publisher that had not seen yet that room is asked for has made its swap by now.
+            view.check_still_there()
+        table = view.root.tables[name]
+        state = TableState(
+            name=name,
+            uuid=table.uuid,
+            metadata=table.metadata,
+            columns=table.columns,
+            partition_by=table.partition_by,
+        )
+        metadata = tables.stage(
+            state,
+            add=[f for f in report.files if f.table == name],
+            drop=frozenset(dropped.get(name, ())),
+            properties=properties,
+            now=lake.world.now(),
+        )
+        staged[name] = replace(table, metadata=metadata)
+    return staged

@@ -1,0 +1,480 @@
+"""One try of the swap that grants: identity, tables, boundaries, one frozen plan per gap, and the ledger's entries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import TypeGuard
+
+from tallystick import __version__
+from tallystick.errors import (
+    IdentityChanged,
+    InvalidPipeline,
+    InvalidRequest,
+    LogDamaged,
+    OutsideRetention,
+    SchemaChanged,
+    listed,
+)
+from tallystick.format import keys
+from tallystick.format.columns import WantedColumn, allocate
+from tallystick.format.interval import Interval, Request
+from tallystick.format.offsets import Position
+from tallystick.format.page import SERVED_MAX, Boundary, Committed, Entry, Granted, Totals
+from tallystick.format.plan import Plan, PlannedRange, PlannedTable, PlannedTopic
+from tallystick.format.record import CommittedInterval
+from tallystick.format.root import RootTable, RootTopic
+from tallystick.lake import Change, View
+from tallystick.operations.plan.closed import closed_topics, positions_without_lookup
+from tallystick.operations.plan.question import Asked, Log, Piece, Planned, TopicView, answered
+from tallystick.operations.published_rows import rows_sent
+from tallystick.operations.run_request import AHEAD_MAX
+from tallystick.protocol import adoption, boundaries, planning
+from tallystick.protocol.ledger import Ledger
+from tallystick.protocol.publishing import outputs_wanting
+from tallystick.protocol.staleness import to_refresh
+
+# Each grant is a plan to be written before the swap, and whoever swaps meanwhile makes all of them void.
+GRANTS_MAX = 500
+
+
+class Granting:
+    """One try of the swap: everything it computes belongs to one root and is thrown away with it."""
+
+    def __init__(self, view: View, log: Log, asked: Asked, ledger: Ledger) -> None:
+        self.view, self.log, self.asked, self.ledger = view, log, asked, ledger
+        self.lake, self.root = view.lake, view.root
+        described = log.describe([t.name for t in asked.pipeline.inputs])
+        # By the ledger's names: `events@2` once another incarnation of `events` was adopted.
+        self.topics_seen = {self.root.open_topic(name): seen for name, seen in described.items()}
+        self._same_history: set[tuple[str, datetime]] = set()
+
+    def grant(
+        self, intent: planning.Intent, wanted: Interval
+    ) -> Change[Planned | InvalidRequest | OutsideRetention]:
+        """Make the change that grants `intent`. Safe to repeat: a plan counts only once a root names it (C1)."""
+        refresh = self.asked.params.mode == "refresh"
+        if len(intent.grants) > GRANTS_MAX and not refresh:
+            raise InvalidRequest(
+                f"{wanted} has {len(intent.grants)} intervals to be planned; {GRANTS_MAX} are the most for one run.",
+                next_step="ask for a shorter from/to, run by run; or use a backfill, which makes a run of each interval.",
+            )
+        topics = self._topics()
+        tables = self._tables()
+        outputs = self._outputs(intent)
+        origins = {name: topic.origins for name, topic in topics.items()}
+        set_now = self._set_boundaries(intent, topics, origins)
+        for entry in intent.cancelled:
+            self.ledger.cancel(entry.interval)
+        pieces: list[Piece] = []
+        committed: list[CommittedInterval] = []
+        left: dict[Interval, OutsideRetention] = {}
+        grants = intent.grants
+        if refresh:
+            grants, left = self._refreshable(intent, wanted, topics, origins)
+            # Of this run's earlier clears: what is not granted anew would dangle, for no other run may take it.
+            chosen = {grant.interval for grant in grants}
+            old = [g.before for g in intent.grants if g.interval not in chosen]
+            dropped = [entry for entry in old if self._is_own(entry)]
+            for entry in dropped:
+                self.ledger.cancel(entry.interval)
+            intent = replace(intent, cancelled=(*intent.cancelled, *dropped))
+        for grant in grants:
+            plan = self._freeze(grant, topics, tables, origins, set_now)
+            # A job that looks back may have rows for an interval without a record: windows that end in it.
+            at_once = plan.empty and self.asked.pipeline.lookback is None
+            if at_once:
+                committed.append(self._commit_at_once(grant, plan))
+            else:
+                self._grant(grant, plan)
+            pieces.append(Piece(interval=grant.interval, plan=plan.key, committed=at_once))
+        if left and not pieces:
+            return self._nothing_to_refresh(next(iter(left.values())), intent.cancelled)
+        told = answered(intent, wanted, self.root.version + 1, pieces)
+        return Change(
+            tables=tables,
+            topics=topics,
+            ledger=self.ledger,
+            committed=tuple(committed),
+            outputs=outputs,
+            value=replace(told, left=tuple(left)),
+        )
+
+    def _is_own(self, entry: Entry | None) -> TypeGuard[Entry]:
+        granted = entry.granted if entry is not None else None
+        return granted is not None and granted.request.same_run(self.asked.request)
+
+    def _nothing_to_refresh(
+        self, error: OutsideRetention, withdrawn: Sequence[Entry]
+    ) -> Change[Planned | InvalidRequest | OutsideRetention]:
+        """Refuse a refresh of which the log allows nothing; its grants of earlier clears are withdrawn all the same."""
+        refusal = OutsideRetention(
+            error.happened,
+            next_step="restore the topic; or leave the old rows as they are. To replace them with what the log still "
+            "has: Trigger with that interval's from and to, mode=replace, accept_loss=true.",
+        )
+        own = [entry for entry in withdrawn if self._is_own(entry)]
+        if not own:
+            raise refusal
+        ledger = self.view.whole_ledger().copy()
+        for entry in own:
+            ledger.cancel(entry.interval)
+        return Change(
+            tables=self.root.tables, topics=self.root.topics, ledger=ledger, value=refusal
+        )
+
+    def _refreshable(
+        self,
+        intent: planning.Intent,
+        wanted: Interval,
+        topics: Mapping[str, RootTopic],
+        origins: Mapping[str, tuple[int, ...]],
+    ) -> tuple[tuple[planning.Grant, ...], dict[Interval, OutsideRetention]]:
+        """The grants of a refresh that the log still allows, as many as one run gets; what it does not allow, and why.
+
+        Old rows that cannot be computed anew stand, and keep nothing else from being refreshed; nor do they make stale
+        what looks back at them, as they would by being replaced with the rows of new code.
+        """
+        offered = {grant.interval: grant for grant in intent.grants}
+        chosen: list[planning.Grant] = []
+        left: dict[Interval, OutsideRetention] = {}
+
+        def can(interval: Interval) -> bool:
+            grant = offered.get(interval)
+            if grant is None or len(chosen) == GRANTS_MAX:
+                return False  # others have it, or the next run gets it
+            try:
+                self._can_be_read_again(grant, topics, origins)
+            except OutsideRetention as error:
+                left[interval] = error
+                return False
+            chosen.append(grant)
+            return True
+
+        entries = self.view.whole_ledger().entries
+        to_refresh(entries, self.asked.fingerprint, wanted, can)
+        return tuple(chosen), left
+
+    def _can_be_read_again(
+        self,
+        grant: planning.Grant,
+        topics: Mapping[str, RootTopic],
+        origins: Mapping[str, tuple[int, ...]],
+    ) -> None:
+        """Raises OutsideRetention where the log has lost records of it, or a topic was closed that it was read from."""
+        kept = adoption.last_copy(self.ledger, self.root.topics, [grant.interval])
+        if kept is not None:
+            raise OutsideRetention(kept.happened, next_step=kept.next_step)
+        for name in self.topics_seen:
+            self._planned_topic(name, grant.interval, topics[name], origins, frozenset())
+
+    # -------------------------------------------------------- identity
+
+    def _topics(self) -> dict[str, RootTopic]:
+        topics = dict(self.root.topics)
+        still_open = {name for name, topic in topics.items() if topic.closed is None}
+        gone = sorted(keys.kafka_topic(name) for name in still_open - set(self.topics_seen))
+        if gone:
+            raise InvalidPipeline(
+                f"topic {gone[0]!r} is in the ledger of {self.lake.store.uri} and no longer in the pipeline.",
+                next_step="declare it again: a ledger accounts for the same topics for life. To read fewer, use a new "
+                "pipeline with a warehouse of its own.",
+            )
+        for name, seen in self.topics_seen.items():
+            known = topics.get(name)
+            starts = tuple(p.log_start for p in seen.partitions)
+            if known is None:
+                topics[name] = RootTopic(
+                    topic_id=seen.topic_id, cluster_id=seen.cluster_id, origins=starts
+                )
+                continue
+            self._same_incarnation(name, known, seen)
+            # A partition that joined later began at 0; what it lost before we saw it is a loss, not an origin.
+            grown = (0,) * (len(starts) - len(known.origins))
+            topics[name] = replace(known, origins=known.origins + grown)
+        return topics
+
+    def _same_incarnation(self, name: str, known: RootTopic, seen: TopicView) -> None:
+        topic = keys.kafka_topic(name)
+        if (known.topic_id, known.cluster_id) != (seen.topic_id, seen.cluster_id):
+            raise IdentityChanged(
+                f"topic {topic} has id {seen.topic_id} in cluster {seen.cluster_id}; the ledger knows id "
+                f"{known.topic_id} in cluster {known.cluster_id}.",
+                next_step="the topic was deleted and created anew, or the connection points at another cluster. Point it "
+                f"back; or, where this one is to follow the old one for good, `tally topic adopt {topic}`.",
+            )
+        if len(seen.partitions) < len(known.origins):
+            raise IdentityChanged(
+                f"topic {topic} has {len(seen.partitions)} partitions; the ledger knows {len(known.origins)}.",
+                next_step="partitions never shrink in one incarnation: check the connection.",
+            )
+
+    def _tables(self) -> dict[str, RootTable]:
+        tables = dict(self.root.tables)
+        for name, columns in self.asked.pipeline.written_columns().items():
+            known = tables.get(name)
+            rules = self.asked.pipeline.partition_by(name)
+            wanted = [WantedColumn(name=c.name, type=c.type, required=c.required) for c in columns]
+            if known is not None and known.partition_by != rules:
+                raise SchemaChanged(
+                    f"table {name} is partitioned by {listed(known.partition_by)} in the lake; the pipeline says "
+                    f"{listed(rules)}.",
+                    next_step="declare the old partitioning, or write a table of another name.",
+                )
+            try:
+                ids = allocate(
+                    known.columns if known else (),
+                    wanted,
+                    has_rows=known is not None and known.metadata is not None,
+                )
+            except ValueError as error:
+                raise SchemaChanged(
+                    f"table {name}: {error}.",
+                    next_step="keep a column's type for life; add a column as required=False, or under another name.",
+                ) from error
+            tables[name] = RootTable(
+                uuid=known.uuid if known else self.lake.world.uuid(),
+                metadata=known.metadata if known else None,
+                columns=ids,
+                partition_by=rules,
+            )
+        return tables
+
+    def _outputs(self, intent: planning.Intent) -> dict[str, str]:
+        """The root's outputs with those that the pipeline declares; raises InvalidPipeline, InvalidRequest."""
+        outputs = dict(self.root.outputs)
+        for declared in self.asked.pipeline.planned_outputs:
+            known = outputs.setdefault(declared.name, declared.target)
+            if known != declared.target:
+                raise InvalidPipeline(
+                    f"output {declared.name} is {known} in the lake; the pipeline says {declared.target}.",
+                    next_step="an output stands for one target for life: declare the old one, or another name.",
+                )
+            if declared.replaced == "refuse":
+                self._refuse_second_send(declared.name, intent)
+        return outputs
+
+    def _refuse_second_send(self, output: str, intent: planning.Intent) -> None:
+        for grant in intent.grants:
+            if grant.before is not None and rows_sent(self.lake, grant.before, output):
+                raise InvalidRequest(
+                    f"{grant.interval} has been sent to output {output}, which takes no second sending.",
+                    next_step="leave the interval as it is; or declare what a replacement means there, with "
+                    "replaced='correct', 'compensate' or 'once'.",
+                )
+
+    # -------------------------------------------------------- boundaries
+
+    def _set_boundaries(
+        self,
+        intent: planning.Intent,
+        topics: Mapping[str, RootTopic],
+        origins: Mapping[str, tuple[int, ...]],
+    ) -> frozenset[datetime]:
+        missing = boundaries.missing_boundaries(self.ledger, intent.grants)
+        for at in missing:
+            lows = boundaries.floors(self.ledger, at, origins)
+            at_ms = round(at.timestamp() * 1000)
+            latest_ms = round((self.lake.world.now() + AHEAD_MAX).timestamp() * 1000)
+            accept_loss = self.asked.params.accept_loss
+            known = positions_without_lookup(self.ledger, topics, at, accept_loss=accept_loss)
+            asked: dict[str, tuple[Position, ...]] = {}
+            for name in topics.keys() - known:
+                topic = keys.kafka_topic(name)
+                looked_up = tuple(self.log.boundary(topic, at_ms, lows[name], latest_ms=latest_ms))
+                # A partition that joined since the topic was described is for the next plan: it has no origin yet.
+                asked[name] = looked_up[: len(origins[name])]
+            left, _ = self.ledger.neighbours(at)
+            self._refuse_unproven(at, asked, left)
+            found = {name: known[name] if name in known else asked[name] for name in topics}
+            self.ledger.set_boundary(boundaries.clamped(self.ledger, at, found, origins))
+        return frozenset(missing)
+
+    def _refuse_unproven(
+        self, at: datetime, found: Mapping[str, Sequence[Position]], left: Boundary | None
+    ) -> None:
+        begin = self.asked.pipeline.begin
+        if self.asked.params.accept_loss or (begin is not None and at <= begin):
+            return
+        at_ms = round(at.timestamp() * 1000)
+        for name, positions in found.items():
+            if left is not None and (name in left.positions or keys.incarnation(name) > 1):
+                # A loss shows as offsets that are wanted and gone, and is refused or recorded there; an adopted
+                # incarnation begins at the origins that were shown to whoever adopted it.
+                continue
+            unproven = self.log.unproven(keys.kafka_topic(name), positions, at_ms)
+            for partition, start in unproven.items():
+                raise OutsideRetention(
+                    f"{name}[{partition}] begins at offset {start}, and holds no record before "
+                    f"{keys.instant(at)} (offset {positions[partition].offset}), or too few: earlier ones may have "
+                    "expired. Ten batches of records before it would show that none has, or two that are a day older.",
+                    next_step="start later; or declare Pipeline(begin=...) where the history is meant to begin; or "
+                    "run with accept_loss=true.",
+                )
+
+    # -------------------------------------------------------- plans
+
+    def _freeze(
+        self,
+        grant: planning.Grant,
+        topics: Mapping[str, RootTopic],
+        tables: Mapping[str, RootTable],
+        origins: Mapping[str, tuple[int, ...]],
+        set_now: frozenset[datetime],
+    ) -> Plan:
+        """Write the plan of one grant. Safe to repeat: the key is fresh, and only the swap makes it a plan (C1, C2)."""
+        interval, params = grant.interval, self.asked.params
+        before = grant.before.committed if grant.before else None
+        plan = Plan(
+            key=keys.plan(interval.start, interval.end, self.lake.world.uuid()),
+            pipeline=self.asked.pipeline.name,
+            interval=interval,
+            generation=grant.generation,
+            request=self.asked.request,
+            fingerprint=self.asked.fingerprint,
+            replaces=before.plan if before else None,
+            topics=(
+                *closed_topics(self.ledger, grant, topics, accept_loss=params.accept_loss),
+                *(
+                    self._planned_topic(name, interval, topics[name], origins, set_now)
+                    for name in self.topics_seen
+                ),
+            ),
+            tables=self._planned_tables(tables),
+            spec=self.asked.pipeline.to_spec(),
+            accept_loss=params.accept_loss,
+            accept_compaction=params.accept_compaction,
+            planned_at=self.lake.world.now(),
+            library=__version__,
+            accept_dead_letters=params.accept_dead_letters,
+        )
+        self.lake.put_new(plan.key, plan.encode())
+        return plan
+
+    def _planned_tables(self, tables: Mapping[str, RootTable]) -> tuple[PlannedTable, ...]:
+        planned: list[PlannedTable] = []
+        for name, columns in self.asked.pipeline.written_columns().items():
+            names = {c.name for c in columns}
+            kept = tuple(c for c in tables[name].columns if c.name in names)
+            planned.append(PlannedTable(name=name, uuid=tables[name].uuid, columns=kept))
+        return tuple(planned)
+
+    def _planned_topic(
+        self,
+        name: str,
+        interval: Interval,
+        topic: RootTopic,
+        origins: Mapping[str, tuple[int, ...]],
+        set_now: frozenset[datetime],
+    ) -> PlannedTopic:
+        start, end = (self.ledger.boundary(at) for at in (interval.start, interval.end))
+        assert start is not None
+        assert end is not None
+        seen = self.topics_seen[name]
+        partitions = range(len(topic.origins))
+        starts = [start.position(name, p, origins) for p in partitions]
+        ends = [end.position(name, p, origins) for p in partitions]
+        for at, positions in ((interval.start, starts), (interval.end, ends)):
+            if at not in set_now:
+                self._refuse_diverged(name, at, positions)
+        ranges = tuple(
+            self._planned_range(name, p, starts[p], ends[p], seen.partitions[p].log_start)
+            for p in partitions
+        )
+        return PlannedTopic(
+            name=name,
+            topic_id=seen.topic_id,
+            cluster_id=seen.cluster_id,
+            compacted=seen.compacted,
+            ranges=ranges,
+        )
+
+    def _refuse_diverged(self, name: str, at: datetime, positions: Sequence[Position]) -> None:
+        if (name, at) in self._same_history:
+            return  # a neighbour's plan has asked
+        self._same_history.add((name, at))
+        problems = self.log.diverged(keys.kafka_topic(name), positions)
+        if problems:
+            raise LogDamaged(
+                f"{name} no longer holds the history that the boundary at {keys.instant(at)} was set in: {problems[0]}",
+                next_step="the log was truncated (unclean leader election?). What is committed stands; ask whoever runs "
+                "the cluster before anything is replaced.",
+            )
+
+    def _planned_range(
+        self, name: str, partition: int, start: Position, end: Position, log_start: int
+    ) -> PlannedRange:
+        readable_from = min(max(start.offset, log_start), end.offset)
+        if readable_from > start.offset and not self.asked.params.accept_loss:
+            raise OutsideRetention(
+                f"{name}[{partition}]: offsets [{start.offset}, {end.offset}) are wanted, the log begins at {log_start}: "
+                f"{readable_from - start.offset} offsets are gone. Nothing was changed.",
+                next_step="restore the topic; or run with accept_loss=true, which records the loss in the ledger (and "
+                "with mode=replace, where the interval is committed; take_over=true, where another run holds it).",
+            )
+        return PlannedRange(
+            start=start.offset,
+            end=end.offset,
+            start_epoch=start.leader_epoch,
+            end_epoch=end.leader_epoch,
+            readable_from=readable_from,
+        )
+
+    # -------------------------------------------------------- entries
+
+    def _grant(self, grant: planning.Grant, plan: Plan) -> None:
+        before, request = grant.before, self.asked.request
+        granted = Granted(plan=plan.key, request=request, generation=grant.generation)
+        self.ledger.put(
+            Entry(
+                interval=grant.interval,
+                generation=grant.generation,
+                granted=granted,
+                committed=before.committed if before else None,
+                served=_served(grant, request),
+                outputs=before.outputs if before else {},
+            )
+        )
+
+    def _commit_at_once(self, grant: planning.Grant, plan: Plan) -> CommittedInterval:
+        before, request = grant.before, self.asked.request
+        self.ledger.put(
+            Entry(
+                interval=grant.interval,
+                generation=grant.generation,
+                granted=None,
+                committed=Committed(
+                    plan=plan.key,
+                    request=request,
+                    generation=grant.generation,
+                    fingerprint=plan.fingerprint,
+                    record=self.view.record_key,
+                    totals=Totals(),
+                ),
+                served=_served(grant, request),
+                outputs=outputs_wanting(
+                    before.outputs if before else {},
+                    plan.key,
+                    {o.name: True for o in self.asked.pipeline.planned_outputs},
+                ),
+            )
+        )
+        return CommittedInterval(
+            interval=grant.interval,
+            plan=plan.key,
+            report=None,
+            request=request,
+            generation=grant.generation,
+            fingerprint=plan.fingerprint,
+            replaces=before.committed.record if before and before.committed else None,
+            totals=Totals(),
+            accounts=(),
+            added={},
+            dropped={},
+        )
+
+
+def _served(grant: planning.Grant, request: Request) -> tuple[Request, ...]:
+    others = (r for r in dict.fromkeys(grant.served) if r != request)
+    return (*others, request)[-SERVED_MAX:]

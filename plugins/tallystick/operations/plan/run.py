@@ -1,0 +1,177 @@
+"""The loop of the swap that grants: decide on the root as it stands, and leave what one try does to `granting`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from tallystick.errors import InvalidRequest, OutsideRetention, Superseded
+from tallystick.format import keys
+from tallystick.format.interval import Interval, Request
+from tallystick.format.page import Entry
+from tallystick.lake import Change, Lake, Settled, View
+from tallystick.operations.plan.granting import Granting
+from tallystick.operations.plan.question import Asked, Log, Planned, answered
+from tallystick.operations.published_rows import rows_sent
+from tallystick.operations.run_request import EPOCH, wanted_interval
+from tallystick.pipeline import LATENESS_MAX
+from tallystick.protocol import adoption, open_interval, planning
+from tallystick.protocol.ledger import Ledger
+from tallystick.protocol.staleness import to_refresh
+
+Refusal = InvalidRequest | OutsideRetention
+
+
+def plan(lake: Lake, log: Log, asked: Asked) -> Planned:
+    """Grant the run what it may have of its interval and return its plans.
+
+    Safe to repeat: the same request finds its own grants in the root and gets the same plans; a plan that was written
+    for a root that did not land is never named by any root (C1, C2). Raises Superseded, InvalidRequest, NotYet,
+    OutsideRetention, IdentityChanged, SchemaChanged, LogDamaged, and what the lake and the log raise.
+    """
+    wanted = wanted_interval(asked.pipeline, asked.params, asked.dates, now=lake.world.now())
+    lake.open(asked.pipeline.name)
+    answer = lake.swap(lambda view: _step(view, log, asked, wanted))
+    if isinstance(answer, Refusal):
+        raise answer
+    return answer
+
+
+def _step(
+    view: View, log: Log, asked: Asked, wanted: Interval | datetime
+) -> Change[Planned | Refusal] | Settled[Planned | Refusal]:
+    if isinstance(wanted, datetime) and asked.params.mode == "refresh":
+        entries = view.whole_ledger().entries
+        if not entries:
+            return Settled(value=Planned(interval=None, version=view.root.version))
+        end = max(e.interval.end for e in entries)
+        wanted = Interval(start=entries[0].interval.start, end=end)
+    if isinstance(wanted, datetime):
+        # An entry of this run ends at run_after less the lateness of its time: none is further back.
+        tail = view.tail(wanted - LATENESS_MAX)
+        # A cleared run that is not named there may have had an old interval that others took a part of. Only a Clear
+        # pays for reading everything: a new run is not named anywhere.
+        unnamed = asked.request.clear > 0 and not open_interval.names(tail, asked.request)
+        if unnamed or open_interval.taken_from(tail, asked.request):
+            tail = view.whole_ledger()  # its entries and their neighbours may be anywhere
+        open_end = open_interval.open_interval(tail, asked.request, end=wanted, first=asked.first)
+        if open_end is None:
+            return Settled(value=Planned(interval=None, version=view.root.version))
+        wanted = open_end
+    if wanted.start < EPOCH:
+        raise InvalidRequest(
+            f"{wanted} begins before 1970, where Kafka's timestamps begin.",
+            next_step="use a later start_date, or a later `from`.",
+        )
+    ledger = view.ledger(wanted.start, wanted.end)
+    intent = _intent(view, ledger, asked, wanted)
+    if isinstance(intent, planning.CutThrough):
+        return _refused(view, ledger, _cut_through(intent, wanted), intent.withdrawn)
+    replaced = (g.interval for g in intent.grants if g.before and g.before.committed)
+    kept = adoption.last_copy(ledger, view.root.topics, replaced)
+    if kept is not None and asked.params.mode != "refresh":  # which leaves them out, one by one
+        # As where an interval is cut: what this run's earlier clears were granted would dangle behind a run that can only
+        # fail.
+        own = [g.before for g in intent.grants if g.before and _granted_to(g.before, asked.request)]
+        refusal = OutsideRetention(kept.happened, next_step=kept.next_step)
+        return _refused(view, ledger, refusal, own)
+    if not intent.grants and not intent.cancelled:
+        return Settled(value=answered(intent, wanted, view.root.version, ()))
+    view.lake.prove()
+    return Granting(view, log, asked, ledger.copy()).grant(intent, wanted)
+
+
+def _intent(
+    view: View, ledger: Ledger, asked: Asked, wanted: Interval
+) -> planning.Intent | planning.CutThrough:
+    params = asked.params
+    wish = planning.Wish(
+        interval=wanted,
+        fingerprint=asked.fingerprint,
+        replace=params.mode == "replace",
+        force=params.force,
+        take_over=params.take_over,
+        cuts=adoption.cuts(view.root.topics),
+        stale=_stale(view, asked, wanted),
+        refresh=params.mode == "refresh",
+    )
+    decision = planning.decide_plan(ledger, asked.request, wish)
+    if isinstance(decision, planning.Overtaken):
+        raise _superseded(decision, asked.request, wanted)
+    return decision
+
+
+def _superseded(by: planning.Overtaken, request: Request, wanted: Interval) -> Superseded:
+    """Describe why the request gets nothing, and the one step that brings it what it asks for."""
+    if by.hole is not None:
+        return Superseded(
+            f"{request} was answered before, and {by.hole} of {wanted} is granted to no run any more: a grant was "
+            "released, or given up by gc.",
+            next_step="clear this run's plan task, which plans it. This task may be a late copy, so it gets nothing.",
+        )
+    if by.by == request:
+        return Superseded(
+            f"{request} was answered before, and its rows of {wanted} were committed by other code than is deployed now.",
+            next_step="to replace them, clear this run's plan task.",
+        )
+    if not by.by.same_run(request):
+        return Superseded(
+            f"{request} asked for {wanted} before, and it has gone to {by.by} since.",
+            next_step="nothing, if that was meant; else clear this run's plan task to ask anew.",
+        )
+    first, last = (keys.instant(at) for at in (wanted.start, wanted.end))
+    replaces = ", mode=replace" if by.replaces else ""
+    if by.cuts is not None:
+        replaces += f", where {first} or {last} is moved to an end of the committed interval {by.cuts.interval}"
+    return Superseded(
+        f"{request} asks for {wanted}; the ledger has a later request of the same run there: clear {by.by.clear}. Either "
+        "this task is a late copy, or Airflow counts the clears of this run from 0 again: the DAG or run was deleted, or "
+        "the metadata database is new.",
+        next_step="nothing, if the run was cleared meanwhile. If Airflow counts again: Trigger with "
+        f"from={first}, to={last}, take_over=true{replaces}.",
+    )
+
+
+def _stale(view: View, asked: Asked, wanted: Interval) -> frozenset[Interval]:
+    """What is stale of the run's own rows, which a Clear replaces; of a refresh, all that it is to replace.
+
+    `Granting` takes as many of a refresh as one run is granted.
+    """
+    if asked.params.mode != "refresh":
+        if asked.pipeline.lookback is None:
+            return frozenset()
+        there = view.ledger(wanted.start, wanted.end).overlapping(wanted)
+        own = [e for e in there if e.committed and e.committed.request.same_run(asked.request)]
+        return frozenset(view.stale_among(e.interval for e in own))
+    entries = view.whole_ledger().entries
+    final = [o.name for o in asked.pipeline.planned_outputs if o.replaced == "refuse"]
+    held = {e.interval: e for e in entries}
+
+    def can(interval: Interval) -> bool:
+        # What was sent for good stays as it is, and must not keep others from being refreshed.
+        return not any(rows_sent(view.lake, held[interval], name) for name in final)
+
+    return to_refresh(entries, asked.fingerprint, wanted, can)
+
+
+def _granted_to(entry: Entry, request: Request) -> bool:
+    return entry.granted is not None and entry.granted.request.same_run(request)
+
+
+def _cut_through(cut: planning.CutThrough, wanted: Interval) -> InvalidRequest:
+    first, last = (keys.instant(at) for at in (cut.entry.interval.start, cut.entry.interval.end))
+    return InvalidRequest(
+        f"{wanted} cuts through the committed interval {cut.entry.interval}.",
+        next_step=f"intervals are replaced whole: move the cut to {first} or to {last}.",
+    )
+
+
+def _refused(
+    view: View, ledger: Ledger, refusal: Refusal, withdrawn: Sequence[Entry]
+) -> Change[Planned | Refusal] | Settled[Planned | Refusal]:
+    if not withdrawn:
+        return Settled(value=refusal)
+    edited = ledger.copy()
+    for entry in withdrawn:
+        edited.cancel(entry.interval)
+    return Change(tables=view.root.tables, topics=view.root.topics, ledger=edited, value=refusal)

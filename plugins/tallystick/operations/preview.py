@@ -1,0 +1,105 @@
+"""The use case `preview`: what a run would be granted of an interval, and why not the rest. Nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from tallystick.errors import InvalidRequest, OutsideRetention
+from tallystick.format import keys
+from tallystick.format.interval import Interval, Request
+from tallystick.format.page import Entry
+from tallystick.lake import Lake, View
+from tallystick.protocol import adoption, boundaries, planning
+
+What = Literal["plan", "replace", "stays", "held", "cancel"]
+# A run that never was: whatever the ledger holds is another run's.
+_NOBODY = Request(dag="tally", run="plan", clear=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One part of the wish. `owner`: who committed it or holds it; None for a hole."""
+
+    interval: Interval
+    what: What
+    owner: Request | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """What a new run would do under one root; `boundaries` are those that its swap would look up and set."""
+
+    uri: str
+    pipeline: str
+    version: int
+    interval: Interval
+    parts: tuple[Part, ...]
+    boundaries: int
+
+
+def preview(
+    lake: Lake, interval: Interval, *, replace: bool = False, take_over: bool = False
+) -> Preview:
+    """Decide as a plan task of a new run would, and grant nothing.
+
+    Raises InvalidRequest and OutsideRetention where that run would be refused (a cut through a committed interval, rows
+    of a topic that is read no more), and what the lake raises.
+    """
+
+    def question(view: View) -> Preview:
+        ledger = view.ledger(interval.start, interval.end)
+        wish = planning.Wish(
+            interval=interval,
+            fingerprint="",
+            replace=replace,
+            take_over=take_over,
+            cuts=adoption.cuts(view.root.topics),
+        )
+        intent = planning.decide_plan(ledger, _NOBODY, wish)
+        if isinstance(intent, planning.CutThrough):
+            one = intent.entry.interval
+            raise InvalidRequest(
+                f"{interval} cuts through the committed interval {one}.",
+                next_step=f"move the cut to {keys.instant(one.start)} or to {keys.instant(one.end)}.",
+            )
+        if isinstance(intent, planning.Overtaken):
+            raise InvalidRequest(
+                f"the ledger knows the run {_NOBODY}, which is made up for this question.",
+                next_step="give the DAG `tally` another name.",
+            )
+        replaced = (g.interval for g in intent.grants if g.before and g.before.committed)
+        if (kept := adoption.last_copy(ledger, view.root.topics, replaced)) is not None:
+            raise OutsideRetention(kept.happened, next_step=kept.next_step)
+        return Preview(
+            uri=lake.store.uri,
+            pipeline=view.root.pipeline,
+            version=view.root.version,
+            interval=interval,
+            parts=_parts(intent),
+            boundaries=len(boundaries.missing_boundaries(ledger, intent.grants)),
+        )
+
+    return lake.cut(question)
+
+
+def _parts(intent: planning.Intent) -> tuple[Part, ...]:
+    parts: list[Part] = []
+    for grant in intent.grants:
+        before = grant.before.committed if grant.before else None
+        owner = before.request if before else None
+        what: What = "replace" if before else "plan"
+        parts.append(Part(interval=grant.interval, what=what, owner=owner))
+    for entry in intent.covered:
+        if entry.committed is not None:
+            parts.append(Part(interval=entry.interval, what="stays", owner=entry.committed.request))
+    parts += _granted(intent.held, "held")
+    parts += _granted(intent.cancelled, "cancel")
+    return tuple(sorted(parts, key=lambda part: (part.interval, part.what)))
+
+
+def _granted(entries: Iterable[Entry], what: What) -> Iterator[Part]:
+    for entry in entries:
+        if entry.granted is not None:
+            yield Part(interval=entry.interval, what=what, owner=entry.granted.request)

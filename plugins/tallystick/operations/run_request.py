@@ -1,0 +1,155 @@
+"""What a run was asked for: Airflow's params and dates, checked, as one value.
+
+Unknown names are refused: a mistyped `form` must not replay a year (Airflow lets unknown conf keys through).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from tallystick.errors import InvalidRequest, NotYet
+from tallystick.format import keys
+from tallystick.format.interval import Interval
+from tallystick.pipeline import Pipeline
+from tallystick.runtime import whole_ms
+
+MODES = ("process", "replace", "refresh")
+SWITCHES = ("force", "take_over", "accept_loss", "accept_compaction", "accept_dead_letters")
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# How far a producer's clock may run ahead: message.timestamp.after.max.ms of a broker is one hour too (KIP-937). A record
+# from further ahead (microseconds for milliseconds) belongs to the interval in which it arrives, as a late one does.
+AHEAD_MAX = timedelta(hours=1)
+NAMES = ("mode", "from", "to", *SWITCHES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunParams:
+    """A run's parameters as typed values; see `replay_dag` for what each means to a person."""
+
+    mode: str = "process"
+    start: datetime | None = None
+    end: datetime | None = None
+    force: bool = False
+    take_over: bool = False
+    accept_loss: bool = False
+    accept_compaction: bool = False
+    accept_dead_letters: bool = False
+
+
+def parse_params(raw: Mapping[str, Any]) -> RunParams:
+    """Read a run's params or conf; raises InvalidRequest saying what is allowed."""
+    unknown = sorted(set(raw) - set(NAMES))
+    if unknown:
+        raise InvalidRequest(
+            f"parameter {unknown[0]!r} is not known.", next_step=f"allowed are {', '.join(NAMES)}."
+        )
+    mode = raw.get("mode", "process")
+    if mode not in MODES:
+        raise InvalidRequest(
+            f"mode={mode!r} is not allowed.", next_step="use 'process', 'replace' or 'refresh'."
+        )
+    switches: dict[str, bool] = {}
+    for name in SWITCHES:
+        value = raw.get(name, False)
+        if not isinstance(value, bool):
+            raise InvalidRequest(
+                f"{name}={value!r} is not allowed.", next_step="use true or false."
+            )
+        switches[name] = value
+    fewer = ("accept_loss", "accept_compaction", "accept_dead_letters")
+    if mode == "refresh" and (set_ := [name for name in fewer if switches[name]]):
+        raise InvalidRequest(
+            f"mode=refresh with {set_[0]}=true.",
+            next_step="refresh replaces rows that are whole: to accept that they become fewer, use mode=replace with "
+            "from and to.",
+        )
+    start, end = (_instant(name, raw.get(name)) for name in ("from", "to"))
+    if (start is None) != (end is None):
+        given, other = ("from", "to") if end is None else ("to", "from")
+        raise InvalidRequest(
+            f"{given!r} is given without {other!r}.", next_step="give both, or neither."
+        )
+    if start is not None and end is not None and not start < end:
+        raise InvalidRequest(
+            f"from={keys.instant(start)} is not before to={keys.instant(end)}.",
+            next_step="intervals are half-open, [from, to), in UTC.",
+        )
+    return RunParams(mode=mode, start=start, end=end, **switches)
+
+
+def _instant(name: str, value: Any) -> datetime | None:
+    if value is None or value == "":
+        return None
+    try:
+        if not isinstance(value, str):
+            raise ValueError("not a text")
+        at = datetime.fromisoformat(value)
+        at = at.replace(tzinfo=UTC) if at.tzinfo is None else at
+        if at.microsecond % 1000:
+            raise ValueError("finer than a millisecond")
+        if at < EPOCH:
+            raise ValueError("before 1970, where Kafka's timestamps begin")
+        return whole_ms(at)
+    except (ValueError, OverflowError) as error:
+        raise InvalidRequest(
+            f"{name}={value!r} is no date ({error}).",
+            next_step="use e.g. 2013-01-04T06:00:00+00:00, or 2013-01-04; without an offset it is UTC.",
+        ) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunDates:
+    """The dates that Airflow gives a run: a data interval, or only `run_after` where it was triggered without dates."""
+
+    data_interval: Interval | None
+    run_after: datetime
+
+
+def wanted_interval(
+    pipeline: Pipeline, params: RunParams, dates: RunDates, *, now: datetime
+) -> Interval | datetime:
+    """The interval that a run wants; an instant alone means "from where the ledger ends to here".
+
+    Raises NotYet for a scheduled interval whose lateness has not passed and for a run that is due later, InvalidRequest
+    for an explicit interval that is not over.
+    """
+    latest = whole_ms(now - pipeline.lateness)
+    if params.start is not None and params.end is not None:
+        if params.end > latest:
+            raise InvalidRequest(
+                f"to={keys.instant(params.end)} is later than {keys.instant(latest)} (now, less the pipeline's lateness "
+                f"of {pipeline.lateness}).",
+                next_step="use an earlier `to`: what has not happened yet cannot be replayed.",
+            )
+        return Interval(start=params.start, end=params.end)
+    if dates.data_interval is not None:
+        if dates.data_interval.end > latest:
+            raise NotYet(
+                f"interval {dates.data_interval} may still get records until "
+                f"{keys.instant(whole_ms(dates.data_interval.end + pipeline.lateness))}.",
+                next_step="nothing: the task tries again by itself.",
+            )
+        return dates.data_interval
+    if params.mode == "replace":
+        raise InvalidRequest(
+            "mode=replace without dates.",
+            next_step="give `from` and `to`, or use a backfill, whose runs have dates.",
+        )
+    if dates.run_after > now:
+        # A clock behind Airflow's must not shorten the interval: each try of a run has to mean the same one.
+        raise NotYet(
+            f"the run is due at {keys.instant(whole_ms(dates.run_after))}, and here it is {keys.instant(whole_ms(now))}.",
+            next_step="nothing: the task tries again by itself.",
+        )
+    return whole_ms(dates.run_after - pipeline.lateness)
+
+
+def defaults() -> dict[str, Any]:
+    """The params of a run that asks for nothing special, by their public names."""
+    return {"mode": "process", "from": None, "to": None, **dict.fromkeys(SWITCHES, False)}
+
+
+assert {f.name for f in fields(RunParams)} == {"mode", "start", "end", *SWITCHES}

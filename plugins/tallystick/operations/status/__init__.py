@@ -1,0 +1,31 @@
+"""`tally status`, `tally log`, `tally tables`: what a lake holds, what it lacks, and which grants are open."""
+
+from __future__ import annotations
+
+from tallystick.operations.status.gaps import Hole
+from tallystick.operations.status.read import (
+    CommitLine,
+    IntervalStatus,
+    LakeTables,
+    Log,
+    Status,
+    TableStatus,
+    dead_share,
+    read_log,
+    read_status,
+    read_tables,
+)
+
+__all__ = [
+    "CommitLine",
+    "Hole",
+    "IntervalStatus",
+    "LakeTables",
+    "Log",
+    "Status",
+    "TableStatus",
+    "dead_share",
+    "read_log",
+    "read_status",
+    "read_tables",
+]

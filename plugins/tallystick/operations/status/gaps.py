@@ -1,0 +1,179 @@
+"""What a ledger lacks between its first and its last boundary, and the command that fills each hole.
+
+The ledger does not know the schedule: it is read off the intervals that scheduled runs own. Where they do not agree
+about it (it was changed, a zone's clock was), the command names the hole's exact dates, which no schedule can misread.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from tallystick.format.interval import Interval
+from tallystick.format.page import Entry
+from tallystick.format.root import RootTopic
+from tallystick.protocol import adoption
+from tallystick.protocol.ledger import Ledger
+from tallystick.protocol.planning import parts
+
+# Airflow names the runs of a schedule and of a backfill so; both have whole intervals of the schedule.
+_SCHEDULED = ("scheduled__", "backfill__")
+# Enough to outvote the rest of an interval that others had in part, few enough to follow a changed schedule soon.
+_LATEST = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hole:
+    """A stretch between the first and the last boundary that no entry covers, and the command that fills it.
+
+    `intervals`: of how many whole intervals of the schedule it is made, None where it is not. `command` is empty where no
+    DAG is known. `gone`: offsets in it of a topic that was closed when another incarnation was adopted; the command then
+    accepts that loss.
+    """
+
+    interval: Interval
+    intervals: int | None
+    command: tuple[str, ...]
+    gone: int = 0
+
+
+def holes(ledger: Ledger, topics: Mapping[str, RootTopic]) -> tuple[Hole, ...]:
+    """The stretches between the first and the last boundary that no entry covers, with the commands that fill them.
+
+    One that reaches over an adoption is two: what comes before it can only be filled as a loss.
+    """
+    instants = [b.at for b in ledger.boundaries]
+    if not instants:
+        return ()
+    every = schedule_length(ledger.entries)
+    stretches: list[Interval] = []
+    start = instants[0]
+    for entry in ledger.entries:
+        if entry.interval.start > start:
+            stretches.append(Interval(start=start, end=entry.interval.start))
+        start = max(start, entry.interval.end)
+    if start < instants[-1]:
+        stretches.append(Interval(start=start, end=instants[-1]))
+    return tuple(
+        _hole(part, ledger.entries, every, gone=_gone(ledger, topics, part))
+        for stretch in stretches
+        for part in parts(stretch, adoption.cuts(topics))
+    )
+
+
+def _gone(ledger: Ledger, topics: Mapping[str, RootTopic], hole: Interval) -> int:
+    """Offsets of closed topics in a hole, less the tail that went with the adoption: every run takes that along."""
+    start, end = ledger.boundary(hole.start), ledger.boundary(hole.end)
+    assert start is not None  # holes lie between boundaries
+    assert end is not None
+    return sum(
+        adoption.offsets_between(start, end, name, topic)
+        for name, topic in topics.items()
+        if topic.closed is not None and hole.start < topic.closed.since
+    )
+
+
+def schedule_length(entries: Iterable[Entry]) -> timedelta | None:
+    """How long the schedule's intervals are, by what its runs own; None where no scheduled run shows it.
+
+    The commonest length of the latest few, since the schedule may have been changed, and the longer of two equally
+    common ones, since some have only the rest of an interval that others had in part.
+    """
+    latest = sorted(_scheduled(entries))[-_LATEST:]
+    lengths = Counter(_length(interval) for interval in latest)
+    return max(lengths, key=lambda length: (lengths[length], length), default=None)
+
+
+def _scheduled(entries: Iterable[Entry]) -> list[Interval]:
+    return [e.interval for e in entries if _is_scheduled(e)]
+
+
+def _is_scheduled(entry: Entry) -> bool:
+    return any(
+        s is not None and s.request.run.startswith(_SCHEDULED)
+        for s in (entry.granted, entry.committed)
+    )
+
+
+def _length(interval: Interval) -> timedelta:
+    return interval.end - interval.start
+
+
+def _hole(
+    interval: Interval, entries: Sequence[Entry], every: timedelta | None, *, gone: int
+) -> Hole:
+    dag = _dag_near(interval, entries)
+    whole = _whole_intervals(interval, entries, every)
+    if dag is None:
+        command: tuple[str, ...] = ()
+    elif gone:
+        command = trigger_command(dag, interval, accept_loss=True)
+    elif whole is not None and every is not None:
+        command = backfill_command(dag, interval.start, interval.end - every)
+    else:
+        command = trigger_command(dag, interval)
+    return Hole(interval=interval, intervals=whole, command=command, gone=gone)
+
+
+def _whole_intervals(
+    interval: Interval, entries: Iterable[Entry], every: timedelta | None
+) -> int | None:
+    """How many intervals of the schedule fit exactly; schedules in local time have two phases in a year.
+
+    None where the schedule beside the hole, or the latest, is another: a backfill makes runs by the schedule of now,
+    and an old run that began at the same instant keeps the interval that it had.
+    """
+    if every is None or _length(interval) % every:
+        return None
+    scheduled = _scheduled(entries)
+    witnesses = {
+        max((i for i in scheduled if i.end <= interval.start), default=None),
+        min((i for i in scheduled if i.start >= interval.end), default=None),
+        max(scheduled, default=None),
+    }
+    if any(i is not None and _length(i) != every for i in witnesses):
+        return None
+    phases = {(i.start - interval.start) % every for i in scheduled if _length(i) == every}
+    return _length(interval) // every if timedelta(0) in phases else None
+
+
+def _dag_near(interval: Interval, entries: Iterable[Entry]) -> str | None:
+    """The DAG of the nearest entry, scheduled runs first: a lake may be written by more than one."""
+    near = min(
+        entries,
+        key=lambda e: (
+            not _is_scheduled(e),
+            min(abs(e.interval.end - interval.start), abs(e.interval.start - interval.end)),
+        ),
+        default=None,
+    )
+    slot = (near.committed or near.granted) if near else None
+    return slot.request.dag if slot else None
+
+
+def backfill_command(dag: str, first: datetime, last: datetime) -> tuple[str, ...]:
+    """The command that runs the intervals beginning at `first` to `last`, both inclusive: Airflow takes logical dates.
+
+    `completed`: by default Airflow skips a date that has a run already, also one that failed or left its part to others.
+    """
+    return (
+        *("airflow", "backfill", "create", "--dag-id", dag),
+        *("--from-date", first.isoformat(), "--to-date", last.isoformat()),
+        *("--reprocess-behavior", "completed"),
+    )
+
+
+def trigger_command(dag: str, interval: Interval, *, accept_loss: bool = False) -> tuple[str, ...]:
+    """The command that runs exactly `interval`, whatever the schedule is."""
+    conf: dict[str, object] = {"from": _short(interval.start), "to": _short(interval.end)}
+    if accept_loss:
+        conf["accept_loss"] = True
+    return ("airflow", "dags", "trigger", dag, "--conf", json.dumps(conf))
+
+
+def _short(at: datetime) -> str:
+    # One shell word that fits 100 columns, with accept_loss too.
+    return at.isoformat().replace("+00:00", "Z")

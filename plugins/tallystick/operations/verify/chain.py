@@ -1,0 +1,291 @@
+"""The chain of commit records: from the root back to the first commit, and against what the ledger calls committed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+from tallystick.format import keys
+from tallystick.format.interval import Interval
+from tallystick.format.page import Entry
+from tallystick.format.record import Record
+from tallystick.format.root import RootTable
+from tallystick.operations.verify.evidence import Evidence, Unreadable
+from tallystick.operations.verify.proof import Ongoing
+
+Meaning = tuple[str, str, int, str, str]
+"""What a column id means: table, table uuid, id, name, type."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """One commit of one interval, as its record tells it."""
+
+    record: str
+    plan: str
+    replaces: str | None
+    generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """One record, without what only its own interval needs."""
+
+    key: str
+    version: int
+    root_id: str
+    parent: str | None
+    commits: tuple[tuple[Interval, Commit], ...]
+    metadata: Mapping[str, str | None]
+    meanings: frozenset[Meaning]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chain:
+    """The links from the newest to the oldest; `broken_at` is the version whose record cannot be read.
+
+    `strays` are the readable records that are not in it: those of swaps that lost, or are under way.
+    """
+
+    links: tuple[Link, ...]
+    broken_at: int | None
+    strays: tuple[Link, ...]
+
+    def reaches(self, record: str) -> bool:
+        """True where the chain, as far as it can be read, should hold a record of that version."""
+        return self.broken_at is None or keys.record_version(record) > self.broken_at
+
+
+def meanings(tables: Mapping[str, RootTable]) -> frozenset[Meaning]:
+    """What each column id of some tables means."""
+    return frozenset(
+        (name, t.uuid, c.id, c.name, c.type) for name, t in tables.items() for c in t.columns
+    )
+
+
+def read_chain(evidence: Evidence) -> Chain:
+    """Walk the chain; its records are read ahead, since following one pointer after the other takes a request each."""
+    check = evidence.checks["chain"]
+    records = {k for k in evidence.listed if _is_record(k)}
+    known: dict[str, Link | Unreadable] = {}
+    shared: dict[frozenset[Meaning], frozenset[Meaning]] = {}
+    ordered = sorted(records, reverse=True)
+    for key, record in zip(
+        ordered,
+        evidence.in_parallel(evidence.record, ordered, "records", len(ordered)),
+        strict=True,
+    ):
+        known[key] = _link(record, shared) if isinstance(record, Record) else record
+    links: list[Link] = []
+    key_or_none = evidence.root.record
+    while key_or_none is not None:
+        link = known.get(key_or_none, Unreadable(why="it is not there"))
+        if isinstance(link, Unreadable):
+            named_by = links[-1].key if links else keys.ROOT
+            check.found(
+                "I10",
+                key_or_none,
+                f"the record is named by {named_by}",
+                expected="a record",
+                found=link.why,
+            )
+            return _chain(known, links, broken_at=keys.record_version(key_or_none))
+        links.append(link)
+        check.count("record")
+        key_or_none = link.parent  # of a lower version: a record that says otherwise does not parse
+    return _chain(known, links, broken_at=None)
+
+
+def _chain(
+    known: Mapping[str, Link | Unreadable], links: list[Link], *, broken_at: int | None
+) -> Chain:
+    inside = {link.key for link in links}
+    strays = (s for s in known.values() if isinstance(s, Link) and s.key not in inside)
+    return Chain(links=tuple(links), broken_at=broken_at, strays=tuple(strays))
+
+
+def check_chain(evidence: Evidence, chain: Chain, entries: Iterable[Entry]) -> None:
+    """I10: the root's own record. I4, I5: each commit of the chain is in the ledger, and the other way round."""
+    check = evidence.checks["chain"]
+    _check_newest(evidence, chain, check)
+    history: dict[Interval, list[Commit]] = {}
+    for link in chain.links:
+        for interval, commit in link.commits:
+            history.setdefault(interval, []).append(commit)
+            check.count("commit")
+    committed = {e.interval: e.committed for e in entries if e.committed is not None}
+    for interval, now in committed.items():
+        newest = history.get(interval, [None])[0]
+        if newest is None:
+            if chain.reaches(now.record):
+                check.found(
+                    "I4",
+                    str(interval),
+                    "the ledger's commit is not in the chain",
+                    expected=now.record,
+                    found="no record of this interval",
+                )
+            continue
+        found = (now.record, now.plan, now.generation)
+        wanted = (newest.record, newest.plan, newest.generation)
+        check.differs(
+            "I4",
+            str(interval),
+            "the ledger and the newest record of the chain (record, plan, generation)",
+            expected=wanted,
+            found=found,
+        )
+    for interval in history.keys() - committed.keys():
+        check.found(
+            "I4",
+            str(interval),
+            "an acknowledged commit is not in the ledger",
+            expected=f"committed by {history[interval][0].record}",
+            found="no committed entry",
+        )
+    for interval, commits in history.items():
+        _check_history(check, chain, interval, commits)
+
+
+def check_set_back(evidence: Evidence, chain: Chain) -> None:
+    """I10: no record tells of a root that the root of now does not come from. Raises what reading the root raises.
+
+    A record is written before its swap, under the version of the root that was read, plus one. So a record of version w
+    tells that a root of version w-1 was there, and its parent that this root named that record. Whoever set the root
+    back to an older version has left such records behind.
+    """
+    check = evidence.checks["chain"]
+    root = evidence.root
+    inside = {link.key for link in chain.links}
+    for stray in chain.strays:
+        # One above this root may have been made on a later root, whose records are not in this chain.
+        if stray.version > root.version or stray.parent is None or stray.parent in inside:
+            continue
+        if chain.reaches(stray.parent):
+            check.found(
+                "I10",
+                stray.key,
+                f"a root named its parent, and {keys.ROOT} does not come from it (was it set back?)",
+                expected=f"{stray.parent} in the chain of version {root.version}",
+                found="not in the chain",
+            )
+    above = sorted(key for key in evidence.listed if _is_record(key))
+    above = [key for key in above if keys.record_version(key) > root.version]
+    if not above:
+        return
+    # Runs commit meanwhile: the records were listed before this second look at the root.
+    now = evidence.lake.require().root.version
+    for key in above:
+        version = keys.record_version(key)
+        if version > now + 1:
+            check.found(
+                "I10",
+                key,
+                f"a root of version {version - 1} was there, and {keys.ROOT} is older (was it set back?)",
+                expected=f"version {version - 1} or later",
+                found=f"version {now}",
+            )
+    next_up = [key for key in above if keys.record_version(key) == now + 1]
+    if next_up:
+        check.remarks.append(
+            f"{next_up[0]}: its version is one above that of {keys.ROOT} ({now}): a commit under way, or one that did "
+            f"not land; or {keys.ROOT} was set back by one version"
+        )
+
+
+def _check_newest(evidence: Evidence, chain: Chain, check: Ongoing) -> None:
+    root = evidence.root
+    if not chain.links:
+        return
+    newest = chain.links[0]
+    if newest.version == root.version:
+        check.differs("I10", newest.key, "the root's id", expected=root.id, found=newest.root_id)
+    for name, table in root.tables.items():
+        # Between two commits only plans swap, and they move no table.
+        check.differs(
+            "I8",
+            f"table {name}",
+            f"the metadata in {keys.ROOT} and in {newest.key}",
+            expected=newest.metadata.get(name),
+            found=table.metadata,
+        )
+
+
+def _check_history(check: Ongoing, chain: Chain, interval: Interval, commits: list[Commit]) -> None:
+    for newer, older in pairwise(commits):
+        check.differs(
+            "I4",
+            str(interval),
+            f"what {newer.record} replaces",
+            expected=older.record,
+            found=newer.replaces,
+        )
+        if newer.generation <= older.generation:
+            check.found(
+                "I5",
+                str(interval),
+                f"the generation in {newer.record}",
+                expected=f"more than {older.generation}",
+                found=newer.generation,
+            )
+    first = commits[-1]
+    if first.replaces is not None and chain.reaches(first.replaces):
+        check.found(
+            "I4",
+            str(interval),
+            f"what {first.record} replaces",
+            expected="nothing",
+            found=first.replaces,
+        )
+
+
+def check_meanings(evidence: Evidence, chain: Chain) -> None:
+    """I11: an id means one (name, type) in the root and in every record, and a table keeps its uuid."""
+    check = evidence.checks["columns"]
+    now = {(t, i): (u, n, k) for t, u, i, n, k in meanings(evidence.root.tables)}
+    check.count("column", len(now))
+    seen: set[frozenset[Meaning]] = set()
+    for link in chain.links:
+        if link.meanings in seen:
+            continue
+        seen.add(link.meanings)
+        for table, uuid, number, name, kind in sorted(link.meanings):
+            check.differs(
+                "I11",
+                f"table {table}, column id {number}",
+                f"its meaning (uuid, name, type) since {link.key}",
+                expected=(uuid, name, kind),
+                found=now.get((table, number), "no such column"),
+            )
+
+
+def _is_record(key: str) -> bool:
+    try:
+        keys.check_record(key)
+    except ValueError:
+        return False
+    return True
+
+
+def _link(record: Record, shared: dict[frozenset[Meaning], frozenset[Meaning]]) -> Link:
+    means = meanings(record.tables)
+    return Link(
+        key=record.key,
+        version=record.version,
+        root_id=record.root_id,
+        parent=record.parent,
+        commits=tuple(
+            (
+                c.interval,
+                Commit(
+                    record=record.key, plan=c.plan, replaces=c.replaces, generation=c.generation
+                ),
+            )
+            for c in record.intervals
+        ),
+        metadata={name: table.metadata for name, table in record.tables.items()},
+        meanings=shared.setdefault(
+            means, means
+        ),  # tables rarely change: thousands of records share one set
+    )

@@ -1,0 +1,298 @@
+"""The deep check: reads the lineage columns of every live data file and counts offsets.
+
+What it proves, for each record-level table and each committed interval, from the rows themselves and not from what an
+attempt said about them: every row's offset lies in a range that this interval's plan could read; no offset stands twice
+(for `repeats`: not in two tasks' files); none stands both in the table and in the dead letters; there are no more offsets
+than decoded records, and for `every_record` exactly as many, also in intervals whose plan did not know the table; dead
+letters are exactly the accounted ones. Ranges of different intervals share no offset (the tiling check), so no record has
+rows in two intervals.
+
+What it does not prove: the values of other columns, rows of tables that aggregate, and that a transform which drops
+records meant to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tallystick.errors import InvalidRequest
+from tallystick.format.offsets import OffsetRange
+from tallystick.format.report import FileReport, RangeAccount
+from tallystick.operations.verify.evidence import Case, Evidence
+from tallystick.operations.verify.intervals import holds_lineage
+from tallystick.operations.verify.proof import Demands, Ongoing
+from tallystick.pipeline import DEAD_LETTERS
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Offsets = NDArray[np.int64]
+
+Place = tuple[str, int]
+COLUMNS = ["_topic", "_kafka_partition", "_offset"]
+
+
+@dataclass(slots=True, kw_only=True)
+class TableSums:
+    """Sums over all intervals of one table."""
+
+    rows: int = 0
+    offsets: int = 0
+    records: int = 0
+    complete: bool = True
+
+
+@dataclass(slots=True)
+class Rows:
+    """The rows check over all intervals."""
+
+    evidence: Evidence
+    demands: Demands
+    sums: dict[str, TableSums] = field(default_factory=dict)
+
+    @property
+    def check(self) -> Ongoing:
+        """The check that findings go to."""
+        return self.evidence.checks["rows"]
+
+    def check_interval(self, case: Case) -> None:
+        """Read the interval's files of every record-level table and judge them."""
+        plan, report = case.plan, case.report
+        if plan is None or report is None:
+            return
+        accounts = {(a.topic, a.partition): a for a in report.accounts}
+        readable = {(t.name, p): r.readable for t in plan.topics for p, r in enumerate(t.ranges)}
+        dead: dict[Place, Offsets] = {}
+        # A table that this plan did not know, or knew as an aggregate, holds none of the interval's offsets.
+        tables = {t.name for t in plan.tables if holds_lineage(plan, t.name)}
+        unknown = _record_level(self.evidence) - tables
+        # Dead letters first: the other tables are judged against them.
+        for table in sorted(tables | unknown, key=lambda name: (name != DEAD_LETTERS, name)):
+            files = [f for f in report.files if f.table == table and table in tables]
+            found = self._read(files, readable)
+            where = f"{case.where} table {table}"
+            unique = self._once(where, table, found)
+            if table == DEAD_LETTERS:
+                dead = unique
+                self._dead_as_accounted(where, unique, accounts)
+            else:
+                self._not_in_both(where, unique, dead)
+                self._no_more_than_records(where, table, unique, accounts)
+            self._sum(table, found, unique, accounts)
+
+    def remarks(self) -> tuple[str, ...]:
+        """One sentence per table: rows, offsets, and whether it holds every record."""
+        told: list[str] = []
+        for table, sums in sorted(self.sums.items()):
+            kind = "dead letters" if table == DEAD_LETTERS else "decoded records"
+            whole = "every one" if sums.complete else "not every one"
+            told.append(
+                f"{table}: {sums.rows} rows of {sums.offsets} offsets; {sums.records} {kind}, {whole}"
+            )
+        return tuple(told)
+
+    # ------------------------------------------------------------ reading
+
+    def _read(
+        self, files: Iterable[FileReport], readable: Mapping[Place, OffsetRange]
+    ) -> dict[Place, dict[str, list[Offsets]]]:
+        """Offsets by place and by the task that wrote them."""
+        found: dict[Place, dict[str, list[Offsets]]] = {}
+        for file in files:
+            by_place = self._read_file(file)
+            if by_place is None:
+                continue
+            self._as_reported(file, by_place)
+            for place, offsets in by_place.items():
+                self._inside(file, place, offsets, readable.get(place))
+                found.setdefault(place, {}).setdefault(_task(file.key), []).append(offsets)
+        return found
+
+    def _read_file(self, file: FileReport) -> dict[Place, Offsets] | None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        stored = self.evidence.lake.store.get(file.key)
+        if stored is None:
+            return None  # the objects check says so
+        try:
+            rows = pq.read_table(pa.BufferReader(stored.body), columns=COLUMNS)
+        except (pa.ArrowException, OSError) as error:
+            told = str(error).splitlines()[0]
+            self.check.found(
+                "I3", file.key, "the data file's content", expected="readable Parquet", found=told
+            )
+            return None
+        self.check.count("file")
+        self.check.count("row", rows.num_rows)
+        nulls = sum(rows.column(name).null_count for name in rows.column_names)
+        if nulls:
+            self.check.found(
+                "I1",
+                file.key,
+                "lineage of its rows",
+                expected=f"{COLUMNS} without nulls",
+                found=f"{nulls} nulls",
+            )
+            return None
+        return _by_place(rows)
+
+    def _as_reported(self, file: FileReport, by_place: Mapping[Place, Offsets]) -> None:
+        rows = sum(len(offsets) for offsets in by_place.values())
+        self.check.differs(
+            "I7", file.key, "rows in the file and in its report", expected=file.rows, found=rows
+        )
+        reported = sorted(
+            (line.topic, line.partition, line.first, line.last) for line in file.lineage
+        )
+        found = sorted((t, p, int(o.min()), int(o.max())) for (t, p), o in by_place.items())
+        self.check.differs(
+            "I1", file.key, "lineage in the file and in its report (topic, partition, first, last)",
+            expected=reported, found=found,
+        )  # fmt: skip
+
+    def _inside(
+        self, file: FileReport, place: Place, offsets: Offsets, span: OffsetRange | None
+    ) -> None:
+        outside = (
+            offsets if span is None else offsets[(offsets < span.start) | (offsets >= span.end)]
+        )
+        if len(outside):
+            self.check.found(
+                "I1",
+                file.key,
+                f"{len(outside)} rows of {place[0]}[{place[1]}]",
+                expected=f"offsets inside {span}",
+                found=int(outside.min()),
+            )
+
+    # ------------------------------------------------------------ judging
+
+    def _once(
+        self, where: str, table: str, found: Mapping[Place, Mapping[str, list[Offsets]]]
+    ) -> dict[Place, Offsets]:
+        """Judge that no offset stands twice, and return each once."""
+        import numpy as np
+
+        unique: dict[Place, Offsets] = {}
+        for (topic, partition), tasks in found.items():
+            parts = [np.concatenate(files) for files in tasks.values()]
+            if table in self.demands.repeats:
+                parts = [np.unique(part) for part in parts]
+            offsets, counts = np.unique(np.concatenate(parts), return_counts=True)
+            twice = offsets[counts > 1]
+            if len(twice):
+                self.check.found(
+                    "I1",
+                    where,
+                    f"{len(twice)} offsets of {topic}[{partition}] have several rows",
+                    expected=f"offset {int(twice[0])} once",
+                    found=f"{int(counts[counts > 1][0])} times",
+                )
+            unique[topic, partition] = offsets
+        return unique
+
+    def _dead_as_accounted(
+        self, where: str, unique: Mapping[Place, Offsets], accounts: Mapping[Place, RangeAccount]
+    ) -> None:
+        for place, account in accounts.items():
+            found = len(unique.get(place, ()))
+            told = f"dead letters of {place[0]}[{place[1]}]"
+            self.check.differs("I7", where, told, expected=account.dead, found=found)
+
+    def _not_in_both(
+        self, where: str, unique: Mapping[Place, Offsets], dead: Mapping[Place, Offsets]
+    ) -> None:
+        import numpy as np
+
+        for place in unique.keys() & dead.keys():
+            both = np.intersect1d(unique[place], dead[place], assume_unique=True)
+            if len(both):
+                self.check.found(
+                    "I7",
+                    where,
+                    f"{len(both)} offsets of {place[0]}[{place[1]}]",
+                    expected="a row or a dead letter",
+                    found=f"offset {int(both[0])} is both",
+                )
+
+    def _no_more_than_records(
+        self,
+        where: str,
+        table: str,
+        unique: Mapping[Place, Offsets],
+        accounts: Mapping[Place, RangeAccount],
+    ) -> None:
+        for place, account in accounts.items():
+            found = len(unique.get(place, ()))
+            told = f"offsets of {place[0]}[{place[1]}] with rows"
+            if table in self.demands.every_record:
+                self.check.differs("I7", where, told, expected=account.records, found=found)
+            elif found > account.records:
+                self.check.found(
+                    "I7", where, told, expected=f"at most {account.records}", found=found
+                )
+
+    def _sum(
+        self,
+        table: str,
+        found: Mapping[Place, Mapping[str, list[Offsets]]],
+        unique: Mapping[Place, Offsets],
+        accounts: Mapping[Place, RangeAccount],
+    ) -> None:
+        sums = self.sums.setdefault(table, TableSums())
+        wanted = {p: a.dead if table == DEAD_LETTERS else a.records for p, a in accounts.items()}
+        sums.rows += sum(
+            len(part) for tasks in found.values() for files in tasks.values() for part in files
+        )
+        sums.offsets += sum(len(offsets) for offsets in unique.values())
+        sums.records += sum(wanted.values())
+        sums.complete &= all(len(unique.get(place, ())) == count for place, count in wanted.items())
+
+
+def _by_place(rows: Any) -> dict[Place, Offsets]:
+    import pyarrow.compute as pc
+
+    found: dict[Place, Offsets] = {}
+    for topic in pc.unique(rows.column("_topic")).to_pylist():
+        of_topic = rows.filter(pc.equal(rows.column("_topic"), topic))
+        for partition in pc.unique(of_topic.column("_kafka_partition")).to_pylist():
+            mine = of_topic.filter(pc.equal(of_topic.column("_kafka_partition"), partition))
+            found[topic, partition] = mine.column("_offset").to_numpy()
+    return found
+
+
+def _task(key: str) -> str:
+    """The task that wrote a file: `<task>-<uuid>.parquet`."""
+    return key.rsplit("/", 1)[-1].rsplit("-", 1)[0]
+
+
+def _record_level(evidence: Evidence) -> set[str]:
+    """The tables of the root whose rows each name their record; one that aggregates has no such columns."""
+    return {
+        name
+        for name, table in evidence.root.tables.items()
+        if {column.name for column in table.columns} >= set(COLUMNS)
+    }
+
+
+def check_demands(evidence: Evidence, demands: Demands) -> None:
+    """Refuse demands about tables that the lake lacks or that nothing here could judge; raises InvalidRequest."""
+    known = evidence.root.tables.keys()
+    judged = _record_level(evidence) - {DEAD_LETTERS}
+    next_step = (
+        f"name one whose rows each come from one record: {', '.join(sorted(judged)) or 'none yet'}."
+    )
+    for table in sorted((demands.every_record | demands.repeats) - judged):
+        if table not in known:
+            happened = f"the lake has no table {table!r}."
+        elif table == DEAD_LETTERS:
+            happened = f"{table} holds no decoded records; that it is complete is checked always."
+        else:
+            happened = (
+                f"table {table} aggregates: its rows do not say which records they come from."
+            )
+        raise InvalidRequest(happened, next_step=next_step)

@@ -1,0 +1,149 @@
+"""What each table's Iceberg metadata holds, against what the committed intervals' records added."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from tallystick.errors import Corrupt
+from tallystick.format.root import RootTable
+from tallystick.operations.verify.evidence import Case, Evidence, Unreadable
+
+if TYPE_CHECKING:
+    from tallystick.tables.reading import LiveFile
+
+
+@dataclass(slots=True, kw_only=True)
+class Held:
+    """The live files of one table by key, those listed twice, and what the records say it should hold."""
+
+    table: str
+    readable: bool = True
+    files: dict[str, LiveFile] = field(default_factory=dict)
+    twice: list[str] = field(default_factory=list)
+    expected: dict[str, str] = field(default_factory=dict)
+
+
+def read_tables(evidence: Evidence) -> dict[str, Held]:
+    """Read the live files of every table from its metadata and manifests; no data file is opened."""
+    tables = evidence.root.tables
+    held: dict[str, Held] = {}
+    for number, (name, table) in enumerate(sorted(tables.items())):
+        evidence.watch("tables", number, len(tables))
+        held[name] = _read(evidence, name, table)
+    evidence.watch("tables", len(tables), len(tables))
+    return held
+
+
+def _read(evidence: Evidence, name: str, table: RootTable) -> Held:
+    # PyIceberg takes a third of a second to import: only here.
+    from tallystick.tables.reading import live_files
+
+    held = Held(table=name)
+    if table.metadata is None:
+        return held
+    try:
+        _check_schemas(evidence, name, table, table.metadata)
+        for file in live_files(evidence.lake.store, table.metadata):
+            if file.key in held.files:
+                held.twice.append(file.key)
+            held.files[file.key] = file
+    except (
+        Corrupt,
+        ValueError,
+    ) as error:  # ValueError: a schema with columns that no table of ours has
+        held.readable = False
+        why = error.happened if isinstance(error, Corrupt) else str(error)
+        evidence.unreadable(table.metadata, "table metadata", Unreadable(why=why))
+    else:
+        evidence.checks["objects"].count("table metadata file")
+    return held
+
+
+def _check_schemas(evidence: Evidence, name: str, table: RootTable, metadata: str) -> None:
+    """I11: every schema that the metadata still knows gives ids the root's meaning; the table is the root's."""
+    from tallystick.tables.iceberg import schema_columns
+    from tallystick.tables.reading import static_table
+
+    check = evidence.checks["columns"]
+    found = static_table(evidence.lake.store, metadata).metadata
+    check.differs(
+        "I11",
+        metadata,
+        f"the uuid of table {name}",
+        expected=UUID(hex=table.uuid),
+        found=found.table_uuid,
+    )
+    known = {c.id: (c.name, c.type) for c in table.columns}
+    for schema in found.schemas:
+        for column in schema_columns(schema):
+            check.differs(
+                "I11",
+                f"table {name}, column id {column.id}",
+                "its meaning (name, type) in the table's metadata",
+                expected=known.get(column.id, "no such column"),
+                found=(column.name, column.type),
+            )
+
+
+def expect_files(evidence: Evidence, held: Mapping[str, Held], case: Case) -> None:
+    """Note what a committed interval's record says the tables hold."""
+    if case.record is None:
+        return
+    check = evidence.checks["tables"]
+    for table, files in case.record.added.items():
+        there = held.get(table)
+        if there is None:
+            check.found(
+                "I8",
+                case.where,
+                "a table with rows",
+                expected=f"{table} in the root",
+                found="no such table",
+            )
+            continue
+        for key in files:
+            other = there.expected.setdefault(key, case.where)
+            if other != case.where:
+                check.found(
+                    "I5", key, "the interval that added the file", expected=other, found=case.where
+                )
+
+
+def check_tables(evidence: Evidence, held: Mapping[str, Held], *, complete: bool) -> None:
+    """I5, I8: the tables hold exactly what was added. `complete`: every record could be read, so a stranger is one."""
+    check = evidence.checks["tables"]
+    for name, there in held.items():
+        if not there.readable:
+            continue
+        check.count("table")
+        check.count("file", len(there.files))
+        check.count("row", sum(f.rows for f in there.files.values()))
+        for key in there.twice:
+            check.found(
+                "I8",
+                key,
+                f"how often table {name} lists the file",
+                expected="once",
+                found="more than once",
+            )
+        for key in sorted(there.expected.keys() - there.files.keys()):
+            check.found(
+                "I8",
+                key,
+                f"a file that {there.expected[key]} added to table {name}",
+                expected="listed",
+                found="not listed",
+            )
+        if not complete:
+            continue
+        for key in sorted(there.files.keys() - there.expected.keys()):
+            check.found(
+                "I5",
+                key,
+                f"a file that table {name} lists",
+                expected="added by a committed interval's record",
+                found="no committed record names it",
+            )

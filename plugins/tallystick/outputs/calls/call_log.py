@@ -1,0 +1,222 @@
+"""The ledger of calls: notes in the lake of what a receiver has acknowledged, written once each and never deleted.
+
+Two forms. `Acknowledged` has one note per some hundred calls of a plan: enough where a call belongs to one plan and the
+receiver honours its idempotency key. `Tries` has notes per key: where a key counts over all intervals, or where the
+receiver honours nothing and each try must be known before it is made.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from bisect import bisect_right
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+from tallystick.errors import Corrupt, OutcomeUnknown, RetryLater
+from tallystick.format import keys
+from tallystick.format.calls import Call, Calls, parse_call, parse_calls
+from tallystick.outputs.calls.effects import Effect
+from tallystick.outputs.port import Sending
+from tallystick.store import Applied, NotApplied, Store
+
+WRITES_MAX = 5
+INSIST_S = 30.0
+PAUSE_S = 0.5
+
+
+def _create(store: Store, key: str, body: bytes) -> bool:
+    """Create an object; True where it was this very call, or one of its lost replies, that made it.
+
+    Safe to repeat: a second call finds the first one's bytes. Raises OutcomeUnknown in the end.
+    """
+    for _ in range(WRITES_MAX):
+        outcome = store.create(key, body)
+        if isinstance(outcome, Applied):
+            return True
+        # `exists` may be our own write, of which the reply was lost.
+        found = store.get(key)
+        if found is not None:
+            return found.body == body
+        if isinstance(outcome, NotApplied):
+            continue  # a person took it away between the two requests
+    raise OutcomeUnknown(
+        f"{store.uri}/{key} may or may not have been written.",
+        next_step="nothing, if it passes: the next try reads what is there.",
+    )
+
+
+def _insist(store: Store, key: str, body: bytes) -> None:
+    """Note what a receiver has acknowledged, also where the store is away for a moment: without its note it is a doubt.
+
+    Safe to repeat: as `_create`. Raises RetryLater in the end.
+    """
+    deadline = time.monotonic() + INSIST_S
+    while True:
+        try:
+            _create(store, key, body)
+        except RetryLater:
+            if time.monotonic() >= deadline:
+                raise
+        else:
+            return
+        time.sleep(PAUSE_S)
+
+
+# ---------------------------------------------------------------- by the number of a plan's calls
+
+
+def spans(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """Numbers as ranges `first <= number < end`, in order."""
+    found: list[tuple[int, int]] = []
+    for number in sorted(numbers):
+        if found and found[-1][1] == number:
+            found[-1] = (found[-1][0], number + 1)
+        else:
+            found.append((number, number + 1))
+    return found
+
+
+def calls_of(sending: Sending, first: int, end: int) -> Calls:
+    """The note that these calls of a sending are acknowledged."""
+    return Calls(
+        output=sending.output,
+        interval=sending.interval.part,
+        generation=sending.generation,
+        plan=sending.plan,
+        first=first,
+        end=end,
+    )
+
+
+class Acknowledged:
+    """Which calls of one plan are acknowledged, as the notes say that were there when this was made."""
+
+    def __init__(self, store: Store, sending: Sending) -> None:
+        """Read the notes. Raises Corrupt for one that this version cannot read."""
+        self.store, self.sending = store, sending
+        prefix = keys.calls_prefix(sending.output, sending.interval.part, sending.plan)
+        self._spans: list[tuple[int, int]] = []
+        for first, end in sorted(self._read(listed.key) for listed in store.list(prefix)):
+            # Two that published at once have noted some twice, in ranges that overlap.
+            if self._spans and first <= self._spans[-1][1]:
+                self._spans[-1] = (self._spans[-1][0], max(end, self._spans[-1][1]))
+            else:
+                self._spans.append((first, end))
+
+    def _read(self, key: str) -> tuple[int, int]:
+        found = self.store.get(key)
+        where = f"{self.store.uri}/{key}"
+        if found is None:
+            raise Corrupt(
+                f"{where} was listed and is gone.",
+                next_step="nothing was sent. Find out who deletes notes of calls: gc never does.",
+            )
+        note = parse_calls(found.body, where=where)
+        if note.key != key:
+            raise Corrupt(
+                f"{where} says that it is {note.key}.",
+                next_step="nothing was sent. Restore it from a bucket version.",
+            )
+        return note.first, note.end
+
+    def __contains__(self, effect: Effect) -> bool:
+        place = bisect_right(self._spans, effect.number, key=lambda span: span[0])
+        return place > 0 and effect.number < self._spans[place - 1][1]
+
+    def note(self, numbers: Collection[int]) -> None:
+        """Note calls that are acknowledged. Safe to repeat: the same numbers are the same object with the same bytes."""
+        for first, end in spans(numbers):
+            note = calls_of(self.sending, first, end)
+            _insist(self.store, note.key, note.encode())
+
+
+# ---------------------------------------------------------------- by key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What the notes say of one key: the tries that began, those that were not taken, and whether it is sent."""
+
+    tries: frozenset[int] = frozenset()
+    no: frozenset[int] = frozenset()
+    sent: bool = False
+
+    @property
+    def last(self) -> int:
+        """The number of the last try; 0 where there was none."""
+        return max(self.tries, default=0)
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether a try began of which nobody knows how it ended."""
+        return not self.sent and bool(self.tries - self.no)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tries:
+    """The notes of one output by key. The first try of a key takes it, for the row that it names and for ever."""
+
+    store: Store
+    sending: Sending
+    publisher: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def known(self, effect: Effect) -> Known:
+        """Read what is noted of a key, in one request."""
+        prefix = keys.call_prefix(self.sending.output, effect.digits)
+        said = [self._said(listed.key) for listed in self.store.list(prefix)]
+        return Known(
+            tries=frozenset(n for what, n in said if what == "try"),
+            no=frozenset(n for what, n in said if what == "no"),
+            sent=("sent", 0) in said,
+        )
+
+    def _said(self, key: str) -> tuple[str, int]:
+        try:
+            return keys.call_parts(key)
+        except ValueError:
+            raise Corrupt(
+                f"{self.store.uri}/{key} is no note of a call that this version knows.",
+                next_step="nothing was sent. Run the tallystick that wrote it, or take it away if a person put it there.",
+            ) from None
+
+    def taken_by_another(self, effect: Effect) -> bool:
+        """Whether another interval or generation has taken the key: it was begun, so it is brought to its end there."""
+        key = keys.call_try(self.sending.output, effect.digits, 1)
+        found = self.store.get(key)
+        if found is None:
+            return False
+        note = parse_call(found.body, where=f"{self.store.uri}/{key}")
+        return (note.interval, note.plan) != (self.sending.interval.part, self.sending.plan)
+
+    def begin(self, effect: Effect, number: int) -> bool:
+        """Note that a try is about to be made; False where somebody else has noted that one.
+
+        Safe to repeat: whoever wrote it is in it.
+        """
+        key = keys.call_try(self.sending.output, effect.digits, number)
+        return _create(self.store, key, self._note(effect))
+
+    def acknowledge(self, effect: Effect) -> None:
+        """Note that the receiver has acknowledged it. Safe to repeat: the note that is there says the same."""
+        _insist(self.store, self.where_sent(effect), self._note(effect))
+
+    def deny(self, effect: Effect, number: int) -> None:
+        """Note that the receiver did not take that try, for certain. Safe to repeat: as above."""
+        key = keys.call_no(self.sending.output, effect.digits, number)
+        _insist(self.store, key, self._note(effect))
+
+    def where_sent(self, effect: Effect) -> str:
+        """The key of the note that says it is sent."""
+        return keys.call_sent(self.sending.output, effect.digits)
+
+    def _note(self, effect: Effect) -> bytes:
+        return Call(
+            output=self.sending.output,
+            key=effect.key,
+            interval=self.sending.interval.part,
+            generation=self.sending.generation,
+            plan=self.sending.plan,
+            row=effect.row_number,
+            publisher=self.publisher,
+        ).encode()

@@ -1,0 +1,189 @@
+"""Declares receivers of calls: HTTP servers, and people by e-mail.
+
+Light: DAG files import it; `http_calls` and `email_calls` do the work.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+from urllib.parse import urlsplit
+
+from tallystick.errors import InvalidPipeline
+from tallystick.format import keys
+from tallystick.pipeline import Replaced
+
+T = TypeVar("T")
+CONCURRENCY_MAX = 32
+METHODS = ("POST", "PUT", "PATCH")
+IN_DOUBT = ("send", "hold")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpOutput:
+    """Declares an HTTP receiver that is called once per row, with an idempotency key that never changes for that row.
+
+    `url`: http(s)://..., or a path that begins with a slash and follows the connection's `base_url`. `http` names the
+    connection, which holds what is secret. `key`: columns of which each value is called for once, whatever interval it
+    comes in; none: rows are told apart by their lineage, or by the key of a table that aggregates within its interval.
+
+    `replaced`: `correct` (without a `key`) calls for what changed, with keys of their own; `once` never calls again for
+    what was called for; `refuse` keeps an interval that was called for from being replaced. `concurrency` calls are under
+    way at once, in no order; 1 keeps the rows' order. `calls_per_s` is the most that one publisher makes.
+    """
+
+    name: str
+    table: str
+    url: str
+    key: Sequence[str] = ()
+    http: str = "default"
+    method: str = "POST"
+    replaced: Replaced = "correct"
+    concurrency: int = 4
+    calls_per_s: float | None = None
+
+    def __post_init__(self) -> None:
+        keys.check_name(self.http, "connection")
+        object.__setattr__(self, "key", _columns(self.name, self.key))
+        _allowed(self.name, "method", self.method, METHODS)
+        _allowed(self.name, "replaced", self.replaced, ("correct", "once", "refuse"))
+        if self.key and self.replaced == "correct":
+            raise InvalidPipeline(
+                f"output {self.name} calls once per {', '.join(self.key)}, and replaced='correct' would call again.",
+                next_step="declare replaced='once' or 'refuse'; or leave `key` out: rows are then corrected by lineage.",
+            )
+        if not _is_url(self.url):
+            raise InvalidPipeline(
+                f"output {self.name} has a url that is neither http(s)://host... nor a path that begins with a slash, "
+                "or that carries a user, a fragment or a sign that no URL has.",
+                next_step="mend it; what is secret belongs into the connection that `http` names.",
+            )
+        if not 1 <= self.concurrency <= CONCURRENCY_MAX:
+            raise InvalidPipeline(
+                f"output {self.name} has concurrency {self.concurrency}.",
+                next_step=f"use 1 to {CONCURRENCY_MAX}.",
+            )
+        if self.calls_per_s is not None and not 0 < self.calls_per_s < 1e6:
+            raise InvalidPipeline(
+                f"output {self.name} has calls_per_s {self.calls_per_s}.",
+                next_step="use a number above 0, or leave it out.",
+            )
+
+    @property
+    def target(self) -> str:
+        """What the name stands for, with what counts as one row: with another, notes would be looked for elsewhere."""
+        once = " once per row" if self.replaced == "once" else ""
+        return f"http:{self.http}/{self.url}" + (_keyed(self.key) or once)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmailOutput:
+    """Declares an e-mail per row: at most one that the mail server acknowledged per key, whatever is rerun or replaced.
+
+    `to` is the column of the address; `subject` and `body` are texts with columns in braces ("Order {order_id}"; {{ is a
+    brace). `smtp` names the connection. `key`: columns of which each value gets one e-mail, whatever interval it comes
+    in; none: one per row. `replaced`: `once` sends to new keys alone, `refuse` keeps a sent interval from being replaced.
+
+    `in_doubt`: an e-mail may have left, and nobody noted the server's answer (the publisher died just then): `send` sends
+    it again with the same Message-ID, `hold` asks a person.
+    """
+
+    name: str
+    table: str
+    to: str
+    subject: str
+    body: str
+    sender: str
+    smtp: str = "default"
+    key: Sequence[str] = ()
+    replaced: Replaced = "once"
+    in_doubt: Literal["send", "hold"] = "send"
+
+    def __post_init__(self) -> None:
+        keys.check_name(self.smtp, "connection")
+        object.__setattr__(self, "key", _columns(self.name, self.key))
+        _allowed(self.name, "replaced", self.replaced, ("once", "refuse"))
+        _allowed(self.name, "in_doubt", self.in_doubt, IN_DOUBT)
+        for what in ("subject", "body"):
+            columns_of(self.name, what, getattr(self, what))
+        if "\n" in self.subject or "\r" in self.subject:
+            raise InvalidPipeline(
+                f"output {self.name} has a subject of several lines.", next_step="write one line."
+            )
+        if not is_address(self.sender):
+            raise InvalidPipeline(
+                f"the sender of output {self.name} is {self.sender!r}.",
+                next_step="write one plain address: name@example.org.",
+            )
+
+    @property
+    def target(self) -> str:
+        """What the name stands for: with other key columns, keys that have their e-mail would get another."""
+        return f"smtp:{self.smtp}/{self.to}" + _keyed(self.key)
+
+
+def columns_of(output: str, what: str, template: str) -> tuple[str, ...]:
+    """The columns that stand in braces in a template; raises InvalidPipeline for anything else in braces."""
+    try:
+        parts = list(string.Formatter().parse(template))
+    except ValueError as error:
+        raise InvalidPipeline(
+            f"the {what} of output {output} cannot be read: {error}.",
+            next_step="write columns as {column}, and a brace as {{ or }}.",
+        ) from error
+    for _, name, form, conversion in parts:
+        if name is not None and (not name.isidentifier() or form or conversion):
+            raise InvalidPipeline(
+                f"the {what} of output {output} has {name!r} in braces, with or without a form behind it.",
+                next_step="write the plain name of a column there, and a brace as {{ or }}.",
+            )
+    return tuple(name for _, name, _, _ in parts if name is not None)
+
+
+def is_address(text: str) -> bool:
+    """Whether a text is one plain address in ASCII, without a name, a list or a sign that would end a header's line."""
+    local, at, domain = text.rpartition("@")
+    plain = text.isascii() and text.isprintable() and len(text) <= 254
+    return bool(
+        plain
+        and at
+        and local
+        and not set(text) & set(' ",:;<>()[]\\')
+        and local.count("@") == 0
+        and all(part and part.strip("-") == part for part in domain.split("."))
+    )
+
+
+def _columns(output: str, names: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(names, str) or len(set(names)) != len(names):
+        raise InvalidPipeline(
+            f"the key of output {output} is {names!r}.",
+            next_step="write a list of columns, each once.",
+        )
+    return tuple(names)
+
+
+def _allowed(output: str, what: str, value: T, of: Iterable[T]) -> None:
+    if value not in of:
+        raise InvalidPipeline(
+            f"output {output}: {what}={value!r} is not allowed.",
+            next_step=f"use one of {', '.join(map(str, of))}.",
+        )
+
+
+def _is_url(url: str) -> bool:
+    if not url.isascii() or not url.isprintable() or " " in url or "#" in url or "@" in url:
+        return False
+    if url.startswith("/"):
+        return not url.startswith("//")
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number
+        return False
+
+
+def _keyed(key: Sequence[str]) -> str:
+    return f" once per {','.join(key)}" if key else ""

@@ -1,0 +1,348 @@
+"""E-mails, at most one per key: a mail server honours no key, so each try is noted before it is made.
+
+    <key>.001.try     the first try is about to be made; it takes the key for its row
+    <key>.001.no      the server did not take it, for certain
+    <key>.sent        the server has acknowledged it (250)
+
+Whoever finds a try without an end waits as long as one can take, for its publisher may be at it. After that it is in
+doubt: its publisher died, or stood still, between the server's 250 and the note. Then `in_doubt` decides. What the server
+refuses before the text is sent is no doubt: the try is noted only once it has taken sender and address.
+"""
+
+from __future__ import annotations
+
+import smtplib
+import ssl
+import time
+from collections.abc import Callable
+from contextlib import closing
+from email.message import EmailMessage
+from email.policy import SMTP
+from email.utils import formatdate
+
+from tallystick.connections.calls import SmtpSettings, struck, tls
+from tallystick.errors import OutputRefused, OutputUnavailable, SettingsError
+from tallystick.format import keys
+from tallystick.outputs.calls.call_log import Tries
+from tallystick.outputs.calls.declared import EmailOutput, columns_of, is_address
+from tallystick.outputs.calls.effects import Effect, check_keys, effects
+from tallystick.outputs.encoding import plain
+from tallystick.outputs.port import Scope, Sending
+from tallystick.outputs.times import check_times
+from tallystick.store import Store
+
+PAUSE_S = 0.2
+TRIES_MAX = 20
+# A try connects to nothing: it sends DATA, the text, and waits for the end: three waits, and one for the clocks' sake.
+WAITS_PER_TRY = 4
+LINE_MAX = 900
+
+
+class Mailbox:
+    """The mail server of an EmailOutput, as an output. `doubt_s`: how long a try without an end may be under way."""
+
+    def __init__(
+        self,
+        declared: EmailOutput,
+        settings: Callable[[], SmtpSettings],
+        store: Store,
+        *,
+        doubt_s: float | None = None,
+    ) -> None:
+        self.declared, self._settings_of, self.store = declared, settings, store
+        self._doubt_s = doubt_s
+        self._settings: SmtpSettings | None = None
+        self._server: smtplib.SMTP | None = None
+        self._scope: Scope | None = None
+
+    # ------------------------------------------------------------ the port
+
+    def begin(self, scope: Scope) -> None:
+        """Resolve the connection. Safe to repeat: nothing is taken; the first try takes each key."""
+        self.close()
+        self._scope, self._settings = scope, self._settings_of()
+
+    def prepare(self, sending: Sending) -> None:
+        """Refuse keys that are null or doubled, addresses that are none, subjects of several lines, before any is sent.
+
+        Safe to repeat: it only reads.
+        """
+        self._settings_of()
+        check_times(sending)
+        check_keys(sending, self.declared.key)
+        scope = self._scope or Scope(lake=self.store.uri, pipeline=sending.pipeline)
+        with closing(effects(sending, scope, key=self.declared.key, once=True)) as found:
+            for effect in found:
+                self._written(sending, effect)
+
+    def publish(self, sending: Sending, *, resumed: bool) -> None:
+        """Send one e-mail per key that has none, and note each.
+
+        Safe to repeat: the notes say what was sent, and what is in doubt is held or sent as `in_doubt` says.
+        """
+        del resumed  # the notes tell, whoever began
+        assert self._scope is not None, "begin comes first"
+        tries = Tries(store=self.store, sending=sending)
+        try:
+            with closing(effects(sending, self._scope, key=self.declared.key, once=True)) as found:
+                for effect in found:
+                    while not self._settled(sending, effect, tries):
+                        pass  # another publisher was quicker with this try: look again
+        finally:
+            self._hang_up()
+
+    def abort(self, sending: Sending) -> None:
+        """Nothing was set aside. Safe to repeat."""
+
+    def close(self) -> None:
+        """Let go of the connection. Safe to repeat."""
+        self._hang_up()
+
+    # ------------------------------------------------------------ one e-mail
+
+    def _settled(self, sending: Sending, effect: Effect, tries: Tries) -> bool:
+        """Have the e-mail sent, or find that it needs no more; False where another publisher took this try.
+
+        Safe to repeat: see the module.
+        """
+        number = self._next_try(sending, effect, tries)
+        if number is None:
+            return True
+        message = self._written(sending, effect)
+        server = self._offered(sending, effect, str(message["To"]))
+        began = time.monotonic()
+        if not tries.begin(effect, number):
+            self._hang_up()  # what was offered is withdrawn
+            return False
+        if time.monotonic() - began > self._timeout_s:
+            # Whoever waits for this try counts from its note: it may give it up before ours would have come to its end.
+            tries.deny(effect, number)
+            raise self._unavailable(
+                sending, effect, f"its note took more than {self._timeout_s:g} s"
+            )
+        self._deliver(sending, effect, tries, number, server, message)
+        tries.acknowledge(effect)
+        return True
+
+    def _next_try(self, sending: Sending, effect: Effect, tries: Tries) -> int | None:
+        """The number of the try to be made; None where none is: it is sent, or another row has the key."""
+        deadline = time.monotonic() + self._wait_s
+        while True:
+            known = tries.known(effect)
+            if known.sent or (known.last and tries.taken_by_another(effect)):
+                return None
+            if not known.in_doubt or known.last in known.no:
+                return self._numbered(sending, effect, known.last + 1)
+            if time.monotonic() >= deadline:
+                break
+            time.sleep(min(PAUSE_S, self._wait_s))
+        if self.declared.in_doubt == "hold":
+            raise self._held(sending, effect, tries, known.last)
+        return self._numbered(sending, effect, known.last + 1)
+
+    def _numbered(self, sending: Sending, effect: Effect, number: int) -> int:
+        if number <= TRIES_MAX:
+            return number
+        raise OutputRefused(
+            f"{sending}, {effect.named}: {TRIES_MAX} tries, and the mail server acknowledged none.",
+            next_step=f"find out why it does not take <{self._message_id(effect)}>; to have it tried on, take its notes "
+            f"away: {self._where(effect)}*.no.json and .try.json.",
+        )
+
+    def _offered(self, sending: Sending, effect: Effect, to: str) -> smtplib.SMTP:
+        """Have the server take sender and address: what it refuses here was never tried, and is no doubt."""
+        why = ""
+        for fresh in (False, True):
+            if fresh or self._server is None:
+                self._hang_up()
+                self._server = self._connected(sending)
+            try:
+                code, said = self._server.mail(self.declared.sender)
+                if code == 250:
+                    code, said = self._server.rcpt(to)
+            except (smtplib.SMTPException, OSError) as error:
+                # A server may hang up between two e-mails: nothing of this one has left, so it is asked once more.
+                why = type(error).__name__
+                continue
+            if code not in (250, 251):
+                raise self._answered(sending, effect, code, said)
+            return self._server
+        self._hang_up()
+        raise self._unavailable(sending, effect, f"the connection ended ({why})")
+
+    def _deliver(
+        self,
+        sending: Sending,
+        effect: Effect,
+        tries: Tries,
+        number: int,
+        server: smtplib.SMTP,
+        message: EmailMessage,
+    ) -> None:
+        """Send the text. Safe to repeat: never by itself; its try is noted before, and its end after."""
+        said: bytes | str
+        try:
+            code, said = server.data(message.as_bytes(policy=SMTP))
+        except smtplib.SMTPDataError as error:
+            code, said = error.smtp_code, error.smtp_error  # it did not want the text at all
+        except (smtplib.SMTPException, OSError):
+            code, said = 0, b""
+        if code == 250:
+            return
+        self._hang_up()
+        if code:
+            tries.deny(effect, number)
+            raise self._answered(sending, effect, code, said)
+        if self.declared.in_doubt == "hold":
+            raise self._held(sending, effect, tries, number)
+        raise self._unavailable(sending, effect, "the server's answer did not come; it is in doubt")
+
+    # ------------------------------------------------------------ the text
+
+    def _written(self, sending: Sending, effect: Effect) -> EmailMessage:
+        """The e-mail of a row; raises OutputRefused where the row makes none."""
+        to = effect.row.get(self.declared.to)
+        if not isinstance(to, str) or not is_address(to):
+            why = "no value" if to is None else "no plain address (one, in ASCII)"
+            raise self._unfit(sending, effect, f"has {why} in column {self.declared.to!r}")
+        subject = self._filled(sending, effect, "subject", self.declared.subject)
+        if not subject.isprintable() or len(subject) > LINE_MAX:
+            raise self._unfit(
+                sending,
+                effect,
+                f"makes a subject with a line's end or another control character, or of more than {LINE_MAX} signs",
+            )
+        message = EmailMessage(policy=SMTP)
+        message["From"] = self.declared.sender
+        message["To"] = to
+        message["Subject"] = subject
+        message["Date"] = formatdate(usegmt=True)
+        message["Message-ID"] = f"<{self._message_id(effect)}>"
+        message["X-Idempotency-Key"] = effect.key
+        message["X-Tallystick-Interval"] = sending.interval.part
+        message["Auto-Submitted"] = "auto-generated"
+        message.set_content(self._filled(sending, effect, "body", self.declared.body))
+        return message
+
+    def _filled(self, sending: Sending, effect: Effect, what: str, template: str) -> str:
+        row = effect.row
+        for name in columns_of(self.declared.name, what, template):
+            if name not in row:
+                raise self._unfit(
+                    sending, effect, f"has no column {name!r}, which the {what} wants"
+                )
+        words = {name: "" if value is None else str(plain(value)) for name, value in row.items()}
+        return template.format_map(words)
+
+    def _message_id(self, effect: Effect) -> str:
+        return f"{effect.key}@{self.declared.sender.rpartition('@')[2]}"
+
+    # ------------------------------------------------------------ the connection
+
+    def _connected(self, sending: Sending) -> smtplib.SMTP:
+        assert self._settings is not None, "begin comes first"
+        s = self._settings
+        context = tls(s.cafile) if s.security != "none" else None
+        where = f"{sending}: the mail server of connection {self.declared.smtp} ({s.host}:{s.port})"
+        try:
+            if s.security == "tls":
+                server: smtplib.SMTP = smtplib.SMTP_SSL(
+                    s.host, s.port, timeout=s.timeout_s, context=context
+                )
+            else:
+                server = smtplib.SMTP(s.host, s.port, timeout=s.timeout_s)
+            try:
+                if s.security == "starttls":
+                    server.starttls(context=context)
+                server.ehlo_or_helo_if_needed()
+                if s.username is not None and s.password is not None:
+                    server.login(s.username, s.password)
+            except BaseException:
+                server.close()
+                raise
+            return server
+        except (smtplib.SMTPException, OSError) as error:
+            told = _connection_failed(where, error, s)
+        # Outside the handler: an error keeps the one that was handled.
+        raise told
+
+    def _hang_up(self) -> None:
+        """Close without a word: QUIT could wait for its answer."""
+        if self._server is not None:
+            self._server.close()
+        self._server = None
+
+    @property
+    def _timeout_s(self) -> float:
+        assert self._settings is not None, "begin comes first"
+        return self._settings.timeout_s
+
+    @property
+    def _wait_s(self) -> float:
+        return WAITS_PER_TRY * self._timeout_s if self._doubt_s is None else self._doubt_s
+
+    # ------------------------------------------------------------ what answers mean
+
+    def _answered(
+        self, sending: Sending, effect: Effect, code: int, said: bytes | str
+    ) -> OutputRefused | OutputUnavailable:
+        """An answer that is a no: 4xx passes, 5xx does not (RFC 5321, 4.2.1)."""
+        secrets = self._settings.secrets() if self._settings is not None else ()
+        text = f"the mail server answered {code}: {struck(said, secrets)}"
+        if code < 500:
+            return self._unavailable(sending, effect, text)
+        return OutputRefused(
+            f"{sending}, {effect.named}: {text}.",
+            next_step="mend what the server refuses, and clear `publish`. To go on without this e-mail, write an object "
+            f"{self._where(effect)}sent.json first, of any content.",
+        )
+
+    def _unavailable(self, sending: Sending, effect: Effect, why: str) -> OutputUnavailable:
+        return OutputUnavailable(
+            f"{sending}, {effect.named}: {why}.",
+            next_step="nothing, if it passes: the next try goes on where this one stood. Else check the mail server.",
+        )
+
+    def _held(self, sending: Sending, effect: Effect, tries: Tries, number: int) -> OutputRefused:
+        attempt = f"{self._where(effect)}{number:03d}.try.json"
+        return OutputRefused(
+            f"{sending}, {effect.named}: an e-mail may have been sent, and nobody noted the server's answer "
+            f"(Message-ID <{self._message_id(effect)}>).",
+            next_step="look in the mail server's log. Where it was taken, copy "
+            f"{attempt} to {self.store.uri}/{tries.where_sent(effect)}; where it was not, copy it to "
+            f"{self._where(effect)}{number:03d}.no.json. Then clear `publish`.",
+        )
+
+    def _unfit(self, sending: Sending, effect: Effect, why: str) -> OutputRefused:
+        return OutputRefused(
+            f"{sending}: {effect.named} {why}.",
+            next_step="nothing of it was sent, and the tables are committed. Mend the job and clear `plan`.",
+        )
+
+    def _where(self, effect: Effect) -> str:
+        return f"{self.store.uri}/{keys.call_prefix(self.declared.name, effect.digits)}"
+
+
+def _connection_failed(
+    where: str, error: Exception, settings: SmtpSettings
+) -> SettingsError | OutputUnavailable:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return SettingsError(
+            f"{where} is not trusted: {error.verify_message}.",
+            next_step="give the connection a cafile that knows its certificate; the tables are committed.",
+        )
+    if isinstance(error, smtplib.SMTPAuthenticationError | smtplib.SMTPNotSupportedError):
+        what = (
+            f"answered {error.smtp_code}: {struck(error.smtp_error, settings.secrets())}"
+            if isinstance(error, smtplib.SMTPAuthenticationError)
+            else f"lacks what security={settings.security!r} or a password needs"
+        )
+        return SettingsError(
+            f"{where} {what}.",
+            next_step="mend username, password and security of the connection; the tables are committed.",
+        )
+    why = getattr(error, "strerror", None) or type(error).__name__
+    return OutputUnavailable(
+        f"{where} did not answer as it must: {why}.",
+        next_step="nothing, if it passes: the next try goes on where this one stood. Else check the mail server.",
+    )

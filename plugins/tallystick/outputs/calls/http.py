@@ -1,0 +1,347 @@
+"""A receiver of HTTP calls: one per row, with an idempotency key that never changes, and a note once it is acknowledged.
+
+    Idempotency-Key: "ts1-..."        as draft-ietf-httpapi-idempotency-key-header has it: a text in quotes
+    Tallystick-Row-Key: ts1-...       the row's own: the same in its first call, its corrections and its retraction
+    Tallystick-Operation: row | correction | retraction
+    Tallystick-Corrects: 1            the generation that the last two correct
+    Tallystick-Interval, -Generation, -Plan
+
+What is noted as acknowledged is never sent again. What is in doubt (no answer came, or this process died before its note)
+is sent again with the same key and body: a receiver that honours the key acts once. So a zombie is harmless, too.
+
+Each call has a connection of its own: on one that is used again, an answer that comes twice would be taken for the next
+call's, and noted.
+"""
+
+from __future__ import annotations
+
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from itertools import islice
+from urllib.parse import urlsplit
+
+from tallystick.connections.calls import HttpSettings, struck, tls
+from tallystick.errors import OutputBusy, OutputRefused, OutputUnavailable, SettingsError
+from tallystick.format import keys
+from tallystick.outputs.calls import HttpOutput
+from tallystick.outputs.calls.call_log import Acknowledged, Tries, calls_of
+from tallystick.outputs.calls.calling import Pace, call_all
+from tallystick.outputs.calls.effects import Effect, check_keys, effects
+from tallystick.outputs.encoding import encoded
+from tallystick.outputs.port import Scope, Sending
+from tallystick.outputs.times import check_times
+from tallystick.store import Store
+
+BATCH = 500
+PATIENCE_S = 30.0
+PAUSE_S = 0.2
+PAUSE_S_MAX = 5.0
+ANSWER_BYTES = 4096
+PASSING = (408, 409, 425, 429)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What came back: a status (0: nothing came, `text` says why) and the beginning of the body."""
+
+    status: int
+    text: str
+    retry_after_s: float = 0.0
+    distrusted: bool = False
+
+    @property
+    def acknowledged(self) -> bool:
+        """Whether the receiver says that it has acted."""
+        return 200 <= self.status < 300
+
+    @property
+    def passes(self) -> bool:
+        """Whether the same call may be answered otherwise later."""
+        return not self.distrusted and (
+            self.status == 0 or self.status in PASSING or self.status >= 500
+        )
+
+
+class HttpReceiver:
+    """The receiver of an HttpOutput, as an output."""
+
+    def __init__(
+        self,
+        declared: HttpOutput,
+        settings: Callable[[], HttpSettings],
+        store: Store,
+        *,
+        batch: int = BATCH,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self.declared, self._settings_of, self.store = declared, settings, store
+        self.batch, self.patience_s = batch, patience_s
+        self._tls: ssl.SSLContext | None = None
+        self._scope: Scope | None = None
+        self._settings = HttpSettings()
+        self._pace = Pace(declared.calls_per_s)
+        self._stop = threading.Event()
+
+    # ------------------------------------------------------------ the port
+
+    def begin(self, scope: Scope) -> None:
+        """Resolve the connection. Safe to repeat: nothing is taken, for two at once do no harm (see above)."""
+        self._scope, self._settings = scope, self._settings_of()
+        self._url()
+        self._tls = tls(self._settings.cafile)
+
+    def prepare(self, sending: Sending) -> None:
+        """Refuse a key that is null or stands twice, a time and a connection that are none.
+
+        Safe to repeat: it only reads.
+        """
+        self._settings = self._settings_of()
+        self._url()
+        check_times(sending)
+        check_keys(sending, self.declared.key)
+
+    def publish(self, sending: Sending, *, resumed: bool) -> None:
+        """Call for each row that is not noted as acknowledged, and note it.
+
+        Safe to repeat: notes are read first, and what is in doubt goes out under the key that it had.
+        """
+        del resumed  # the notes tell, whoever began
+        assert self._scope is not None, "begin comes first"
+        self._stop = threading.Event()
+        with closing(
+            effects(sending, self._scope, key=self.declared.key, once=self._once)
+        ) as found:
+            if self._once:
+                self._by_key(sending, found)
+            else:
+                self._by_number(sending, found)
+
+    def abort(self, sending: Sending) -> None:
+        """Nothing was set aside. Safe to repeat."""
+
+    def close(self) -> None:
+        """Nothing is held: each call has a connection of its own. Safe to repeat."""
+
+    # ------------------------------------------------------------ which calls
+
+    @property
+    def _once(self) -> bool:
+        """Whether a key counts over all generations, so that what is sent is looked up by key."""
+        return bool(self.declared.key) or self.declared.replaced == "once"
+
+    def _by_number(self, sending: Sending, found: Iterator[Effect]) -> None:
+        """A note per batch; safe to repeat: a process that dies has a batch in doubt, and its keys are the same again."""
+        acknowledged = Acknowledged(self.store, sending)
+        left = (effect for effect in found if effect not in acknowledged)
+        while some := list(islice(left, self.batch)):
+            done: list[int] = []
+            try:
+                self._call_all(some, lambda effect: self._call(sending, effect), done)
+            finally:
+                acknowledged.note(done)
+
+    def _by_key(self, sending: Sending, found: Iterator[Effect]) -> None:
+        """Two notes per call; safe to repeat: the first one takes the key for this row, the second ends it."""
+        tries = Tries(store=self.store, sending=sending)
+
+        def call(effect: Effect) -> None:
+            if not tries.begin(effect, 1):
+                known = tries.known(effect)
+                if known.sent or tries.taken_by_another(effect):
+                    return
+            self._call(sending, effect)
+            tries.acknowledge(effect)
+
+        while some := list(islice(found, self.batch)):
+            self._call_all(some, call, [])
+
+    def _call_all(
+        self, some: list[Effect], call: Callable[[Effect], None], done: list[int]
+    ) -> None:
+        threads = self.declared.concurrency
+        call_all(some, call, threads=threads, stop=self._stop, done=done)
+
+    # ------------------------------------------------------------ one call
+
+    def _call(self, sending: Sending, effect: Effect) -> None:
+        """Call until it is acknowledged. Safe to repeat: with the same key. Raises what the last answer means."""
+        deadline = time.monotonic() + self.patience_s
+        pause_s = PAUSE_S
+        while True:
+            self._pace.wait(self._stop)
+            answer = self._ask(sending, effect)
+            if answer.acknowledged:
+                return
+            if not answer.passes:
+                raise self._refused(sending, effect, answer)
+            wait_s = max(pause_s, answer.retry_after_s)
+            if self._stop.is_set() or time.monotonic() + wait_s > deadline:
+                raise self._later(sending, effect, answer)
+            self._stop.wait(wait_s)
+            pause_s = min(2 * pause_s, PAUSE_S_MAX)
+
+    def _ask(self, sending: Sending, effect: Effect) -> Answer:
+        url = urlsplit(self._url())
+        target = (url.path or "/") + (f"?{url.query}" if url.query else "")
+        timeout_s, connected = self._settings.timeout_s, False
+        connection = self._connection(url.scheme, url.hostname or "", url.port)
+        try:
+            connection.connect()
+            connected = True
+            connection.request(
+                self.declared.method,
+                target,
+                body=encoded(effect.row),
+                headers=self._headers(sending, effect),
+            )
+            answer = connection.getresponse()
+            return Answer(
+                status=answer.status,
+                text=struck(self._beginning(answer), self._settings.secrets()),
+                retry_after_s=_retry_after_s(answer.getheader("Retry-After")),
+            )
+        except (HTTPException, OSError) as error:
+            return _silence(error, timeout_s, connected=connected)
+        finally:
+            connection.close()
+
+    def _connection(self, scheme: str, host: str, port: int | None) -> HTTPConnection:
+        timeout_s = self._settings.timeout_s
+        if scheme == "http":
+            return HTTPConnection(host, port, timeout=timeout_s)
+        return HTTPSConnection(host, port, timeout=timeout_s, context=self._tls)
+
+    def _beginning(self, answer: HTTPResponse) -> bytes:
+        """The beginning of the body. The status has come: a body that breaks off or trickles changes nothing."""
+        found, deadline = b"", time.monotonic() + self._settings.timeout_s
+        try:
+            while len(found) < ANSWER_BYTES and time.monotonic() < deadline:
+                some = answer.read1(ANSWER_BYTES)
+                if not some:
+                    break
+                found += some
+        except (HTTPException, OSError):
+            pass
+        return found
+
+    def _headers(self, sending: Sending, effect: Effect) -> dict[str, str]:
+        told = {
+            "Row-Key": effect.row_key,
+            "Operation": effect.operation,
+            "Interval": sending.interval.part,
+            "Generation": str(sending.generation),
+            "Plan": sending.plan,
+        }
+        if effect.operation != "row":
+            told["Corrects"] = str(sending.generation_before)
+        return {
+            "Content-Type": "application/json",
+            "User-Agent": "tallystick",
+            "Connection": "close",
+            **self._settings.sent_headers(),
+            "Idempotency-Key": f'"{effect.key}"',
+            **{f"Tallystick-{name}": value for name, value in told.items()},
+        }
+
+    def _url(self) -> str:
+        if not self.declared.url.startswith("/"):
+            return self.declared.url
+        if self._settings.base_url is None:
+            raise SettingsError(
+                f"output {self.declared.name} calls {self.declared.url} of connection {self.declared.http}, which has no "
+                "base_url.",
+                next_step="add base_url to the connection, or write the whole url in the declaration.",
+            )
+        return self._settings.base_url.rstrip("/") + self.declared.url
+
+    # ------------------------------------------------------------ what answers mean
+
+    def _told(self, sending: Sending, effect: Effect, answer: Answer) -> str:
+        said = f"answered {answer.status}" if answer.status else "did not answer"
+        text = f": {answer.text}" if answer.text else ""
+        return f"{sending}, {effect.named}, key {effect.key}: {self.declared.target} {said}{text}."
+
+    def _later(
+        self, sending: Sending, effect: Effect, answer: Answer
+    ) -> OutputBusy | OutputUnavailable:
+        happened = self._told(sending, effect, answer)
+        if answer.status == 409:
+            return OutputBusy(
+                happened,
+                next_step="nothing, if it passes: another call with this key is under way. A receiver that means "
+                "something else by 409 has to say it by another status.",
+            )
+        return OutputUnavailable(
+            happened,
+            next_step="nothing, if it passes: the next try goes on where this one stood, with the same keys. Else check "
+            "the receiver.",
+        )
+
+    def _refused(
+        self, sending: Sending, effect: Effect, answer: Answer
+    ) -> OutputRefused | SettingsError:
+        happened = self._told(sending, effect, answer)
+        if answer.distrusted:
+            return SettingsError(
+                happened,
+                next_step="give the connection a cafile that knows the receiver's certificate; the tables are committed.",
+            )
+        if 300 <= answer.status < 400:
+            hint = (
+                "redirects are not followed: a call and its key are for one receiver. Write where it is now as the url "
+                "of another output"
+            )
+        elif answer.status in (401, 403, 407):
+            hint = f"check what connection {self.declared.http} may do there, then clear `publish`"
+        elif answer.status == 422:
+            hint = "a receiver that honours keys says this, too, of a key that it knows with another body: find out whose"
+        else:
+            hint = "mend the receiver, so that it takes this row, and clear `publish`"
+        return OutputRefused(
+            happened,
+            next_step=f"{hint}. The tables are committed, and what is acknowledged stays so. To go on without this call, "
+            f"write an object {self._by_hand(sending, effect)} first.",
+        )
+
+    def _by_hand(self, sending: Sending, effect: Effect) -> str:
+        """The note with which a person says that a call is not to be made."""
+        if self._once:
+            key = keys.call_sent(sending.output, effect.digits)
+            return f"{self.store.uri}/{key}, of any content,"
+        note = calls_of(sending, effect.number, effect.number + 1)
+        return f"{self.store.uri}/{note.key} that holds {note.encode().decode()}"
+
+
+def _silence(error: Exception, timeout_s: int, *, connected: bool) -> Answer:
+    """Why nothing came, in our own words: the library's may hold what a receiver said."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return Answer(status=0, text=error.verify_message, distrusted=True)
+    if not connected:
+        if isinstance(error, TimeoutError):
+            return Answer(status=0, text=f"no connection within {timeout_s} s")
+        why = getattr(error, "strerror", None) or type(error).__name__
+        return Answer(status=0, text=f"no connection: {why}")
+    if isinstance(error, TimeoutError):
+        return Answer(status=0, text=f"nothing came within {timeout_s} s; it may have acted")
+    return Answer(status=0, text="the connection ended before its answer; it may have acted")
+
+
+def _retry_after_s(said: str | None) -> float:
+    """Seconds, from a number or a date (RFC 9110, 10.2.3); 0 for anything else."""
+    if said is None:
+        return 0.0
+    if said.isascii() and said.isdigit():
+        return float(said)
+    try:
+        at = parsedate_to_datetime(said)
+    except ValueError:
+        return 0.0
+    at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+    return max(0.0, (at - datetime.now(UTC)).total_seconds())

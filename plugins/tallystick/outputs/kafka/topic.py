@@ -1,0 +1,350 @@
+"""A topic that gets each committed row once: a transactional producer, and the place it has reached, moved together.
+
+Each transaction holds some messages and one group offset: group, topic and partition 0 are the output's own, the offset
+is the number of the next message, its metadata names the plan. So whoever comes next reads where the last one stood, and
+both moved or neither did (KIP-98, "TxnOffsetCommit"). `init_transactions` ends what an earlier producer of the same
+transactional id left open and fences it (KIP-98, "Transactional Id"): a zombie can send nothing that counts.
+
+Group offsets expire (`offsets.retention.minutes`, 7 days by default). The ledger knows what was begun; where the place of
+what was begun is gone, the topic itself is read for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import kafka.errors as kerrors
+
+from tallystick.connections.kafka import KafkaSettings
+from tallystick.connections.tls import tls_context
+from tallystick.errors import (
+    OutputBusy,
+    OutputRefused,
+    OutputUnavailable,
+    SettingsError,
+    TallystickError,
+)
+from tallystick.format import keys
+from tallystick.kafka.connection import opened
+from tallystick.kafka.transactions import TransactionalProducer
+from tallystick.outputs.changes import Change, changes
+from tallystick.outputs.encoding import encoded, plain
+from tallystick.outputs.kafka import KafkaOutput
+from tallystick.outputs.port import Scope, Sending
+from tallystick.outputs.times import check_times
+
+ANSWER_S = 60.0
+PREFIX = "tallystick."
+PLACE_FORMAT = "tallystick.place/1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where the last publication stands: how many messages of which plan are out."""
+
+    plan: str
+    next: int
+
+
+class KafkaTopic:
+    """The topic of a KafkaOutput, as an output."""
+
+    def __init__(self, declared: KafkaOutput, settings: Callable[[], KafkaSettings]) -> None:
+        self.declared, self._settings = declared, settings
+        self._producer: Any = None
+        self._group = ""
+        self._place: Place | None = None
+
+    # ------------------------------------------------------------ the port
+
+    def begin(self, scope: Scope) -> None:
+        """Fence earlier publishers of this output, and read where the last one stood.
+
+        Safe to repeat: the last one has it.
+        """
+        self.close()
+        self._group = group_of(scope, self.declared.name)
+        with self._told(f"output {self.declared.name}"):
+            self._producer = TransactionalProducer(self._options(), transactional_id=self._group)
+            self._producer.take()
+            self._place = self._read_place()
+
+    def prepare(self, sending: Sending) -> None:
+        """Refuse a topic that is not there, a key that is null and a time that is none, before anything is sent.
+
+        Safe to repeat: it only reads.
+        """
+        check_times(sending)
+        if self.declared.key:
+            with closing(changes(sending, sending.identity)) as found:
+                for change in found:
+                    self._key_of(sending, change)
+        with self._told(str(sending)):
+            self._partitions()
+
+    def publish(self, sending: Sending, *, resumed: bool) -> None:
+        """Send what is not out yet, some messages per transaction, each with the place that it reaches.
+
+        Safe to repeat: it goes on from the place, which moved with the messages; a fenced producer can move neither.
+        """
+        assert self._producer is not None, "begin comes first"
+        with self._told(str(sending)):
+            start = self._start_of(sending, resumed=resumed)
+            with closing(changes(sending, sending.identity)) as found:
+                messages = islice(found, start, None)
+                while some := list(islice(messages, self.declared.transaction_rows)):
+                    self._send(sending, some)
+
+    def abort(self, sending: Sending) -> None:
+        """Nothing was set aside. Safe to repeat."""
+
+    def close(self) -> None:
+        """Let go of the producer. Safe to repeat. A transaction that is open is aborted by whoever begins next."""
+        if self._producer is not None:
+            self._producer.close()
+        self._producer = None
+
+    # ------------------------------------------------------------ where it stands
+
+    def _start_of(self, sending: Sending, *, resumed: bool) -> int:
+        if self._place is not None and self._place.plan == sending.plan:
+            return self._place.next
+        if not resumed or self._place is not None:
+            # Another plan's place is there, so this one's would be: nothing of it is out.
+            return 0
+        # Begun, and no place at all: nothing was sent before the group's offsets were written first, or they expired.
+        return self._read_topic(sending)
+
+    def _read_place(self) -> Place | None:
+        """The offset of the output's own group, once no transaction may move it any more (KIP-447, RequireStable).
+
+        A broker may call a transaction complete some milliseconds before its offsets can be read (KAFKA-17507): the
+        place before it would have its messages sent again.
+        """
+        from kafka import KafkaConsumer, TopicPartition
+
+        consumer = opened(
+            KafkaConsumer,
+            **self._options(),
+            group_id=self._group,
+            isolation_level="read_committed",  # asks for stable offsets; the admin client cannot
+            enable_auto_commit=False,
+        )
+        try:
+            found = consumer.committed(
+                TopicPartition(self.declared.topic, 0),
+                metadata=True,
+                timeout_ms=round(ANSWER_S * 1000),
+            )
+        except kerrors.KafkaTimeoutError:
+            # The library keeps no reason: it asks again after each answer that may pass.
+            raise self._unavailable(
+                f"output {self.declared.name}: group {self._group} did not tell within {ANSWER_S:g} s where it stands in "
+                f"topic {self.declared.topic}: no coordinator answers, or an open transaction holds the offset"
+            ) from None
+        finally:
+            consumer.close()
+        if found is None:
+            return None
+        try:
+            told = json.loads(found.metadata or "")
+            if told["format"] != PLACE_FORMAT:
+                raise ValueError(told["format"])
+            return Place(plan=keys.check_uuid(told["plan"]), next=found.offset)
+        except (ValueError, KeyError, TypeError):
+            raise OutputRefused(
+                f"output {self.declared.name}: the offsets of group {self._group} were not written by this version of "
+                f"tallystick ({found.metadata!r} at {found.offset}).",
+                next_step="nothing was sent. Find out who commits offsets of that group, or run the version that wrote "
+                "them.",
+            ) from None
+
+    def _read_topic(self, sending: Sending) -> int:
+        """How many messages of a plan are in the topic, from the number of its last one."""
+        from kafka import KafkaConsumer, TopicPartition
+
+        consumer = opened(
+            KafkaConsumer,
+            **self._options(),
+            isolation_level="read_committed",
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+        )
+        try:
+            everywhere = [TopicPartition(self.declared.topic, p) for p in self._partitions()]
+            consumer.assign(everywhere)
+            consumer.seek_to_beginning()
+            ends = consumer.end_offsets(everywhere)
+            found, deadline = 0, time.monotonic() + ANSWER_S
+            while any(consumer.position(one) < ends[one] for one in everywhere):
+                batches = consumer.poll(timeout_ms=1_000)
+                for message in (m for batch in batches.values() for m in batch):
+                    found = max(found, _number_of(message, sending.plan) + 1)
+                if batches:
+                    deadline = time.monotonic() + ANSWER_S
+                elif time.monotonic() >= deadline:
+                    raise self._unavailable(f"{sending}: what is out could not be read back")
+            return found
+        finally:
+            consumer.close()
+
+    # ------------------------------------------------------------ sending
+
+    def _send(self, sending: Sending, some: Sequence[Change]) -> None:
+        """One transaction. Whatever goes wrong in it, the next `begin` aborts it, or finds it committed."""
+        place = Place(plan=sending.plan, next=some[-1].number + 1)
+        metadata = json.dumps(
+            {
+                "format": PLACE_FORMAT,
+                "plan": place.plan,
+                "interval": sending.interval.part,
+                "generation": sending.generation,
+            }
+        )
+        messages = (
+            (
+                self._key_of(sending, change),
+                encoded(change.row),
+                list(headers_of(sending, change).items()),
+            )
+            for change in some
+        )
+        self._producer.send_all(
+            self.declared.topic, messages, group=self._group, offset=place.next, metadata=metadata
+        )
+        self._place = place
+
+    def _key_of(self, sending: Sending, change: Change) -> bytes | None:
+        if not self.declared.key:
+            return None
+        row = change.row
+        values = [row.get(name) for name in self.declared.key]
+        for name, value in zip(self.declared.key, values, strict=True):
+            if value is None:
+                raise OutputRefused(
+                    f"{sending}: row {change.row_number} has no value in its key column {name!r}"
+                    + ("." if name in row else ": there is no such column."),
+                    next_step="nothing of it was sent, and the tables are committed. Mend the job, so that the key is "
+                    "there, and clear `plan`; or declare another key.",
+                )
+        if len(values) == 1 and isinstance(values[0], str):
+            return values[0].encode()
+        return json.dumps(
+            [plain(v) for v in values], separators=(",", ":"), ensure_ascii=False
+        ).encode()
+
+    # ------------------------------------------------------------ connections, and what they say
+
+    def _options(self) -> dict[str, Any]:
+        settings = self._settings()
+        return settings.client_options() | {
+            "ssl_context": tls_context(settings),
+            "allow_auto_create_topics": False,
+        }
+
+    @contextmanager
+    def _admin(self) -> Iterator[Any]:
+        from kafka import KafkaAdminClient
+
+        options = {k: v for k, v in self._options().items() if k != "allow_auto_create_topics"}
+        admin = opened(KafkaAdminClient, **options)
+        try:
+            yield admin
+        finally:
+            admin.close()
+
+    def _partitions(self) -> list[int]:
+        """The topic's partitions; raises UnknownTopicOrPartitionError where it is not there, and never creates it."""
+        with self._admin() as admin:
+            (found,) = admin.describe_topics([self.declared.topic])
+        error = kerrors.for_code(found["error_code"])
+        if error is not kerrors.NoError:
+            raise error(found["name"])
+        return sorted(one["partition_index"] for one in found["partitions"])
+
+    @contextmanager
+    def _told(self, what: str) -> Iterator[None]:
+        """Turn kafka-python's errors into ours: what happened to which output and interval, and what to do."""
+        try:
+            yield
+        except kerrors.KafkaError as error:
+            told = self._in_words(what, error)
+        else:
+            return
+        # Outside the handler: an error keeps the one that was handled.
+        raise told
+
+    def _in_words(self, what: str, error: kerrors.KafkaError) -> TallystickError:
+        where = f"topic {self.declared.topic} of connection {self.declared.kafka}"
+        # The library shows lists as Python writes them.
+        text = (str(error) or type(error).__name__).translate(str.maketrans("", "", "[]'"))
+        if isinstance(error, kerrors.ProducerFencedError | kerrors.InvalidProducerEpochError):
+            return OutputBusy(
+                f"{what}: another publisher has taken output {self.declared.name} ({where}).",
+                next_step="nothing: it publishes what this one would have. What is committed of ours is not sent again.",
+            )
+        if isinstance(error, kerrors.UnknownTopicOrPartitionError):
+            return OutputRefused(
+                f"{what}: {where} is not there.",
+                next_step="create it (tallystick never does), then clear `publish`. The tables are committed.",
+            )
+        if isinstance(error, kerrors.MessageSizeTooLargeError | kerrors.RecordListTooLargeError):
+            return OutputRefused(
+                f"{what}: {where} does not take it: {text}.",
+                next_step="raise the topic's max.message.bytes, then clear `publish`.",
+            )
+        if isinstance(error, kerrors.AuthorizationError | kerrors.SaslAuthenticationFailedError):
+            return SettingsError(
+                f"{what}: {where}: {text}.",
+                next_step="allow Write and Read on the topic, Write on the transactional id, and Read on the group; "
+                "docs/reference/outputs.md says how the last two are named.",
+            )
+        return self._unavailable(f"{what}: {where}: {text}")
+
+    def _unavailable(self, happened: str) -> OutputUnavailable:
+        return OutputUnavailable(
+            f"{happened}.",
+            next_step="nothing, if it passes: the next try goes on where this one stood. Else check the brokers.",
+        )
+
+
+def group_of(scope: Scope, output: str) -> str:
+    """The name of the output's consumer group and transactional id: one per lake, pipeline and output."""
+    lake = hashlib.sha256(scope.lake.encode()).hexdigest()[:12]
+    return f"{PREFIX}{scope.pipeline}.{output}.{lake}"
+
+
+def headers_of(sending: Sending, change: Change) -> dict[str, bytes]:
+    """What each message says of itself beside its value."""
+    identity = json.dumps(
+        [*(plain(v) for v in change.identity), *([change.occurrence] if change.occurrence else [])],
+        separators=(",", ":"),
+        ensure_ascii=False,
+    )
+    told = {
+        "operation": change.operation,
+        "interval": sending.interval.part,
+        "generation": str(sending.generation),
+        "plan": sending.plan,
+        "message": str(change.number),
+        "row": str(change.row_number),
+        "identity": identity,
+    }
+    if change.operation != "row":
+        told["corrects"] = str(sending.generation_before)
+    return {f"{PREFIX}{name}": value.encode() for name, value in told.items()}
+
+
+def _number_of(message: Any, plan: str) -> int:
+    """The number of a message of that plan; -1 for any other message."""
+    found = dict(message.headers or ())
+    if found.get(f"{PREFIX}plan") != plan.encode():
+        return -1
+    return int(found[f"{PREFIX}message"] or 0)

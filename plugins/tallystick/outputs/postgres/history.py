@@ -1,0 +1,86 @@
+"""The history of an output: the rows of every interval by key, from which the table is told what it holds.
+
+It grows with the table's columns and never loses one. The columns that it has and the table has are those that the
+output writes: one that a plan lacks is null in its rows, whatever another interval has there.
+"""
+
+from __future__ import annotations
+
+from psycopg import sql
+
+from tallystick.errors import OutputRefused
+from tallystick.outputs.port import Sending
+from tallystick.outputs.postgres import PostgresOutput, statements
+from tallystick.outputs.postgres.catalog import DatabaseTable, read_table
+from tallystick.outputs.postgres.session import Session
+from tallystick.outputs.postgres.stage import Staged
+from tallystick.outputs.postgres.statements import END, SCHEMA, START
+
+
+def managed_columns(
+    session: Session, declared: PostgresOutput, name: str, staged: Staged, sending: Sending
+) -> tuple[str, ...]:
+    """The columns that the output writes. Creates the history, or its columns, where they are missing.
+
+    Safe to repeat: under the lock on the output's row, what is there is left alone. Raises OutputRefused where a column
+    of the table has changed its type since, or must have a value that earlier intervals have not.
+    """
+    history = sql.Identifier(SCHEMA, name)
+    found = read_table(session, SCHEMA, name)
+    if found is None:
+        target = sql.Identifier(*declared.schema_and_table)
+        session.run(
+            "create the history", statements.create_history(history, target, staged.columns)
+        )
+        session.run("key of the history", statements.key_of_history(history, declared.key))
+        session.run("index of the history", statements.index_of_history(history))
+        return staged.columns
+    there, columns = staged.target.columns, found.columns.keys() - {START, END}
+    _check_types(declared, name, found, staged.target, sending)
+    has_rows = None
+    for column in staged.columns:
+        if column in columns:
+            continue
+        if there[column].required:
+            has_rows = session.one("look for earlier rows", statements.any_row(history))
+            if has_rows is not None:
+                raise _null_in_not_null(
+                    declared, column, "intervals that were written before", sending
+                )
+        session.run(
+            "widen the history", statements.add_to_history(history, column, there[column].type)
+        )
+    managed = [c for c in there if c in columns or c in staged.columns]
+    for column in managed:
+        if column not in staged.columns and there[column].required and staged.rows:
+            raise _null_in_not_null(declared, column, "its rows", sending)
+    return tuple(managed)
+
+
+def _check_types(
+    declared: PostgresOutput,
+    name: str,
+    history: DatabaseTable,
+    target: DatabaseTable,
+    sending: Sending,
+) -> None:
+    for column in history.columns.values():
+        now = target.columns.get(column.name)
+        if now is not None and now.type != column.type:
+            raise OutputRefused(
+                f"{sending}: column {column.name!r} is {now.type} in table {declared.into} of connection "
+                f"{declared.postgres} and {column.type} in its history {SCHEMA}.{name}.",
+                next_step=f"nothing was written, and the tables are committed. Change the history as the table was "
+                f"changed (ALTER TABLE {SCHEMA}.{name} ALTER COLUMN ...), then clear `publish`.",
+            )
+
+
+def _null_in_not_null(
+    declared: PostgresOutput, column: str, who: str, sending: Sending
+) -> OutputRefused:
+    return OutputRefused(
+        f"{sending}: column {column!r} of table {declared.into} of connection {declared.postgres} is NOT NULL, and {who} "
+        "have no value for it.",
+        next_step=f"ALTER TABLE {declared.into} ALTER COLUMN {column} DROP NOT NULL, then clear `publish`. Nothing was "
+        "written, and the tables are committed.",
+    )

@@ -1,0 +1,208 @@
+"""The rows of one plan in a temporary table, checked against the table that they are for, before any is there.
+
+Rows are streamed, some at a time; the database itself says which keys are null or stand twice, as it compares them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from psycopg import sql
+
+from tallystick.errors import OutputRefused, SettingsError, listed
+from tallystick.outputs.port import Sending
+from tallystick.outputs.postgres import PostgresOutput, statements
+from tallystick.outputs.postgres.catalog import DatabaseTable, fits, key_text, lake_type
+from tallystick.outputs.postgres.session import Session
+from tallystick.outputs.times import check_batch
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+COPY_ROWS = 20_000
+MEND_JOB = "nothing was written, and the tables are committed. Mend the job and clear `plan`"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staged:
+    """The rows of `plan` are in the session's stage: `columns` of them, `rows` in number."""
+
+    plan: str
+    target: DatabaseTable
+    columns: tuple[str, ...]
+    rows: int
+
+
+def stage(
+    session: Session, declared: PostgresOutput, found: DatabaseTable | None, sending: Sending
+) -> Staged:
+    """Copy the plan's rows into the stage and check them. Raises OutputRefused for what the table would not take.
+
+    Safe to repeat: the stage is the session's own, and is made anew.
+    """
+    target = _check_table(declared, found, sending)
+    schema = next((batch.schema for batch in sending.rows.batches()), None)
+    columns = _columns(declared, target, schema, sending)
+    # What a plan without rows has is what the key says: it changes nothing but what the interval had.
+    columns = columns or tuple(declared.key)
+    session.run("drop the stage", statements.drop(statements.STAGE))
+    limited = [c for c in columns if target.columns[c].length_max is not None]
+    session.run(
+        "create the stage",
+        statements.create_stage(sql.Identifier(*declared.schema_and_table), columns, limited),
+    )
+    rows = _copy(session, columns, schema, sending)
+    session.run("analyze the stage", statements.analyze(statements.STAGE))
+    _check_rows(session, declared, target, columns, sending)
+    return Staged(plan=sending.plan, target=target, columns=columns, rows=rows)
+
+
+def _copy(
+    session: Session, columns: Sequence[str], schema: pa.Schema | None, sending: Sending
+) -> int:
+    number = 0
+    for batch in sending.rows.batches():
+        if batch.schema.names != (schema.names if schema is not None else None):
+            raise OutputRefused(
+                f"{sending}: a data file has the columns {listed(batch.schema.names)}, and another one has others.",
+                next_step=f"{MEND_JOB}.",
+            )
+        check_batch(sending, batch, number)
+        values = zip(*(batch.column(c).to_pylist() for c in columns), strict=True)
+        rows = ((*row, at) for at, row in enumerate(values, start=number))
+        while some := list(islice(rows, COPY_ROWS)):
+            session.copy(statements.copy_stage(columns), some)
+        number += len(batch)
+    return number
+
+
+# ---------------------------------------------------------------- the table
+
+
+def _check_table(
+    declared: PostgresOutput, found: DatabaseTable | None, sending: Sending
+) -> DatabaseTable:
+    where = f"table {declared.into} of connection {declared.postgres}"
+
+    def refused(why: str, next_step: str) -> OutputRefused:
+        return OutputRefused(
+            f"{sending}: {where} {why}.",
+            next_step=f"{next_step}, then clear `publish`. The tables are committed.",
+        )
+
+    if found is None:
+        raise refused("is not there", "create it (tallystick never does)")
+    if found.kind not in ("r", "p"):
+        raise refused("is no table: a view or something else has its name", "name a table")
+    if not found.logged:
+        raise refused(
+            "is UNLOGGED or temporary: a crash of the server would empty it",
+            f"ALTER TABLE {declared.into} SET LOGGED",
+        )
+    if found.rights_missing:
+        raise SettingsError(
+            f"{sending}: {where}: the user may not {listed(found.rights_missing)}.",
+            next_step=f"GRANT {listed(found.rights_missing)} ON {declared.into} to it. The tables are committed.",
+        )
+    if found.row_security:
+        raise refused(
+            "has row security, which hides rows from this user",
+            "let the user bypass it (BYPASSRLS)",
+        )
+    if missing := [c for c in declared.key if c not in found.columns]:
+        raise refused(f"has no column {missing[0]!r}, which is in the key", "add it")
+    if frozenset(declared.key) not in found.unique:
+        raise refused(
+            f"has no unique constraint on the key ({', '.join(declared.key)}) that is checked at once",
+            f"ALTER TABLE {declared.into} ADD UNIQUE ({', '.join(declared.key)})",
+        )
+    return found
+
+
+def _columns(
+    declared: PostgresOutput, target: DatabaseTable, schema: pa.Schema | None, sending: Sending
+) -> tuple[str, ...]:
+    """The columns that are written: all that the job makes, and of the lineage what the table has. Checks their types."""
+    if schema is None:
+        return ()
+    where = f"table {declared.into} of connection {declared.postgres}"
+
+    def refused(why: str, next_step: str) -> OutputRefused:
+        return OutputRefused(
+            f"{sending}: {why}.",
+            next_step=f"{next_step}, then clear `publish`. Nothing was written, and the tables are committed.",
+        )
+
+    if strange := [c for c in declared.key if c not in schema.names]:
+        raise refused(
+            f"its rows have no column {strange[0]!r}, which is in the key", "declare another key"
+        )
+    # Names that begin with an underscore are tallystick's own: where a row comes from.
+    written = [c for c in schema.names if c in target.columns or not c.startswith("_")]
+    for column in written:
+        kind, there = lake_type(schema.field(column).type), target.columns.get(column)
+        if there is None:
+            raise refused(
+                f"{where} has no column {column!r} ({kind} in the lake)", "add the column"
+            )
+        if there.computed:
+            raise refused(
+                f"column {column!r} of {where} is computed by the database",
+                "let it be a plain column",
+            )
+        if not fits(kind, there):
+            raise refused(
+                f"column {column!r} is {kind} in the lake and {there.type} in {where}, which does not hold every value "
+                "of it",
+                "change the column's type (docs/reference/outputs.md lists what fits)",
+            )
+    for column in target.columns.values():
+        if column.required and not column.has_default and column.name not in written:
+            raise refused(
+                f"column {column.name!r} of {where} is NOT NULL, and its rows have no such column",
+                "give it a default, or drop NOT NULL",
+            )
+    return tuple(written)
+
+
+# ---------------------------------------------------------------- the rows
+
+
+def _check_rows(
+    session: Session,
+    declared: PostgresOutput,
+    target: DatabaseTable,
+    columns: Sequence[str],
+    sending: Sending,
+) -> None:
+    where = f"table {declared.into} of connection {declared.postgres}"
+    for column in columns:
+        there = target.columns[column]
+        if column in declared.key or there.required:
+            row, count = session.one("look for nulls", statements.null_in(column))
+            if count:
+                what = "its key column" if column in declared.key else "column"
+                raise OutputRefused(
+                    f"{sending}: row {row} has no value in {what} {column!r}, which {where} must have (rows like that: "
+                    f"{count}).",
+                    next_step=f"{MEND_JOB}, so that it is there; or declare another key.",
+                )
+        if there.length_max is not None:
+            long = session.one("look for long ones", statements.too_long(column, there.length_max))
+            if long is not None:
+                raise OutputRefused(
+                    f"{sending}: row {long[0]} has {long[1]} characters in column {column!r}, which is {there.type} in "
+                    f"{where}.",
+                    next_step="nothing was written, and the tables are committed. Let the column be longer, and clear "
+                    "`publish`.",
+                )
+    found = session.one("look for doubled keys", statements.doubled(declared.key))
+    if found is not None:
+        *values, times, keys = found
+        raise OutputRefused(
+            f"{sending}: {times} rows have the key {key_text(declared.key, values)} (keys like that: {keys}).",
+            next_step=f"{MEND_JOB}, so that a key stands once in an interval; or declare a key that tells them apart.",
+        )

@@ -1,0 +1,345 @@
+"""A table in PostgreSQL that holds, for each key, the row of the latest interval that has it.
+
+Rows go into a temporary table first, unseen. Then one transaction per interval does everything: it takes the output's row
+(so publishers come one after the other), asks the progress row what is there, changes the history, lets the table follow
+it, and moves the progress row. That transaction is the decision: where its answer is lost, the progress row tells.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from psycopg import errors, sql
+
+from tallystick.connections.postgres import PostgresSettings
+from tallystick.errors import OutputRefused, listed
+from tallystick.outputs.port import Scope, Sending
+from tallystick.outputs.postgres import PostgresOutput, statements
+from tallystick.outputs.postgres.catalog import DatabaseTable, read_table
+from tallystick.outputs.postgres.history import managed_columns
+from tallystick.outputs.postgres.session import Session, busy, told
+from tallystick.outputs.postgres.stage import Staged, stage
+from tallystick.outputs.postgres.statements import SCHEMA, Statements
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """Which plan the database holds of an interval, as its progress row says."""
+
+    end: object
+    generation: int
+    plan: str
+    rows: int
+
+
+class PostgresTable:
+    """The table of a PostgresOutput, as an output."""
+
+    def __init__(self, declared: PostgresOutput, settings: Callable[[], PostgresSettings]) -> None:
+        self.declared, self._settings = declared, settings
+        self._session: Session | None = None
+        self._owner: str | None = None
+        self._epoch = 0
+        self._staged: Staged | None = None
+        self._secrets: tuple[str, ...] = ()
+        self.where = f"table {declared.into} of connection {declared.postgres}"
+
+    # ------------------------------------------------------------ the port
+
+    def begin(self, scope: Scope) -> None:
+        """Take the output: whoever had it before finds another epoch in its transaction. Creates the side tables.
+
+        Raises OutputRefused where the table is another output's. Safe to repeat: the last one that took it has it.
+        """
+        what, owner = f"output {self.declared.name}", owner_of(scope, self.declared.name)
+        with self._told(what):
+            session = self._connected()
+            self._create_side_tables(session)
+            with session.transaction():
+                try:
+                    self._epoch = self._take(session, scope, owner)
+                except errors.LockNotAvailable:
+                    raise self._held_too_long(what) from None
+        self._owner = owner
+
+    def prepare(self, sending: Sending) -> None:
+        """Refuse all that the table would not take, before any row is there.
+
+        After `begin` it also rehearses the publication, and takes it back, where the table has rules beyond its key.
+        Safe to repeat: it leaves temporary tables and the columns of the history.
+        """
+        with self._told(str(sending)):
+            if self._is_there(sending):
+                return
+            self._staged = None  # checked anew: the table may have been mended since
+            staged = self._stage(sending)
+            if self._owner is not None:
+                self._publish(sending, staged, rows=False)
+                if staged.target.more_rules:
+                    self._rehearse(sending, staged)
+
+    def publish(self, sending: Sending, *, resumed: bool) -> None:
+        """Let the table hold the plan's rows of this interval, in one transaction.
+
+        Safe to repeat: the progress row moves in that transaction, and says which plan is there. A publisher that is late
+        finds another epoch or a newer generation under the lock, and changes nothing.
+        """
+        del resumed  # the progress row tells, whoever began
+        assert self._owner is not None, "begin comes first"
+        with self._told(str(sending)):
+            if not self._is_there(sending):
+                self._publish(sending, self._stage(sending))
+
+    def abort(self, sending: Sending) -> None:
+        """Nothing was set aside that outlives the session. Safe to repeat."""
+
+    def close(self) -> None:
+        """Hang up; temporary tables go with the session. Safe to repeat."""
+        if self._session is not None:
+            self._session.close()
+        self._session, self._staged = None, None
+
+    # ------------------------------------------------------------ taking the output
+
+    def _create_side_tables(self, session: Session) -> None:
+        schema, *tables = session.one("look for side tables", statements.THERE)
+        if schema and all(tables):
+            return
+        with session.transaction():
+            session.run("wait to create", statements.CREATE_LOCK)
+            if not schema:
+                session.run("create the schema", statements.CREATE_SCHEMA)
+            session.run("create outputs", statements.CREATE_OUTPUTS)
+            session.run("create progress", statements.CREATE_PROGRESS)
+
+    def _take(self, session: Session, scope: Scope, owner: str) -> int:
+        declared = self.declared
+        key = sorted(declared.key)
+        session.run(
+            "register",
+            statements.REGISTER,
+            (
+                *(owner, scope.lake, scope.pipeline, declared.name),
+                *(declared.into, key, history_of(owner)),
+            ),
+        )
+        taken = session.one("take", statements.TAKE, (owner,))
+        if taken is None:
+            lake, pipeline, name = session.one(
+                "ask whose it is", statements.OWNER, (declared.into,)
+            )
+            raise OutputRefused(
+                f"output {declared.name}: {self.where} belongs to output {name} of pipeline {pipeline} in {lake}.",
+                next_step="nothing was written. Two outputs in one table would overwrite each other: name a table for "
+                "each. Where that output is retired, docs/reference/outputs.md says how to give its table free.",
+            )
+        epoch, target, key_before = taken
+        if (target, sorted(key_before)) != (declared.into, key):
+            raise OutputRefused(
+                f"output {declared.name}: it was published into {target} by the key {listed(key_before)}, and is "
+                f"declared into {declared.into} by the key {listed(key)}.",
+                next_step="nothing was written. Declare what it was, or an output of another name into another table.",
+            )
+        return int(epoch)
+
+    # ------------------------------------------------------------ one publication
+
+    def _stage(self, sending: Sending) -> Staged:
+        """The plan's rows in the session's own table, checked; staged once where `publish` follows `prepare`."""
+        session = self._connected()
+        if self._staged is None or self._staged.plan != sending.plan:
+            self._staged = None
+            self._staged = stage(session, self.declared, self._table(session), sending)
+        return self._staged
+
+    def _publish(self, sending: Sending, staged: Staged, *, rows: bool = True) -> None:
+        """The transaction; without `rows` it only looks whether it may, and readies the history."""
+        session = self._connected()
+        with session.transaction():
+            held = self._lock(session, sending)
+            if held is not None and held.plan == sending.plan:
+                return
+            steps = self._steps(session, sending, staged)
+            self._check_history(session, steps, sending, held)
+            if rows:
+                self._write(session, steps, sending, staged)
+
+    def _rehearse(self, sending: Sending, staged: Staged) -> None:
+        """Do it all and take it back: CHECK, foreign keys, triggers, partitions speak before the ledger says begun."""
+        session = self._connected()
+        try:
+            with session.transaction():
+                self._lock(session, sending)
+                self._write(session, self._steps(session, sending, staged), sending, staged)
+                session.run("check deferred constraints", statements.ALL_NOW)
+                raise _TakenBack
+        except _TakenBack:
+            pass
+
+    def _write(self, session: Session, steps: Statements, sending: Sending, staged: Staged) -> None:
+        interval = {"start": sending.interval.start, "end": sending.interval.end}
+        session.run("touch", steps.touch(), interval)
+        session.run("analyze", statements.analyze(statements.TOUCHED))
+        session.run("forget", steps.forget(), interval)
+        session.run("keep", steps.keep(), interval)
+        session.run("remove", steps.remove())
+        session.run("reveal", steps.reveal())
+        session.run(
+            "note",
+            statements.NOTE,
+            (
+                *(self._owner, sending.interval.start, sending.interval.end),
+                *(sending.generation, sending.plan, staged.rows),
+            ),
+        )
+        session.run("count", statements.COUNT_INTERVALS, (self._owner, self._owner))
+
+    # ------------------------------------------------------------ what is there, and whose turn it is
+
+    def _is_there(self, sending: Sending) -> bool:
+        """Whether the progress row names this very plan; nobody goes back from that."""
+        if self._owner is None:
+            return False
+        held = self._held(self._connected(), sending)
+        return held is not None and held.plan == sending.plan
+
+    def _lock(self, session: Session, sending: Sending) -> Held | None:
+        """Take the output's row until the transaction ends, and see that it is our turn and that nothing is in doubt."""
+        try:
+            found = session.one("lock", statements.LOCK, (self._owner,))
+        except errors.LockNotAvailable:
+            raise self._held_too_long(str(sending)) from None
+        if found is None:
+            raise self._in_doubt(sending, "tallystick.outputs no longer has its row")
+        epoch, intervals = found
+        held = self._held(session, sending)
+        if held is not None and held.plan == sending.plan:
+            return held
+        self._check_epoch(sending, epoch)
+        counted = session.one("count progress", statements.COUNT_PROGRESS, (self._owner,))[0]
+        if counted != intervals:
+            raise self._in_doubt(
+                sending,
+                f"tallystick.progress has {counted} of the {intervals} intervals that were written",
+            )
+        self._check_generation(sending, held)
+        return held
+
+    def _check_epoch(self, sending: Sending, epoch: int) -> None:
+        if epoch != self._epoch:
+            raise busy(
+                str(sending),
+                f"another publisher has taken output {self.declared.name} ({self.where}: epoch {epoch}, ours is "
+                f"{self._epoch})",
+            )
+
+    def _check_generation(self, sending: Sending, held: Held | None) -> None:
+        """Raise OutputBusy where a newer generation is there, OutputRefused where the ledger knows another one."""
+        if held is None:
+            if sending.instead_of is not None and len(sending.rows_before):
+                raise self._in_doubt(
+                    sending,
+                    f"the ledger knows that plan {sending.instead_of} was written, and tallystick.progress has no row "
+                    "of the interval",
+                )
+            return
+        has = f"{self.where} holds generation {held.generation}, plan {held.plan}"
+        if held.generation > sending.generation:
+            raise busy(
+                str(sending),
+                f"{has}: it was replaced meanwhile (if this comes back, the lake was set back to an older state)",
+            )
+        if held.generation == sending.generation or held.plan != sending.instead_of:
+            raise self._in_doubt(
+                sending,
+                f"{has}, and the ledger wants plan {sending.plan} instead of {sending.instead_of or 'none'}",
+            )
+        if held.end != sending.interval.end:
+            raise self._in_doubt(sending, f"{has}, of an interval that ends at {held.end}")
+
+    def _check_history(
+        self, session: Session, steps: Statements, sending: Sending, held: Held | None
+    ) -> None:
+        """Raise OutputRefused where the history has not the rows that the progress row counted."""
+        found = session.one(
+            "count before", steps.count_before(), {"start": sending.interval.start}
+        )[0]
+        wanted = held.rows if held is not None else 0
+        if found != wanted:
+            raise self._in_doubt(
+                sending,
+                f"{SCHEMA}.{history_of(self._owner or '')} has {found} rows of the interval, and tallystick.progress "
+                f"says {wanted}",
+            )
+
+    def _held(self, session: Session, sending: Sending) -> Held | None:
+        found = session.one(
+            "progress", statements.READ_PROGRESS, (self._owner, sending.interval.start)
+        )
+        if found is None:
+            return None
+        end, generation, plan, rows = found
+        return Held(end=end, generation=generation, plan=plan, rows=rows)
+
+    # ------------------------------------------------------------ the rest
+
+    def _steps(self, session: Session, sending: Sending, staged: Staged) -> Statements:
+        history = history_of(self._owner or "")
+        managed = managed_columns(session, self.declared, history, staged, sending)
+        return Statements(
+            target=sql.Identifier(*self.declared.schema_and_table),
+            history=sql.Identifier(SCHEMA, history),
+            key=tuple(self.declared.key),
+            managed=managed,
+            staged=frozenset(staged.columns),
+        )
+
+    def _table(self, session: Session) -> DatabaseTable | None:
+        return read_table(session, *self.declared.schema_and_table)
+
+    def _connected(self) -> Session:
+        """The session; a new one where there is none, or where the last one broke."""
+        if self._session is None or not self._session.usable:
+            self.close()
+            settings = self._settings()
+            self._secrets = settings.secrets()
+            self._session = Session(settings, output=self.declared.name, where=self.where)
+        return self._session
+
+    @contextmanager
+    def _told(self, what: str) -> Iterator[None]:
+        with told(what, self.where, lambda: self._secrets):
+            yield
+
+    def _held_too_long(self, what: str) -> Exception:
+        assert self._session is not None
+        return busy(
+            what,
+            f"another publisher has held output {self.declared.name} ({self.where}) for "
+            f"{self._session.settings.lock_timeout_s} s",
+        )
+
+    def _in_doubt(self, sending: Sending, why: str) -> OutputRefused:
+        return OutputRefused(
+            f"{sending}: what {self.where} holds is in doubt: {why}.",
+            next_step="nothing was written. The table and the schema tallystick belong together: restore both from one "
+            "backup; docs/reference/outputs.md says what else can be done.",
+        )
+
+
+class _TakenBack(Exception):
+    """A rehearsal ends."""
+
+
+def owner_of(scope: Scope, output: str) -> str:
+    """The id of an output in the database: one per lake, pipeline and output."""
+    lake = hashlib.sha256(scope.lake.encode()).hexdigest()[:12]
+    return f"{scope.pipeline}.{output}.{lake}"
+
+
+def history_of(owner: str) -> str:
+    """The name of an output's history in the schema `tallystick`."""
+    return f"history_{hashlib.sha256(owner.encode()).hexdigest()[:16]}"

@@ -1,0 +1,54 @@
+"""What a column's parse rule may be: said when the column is declared, not by every row of a run.
+
+    iso8601 (default)            text
+    epoch_s, epoch_ms, epoch_us  a JSON number
+    anything with a %            a strptime format of Python's, from the directives below
+
+`tallystick.engine.decode.json.instants` applies the rules.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Final
+
+EPOCH_FACTORS: Final = {"epoch_s": 1_000_000, "epoch_ms": 1_000, "epoch_us": 1}
+# Left out: %c %x %X, which mean what the machine's locale says, and %Z, whose names of zones mean several offsets.
+DIRECTIVES: Final = "YmdHMSfzjyBbAaIpGVuwUW"
+_YEARS: Final = ("Y", "y", "G")
+_DIRECTIVE: Final = re.compile(r"%(.?)", re.DOTALL)
+_SAMPLE: Final = datetime(2013, 11, 25, 17, 43, 21, 123456)  # noqa: DTZ001 - its zone is added where the rule has one
+
+
+def rule_problem(rule: str, kind: str) -> str | None:
+    """Say why no text can become a column of type `kind` (date, timestamp or timestamptz) by `rule`, or None."""
+    if rule == "iso8601" or rule in EPOCH_FACTORS:
+        return None
+    if "%" not in rule:
+        return "is neither iso8601, epoch_s, epoch_ms, epoch_us nor a strptime format"
+    used = [name for name in _DIRECTIVE.findall(rule) if name != "%"]
+    for name in used:
+        if not name:
+            return "ends in a % without a letter"
+        if name not in DIRECTIVES:
+            return f"has %{name}, which is not one of {' '.join('%' + d for d in DIRECTIVES)}"
+        if used.count(name) > 1:
+            return f"has %{name} twice"
+    if not set(used) & set(_YEARS):
+        return "has no year (%Y)"
+    if kind == "timestamptz" and "z" not in used and not rule.endswith("Z"):
+        return "has no offset from UTC: neither %z nor a Z at its end"
+    if kind != "timestamptz" and "z" in used:
+        return f"has an offset from UTC (%z), which a {kind} cannot hold"
+    return _round_trip_problem(rule, zoned="z" in used)
+
+
+def _round_trip_problem(rule: str, *, zoned: bool) -> str | None:
+    sample = _SAMPLE.replace(tzinfo=UTC) if zoned else _SAMPLE
+    try:
+        spelt = sample.strftime(rule)
+        again = datetime.strptime(spelt, rule).strftime(rule)  # noqa: DTZ007 - only its spelling counts
+    except (ValueError, re.error) as error:
+        return f"cannot be read back: {error}"
+    return None if spelt == again else f"reads {spelt!r} back as {again!r}"

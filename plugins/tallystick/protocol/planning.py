@@ -1,0 +1,312 @@
+"""What a plan task may be granted, as a total function of the ledger and what the request asks for.
+
+Decisions are returned as values; tallystick.operations.plan turns refusals into errors for people. Deciding again on
+every root that is read is what makes a lost race and a lost reply the same thing.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from tallystick.format.interval import Interval, Request
+from tallystick.format.page import Committed, Entry
+from tallystick.protocol.ledger import Ledger
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What a request wants of `interval`.
+
+    `replace`: committed entries inside it too, whoever committed them. `force`: the run's own ones although nothing
+    changed. `take_over`: cancel what others were granted there. `cuts`: instants that no gap goes over. `stale`:
+    committed intervals whose look back no longer holds. `refresh`: those that lie in `interval`, whoever committed them,
+    and nothing else.
+    """
+
+    interval: Interval
+    fingerprint: str
+    replace: bool = False
+    force: bool = False
+    take_over: bool = False
+    cuts: tuple[datetime, ...] = ()
+    stale: frozenset[Interval] = frozenset()
+    refresh: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """A plan that the request already has."""
+
+    interval: Interval
+    plan: str
+    committed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """An entry to be granted to the request; `before` is the entry as it stands, None for a hole.
+
+    `generation` is what the grant gets: one more than any grant of the interval that the ledger still shows, also of a
+    grant that is cancelled by this very swap.
+    """
+
+    interval: Interval
+    before: Entry | None
+    generation: int
+    served: tuple[Request, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intent:
+    """What a plan task does: what it has, what it is granted, whose grants it cancels, and what it leaves alone.
+
+    `held` are entries that other runs were granted, `covered` those that are committed and stay.
+    """
+
+    holdings: tuple[Holding, ...] = ()
+    grants: tuple[Grant, ...] = ()
+    cancelled: tuple[Entry, ...] = ()
+    held: tuple[Entry, ...] = ()
+    covered: tuple[Entry, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overtaken:
+    """The request is not the run's newest, or what it was granted has gone to others: it must not ask again.
+
+    `by` is the newest request that has it: of another run; of the same run with a higher clear number; or the request
+    itself, if what it committed was made by other code, or if `hole` is granted to no run any more. `replaces`: what is
+    left to do includes a replacement; `cuts`: it cannot be done as asked, for it would cut through this entry.
+    """
+
+    by: Request
+    replaces: bool = False
+    hole: Interval | None = None
+    cuts: Entry | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutThrough:
+    """A replacement would cut through a committed entry: only whole intervals are replaced.
+
+    `withdrawn` are grants of the run's earlier clears: the new wish takes the place of the old one also where it is
+    refused, or they would dangle behind a run that can only fail.
+    """
+
+    entry: Entry
+    withdrawn: tuple[Entry, ...] = ()
+
+
+def decide_plan(ledger: Ledger, request: Request, wish: Wish) -> Intent | Overtaken | CutThrough:
+    """Decide what `request` may be granted of `wish.interval`. The same request always gets the same plans.
+
+    A request whose clear number is lower than one that the ledger has of the same run gets nothing: it is a late copy of
+    an older task, or Airflow counts the run's clears from 0 again (the DAG or run was deleted, the metadata database is
+    new). Which of them it is cannot be seen from here. If nothing is left to do, both may end well; else `Overtaken`.
+    """
+    overlapping = ledger.overlapping(wish.interval)
+    newest = max(
+        (r for e in overlapping for r in e.requests if r.same_run(request)),
+        key=lambda r: r.clear,
+        default=request,
+    )
+    if newest.clear > request.clear:
+        return _nothing_left(overlapping, request, wish, newest)
+    served = [e for e in overlapping if request in e.served]
+    if served:
+        # C3, C12, C14: this very request was answered before; what it got since then is the answer.
+        own = {e.interval for e in served if _holding(e, request) is not None}
+        if not own:
+            return _nothing_left(overlapping, request, wish, served[0].holder)
+        if any(_wants_other_rows(e, request, wish) for e in overlapping):
+            return Overtaken(by=request, replaces=True)
+        # A grant was released, or given up. This may be a late copy of the task, and nobody would work on what it got.
+        holes = _fills(wish, (e.interval for e in overlapping), ())
+        if holes:
+            return Overtaken(by=request, hole=holes[0].interval)
+        return _answered(overlapping, request, own)
+    decision = _decide_afresh(overlapping, request, wish)
+    if isinstance(decision, CutThrough):
+        older = (e for e in overlapping if e.granted and e.granted.request.same_run(request))
+        return replace(decision, withdrawn=tuple(older))
+    return decision
+
+
+def _nothing_left(
+    overlapping: Sequence[Entry], request: Request, wish: Wish, by: Request
+) -> Intent | Overtaken:
+    """Answer a request that must not be granted anything: an intent without effect, else Overtaken.
+
+    Rows that its own run committed count as another run's if nobody has pressed Clear, for then nobody asks to replace
+    them: a run that is made again after its DAG was deleted is green over committed rows, whatever the code is now.
+    """
+    seen = _decide_afresh(overlapping, request, wish, owns_rows=request.clear > 0)
+    if isinstance(seen, Intent) and not seen.grants and not seen.cancelled:
+        return seen
+    if isinstance(seen, CutThrough):
+        return Overtaken(by=by, replaces=True, cuts=seen.entry)
+    replaces = any(g.before is not None and g.before.committed is not None for g in seen.grants)
+    return Overtaken(by=by, replaces=replaces)
+
+
+def _wants_other_rows(entry: Entry, request: Request, wish: Wish) -> bool:
+    """Whether an answered request asks for other rows than those that it committed: the code was changed since.
+
+    Only if a person asks for a replacement, by Clear or by a parameter. A retry with changed code must not be granted a
+    replacement: it may be the late copy of a task with older code (C14, C15).
+    """
+    committed = entry.committed
+    if committed is None or committed.request != request or entry.granted is not None:
+        return False
+    asks = request.clear > 0 or wish.replace or wish.force
+    return asks and committed.fingerprint != wish.fingerprint
+
+
+def _answered(overlapping: Iterable[Entry], request: Request, own: Collection[Interval]) -> Intent:
+    """What a request that was answered before has now: nothing is taken away, and nothing is granted."""
+    holdings: list[Holding] = []
+    held: list[Entry] = []
+    covered: list[Entry] = []
+    for entry in overlapping:
+        granted, committed = entry.granted, entry.committed
+        holding = _holding(entry, request) if entry.interval in own else None
+        if holding is not None:
+            holdings.append(holding)
+        elif granted is not None and not granted.request.same_run(request):
+            held.append(entry)
+        elif committed is not None and committed.request.same_run(request):
+            holdings.append(Holding(interval=entry.interval, plan=committed.plan, committed=True))
+        elif committed is not None:
+            covered.append(entry)
+    return Intent(holdings=tuple(holdings), held=tuple(held), covered=tuple(covered))
+
+
+def _holding(entry: Entry, request: Request) -> Holding | None:
+    if entry.granted is not None and entry.granted.request == request:
+        return Holding(interval=entry.interval, plan=entry.granted.plan, committed=False)
+    if entry.committed is not None and entry.committed.request == request:
+        return Holding(interval=entry.interval, plan=entry.committed.plan, committed=True)
+    return None
+
+
+def _decide_afresh(
+    overlapping: Iterable[Entry], request: Request, wish: Wish, *, owns_rows: bool = True
+) -> Intent | CutThrough:
+    """Decide for a request that the ledger does not know. `owns_rows`: it may replace what its run committed."""
+    holdings: list[Holding] = []
+    grants: list[Grant] = []
+    cancelled: list[Entry] = []
+    held: list[Entry] = []
+    covered: list[Entry] = []
+    kept: list[Interval] = []
+    orphans: list[Entry] = []
+    for entry in overlapping:
+        granted, committed = entry.granted, entry.committed
+        if granted is not None and not granted.request.same_run(request):
+            if not wish.take_over:
+                held.append(entry)
+                kept.append(entry.interval)
+                continue
+            cancelled.append(entry)
+            if committed is None:
+                orphans.append(entry)  # what the taker does not cover becomes a hole
+                continue
+        if committed is None:
+            # The run's own grant of an earlier clear: a new wish gets a new plan over the same boundaries.
+            grants.append(_again(entry))
+            kept.append(entry.interval)
+            continue
+        kept.append(entry.interval)
+        own_grant = granted is not None and granted.request.same_run(request)
+        own_rows = committed.request.same_run(request)
+        again = _wished_again(entry, committed, wish, own_rows=own_rows and owns_rows)
+        if isinstance(again, CutThrough):
+            return again
+        if again:
+            grants.append(_again(entry))
+        else:
+            if own_grant:
+                cancelled.append(
+                    entry
+                )  # an earlier wish of this run that is no longer wished: no grant dangles
+            if own_rows:
+                holdings.append(
+                    Holding(interval=entry.interval, plan=committed.plan, committed=True)
+                )
+            else:
+                covered.append(entry)
+    grants += _fills(wish, kept, orphans)
+    return Intent(
+        holdings=tuple(holdings),
+        grants=tuple(sorted(grants, key=lambda g: g.interval)),
+        cancelled=tuple(cancelled),
+        held=tuple(held),
+        covered=tuple(covered),
+    )
+
+
+def _wished_again(
+    entry: Entry, committed: Committed, wish: Wish, *, own_rows: bool
+) -> bool | CutThrough:
+    """Whether a committed entry is to be replaced; `own_rows`: it is the request's own run that committed it."""
+    is_stale = entry.interval in wish.stale
+    if wish.refresh:
+        return is_stale and wish.interval.covers(entry.interval)
+    if own_rows and (committed.fingerprint != wish.fingerprint or wish.force or is_stale):
+        return True
+    if not wish.replace:
+        return False
+    # Also what this run committed itself: a backfill that repeats its runs with mode=replace asks for just that.
+    return True if wish.interval.covers(entry.interval) else CutThrough(entry=entry)
+
+
+def gaps(wanted: Interval, kept: Iterable[Interval]) -> tuple[Interval, ...]:
+    """What of `wanted` none of `kept` covers, in order."""
+    found: list[Interval] = []
+    start = wanted.start
+    for interval in sorted(kept):
+        if interval.start > start:
+            found.append(Interval(start=start, end=interval.start))
+        start = max(start, interval.end)
+    if start < wanted.end:
+        found.append(Interval(start=start, end=wanted.end))
+    return tuple(found)
+
+
+def _again(entry: Entry) -> Grant:
+    return Grant(
+        interval=entry.interval,
+        before=entry,
+        generation=entry.generation + 1,
+        served=entry.served,
+    )
+
+
+def parts(gap: Interval, cuts: Iterable[datetime]) -> list[Interval]:
+    """Cut an interval at those instants that lie inside it."""
+    edges = [gap.start, *sorted(at for at in cuts if gap.start < at < gap.end), gap.end]
+    return [Interval(start=start, end=end) for start, end in itertools.pairwise(edges)]
+
+
+def _fills(wish: Wish, kept: Iterable[Interval], orphans: Collection[Entry]) -> tuple[Grant, ...]:
+    """Grant what of the wish is none of `kept`; a refresh fills no hole."""
+    if wish.refresh:
+        return ()
+    return tuple(
+        _fill(part, orphans) for gap in gaps(wish.interval, kept) for part in parts(gap, wish.cuts)
+    )
+
+
+def _fill(gap: Interval, orphans: Iterable[Entry]) -> Grant:
+    # Requests whose grants are cancelled here must not be served again: a late copy of their plan task would
+    # otherwise take the interval back and leave a grant that nobody works on.
+    taken = [e for e in orphans if e.interval.overlaps(gap)]
+    return Grant(
+        interval=gap,
+        before=None,
+        generation=max((e.generation for e in taken), default=0) + 1,
+        served=tuple(r for e in taken for r in e.served),
+    )

@@ -1,0 +1,75 @@
+"""Deduplication over a horizon: of records with the same key, one stays if none came within the horizon before it.
+
+Exactly: a record is dropped if an earlier one of the same key, in log order, has a log time less than the horizon before
+its own. Log order is log time, then topic, partition and offset. An earlier one that was dropped itself counts too, so a
+key that comes without a pause as long as the horizon is kept once. What decides reaches back by the horizon and no
+further.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tallystick.engine.clock import LOG_TIME
+from tallystick.stateful.columns import TIME, int64s, keyed, require_keys
+
+LAST_SEEN = "last_seen"
+_US = timedelta(microseconds=1)
+
+
+def last_seen(records: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Return the partial rows of an interval: each key with the log time of its last record, `last_seen`.
+
+    Merged by the largest. Raises InvalidPipeline for a null key.
+    """
+    require_keys(records, key)
+    found = records.select([*key, LOG_TIME]).group_by(list(key)).aggregate([(LOG_TIME, "max")])
+    return found.rename_columns([*found.column_names[: len(key)], LAST_SEEN]).select(
+        [*key, LAST_SEEN]
+    )
+
+
+def first_of(
+    records: pa.Table, earlier: pa.Table, key: Sequence[str], horizon: timedelta
+) -> pa.Table:
+    """Return the records that are the first of their key within the horizon, in the order that they came in.
+
+    `records` hold all of an interval's with these keys, with `_log_time`; `earlier` the partial rows of [start - horizon,
+    start). Raises InvalidPipeline for a null key.
+    """
+    require_keys(records, key)
+    count = records.num_rows
+    both = pa.concat_tables(
+        [
+            records.select([*key]),
+            earlier.select([*key]).cast(records.select([*key]).schema),
+        ]
+    )
+    codes = keyed(both, key)
+    times = np.concatenate([int64s(records[LOG_TIME]), int64s(earlier[LAST_SEEN].cast(TIME))])
+    # What is earlier comes before what has the same log time.
+    own = np.concatenate([np.ones(count, np.int64), np.zeros(earlier.num_rows, np.int64)])
+    order = np.lexsort((*_tie(records, earlier.num_rows), own, times, codes))
+    near = np.zeros(len(order), bool)
+    if len(order):
+        same = codes[order][1:] == codes[order][:-1]
+        near[1:] = same & (times[order][1:] - times[order][:-1] < horizon // _US)
+    dropped = np.zeros(len(order), bool)
+    dropped[order] = near
+    return records.filter(pa.array(~dropped[:count]))
+
+
+def _tie(records: pa.Table, earlier: int) -> tuple[np.ndarray, ...]:
+    """What orders records of one key and log time: offset, partition, topic, the last first, as lexsort wants it."""
+    topics = pc.rank(records["_topic"], tiebreaker="dense") if records.num_rows else pa.array([])
+    numbers = (
+        int64s(records["_offset"]),
+        int64s(records["_kafka_partition"]),
+        np.asarray(topics.cast(pa.int64()), np.int64),
+    )
+    return tuple(np.concatenate([one, np.zeros(earlier, np.int64)]) for one in numbers)
