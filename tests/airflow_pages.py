@@ -19,7 +19,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Locator, Page, Request, Response, sync_playwright
 
-from tallystick.local.airflow_api import AirflowApi
+from tallystick_devstack.airflow_api import AirflowApi
 
 # Kept as files of the test run; git ignores the folder.
 PICTURES = Path(__file__).parents[1] / "build" / "browser"

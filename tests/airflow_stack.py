@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tallystick.local.airflow_api import AirflowApi
-from tallystick.local.stack import StackInfo, down, up
+from tallystick_devstack.airflow_api import AirflowApi
+from tallystick_devstack.stack import StackInfo, down, up
 
 SEEN_S = 90.0
 

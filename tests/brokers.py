@@ -27,8 +27,8 @@ from confluent_kafka.admin import (
 from kafka_cluster import KafkaCluster
 from tallystick.connections.kafka import KafkaSettings
 from tallystick.kafka.client import KafkaClient
-from tallystick.local.kafka import KafkaBroker
-from tallystick.local.process import wait_until
+from tallystick_devstack.kafka import KafkaBroker
+from tallystick_devstack.process import wait_until
 
 _DONE_S = 30.0
 Read = TypeVar("Read")

@@ -20,8 +20,8 @@ from unittest.mock import patch
 from compose_files import ROOT, Files
 from tallystick.connections.kafka import KafkaSettings
 from tallystick.errors import TallystickError
-from tallystick.local.kafka import KAFKA_VERSION, KafkaBroker
-from tallystick.local.s3 import S3Server
+from tallystick_devstack.kafka import KAFKA_VERSION, KafkaBroker
+from tallystick_devstack.s3 import S3Server
 
 # Where the two stacks must differ: addresses, secrets, folders, and what only a container needs.
 _AIRFLOW_OWN = {
@@ -214,7 +214,7 @@ def _wrong_connection(name: str, value: str) -> str | None:
 
 def settings(files: Files) -> list[str]:
     """Airflow's and Kafka's settings are those that the embedded stack runs with, but for what must differ."""
-    from tallystick.local.airflow import AirflowStack
+    from tallystick_devstack.airflow import AirflowStack
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -241,7 +241,7 @@ def health(files: Files) -> list[str]:
     from airflow.configuration import conf
 
     known = conf.configuration_description["scheduler"]["options"]
-    api = (ROOT / "plugins/tallystick/local/airflow_api.py").read_text()
+    api = (ROOT / "devstack/tallystick_devstack/airflow_api.py").read_text()
     problems = []
     for name, port in (
         ("airflow-api-server", 8080),
@@ -291,16 +291,19 @@ def versions(files: Files) -> list[str]:
 
 def image(files: Files) -> list[str]:
     """The image is made of the lock file, and set up for what its containers do."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    members = {
+        tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]["name"]
+        for folder in (".", "devstack")
+    }
     runs = [words for instruction, words in files.instructions() if instruction == "RUN"]
     text = " ".join(words for _, words in files.instructions())
     problems = []
     for sync in (words for words in runs if "uv sync" in words):
         words = shlex.split(sync)
         problems += [f"not as locked: {sync}"] if "--frozen" not in words else []
-        extras = {words[at + 1] for at, word in enumerate(words) if word == "--extra"}
-        problems += [f"extra {extra}" for extra in extras - project["optional-dependencies"].keys()]
-        problems += [] if extras else ["no extra"]
+        packages = {words[at + 1] for at, word in enumerate(words) if word == "--package"}
+        problems += [f"package {package}" for package in packages - members]
+        problems += [] if packages else ["no package"]
     folder = re.search(r"UV_PROJECT_ENVIRONMENT=(\S+)", text)
     home = folder.group(1) if folder else "nowhere"
     for wanted in (

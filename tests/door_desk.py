@@ -22,14 +22,14 @@ from tallystick.errors import TallystickError
 from tallystick.format.page import Entry
 from tallystick.format.root import Root
 from tallystick.lake import Lake
-from tallystick.local.airflow_api import AirflowApi
-from tallystick.local.kafka_login import confluent_words
-from tallystick.local.parts import LocalStack
-from tallystick.local.process import wait_until
 from tallystick.operations.status import Status, read_status
 from tallystick.runtime import real_world
 from tallystick.store.open import open_store
 from tallystick.tables.reading import static_table
+from tallystick_devstack.airflow_api import AirflowApi
+from tallystick_devstack.kafka_login import confluent_words
+from tallystick_devstack.parts import LocalStack
+from tallystick_devstack.process import wait_until
 
 DEADLINE_S = 1500.0
 # A dozen stories ask at once, and every answer costs the api-server's time.

@@ -18,8 +18,8 @@ from tallystick.kafka.batches import walk
 from tallystick.kafka.client import KafkaClient
 from tallystick.kafka.reader import RangeReader
 from tallystick.kafka.wire import FetchOrder
-from tallystick.local.java import find_java
-from tallystick.local.kafka import default_jar_folder
+from tallystick_devstack.java import find_java
+from tallystick_devstack.kafka import default_jar_folder
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 TAKEN_S = 120.0

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Self
 
-from tallystick.local.kafka import KafkaBroker
-from tallystick.local.process import free_port
+from tallystick_devstack.kafka import KafkaBroker
+from tallystick_devstack.process import free_port
 
 NODES = 3
 HEAP_MB = 256

@@ -7,7 +7,7 @@ import threading
 from contextlib import suppress
 from types import TracebackType
 
-from tallystick.local.postgres import Postgres
+from tallystick_devstack.postgres import Postgres
 
 _BYTES = 65_536
 

@@ -11,11 +11,11 @@ import pytest
 from psycopg import sql
 
 from tallystick.connections.postgres import PostgresSettings
-from tallystick.local.postgres import Postgres
 from tallystick.outputs.port import Scope, Sending
 from tallystick.outputs.postgres import PostgresOutput
 from tallystick.outputs.postgres.session import Session
 from tallystick.outputs.postgres.table import PostgresTable
+from tallystick_devstack.postgres import Postgres
 from unit.outputs.sendings import SCOPE
 
 _numbers = count(1)

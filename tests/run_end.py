@@ -2,7 +2,7 @@
 
 A Spark driver or the supervisor of a stack has a session of its own, so no signal to pytest or to its terminal reaches
 it. So pytest starts this file as a process that no such signal reaches either. It waits for pytest's end, then ends
-every process that has the run's mark in its environment; a warden (tallystick.local.warden) ends its servers by itself.
+every process that has the run's mark in its environment; a warden (tallystick_devstack.warden) ends its servers.
 
 With ENDS_WITH_PARENT set, as `make test` sets it, pytest ends with its parent too. Standard library only: it runs by
 path under `python -I -S`.

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from tallystick.local.process import wait_until
-from tallystick.testing.fault_proxy import FaultProxy, Handler, Seen
+from tallystick_devstack.process import wait_until
+from tallystick_devstack.testing.fault_proxy import FaultProxy, Handler, Seen
 
 HELD_S = 1500.0
 

@@ -21,7 +21,7 @@ from kafka_cluster import KafkaCluster
 from log_lake import MOMENTS, LogLake, days, fill
 from tallystick.connections.kafka import KafkaSettings
 from tallystick.format.plan import Plan
-from tallystick.local.process import wait_until
+from tallystick_devstack.process import wait_until
 
 MOVED_S = 200.0
 LEADER, FOLLOWER = 1, 2

@@ -18,8 +18,8 @@ import pytest
 
 from airflow_stack import RunningStack, airflow_stack  # noqa: F401
 from tallystick.errors import InvalidRequest
-from tallystick.local.airflow_api import AirflowApi
-from tallystick.local.process import wait_until
+from tallystick_devstack.airflow_api import AirflowApi
+from tallystick_devstack.process import wait_until
 
 DAG_ID = "three"
 DONE_S = 180

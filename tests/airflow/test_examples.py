@@ -17,7 +17,7 @@ def test_what_is_published_on_a_real_scheduler_is_right_also_under_kill_9_in_mid
     tmp_path: Path,
 ) -> None:
     """Billing: state, a receiver of calls, corrections. It is judged by code that imports nothing of tallystick's."""
-    command = [sys.executable, "-m", "tallystick.local.examples", "billing"]
+    command = [sys.executable, "-m", "examples.runner", "billing"]
     done = subprocess.run(
         [*command, "--state", str(tmp_path / "state")],
         capture_output=True,

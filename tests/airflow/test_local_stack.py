@@ -23,9 +23,9 @@ from confluent_kafka.admin import AdminClient
 
 from airflow_stack import make_project
 from tallystick.errors import SettingsError
-from tallystick.local.info import LAKE_BUCKET, StackInfo, read_stack
-from tallystick.local.process import wait_until
-from tallystick.local.stack import down, status, up
+from tallystick_devstack.info import LAKE_BUCKET, StackInfo, read_stack
+from tallystick_devstack.process import wait_until
+from tallystick_devstack.stack import down, status, up
 
 DONE_S = 180
 GONE_S = 30

@@ -24,7 +24,7 @@ from tallystick.format.offsets import OffsetRange
 from tallystick.kafka.decode import warm
 from tallystick.kafka.planning import LogPlanner
 from tallystick.kafka.reader import RangeReader
-from tallystick.local.kafka import KafkaBroker
+from tallystick_devstack.kafka import KafkaBroker
 
 WANTED_MIB = 64.0
 RECORD_BYTES = 271

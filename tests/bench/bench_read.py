@@ -30,7 +30,7 @@ from tallystick.format.offsets import OffsetRange
 from tallystick.kafka.decode import TIMESTAMP, warm
 from tallystick.kafka.planning import LogPlanner, TopicState
 from tallystick.kafka.reader import RangeReader
-from tallystick.local.kafka import KafkaBroker
+from tallystick_devstack.kafka import KafkaBroker
 
 PARTITIONS = 4
 TOPIC = "events"

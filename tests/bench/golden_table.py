@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient
 
 from brokers import TestBroker
 from golden_topics import CLIENTS, CODECS, compare, records_of
-from tallystick.local.kafka import KafkaBroker
+from tallystick_devstack.kafka import KafkaBroker
 
 
 def main() -> int:

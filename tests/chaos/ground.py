@@ -25,10 +25,10 @@ from chaos.small_disk import SmallDisk
 from chaos.tap import BUCKET, Tap
 from kafka_tap import KafkaTap
 from oracle.audit import Place
-from tallystick.local.info import ALL_PARTS, PARTS
-from tallystick.local.kafka_login import confluent_words
-from tallystick.local.parts import LocalStack
-from tallystick.local.s3 import ACCESS_KEY
+from tallystick_devstack.info import ALL_PARTS, PARTS
+from tallystick_devstack.kafka_login import confluent_words
+from tallystick_devstack.parts import LocalStack
+from tallystick_devstack.s3 import ACCESS_KEY
 
 REPO = Path(__file__).parents[2]
 EVIDENCE = REPO / ".tally" / "chaos"

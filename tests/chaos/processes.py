@@ -11,7 +11,7 @@ from chaos.ground import Ground
 from chaos.moments import ANY, COMMIT, DRIVER, PLAN, REPORT, STAGE, UPLOAD
 from chaos.rounds import Missed, Nemesis, Round
 from chaos.victims import Chain, executors, freeze, kill, lives, thaw
-from tallystick.local.process import wait_until
+from tallystick_devstack.process import wait_until
 
 ZOMBIE_S = 300.0
 # One executor of one core on each worker, all there before the first task starts.

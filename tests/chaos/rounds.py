@@ -23,8 +23,8 @@ from oracle.audit import Finding, audit
 from oracle.produced import ProducerLog
 from oracle.watcher import Watcher
 from tallystick.errors import SettingsError, TallystickError
-from tallystick.local.airflow_api import Json
-from tallystick.local.process import wait_until
+from tallystick_devstack.airflow_api import Json
+from tallystick_devstack.process import wait_until
 
 MOMENT_S = 600.0
 SETTLE_S = 1200.0

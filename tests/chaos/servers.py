@@ -14,8 +14,8 @@ from chaos.moments import ANY, PLAN, SUBMIT
 from chaos.records import OpenTransaction
 from chaos.rounds import Missed, Nemesis, Round
 from chaos.tap import Point
-from tallystick.local.process import ChildProcess, wait_until
-from tallystick.testing.fault_proxy import NO_FAULT, HttpFault, Seen
+from tallystick_devstack.process import ChildProcess, wait_until
+from tallystick_devstack.testing.fault_proxy import NO_FAULT, HttpFault, Seen
 
 OUTAGE_S_MAX = 4.0
 # Four empty answers, about 2 s, were once taken for an empty log.

@@ -16,7 +16,14 @@ from typing import Literal
 
 import psutil
 
-from tallystick.testing.fault_proxy import NO_FAULT, FaultProxy, Handler, HttpFault, Reply, Seen
+from tallystick_devstack.testing.fault_proxy import (
+    NO_FAULT,
+    FaultProxy,
+    Handler,
+    HttpFault,
+    Reply,
+    Seen,
+)
 
 HOLD_S = 600.0
 BUCKET = "lake"

@@ -26,8 +26,8 @@ from chaos.settled import not_settled
 from chaos.tap import Point, Tap
 from oracle.audit import Finding
 from oracle.produced import Sent, digest
-from tallystick.local.process import wait_until
-from tallystick.testing.fault_proxy import NO_FAULT, HttpFault, Seen
+from tallystick_devstack.process import wait_until
+from tallystick_devstack.testing.fault_proxy import NO_FAULT, HttpFault, Seen
 
 DEADLINE_S = 30.0
 

@@ -14,7 +14,7 @@ import pytest
 
 from chaos.small_disk import SIZE_BYTES, CannotMount, SmallDisk
 from chaos.victims import chains, freeze, kill, lives, thaw
-from tallystick.local.process import wait_until
+from tallystick_devstack.process import wait_until
 
 DEADLINE_S = 60.0
 # A tree of processes that call themselves as Airflow's do, and wait until their standard input is closed.

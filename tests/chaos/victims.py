@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import psutil
 
-from tallystick.local.process import wait_until
+from tallystick_devstack.process import wait_until
 
 DEAD_S = 30.0
 _SUPERVISOR = "airflow worker -- LocalExecutor"

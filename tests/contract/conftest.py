@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import boto3
 import pytest
 
-from tallystick.testing.servers import aws_environment, ministack, moto
-from tallystick.testing.versitygw import go, versitygw
+from tallystick_devstack.testing.servers import aws_environment, ministack, moto
+from tallystick_devstack.testing.versitygw import go, versitygw
 
 BUCKET = "contract"
 _numbers = itertools.count()

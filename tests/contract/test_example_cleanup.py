@@ -7,14 +7,14 @@ from datetime import timedelta
 import boto3
 import pytest
 
+from examples.cleanup.check import Lake, bucket_difference, live_keys
 from small_lake import SmallLake, good_lake
 from tallystick.format import keys
 from tallystick.lake import Lake as OurLake
-from tallystick.local.examples.judges.cleanup import Lake, bucket_difference, live_keys
 from tallystick.operations.gc import collect
 from tallystick.store.s3 import S3Store
 from tallystick.tables.reach import IcebergReach
-from tallystick.testing.servers import aws_environment
+from tallystick_devstack.testing.servers import aws_environment
 
 
 @pytest.fixture

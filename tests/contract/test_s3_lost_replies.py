@@ -16,8 +16,8 @@ from botocore.exceptions import ClientError
 
 from tallystick.store import Applied, NotApplied, Outcome, Unknown
 from tallystick.store.s3 import S3Settings, S3Store
-from tallystick.testing.fault_proxy import NO_FAULT, FaultProxy, HttpFault
-from tallystick.testing.store_contract import applied
+from tallystick_devstack.testing.fault_proxy import NO_FAULT, FaultProxy, HttpFault
+from tallystick_devstack.testing.store_contract import applied
 
 PATIENT_S = 20.0
 IMPATIENT_S = 1.0  # what the tests that wait for a timeout take; the others must not meet one on a busy machine

@@ -18,12 +18,12 @@ import boto3
 import pytest
 
 from tallystick.engine.upload import AttemptPrefix
-from tallystick.local.process import wait_until
 from tallystick.runtime import real_world
 from tallystick.store import Applied, NotApplied, Unknown
 from tallystick.store.s3 import S3Settings, S3Store
-from tallystick.testing.fault_proxy import NO_FAULT, FaultProxy, HttpFault
-from tallystick.testing.store_contract import applied, assert_holds
+from tallystick_devstack.process import wait_until
+from tallystick_devstack.testing.fault_proxy import NO_FAULT, FaultProxy, HttpFault
+from tallystick_devstack.testing.store_contract import applied, assert_holds
 
 PART_BYTES = 5 << 20  # the least that S3 takes for any part but the last
 SETTINGS = S3Settings(one_put_bytes_max=PART_BYTES, part_bytes=PART_BYTES, read_attempts_max=2)

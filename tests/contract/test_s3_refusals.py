@@ -22,8 +22,8 @@ from tallystick.errors import (
 )
 from tallystick.store import ETag, NotApplied, Unknown
 from tallystick.store.s3 import S3Settings, S3Store
-from tallystick.testing.fault_proxy import FaultProxy, HttpFault
-from tallystick.testing.servers import free_port
+from tallystick_devstack.testing.fault_proxy import FaultProxy, HttpFault
+from tallystick_devstack.testing.servers import free_port
 
 ETAG = ETag('"0"')
 Call = Callable[[S3Store], object]

@@ -9,7 +9,7 @@ import sys
 import time
 from urllib.parse import urlsplit
 
-from tallystick.testing.servers import ministack
+from tallystick_devstack.testing.servers import ministack
 
 DEADLINE_S = 30.0
 STARTER = """

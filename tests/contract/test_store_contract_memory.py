@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tallystick.store.memory import MemoryStore
-from tallystick.testing.store_contract import StoreContract, StoreRaceContract
+from tallystick_devstack.testing.store_contract import StoreContract, StoreRaceContract
 
 
 class TestMemoryStore(StoreContract, StoreRaceContract):

@@ -10,7 +10,7 @@ import boto3
 import pytest
 
 from tallystick.store.s3 import S3Settings, S3Store
-from tallystick.testing.store_contract import StoreContract
+from tallystick_devstack.testing.store_contract import StoreContract
 
 
 class TestS3StoreOnMoto(StoreContract):

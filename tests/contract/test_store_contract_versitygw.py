@@ -14,8 +14,8 @@ from tallystick.errors import SettingsError
 from tallystick.store import Applied, ETag, Unknown
 from tallystick.store.probe import prove_conditional_writes
 from tallystick.store.s3 import S3Settings, S3Store
-from tallystick.testing.races import increment_in_process, read_counter, start_counter
-from tallystick.testing.store_contract import StoreContract, StoreRaceContract
+from tallystick_devstack.testing.races import increment_in_process, read_counter, start_counter
+from tallystick_devstack.testing.store_contract import StoreContract, StoreRaceContract
 
 PROCESSES = 4
 INCREMENTS = 100

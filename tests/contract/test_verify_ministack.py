@@ -15,7 +15,7 @@ from small_lake import SmallLake, days, good_lake
 from tallystick.cli import app as cli
 from tallystick.format import keys
 from tallystick.store.s3 import S3Settings, S3Store
-from tallystick.testing.servers import free_port
+from tallystick_devstack.testing.servers import free_port
 
 BUCKET = "contract"  # the one that conftest.py makes
 

@@ -23,7 +23,7 @@ import pytest
 
 from flights_lake import LAKE, FlightsLake, Row, departures, flights
 from tallystick.store.open import open_store
-from tallystick.testing.servers import aws_environment, ministack
+from tallystick_devstack.testing.servers import aws_environment, ministack
 
 PAGES = Path(__file__).parents[2] / "docs" / "how-to"
 BUCKET, PREFIX = LAKE.removeprefix("s3://").split("/")

@@ -18,14 +18,14 @@ from tallystick.format.offsets import OffsetRange, Position
 from tallystick.kafka.client import KafkaClient
 from tallystick.kafka.planning import LogPlanner
 from tallystick.kafka.reader import RangeReader
-from tallystick.local.kafka import (
+from tallystick_devstack.kafka import (
     KafkaBroker,
     class_archive,
     default_jar_folder,
     fetch_jars,
     make_class_archive,
 )
-from tallystick.local.process import free_port
+from tallystick_devstack.process import free_port
 
 PASSWORD = "not-to-be-seen"
 

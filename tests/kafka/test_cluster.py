@@ -23,8 +23,8 @@ from tallystick.kafka.client import KafkaClient, PendingFetch
 from tallystick.kafka.planning import LogPlanner
 from tallystick.kafka.reader import RangeReader
 from tallystick.kafka.wire import FetchOrder
-from tallystick.local.process import wait_until
 from tallystick.operations.adopt_topic import adopt
+from tallystick_devstack.process import wait_until
 from unclean_election import KEPT, LOST, OTHERS, SECOND, Case, rewritten
 
 __all__ = ["rewritten"]

@@ -10,7 +10,7 @@ from brokers import TestBroker, beside_the_cleaner, send
 from log_lake import LogLake, at, changed, days, decoded, judged, ms, value
 from tallystick.errors import LogDamaged, ReportRejected
 from tallystick.format.plan import Plan
-from tallystick.local.process import wait_until
+from tallystick_devstack.process import wait_until
 
 COMPACTION: dict[str, object] = {
     "segment_ms": 100,

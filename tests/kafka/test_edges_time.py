@@ -17,7 +17,7 @@ from raw_produce import produce_raw
 from tallystick.format.interval import Interval
 from tallystick.format.offsets import OffsetRange, tile
 from tallystick.format.plan import Plan
-from tallystick.local.process import wait_until
+from tallystick_devstack.process import wait_until
 
 ANY_TIME = {"message_timestamp_after_max_ms": 2**63 - 1}
 PARTITIONS = 3

@@ -17,7 +17,7 @@ from tallystick.errors import KafkaUnavailable
 from tallystick.format.offsets import OffsetRange
 from tallystick.kafka.client import KafkaClient
 from tallystick.kafka.reader import RangeReader
-from tallystick.local.process import wait_until
+from tallystick_devstack.process import wait_until
 
 Done = TypeVar("Done")
 LONG_S = 60.0

@@ -8,12 +8,12 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from brokers import TestBroker
+from examples.checks.sent import read_sent
+from examples.counts.check import apply, consume
+from examples.runner.produce import Batch, Record, create_topic, produce
 from output_publisher import output
 from tallystick.errors import KafkaUnavailable
-from tallystick.local.examples.judges.counts import apply, consume
-from tallystick.local.examples.judges.sent import read_sent
-from tallystick.local.examples.produce import Batch, Record, create_topic, produce
-from tallystick.local.process import wait_until
+from tallystick_devstack.process import wait_until
 from unit.outputs.sendings import SCOPE, sending
 
 PARTITIONS = 2

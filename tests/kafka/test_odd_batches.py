@@ -18,7 +18,7 @@ from tallystick.kafka.batches import Batch, walk
 from tallystick.kafka.client import KafkaClient
 from tallystick.kafka.reader import RangeReader
 from tallystick.kafka.wire import FetchOrder
-from tallystick.local.process import wait_until
+from tallystick_devstack.process import wait_until
 
 COMPACTION = {
     "cleanup_policy": "compact",

@@ -32,10 +32,10 @@ from tallystick.errors import (
 )
 from tallystick.kafka import transactions
 from tallystick.kafka.connection import net_client
-from tallystick.local.kafka import KafkaBroker
-from tallystick.local.process import free_port, wait_until
 from tallystick.outputs.kafka import topic as kafka_topic
 from tallystick.outputs.kafka.topic import PLACE_FORMAT, KafkaTopic, Place, group_of
+from tallystick_devstack.kafka import KafkaBroker
+from tallystick_devstack.process import free_port, wait_until
 from unit.outputs.sendings import IN_THE_YEAR_10000, SCOPE, in_the_year_10000, sending
 
 OLD = [{"k": "a", "n": 1}, {"k": "b", "n": 2}, {"k": "c", "n": 3}]

@@ -25,7 +25,7 @@ from tallystick.format.offsets import OffsetRange, Position
 from tallystick.kafka.accounting import ReadAccount
 from tallystick.kafka.client import KafkaClient
 from tallystick.kafka.reader import RangeReader
-from tallystick.local.process import free_port, wait_until
+from tallystick_devstack.process import free_port, wait_until
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 Row = tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]

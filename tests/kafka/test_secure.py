@@ -24,8 +24,8 @@ from tallystick.format.offsets import OffsetRange
 from tallystick.kafka.client import KafkaClient
 from tallystick.kafka.planning import LogPlanner
 from tallystick.kafka.reader import RangeReader
-from tallystick.local.kafka import KafkaBroker
-from tallystick.local.process import free_port, wait_until
+from tallystick_devstack.kafka import KafkaBroker
+from tallystick_devstack.process import free_port, wait_until
 
 PASSWORD = "not-to-be-seen"
 MECHANISMS = {

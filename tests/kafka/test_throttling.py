@@ -21,8 +21,8 @@ from tallystick.kafka.client import KafkaClient
 from tallystick.kafka.planning import LogPlanner
 from tallystick.kafka.reader import RangeReader
 from tallystick.kafka.wire import FetchOrder
-from tallystick.local.kafka import KafkaBroker
-from tallystick.local.process import wait_until
+from tallystick_devstack.kafka import KafkaBroker
+from tallystick_devstack.process import wait_until
 
 RECORDS = 1_000
 VALUES = [b"%04d" % n * 50 for n in range(RECORDS)]  # 200 bytes each, 20 of them in a batch

@@ -19,6 +19,9 @@ import pytest
 
 import tallystick.airflow
 from brokers import TestBroker, broker
+from examples.demo.flights import break_some, csv_archive, in_batches, read_flights
+from examples.demo.judge import LakeAddress, Verdict, judge
+from examples.demo.produce import create_topic, produce
 from oracle import scene, stories
 from tallystick.connections.kafka import KafkaSettings
 from tallystick.engine.attempt import assemble
@@ -29,9 +32,6 @@ from tallystick.engine.transform import JobTransform
 from tallystick.format.interval import Interval, Request
 from tallystick.kafka.planning import LogPlanner
 from tallystick.lake import Lake
-from tallystick.local.demo.flights import break_some, csv_archive, in_batches, read_flights
-from tallystick.local.demo.judge import LakeAddress, Verdict, judge
-from tallystick.local.demo.produce import create_topic, produce
 from tallystick.operations.commit import CommitResult, commit
 from tallystick.operations.plan import Asked, plan
 from tallystick.operations.run_request import RunDates, parse_params
@@ -40,8 +40,8 @@ from tallystick.pipeline import Pipeline
 from tallystick.runtime import real_world
 from tallystick.store.open import open_store
 from tallystick.tables.staging import IcebergTables
-from tallystick.testing.servers import aws_environment, ministack
-from tallystick.testing.versitygw import go, versitygw
+from tallystick_devstack.testing.servers import aws_environment, ministack
+from tallystick_devstack.testing.versitygw import go, versitygw
 
 __all__ = ["broker"]
 

@@ -32,7 +32,6 @@ from tallystick.format import keys
 from tallystick.format.interval import Interval, Request
 from tallystick.kafka.planning import LogPlanner
 from tallystick.lake import Lake
-from tallystick.local.process import wait_until
 from tallystick.operations import commit as committing
 from tallystick.operations.plan import Asked, plan
 from tallystick.operations.run_request import RunDates, parse_params
@@ -41,6 +40,7 @@ from tallystick.runtime import real_world
 from tallystick.store import Applied, ETag, Outcome, Unknown
 from tallystick.store.s3 import S3Settings, S3Store
 from tallystick.tables.staging import IcebergTables
+from tallystick_devstack.process import wait_until
 
 BUCKET = "oracle"
 FIRST = datetime(2013, 1, 1, tzinfo=UTC)

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tallystick.local.demo.flights import csv_archive
-from tallystick.local.demo.judge.ontime import DECLARED, judge_ontime, judge_sum
-from tallystick.local.demo.judge.truth import load
-from tallystick.local.demo.produce import SENT_SCHEMA
+from examples.demo.flights import csv_archive
+from examples.demo.judge.ontime import DECLARED, judge_ontime, judge_sum
+from examples.demo.judge.truth import load
+from examples.demo.produce import SENT_SCHEMA
 
 AIRLINES = csv_archive().with_name("airlines.csv")
 # Two airlines on one day: three flights (one late, one cancelled), and one.

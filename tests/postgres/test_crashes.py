@@ -16,10 +16,10 @@ from postgres_publisher import ALL_NEW, ALL_OLD, DECIDING, STAGING, first, secon
 from postgres_tables import Database, at_step, fresh
 from tallystick.connections.postgres import PostgresSettings
 from tallystick.errors import OutputUnavailable
-from tallystick.local.postgres import Postgres
 from tallystick.outputs.postgres import PostgresOutput
 from tallystick.outputs.postgres import session as postgres_session
 from tallystick.outputs.postgres.table import PostgresTable
+from tallystick_devstack.postgres import Postgres
 
 PUBLISHER = Path(__file__).parents[1] / "postgres_publisher.py"
 

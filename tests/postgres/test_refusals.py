@@ -9,8 +9,8 @@ import pytest
 
 from postgres_tables import Database
 from tallystick.errors import OutputRefused, OutputUnavailable, SettingsError, TallystickError
-from tallystick.local.process import free_port
 from tallystick.outputs.port import Scope, Sending
+from tallystick_devstack.process import free_port
 from unit.outputs.sendings import (
     IN_THE_YEAR_10000,
     SCOPE,

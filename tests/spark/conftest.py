@@ -38,15 +38,15 @@ from tallystick.format.report import FileReport, Report
 from tallystick.kafka.client import KafkaClient
 from tallystick.kafka.wire import LATEST
 from tallystick.lake import Lake
-from tallystick.local.class_archive import submit_options
-from tallystick.local.kafka import KafkaBroker
-from tallystick.local.process import wait_until
 from tallystick.operations.plan import Asked, plan
 from tallystick.operations.run_request import RunDates, parse_params
 from tallystick.pipeline import Column, Json, Pipeline, Table, Topic
 from tallystick.runtime import real_world
 from tallystick.store.open import open_store
-from tallystick.testing.servers import aws_environment, ministack
+from tallystick_devstack.class_archive import submit_options
+from tallystick_devstack.kafka import KafkaBroker
+from tallystick_devstack.process import wait_until
+from tallystick_devstack.testing.servers import aws_environment, ministack
 
 PROJECT = Path(__file__).parents[2]
 TOPIC = "flights"

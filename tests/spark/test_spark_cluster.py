@@ -15,12 +15,12 @@ import pytest
 
 from flights_jobs import assert_arrow_exact, assert_frames_exact
 from tallystick.format import keys
-from tallystick.local.process import wait_until
-from tallystick.local.spark import SparkCluster
 from tallystick.operations.commit import check_report, commit
 from tallystick.operations.verify.run import verify
 from tallystick.tables.staging import IcebergTables
-from tallystick.testing.servers import aws_environment
+from tallystick_devstack.process import wait_until
+from tallystick_devstack.spark import SparkCluster
+from tallystick_devstack.testing.servers import aws_environment
 
 SEEN_S = 300.0
 SMALL = {"spark.executor.memory": "512m"}

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from tallystick.local.class_archive import submit_options
-from tallystick.local.examples.judges.attribution import Event, Truth, instant, per_hour, true_rows
+from examples.ads.attribution import Event, Truth, instant, per_hour, true_rows
+from tallystick_devstack.class_archive import submit_options
 
 Row = dict[str, Any]
 Told = list[dict[str, list[Row]]]  # per day, the rows of each table

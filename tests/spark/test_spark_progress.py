@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tallystick.local.process import wait_until
 from tallystick.spark.progress import told
+from tallystick_devstack.process import wait_until
 
 JOB = """
 import logging, sys

@@ -10,8 +10,8 @@ from typing import Any
 import pyspark
 
 from flights_jobs import assert_arrow_exact, by_place
-from tallystick.local.class_archive import make_spark_archive, submit_options
 from tallystick.operations.commit import check_report
+from tallystick_devstack.class_archive import make_spark_archive, submit_options
 
 KILLED_AFTER_UPLOAD = """
 import os

@@ -34,7 +34,7 @@ from tallystick.operations.verify import verify
 from tallystick.store import ETag, Outcome
 from tallystick.store.memory import MemoryStore
 from tallystick.tables.reading import live_files
-from tallystick.testing.faults import APPLICABLE, Fault, FaultyStore, Killed, script
+from tallystick_devstack.testing.faults import APPLICABLE, Fault, FaultyStore, Killed, script
 
 TOPIC = "events"
 # Where partition 0 of the old topic ended: four offsets behind what days 1 to 3 reached.

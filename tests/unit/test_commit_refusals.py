@@ -16,7 +16,7 @@ from tallystick.lake import Lake
 from tallystick.operations.commit import CommitResult, commit
 from tallystick.operations.stage import still_granted, to_stage
 from tallystick.store import ETag, Outcome, Store
-from tallystick.testing.faults import Call, Fault, FaultyStore
+from tallystick_devstack.testing.faults import Call, Fault, FaultyStore
 
 DAY_2 = days(2, 3)
 

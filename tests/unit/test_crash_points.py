@@ -20,7 +20,7 @@ from tallystick.operations.commit import commit
 from tallystick.store import Store
 from tallystick.tables.reading import live_files
 from tallystick.tables.staging import IcebergTables
-from tallystick.testing.faults import APPLICABLE, Fault, FaultyStore, Killed, script
+from tallystick_devstack.testing.faults import APPLICABLE, Fault, FaultyStore, Killed, script
 
 FAULTS = sorted(Fault)
 WANTED = days(2, 3)

@@ -27,7 +27,7 @@ from tallystick.store.memory import MemoryStore
 from tallystick.tables import snapshots, staging
 from tallystick.tables.reach import IcebergReach
 from tallystick.tables.staging import IcebergTables
-from tallystick.testing.faults import APPLICABLE, Fault, FaultyStore, Killed, script
+from tallystick_devstack.testing.faults import APPLICABLE, Fault, FaultyStore, Killed, script
 
 WANTED = days(2, 3)
 NEXT = days(3, 4)

@@ -18,7 +18,7 @@ from tallystick.operations.commit import commit
 from tallystick.operations.preview import preview
 from tallystick.operations.release import release
 from tallystick.store import ETag, Outcome
-from tallystick.testing.faults import APPLICABLE, Fault, FaultyStore, Killed, script
+from tallystick_devstack.testing.faults import APPLICABLE, Fault, FaultyStore, Killed, script
 
 DAY_6 = days(6, 7)
 

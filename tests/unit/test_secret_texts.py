@@ -32,7 +32,7 @@ from tallystick.format.canonical import Fields
 from tallystick.kafka.client import KafkaClient
 from tallystick.pipeline import Pipeline
 from tallystick.store.open import open_store
-from tallystick.testing.servers import free_port
+from tallystick_devstack.testing.servers import free_port
 from unit.cli.asking import tally
 
 # As long and as odd as AWS's keys are: a slash, a plus.

@@ -15,7 +15,7 @@ from tallystick.format import canonical, keys
 from tallystick.lake import CONTENDED_S, UNKNOWN_S, Change, Lake, Settled, View
 from tallystick.store import ETag, NotApplied, Outcome, Store, Unknown
 from tallystick.store.memory import MemoryStore
-from tallystick.testing.faults import Call, Fault, FaultyStore
+from tallystick_devstack.testing.faults import Call, Fault, FaultyStore
 
 Step = Callable[[View], Change[str] | Settled[str]]
 

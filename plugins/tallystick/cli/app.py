@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from tallystick.cli import stack, topic
+from tallystick.cli import topic
 from tallystick.cli.errors import COUNTER_EXAMPLE, busy, out, out_json, told
 
 if TYPE_CHECKING:
@@ -23,13 +24,25 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.add_typer(stack.app)
 app.add_typer(topic.app)
+
+
+def _add_groups_of_other_distributions() -> None:
+    """Add the command groups that other distributions declare: tallystick-devstack adds `tally local`."""
+    for group in sorted(entry_points(group="tallystick.commands"), key=lambda point: point.name):
+        try:
+            app.add_typer(group.load(), name=group.name)
+        except ImportError as error:
+            # A broken addition must not keep anybody from `tally verify`.
+            typer.echo(f"`tally {group.name}` is not available: {error}", err=True)
+
+
+_add_groups_of_other_distributions()
 
 LakeUri = typer.Argument(
     None,
     metavar="LAKE",
-    help="Lake root, e.g. s3://lake/flights. Default: $TALLYSTICK_LAKE, else the running local stack's demo.",
+    help="Lake root, e.g. s3://lake/flights. Default: $TALLYSTICK_LAKE.",
 )
 AsJson = typer.Option(False, "--json", help="Answer as JSON.")
 AsOf = typer.Option(

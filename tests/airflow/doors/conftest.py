@@ -19,10 +19,10 @@ from door_desk import DEADLINE_S, POLL_S, DoorStack
 from door_project import KAFKA_PASSWORD, S3_SECRET, Produced, write_project
 from door_stories import Stories, stories_of
 from s3_hold import HoldingProxy
-from tallystick.local.airflow_api import AirflowApi
-from tallystick.local.kafka_login import confluent_words
-from tallystick.local.parts import LocalStack
-from tallystick.local.private_file import write_private
+from tallystick_devstack.airflow_api import AirflowApi
+from tallystick_devstack.kafka_login import confluent_words
+from tallystick_devstack.parts import LocalStack
+from tallystick_devstack.private_file import write_private
 
 DAGS = (
     "doors",
@@ -60,9 +60,9 @@ def running_doors() -> Iterator[DoorStack]:
     write_project(project)
     state.mkdir(mode=0o711)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tallystick.local.airflow_api._POLL_S", POLL_S)
+        patch.setattr("tallystick_devstack.airflow_api._POLL_S", POLL_S)
         # On a loaded machine an answer may take long; only a deadline of a story's own says that it is too long.
-        patch.setattr("tallystick.local.airflow_api._TIMEOUT_S", DEADLINE_S)
+        patch.setattr("tallystick_devstack.airflow_api._TIMEOUT_S", DEADLINE_S)
         make_canaries_the_logins(state)
         stack = LocalStack(state, project_dir=project)
         for name, setting in stack.environment().items():

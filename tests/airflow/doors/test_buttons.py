@@ -16,8 +16,8 @@ from door_stories import story
 from tallystick.format import keys
 from tallystick.format.page import Entry
 from tallystick.format.root import Root
-from tallystick.local.airflow_api import backfill_body, clear_body, trigger_body
 from tallystick.operations.run_request import defaults
+from tallystick_devstack.airflow_api import backfill_body, clear_body, trigger_body
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),

@@ -10,9 +10,9 @@ from door_desk import DEADLINE_S, Desk
 from door_project import Row, day
 from door_stories import story
 from tallystick.format.page import Entry
-from tallystick.local.process import wait_until
-from tallystick.local.stack import process_runs
 from tallystick.operations.status import Status
+from tallystick_devstack.process import wait_until
+from tallystick_devstack.stack import process_runs
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),

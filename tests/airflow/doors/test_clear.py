@@ -17,9 +17,9 @@ from tallystick.errors import InvalidRequest
 from tallystick.format import keys
 from tallystick.format.page import Entry
 from tallystick.format.report import Report
-from tallystick.local.process import wait_until
-from tallystick.local.stack import process_runs
 from tallystick.operations.status import Status
+from tallystick_devstack.process import wait_until
+from tallystick_devstack.stack import process_runs
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),

@@ -13,8 +13,8 @@ import pytest
 from door_desk import DEADLINE_S, POLL_S, Desk
 from door_stories import story
 from tallystick.format.page import Entry
-from tallystick.local.process import wait_until
 from tallystick.operations.status import Hole
+from tallystick_devstack.process import wait_until
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),

@@ -48,8 +48,8 @@ from tallystick.spark.stage import caught
 from tallystick.store import ETag, Outcome
 from tallystick.store.memory import MemoryStore
 from tallystick.store.open import open_store
-from tallystick.testing.faults import Call, Fault, FaultyStore
-from tallystick.testing.servers import free_port
+from tallystick_devstack.testing.faults import Call, Fault, FaultyStore
+from tallystick_devstack.testing.servers import free_port
 from unit.airflow.runs import FakeRun
 from unit.cli.asking import tally, too_wide
 from unit.outputs.sendings import SCOPE, sending

@@ -15,20 +15,20 @@ from typing import Any
 
 import pytest
 
-from tallystick.cli import stack
 from tallystick.cli.errors import note
-from tallystick.local.airflow import AirflowStack
-from tallystick.local.info import PartInfo, PartState, StackInfo, StackState
+from tallystick_devstack import cli as stack
+from tallystick_devstack.airflow import AirflowStack
+from tallystick_devstack.info import PartInfo, PartState, StackInfo, StackState
 from unit.cli.asking import ask, tally
 
 
 def test_local_without_its_parts_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "tallystick.local.stack", None)
+    monkeypatch.setitem(sys.modules, "tallystick_devstack.stack", None)
     # An earlier import leaves the module on its package, where `from ... import` would find it.
-    monkeypatch.delattr("tallystick.local.stack", raising=False)
+    monkeypatch.delattr("tallystick_devstack.stack", raising=False)
     result = tally("local", "status")
     assert result.exit_code == 77
-    assert "pip install 'tallystick[local]'" in " ".join(result.stderr.split())
+    assert "pip install tallystick-devstack" in " ".join(result.stderr.split())
 
 
 def test_local_status_and_down_where_nothing_ever_ran() -> None:
@@ -39,7 +39,7 @@ def test_local_status_and_down_where_nothing_ever_ran() -> None:
 
 
 def test_local_up_hands_on_what_was_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    from tallystick.local import stack as local_stack
+    from tallystick_devstack import stack as local_stack
 
     (tmp_path / "dags").mkdir()
     part = PartInfo(

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import tallystick
-from tallystick.local.process import wait_until
+from tallystick_devstack.process import wait_until
 
 # The commands themselves, over reads that wait for a line on standard input.
 PROGRAM = """

@@ -7,13 +7,13 @@ from typing import Any, cast
 
 import pytest
 
+from examples.demo.doors import DoorJammed, Doors, _latest_first, _most_at_once
+from examples.demo.example import FLIGHTS
+from examples.demo.ground import Ground
+from examples.demo.sight import Watcher
+from examples.demo.story import Story
 from tallystick.errors import SettingsError
-from tallystick.local.airflow_api import AirflowApi
-from tallystick.local.demo.doors import DoorJammed, Doors, _latest_first, _most_at_once
-from tallystick.local.demo.example import FLIGHTS
-from tallystick.local.demo.ground import Ground
-from tallystick.local.demo.sight import Watcher
-from tallystick.local.demo.story import Story
+from tallystick_devstack.airflow_api import AirflowApi
 
 
 def run(logical_date: str, start: int, end: int) -> dict[str, Any]:

@@ -10,9 +10,9 @@ import pytest
 from botocore.exceptions import ClientError
 from confluent_kafka import Producer
 
+from examples.demo import fill
+from examples.demo.flights import Batch, Flight, break_some, in_batches, read_flights
 from tallystick.errors import KafkaUnavailable, SettingsError, StoreUnavailable
-from tallystick.local.demo import fill
-from tallystick.local.demo.flights import Batch, Flight, break_some, in_batches, read_flights
 
 BATCHES = [
     Batch("plain", [Flight(1, None, b"{}", 0, partition=0)] * 3),

@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime
 
 import pytest
 
-from tallystick.local.demo.flights import (
+from examples.demo.flights import (
     ABORTED,
     BREAKS,
     COMMITTED,

@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from tallystick.local.demo.gate import Gate, Trap
+from examples.demo.gate import Gate, Trap
 
 WRITER = """
 import http.client, sys

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from examples.demo import ground as ground_module
+from examples.demo.example import FLIGHTS
+from examples.demo.ground import Ground
+from examples.demo.story import Story
 from tallystick.errors import SettingsError
-from tallystick.local.demo import ground as ground_module
-from tallystick.local.demo.example import FLIGHTS
-from tallystick.local.demo.ground import Ground
-from tallystick.local.demo.story import Story
-from tallystick.local.info import supervisor_lock
+from tallystick_devstack.info import supervisor_lock
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tallystick.local.demo.__main__ import tally_words
-from tallystick.local.demo.story import WIDTH, Deed, Story, deeds_table
+from examples.demo.__main__ import tally_words
+from examples.demo.story import WIDTH, Deed, Story, deeds_table
 
 
 def test_a_long_line_is_wrapped_under_its_clock(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-import tallystick.local.examples.judges
-from tallystick.local.demo.story import WIDTH
-from tallystick.local.examples.__main__ import Round, table
-from tallystick.local.examples.judges import Finding, Ruling, ruling
-from tallystick.local.examples.registry import EXAMPLES
+import examples.checks
+from examples.checks import Finding, Ruling, ruling
+from examples.demo.story import WIDTH
+from examples.runner.__main__ import Round, table
+from examples.runner.registry import EXAMPLES
 
-JUDGES = Path(tallystick.local.examples.judges.__file__).parent
+EXAMPLES_DIR = Path(examples.checks.__file__).parents[1]
+CHECKS = [*EXAMPLES_DIR.glob("checks/*.py"), *EXAMPLES_DIR.glob("*/check.py")]
+SHARED = ("examples.checks", "examples.ads.attribution")
 
 
 def test_the_closing_table_fits() -> None:
@@ -52,12 +54,15 @@ def test_a_judge_that_cannot_look_or_has_nothing_to_look_at_passes_nobody() -> N
 
 
 def test_the_judges_import_nothing_of_tallystick() -> None:
-    assert {file.stem for file in JUDGES.glob("*.py")} >= set(EXAMPLES)
-    for file in JUDGES.glob("*.py"):
+    assert {file.parent.name for file in CHECKS} == {*EXAMPLES, "checks"}
+    for file in [*CHECKS, EXAMPLES_DIR / "ads" / "attribution.py"]:
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom):
                 assert node.level == 0
                 names = [node.module or ""]
-            ours = [name for name in names if name.split(".")[0] == "tallystick"]
-            assert all(name.startswith("tallystick.local.examples.judges") for name in ours), file
+            assert not [name for name in names if name.startswith("tallystick")], file
+            ours = [name for name in names if name.split(".")[0] == "examples"]
+            # `ads` counts clicks as `counts` does, by the same reference.
+            shared = (*SHARED, "examples.counts.check")
+            assert all(name.startswith(shared) or name == "examples.ads" for name in ours), file

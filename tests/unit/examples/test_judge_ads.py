@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tallystick.local.examples.judges import Ruling
-from tallystick.local.examples.judges.ads import CLICKS, IMPRESSIONS, Found, judge
-from tallystick.local.examples.judges.counts import Message
-from tallystick.local.examples.judges.sent import part
+from examples.ads.check import CLICKS, IMPRESSIONS, Found, judge
+from examples.checks import Ruling
+from examples.checks.sent import part
+from examples.counts.check import Message
 from unit.examples.sent_lines import write_sent
 
 ONE, TWO = datetime(2013, 1, 1, tzinfo=UTC), datetime(2013, 1, 2, tzinfo=UTC)

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from tallystick.local.examples.judges import Ruling
-from tallystick.local.examples.judges.average import Told, Version, judge
-from tallystick.local.examples.judges.sent import part
+from examples.average.check import Told, Version, judge
+from examples.checks import Ruling
+from examples.checks.sent import part
 from unit.examples.sent_lines import line, write_sent
 
 ONE, TWO = datetime(2013, 1, 1, tzinfo=UTC), datetime(2013, 1, 2, tzinfo=UTC)

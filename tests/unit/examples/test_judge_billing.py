@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from tallystick.local.examples.billing import TARIFF, usage
-from tallystick.local.examples.judges import Ruling
-from tallystick.local.examples.judges.billing import Posting, Tables, judge
-from tallystick.local.examples.judges.sent import span
+from examples.billing.check import Posting, Tables, judge
+from examples.billing.play import TARIFF, usage
+from examples.checks import Ruling
+from examples.checks.sent import span
 from unit.examples.sent_lines import at, write_sent
 
 START = datetime(2013, 1, 1, tzinfo=UTC)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tallystick.local.examples.judges import Finding
-from tallystick.local.examples.judges.cleanup import judge_folder
-from tallystick.local.examples.judges.sent import part
+from examples.checks import Finding
+from examples.checks.sent import part
+from examples.cleanup.check import judge_folder
 
 DAY = datetime(2013, 1, 1, tzinfo=UTC)
 ROWS = {("UA", "2013-01-01"): 3, ("B6", "2013-01-01"): 1}

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tallystick.local.examples.judges import Ruling
-from tallystick.local.examples.judges.counts import Message, apply, judge
-from tallystick.local.examples.judges.sent import part
+from examples.checks import Ruling
+from examples.checks.sent import part
+from examples.counts.check import Message, apply, judge
 from unit.examples.sent_lines import line, write_sent
 
 ONE, TWO = datetime(2013, 1, 1, tzinfo=UTC), datetime(2013, 1, 2, tzinfo=UTC)

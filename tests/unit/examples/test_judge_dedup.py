@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tallystick.local.examples.dedup import alarms
-from tallystick.local.examples.judges import Ruling
-from tallystick.local.examples.judges.dedup import Mail, judge
+from examples.checks import Ruling
+from examples.dedup.check import Mail, judge
+from examples.dedup.play import alarms
 from unit.examples.sent_lines import at, write_sent
 
 START = datetime(2013, 1, 1, tzinfo=UTC)

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tallystick.local.examples.judges import Ruling, ruling
-from tallystick.local.examples.judges.files import judge
-from tallystick.local.examples.judges.sent import part
+from examples.checks import Ruling, ruling
+from examples.checks.sent import part
+from examples.files.check import judge
 from unit.examples.sent_lines import line, write_sent
 
 DAY = datetime(2013, 1, 1, tzinfo=UTC)

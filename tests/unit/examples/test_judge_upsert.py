@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tallystick.local.examples.judges import Ruling, ruling
-from tallystick.local.examples.judges.upsert import judge
+from examples.checks import Ruling, ruling
+from examples.upsert.check import judge
 from unit.examples.sent_lines import line, write_sent
 
 FIRST, SECOND, THIRD = (datetime(2013, 1, number, tzinfo=UTC) for number in (1, 2, 3))

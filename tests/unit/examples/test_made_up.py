@@ -8,9 +8,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from tallystick.local.examples import ads, average
-from tallystick.local.examples.produce import Record
-from tallystick.local.examples.scene import day
+from examples.ads import play as ads
+from examples.average import play as average
+from examples.runner.produce import Record
+from examples.runner.scene import day
 
 MADE = {
     "readings": average.readings,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tallystick.local.examples.judges.sent import by_day, part, read_sent
+from examples.checks.sent import by_day, part, read_sent
 from unit.examples.sent_lines import line, write_sent
 
 

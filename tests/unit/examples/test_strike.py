@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tallystick.local.examples.strike import Strike
+from examples.runner.strike import Strike
 
 # It does what a publisher does: page and root with `begun`, ten rows outside, page and root without it.
 PUBLISHER = """

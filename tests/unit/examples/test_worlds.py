@@ -9,12 +9,12 @@ import smtplib
 import pytest
 
 from call_publisher import ROWS, mail
+from examples.billing.receiver import Receiver
+from examples.dedup.mail import MailServer
+from examples.dedup.play import HELD
 from tallystick.airflow.lines import log_lines
 from tallystick.airflow.outcome import error_lines
 from tallystick.errors import OutputRefused
-from tallystick.local.examples.dedup import HELD
-from tallystick.local.examples.mail import MailServer
-from tallystick.local.examples.receiver import Receiver
 from tallystick.store.memory import MemoryStore
 from unit.outputs.claims_on_calls import publish
 from unit.outputs.sendings import sending

@@ -21,7 +21,7 @@ from tallystick.connections.kafka import KafkaSettings
 from tallystick.connections.tls import tls_context
 from tallystick.errors import KafkaUnavailable, SettingsError
 from tallystick.kafka.connection import Connection, Retriable
-from tallystick.local.process import free_port
+from tallystick_devstack.process import free_port
 
 # What is tested is that a call ends at all.
 pytestmark = pytest.mark.timeout(60)

@@ -17,7 +17,7 @@ from kafka.protocol.metadata import MetadataRequest
 
 import kafka
 from tallystick.kafka.connection import _receive
-from tallystick.local.process import wait_until
+from tallystick_devstack.process import wait_until
 
 
 def parameters(function: object) -> list[str]:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tallystick.errors import RetryLater
-from tallystick.local import airflow
-from tallystick.local.airflow import AirflowStack
-from tallystick.local.process import free_port
+from tallystick_devstack import airflow
+from tallystick_devstack.airflow import AirflowStack
+from tallystick_devstack.process import free_port
 
 
 def test_an_unreachable_database_is_named_and_nothing_is_started(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tallystick.errors import SettingsError
-from tallystick.local import airflow
-from tallystick.local.airflow import COMPONENTS, AirflowStack
+from tallystick_devstack import airflow
+from tallystick_devstack.airflow import COMPONENTS, AirflowStack
 
 SILENT_S, UP_S = 0.3, 0.6
 

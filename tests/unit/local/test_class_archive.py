@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tallystick.errors import SettingsError
-from tallystick.local import class_archive
-from tallystick.local.class_archive import ClassArchive
-from tallystick.local.java import find_java
+from tallystick_devstack import class_archive
+from tallystick_devstack.class_archive import ClassArchive
+from tallystick_devstack.java import find_java
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tallystick.errors import SettingsError
-from tallystick.local.kafka import KafkaBroker, fetch_jars
-from tallystick.local.process import wait_until
-from tallystick.local.stack import process_runs
+from tallystick_devstack.kafka import KafkaBroker, fetch_jars
+from tallystick_devstack.process import wait_until
+from tallystick_devstack.stack import process_runs
 
 DEADLINE_S = 60
 
@@ -55,7 +55,7 @@ def test_a_download_dies_with_whoever_asked_for_it(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     home = java(tmp_path, f"echo $$ > {pid_file}.new; mv {pid_file}.new {pid_file}; sleep 600")
     code = (
-        "import sys; from pathlib import Path; from tallystick.local.kafka import fetch_jars\n"
+        "import sys; from pathlib import Path; from tallystick_devstack.kafka import fetch_jars\n"
         "fetch_jars(Path(sys.argv[1]))"
     )
     starter = subprocess.Popen(

@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from tallystick.local.s3 import mend_torn_objects
+from tallystick_devstack.s3 import mend_torn_objects
 
 
 def put(folder: Path, key: str, body: str, *, etag: str | None, torn: bool = False) -> Path:

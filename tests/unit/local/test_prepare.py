@@ -1,26 +1,20 @@
-"""What `make setup` and the image prepare: an image brings its own broker, so it fetches none."""
+"""What `make setup` prepares."""
 
 from __future__ import annotations
 
 import pytest
 
 from tallystick.errors import SettingsError
-from tallystick.local import prepare
+from tallystick_devstack import prepare
 
 
-@pytest.mark.parametrize(
-    ("words", "done"),
-    [([], ["Kafka", "Spark", "broker", "decoders"]), (["--decoders"], ["decoders"])],
-)
-def test_decoders_alone_where_that_is_asked(
-    words: list[str],
-    done: list[str],
+def test_what_cannot_be_archived_is_told_and_the_rest_is_prepared(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     found: list[str] = []
     monkeypatch.setattr(prepare, "_fetch_broker", lambda: found.append("broker"))
-    monkeypatch.setattr(prepare, "_compile_decoders", lambda: found.append("decoders"))
+    monkeypatch.setattr(prepare, "compile_decoders", lambda: found.append("decoders"))
     monkeypatch.setattr(prepare, "_archive_kafka", lambda: found.append("Kafka"))
 
     def no_room() -> None:
@@ -28,13 +22,13 @@ def test_decoders_alone_where_that_is_asked(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(prepare, "_archive_spark", no_room)
-    assert prepare.main(words) == 0
-    assert sorted(found) == done
+    assert prepare.main() == 0
+    assert sorted(found) == ["Kafka", "Spark", "broker", "decoders"]
     told = capsys.readouterr().err
     archived = (
         "Kafka's classes: archived\nSpark's classes: not archived, it will start more slowly: "
     )
-    assert (f"{archived}[Errno 28] No space left on device\n" in told) is (not words)
+    assert f"{archived}[Errno 28] No space left on device\n" in told
 
 
 def test_a_broker_that_cannot_be_fetched_is_told(
@@ -45,5 +39,5 @@ def test_a_broker_that_cannot_be_fetched_is_told(
 
     monkeypatch.setattr(prepare, "_fetch_broker", fail)
     monkeypatch.setattr(prepare, "_archive_spark", lambda: None)
-    assert prepare.main([]) == 1
+    assert prepare.main() == 1
     assert capsys.readouterr().err == "no java in PATH. Next: install Java 17 or newer.\n"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tallystick.errors import SettingsError
-from tallystick.local.process import (
+from tallystick_devstack.process import (
     ChildProcess,
     base_environment,
     free_port,
@@ -66,7 +66,7 @@ def test_death_of_the_starter_takes_the_whole_tree(
     tmp_path: Path, mark: str, number: signal.Signals
 ) -> None:
     starter = (
-        "import sys, time; from pathlib import Path; from tallystick.local.process import ChildProcess\n"
+        "import sys, time; from pathlib import Path; from tallystick_devstack.process import ChildProcess\n"
         "child = ChildProcess(['sh', '-c', sys.argv[1]], name='server', log_path=Path(sys.argv[2]))\n"
         "time.sleep(3600)"
     )
@@ -225,7 +225,7 @@ def test_another_user_gets_through_folders_that_are_closed_to_it(tmp_path: Path)
 
 def test_a_warden_whose_starter_is_gone_starts_nothing(tmp_path: Path, mark: str) -> None:
     """The starter may die while its warden is being started: process 1 stands for "not my parent"."""
-    from tallystick.local import process
+    from tallystick_devstack import process
 
     warden = Path(process.__file__).with_name("warden.py")
     ended = subprocess.run(

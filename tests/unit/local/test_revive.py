@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tallystick.errors import RetryLater, SettingsError, StoreUnavailable, TallystickError
-from tallystick.local.info import read_stack, supervisor_lock
-from tallystick.local.parts import LocalStack
-from tallystick.local.postgres import Postgres
-from tallystick.local.process import free_port
-from tallystick.local.s3 import S3Server
+from tallystick_devstack.info import read_stack, supervisor_lock
+from tallystick_devstack.parts import LocalStack
+from tallystick_devstack.postgres import Postgres
+from tallystick_devstack.process import free_port
+from tallystick_devstack.s3 import S3Server
 
 PARTS = ("kafka", "s3", "postgres", "airflow")
 

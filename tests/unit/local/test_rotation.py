@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tallystick.local.process import ChildProcess, wait_until
-from tallystick.local.rotation import rotate
+from tallystick_devstack.process import ChildProcess, wait_until
+from tallystick_devstack.rotation import rotate
 
 LINES = """
 import sys

@@ -15,8 +15,8 @@ import psutil
 import pytest
 
 import run_end
-from tallystick.local.process import started_at, wait_until
-from tallystick.local.stack import down, process_runs, status
+from tallystick_devstack.process import started_at, wait_until
+from tallystick_devstack.stack import down, process_runs, status
 
 TESTS = Path(__file__).parents[2]
 GONE_S = 60

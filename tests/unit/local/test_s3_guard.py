@@ -27,8 +27,8 @@ from botocore.config import Config
 from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
-from tallystick.local.s3 import ACCESS_KEY, S3Server
-from tallystick.local.s3_guard import Login, Request, refusal
+from tallystick_devstack.s3 import ACCESS_KEY, S3Server
+from tallystick_devstack.s3_guard import Login, Request, refusal
 
 LOGIN = Login(access_key="key", secret_key="secret")
 NAME = "a b/ü+=&~!*'()x.json"

@@ -9,9 +9,9 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tallystick.errors import SettingsError
-from tallystick.local.postgres import Postgres
-from tallystick.local.process import free_port
-from tallystick.local.s3 import S3Server
+from tallystick_devstack.postgres import Postgres
+from tallystick_devstack.process import free_port
+from tallystick_devstack.s3 import S3Server
 
 
 def test_s3_objects_keep_their_etags_over_a_stop_a_kill_and_another_port(tmp_path: Path) -> None:

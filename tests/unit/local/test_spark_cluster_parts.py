@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tallystick.errors import SettingsError
-from tallystick.local import spark
-from tallystick.local.spark import SparkCluster
+from tallystick_devstack import spark
+from tallystick_devstack.spark import SparkCluster
 
 
 class FakeChild:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tallystick.errors import InvalidRequest, SettingsError
-from tallystick.local.info import (
+from tallystick_devstack.info import (
     PartInfo,
     PartState,
     StackInfo,
@@ -109,7 +109,7 @@ def test_a_second_supervisor_is_refused_with_the_first_ones_id_until_that_one_is
     tmp_path: Path,
 ) -> None:
     holder = (
-        "import sys; from pathlib import Path; from tallystick.local.info import supervisor_lock\n"
+        "import sys; from pathlib import Path; from tallystick_devstack.info import supervisor_lock\n"
         "with supervisor_lock(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tallystick.errors import SettingsError
-from tallystick.local import stack
-from tallystick.local.info import StackInfo, read_stack, supervisor_pid
-from tallystick.local.stack import down, up
+from tallystick_devstack import stack
+from tallystick_devstack.info import StackInfo, read_stack, supervisor_pid
+from tallystick_devstack.stack import down, up
 
 
 @pytest.fixture

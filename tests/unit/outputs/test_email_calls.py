@@ -17,11 +17,11 @@ from mail_server import Post, mail_server
 from tallystick.connections.calls import SmtpSettings, smtp_settings
 from tallystick.errors import InvalidPipeline, OutputRefused, OutputUnavailable, SettingsError
 from tallystick.format import keys
-from tallystick.local.process import free_port
 from tallystick.outputs.calls.declared import EmailOutput, is_address
 from tallystick.outputs.calls.effects import effects
 from tallystick.outputs.calls.email import TRIES_MAX, Mailbox
 from tallystick.store.memory import MemoryStore
+from tallystick_devstack.process import free_port
 from unit.outputs.claims_on_calls import publish
 from unit.outputs.sendings import IN_THE_YEAR_10000, SCOPE, in_the_year_10000, sending
 

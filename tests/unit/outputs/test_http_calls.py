@@ -26,13 +26,13 @@ from tallystick.errors import (
     TallystickError,
 )
 from tallystick.format import keys
-from tallystick.local.process import free_port
 from tallystick.outputs.calls import HttpOutput
 from tallystick.outputs.calls.calling import Pace
 from tallystick.outputs.calls.effects import effects
 from tallystick.outputs.port import Scope
 from tallystick.store import Outcome, Unknown
 from tallystick.store.memory import MemoryStore
+from tallystick_devstack.process import free_port
 from unit.outputs.claims_on_calls import BY_KEY, acted, publish
 from unit.outputs.sendings import IN_THE_YEAR_10000, SCOPE, in_the_year_10000, sending
 

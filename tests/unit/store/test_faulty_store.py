@@ -10,7 +10,7 @@ import pytest
 from tallystick.errors import StoreUnavailable
 from tallystick.store import Applied, ETag, NotApplied, Outcome, Unknown
 from tallystick.store.memory import MemoryStore
-from tallystick.testing.faults import (
+from tallystick_devstack.testing.faults import (
     APPLICABLE,
     Call,
     Fault,
@@ -20,7 +20,7 @@ from tallystick.testing.faults import (
     script,
     seeded,
 )
-from tallystick.testing.store_contract import StoreContract, StoreRaceContract, applied
+from tallystick_devstack.testing.store_contract import StoreContract, StoreRaceContract, applied
 
 
 class TestWithoutFaults(StoreContract, StoreRaceContract):

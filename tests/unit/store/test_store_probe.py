@@ -12,7 +12,7 @@ from tallystick.errors import SettingsError, StoreRefused, StoreUnavailable
 from tallystick.store import Applied, ETag, NotApplied, Outcome, Stored
 from tallystick.store.memory import MemoryStore
 from tallystick.store.probe import prove_conditional_writes
-from tallystick.testing.faults import Call, Fault, FaultyStore, Plan, script
+from tallystick_devstack.testing.faults import Call, Fault, FaultyStore, Plan, script
 
 SCRATCH = ".probe/0123"
 

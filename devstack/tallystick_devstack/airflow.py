@@ -1,0 +1,320 @@
+"""The embedded Airflow: its components as children of ours, one by one, on the loopback interface only.
+
+`airflow standalone` is not used: it leaves orphans behind when it is stopped, and opens log servers to the network.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import secrets
+import sys
+from collections.abc import Collection, Mapping
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+from tallystick.errors import RetryLater, SettingsError, TallystickError
+from tallystick_devstack.airflow_api import AirflowApi
+from tallystick_devstack.class_archive import submit_options
+from tallystick_devstack.private_file import write_private
+from tallystick_devstack.process import (
+    ChildProcess,
+    base_environment,
+    free_port,
+    run_to_end,
+    wait_until,
+)
+
+__all__ = ["AirflowApi", "AirflowStack"]
+
+USER = "admin"
+# Two cores, and four tries per Spark task: plain local[2] never tries again.
+LOCAL_MASTER = "local[2,4]"
+# They sign logins and tasks' tokens: components need them, a shell does not.
+_SIGNING = ("AIRFLOW__API__SECRET_KEY", "AIRFLOW__API_AUTH__JWT_SECRET")
+# Each with the part of Airflow's health that tells of it; the api-server gives the answer itself.
+COMPONENTS = {"api-server": None, "scheduler": "scheduler", "dag-processor": "dag_processor"}
+_MIGRATE_S = 240.0
+_START_S = 180.0
+# Of a component that runs already: it tells of itself every five seconds.
+_SILENT_S = 60.0
+_STOP_S = 20.0
+
+
+class AirflowStack:
+    """Airflow's api-server, scheduler (LocalExecutor) and dag-processor on one database.
+
+    `database` is SQLAlchemy's URI, `spark_master` what the connection `spark_default` names. `env` reaches every
+    component and every task: endpoints, connections, credentials. Its own secrets are made once and kept in `state_dir`
+    (0600).
+    """
+
+    def __init__(
+        self,
+        state_dir: Path,
+        *,
+        dags_dir: Path,
+        plugins_dir: Path,
+        database: str,
+        env: Mapping[str, str] | None = None,
+        port: int | None = None,
+        spark_master: str = LOCAL_MASTER,
+    ) -> None:
+        self.state_dir = state_dir.resolve()
+        self.dags_dir = dags_dir.resolve()
+        self.plugins_dir = plugins_dir.resolve()
+        self.database = database
+        self.port = port or free_port()
+        self.processes: dict[str, ChildProcess] = {}
+        self._env = dict(env or {})
+        self._spark_master = spark_master
+        self._secrets = _keep_secrets(self.state_dir)
+
+    @property
+    def url(self) -> str:
+        """URL of the pages and of the REST API."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def password(self) -> str:
+        """Password of the user `admin`."""
+        return self._secrets["admin_password"]
+
+    def api(self) -> AirflowApi:
+        """Return a client of the REST API, logged in as `admin`."""
+        return AirflowApi(self.url, USER, self.password)
+
+    def environment(self) -> dict[str, str]:
+        """Return the complete environment of the components."""
+        home = os.environ.get("PYSPARK_PYTHON", sys.executable)
+        programs = os.pathsep.join(
+            [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
+        )
+        tasks = {
+            "PATH": programs,  # spark-submit lies beside python
+            "PYSPARK_PYTHON": home,
+            "PYSPARK_DRIVER_PYTHON": home,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_SUBMIT_OPTS": submit_options(self._env),
+            "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(
+                {
+                    "conn_type": "spark",
+                    "host": self._spark_master,
+                    "extra": {"deploy-mode": "client"},
+                }
+            ),
+        }
+        return base_environment() | tasks | self._env | self._settings()
+
+    def shell_environment(self) -> dict[str, str]:
+        """Return what makes `airflow` in a shell act on this Airflow, beside the shell's own variables."""
+        return {name: v for name, v in self._settings().items() if name not in _SIGNING}
+
+    def start(self) -> None:
+        """Migrate the database, start all components and wait until each has reported itself.
+
+        Raises RetryLater where the database does not answer, SettingsError with the last log lines of a component that
+        does not. Safe to repeat: a migration that is done changes nothing, and components that run are left alone, but
+        for one that stands still.
+        """
+        self._migrate(empty=not self._reach_database())
+        since = datetime.now(UTC)
+        running = [name for name, process in self.processes.items() if process.alive]
+        for name in COMPONENTS:
+            self.start_component(name)
+        self.wait_until_healthy(since, running=running)
+
+    def _wake(self, name: str, since: datetime) -> None:
+        """Start a component anew that ran already, and gives no sign of life.
+
+        A scheduler that has lost its database waits for its workers to end, and one of them may never hear of it: alive,
+        and silent for ever (Airflow 3.3.2, LocalExecutor.end: three of four idle workers had gone, the last one read
+        from a pipe that nobody wrote into any more).
+        """
+        try:
+            self._wait_for(name, since, deadline_s=_SILENT_S)
+        except SettingsError:
+            self.stop_component(name, kill=True)
+            self.start_component(name)
+
+    def start_component(self, name: str) -> None:
+        """Start one of COMPONENTS without waiting for it. Safe to repeat: one that runs is left alone."""
+        running = self.processes.get(name)
+        if running is not None and running.alive:
+            return
+        words = {
+            "api-server": ["--host", "127.0.0.1", "--port", str(self.port), "--workers", "1"],
+            "scheduler": ["--skip-serve-logs"],  # its log server would listen on every interface
+            "dag-processor": [],
+        }
+        self.processes[name] = ChildProcess(
+            [sys.executable, "-m", "airflow", name, *words[name]],
+            name=f"Airflow's {name}",
+            log_path=self.state_dir / f"{name}.log",
+            env=self.environment(),
+            cwd=self.state_dir,
+        )
+
+    def wait_until_healthy(self, since: datetime, *, running: Collection[str] = ()) -> None:
+        """Wait until each component has given a sign of life later than `since`; the dead leave old ones behind.
+
+        `running`: those that ran before already. Of them one that stays silent is killed and started anew.
+        """
+        for name in COMPONENTS:  # the api-server first: it is asked about the others
+            if name in running:
+                self._wake(name, since)
+            self._wait_for(name, since, deadline_s=_START_S)
+
+    def _wait_for(self, name: str, since: datetime, *, deadline_s: float) -> None:
+        wait_until(
+            partial(_reported, self.api(), COMPONENTS[name], since),
+            deadline_s=deadline_s,
+            what=f"a sign of life from Airflow's {name}",
+            process=self.processes[name],
+            poll_s=0.2,
+        )
+
+    def stop_component(self, name: str, *, kill: bool = False) -> None:
+        """Stop one of COMPONENTS, or kill it with all it started. Safe to repeat: the dead are left alone."""
+        process = self.processes.get(name)
+        if process is not None and kill:
+            process.kill()
+        elif process is not None:
+            process.stop(_STOP_S)
+
+    def stop(self) -> None:
+        """Stop all components, the scheduler first. Safe to repeat: one that is stopped is left alone."""
+        self.stop_component(
+            "scheduler"
+        )  # its tasks still want to tell the api-server how they ended
+        for process in self.processes.values():
+            process.ask_to_stop()
+        for name in self.processes:
+            self.stop_component(name)
+
+    @property
+    def alive(self) -> bool:
+        """Whether all components run."""
+        return len(self.processes) == len(COMPONENTS) and all(
+            process.alive for process in self.processes.values()
+        )
+
+    def _reach_database(self) -> bool:
+        """Whether Airflow's tables are there; raises RetryLater where the database does not answer."""
+        from sqlalchemy import create_engine, inspect
+        from sqlalchemy.exc import OperationalError
+
+        engine = create_engine(self.database)
+        try:
+            return inspect(engine).has_table("alembic_version")
+        except OperationalError as error:
+            where = engine.url.render_as_string(hide_password=True)
+            why = " ".join(str(error.orig).split())
+            raise RetryLater(
+                f"Airflow's metadata database does not answer at {where}: {why}.",
+                next_step="start the database, or correct AIRFLOW__DATABASE__SQL_ALCHEMY_CONN.",
+            ) from None
+        finally:
+            engine.dispose()
+
+    def _migrate(self, *, empty: bool) -> None:
+        marker = self.state_dir / "migrated.json"
+        done = {
+            "airflow": importlib.metadata.version("apache-airflow-core"),
+            "database": self.database,
+        }
+        # The mark may outlive its database, whose folder somebody removed.
+        if not empty and marker.exists() and json.loads(marker.read_text()) == done:
+            return
+        run_to_end(
+            [sys.executable, "-m", "airflow", "db", "migrate"],
+            name="airflow db migrate",
+            log_path=self.state_dir / "migrate.log",
+            env=self.environment(),
+            deadline_s=_MIGRATE_S,
+        )
+        marker.write_text(json.dumps(done))
+
+    def _settings(self) -> dict[str, str]:
+        settings = {
+            "core": {
+                "dags_folder": str(self.dags_dir),
+                "plugins_folder": str(self.plugins_dir),
+                "executor": "LocalExecutor",
+                "parallelism": "4",
+                "load_examples": "False",
+                "execution_api_server_url": f"{self.url}/execution/",
+                "auth_manager": "airflow.api_fastapi.auth.managers.simple.simple_auth_manager.SimpleAuthManager",
+                "simple_auth_manager_users": f"{USER}:admin",
+                "simple_auth_manager_passwords_file": str(self.state_dir / "passwords.json"),
+                "min_serialized_dag_update_interval": "1",
+                "hostname_callable": "socket.gethostname",  # no name server is asked
+            },
+            "database": {"sql_alchemy_conn": self.database},
+            "api": {
+                "base_url": self.url,
+                "host": "127.0.0.1",
+                "secret_key": self._secrets["api_secret_key"],
+            },
+            "api_auth": {"jwt_secret": self._secrets["jwt_secret"]},
+            "logging": {
+                "base_log_folder": str(self.state_dir / "logs"),
+                "colored_console_log": "False",
+                # It says three times every two seconds that it looks for changed files.
+                "namespace_levels": "airflow.dag_processing.manager=WARNING",
+            },
+            # A changed file is parsed at the next look at it; an unchanged one rarely.
+            "dag_processor": {
+                "refresh_interval": "2",
+                "bundle_refresh_check_interval": "1",
+                "min_file_process_interval": "30",
+                "parsing_processes": "1",
+                "print_stats_interval": "0",
+            },
+            # A killed task is noticed in about half a minute, not in five.
+            "scheduler": {
+                "scheduler_idle_sleep_time": "0.3",
+                "task_instance_heartbeat_timeout": "20",
+                "task_instance_heartbeat_timeout_detection_interval": "5",
+                "orphaned_tasks_check_interval": "30",
+                "enable_health_check": "False",
+            },
+            "workers": {"min_heartbeat_interval": "2"},
+            "usage_data_collection": {"enabled": "False"},
+        }
+        named = {
+            f"AIRFLOW__{section.upper()}__{key.upper()}": value
+            for section, values in settings.items()
+            for key, value in values.items()
+        }
+        return named | {"AIRFLOW_HOME": str(self.state_dir), "SCARF_ANALYTICS": "false"}
+
+
+def _reported(api: AirflowApi, part: str | None, since: datetime) -> bool:
+    try:
+        health = api.health()
+    except TallystickError:
+        return False
+    if part is None:
+        return bool(health["metadatabase"]["status"] == "healthy")
+    beat = health[part][f"latest_{part}_heartbeat"]
+    return beat is not None and datetime.fromisoformat(beat) >= since
+
+
+def _keep_secrets(state_dir: Path) -> dict[str, str]:
+    """Return the secrets of this Airflow, made at the first call. Safe to repeat: an existing file is only read."""
+    state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = state_dir / "secrets.json"
+    if not path.exists():
+        made = {
+            "admin_password": secrets.token_urlsafe(12),
+            "jwt_secret": secrets.token_hex(64),
+            "api_secret_key": secrets.token_hex(32),
+        }
+        write_private(path, json.dumps(made))
+    kept: dict[str, str] = json.loads(path.read_text())
+    # With the password in Airflow's own file it is neither generated nor printed by Airflow.
+    write_private(state_dir / "passwords.json", json.dumps({USER: kept["admin_password"]}))
+    return kept

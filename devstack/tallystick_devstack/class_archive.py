@@ -1,0 +1,135 @@
+"""Class archives: what a JVM of the embedded stack loads is parsed once per machine, not at each start (JEP 350).
+
+Measured on two cores: a Spark driver's small job 7.7 -> 5.0 CPU seconds, a broker until it answers 2.7 -> 1.5.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tallystick_devstack.java import COMPILES_LITTLE, find_java, spark_home
+from tallystick_devstack.process import base_environment, run_to_end
+
+_JOB = Path(__file__).with_name("archived_job.py")
+_JOB_S = 240.0
+_CHECK_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassArchive:
+    """The archive of one program's classes, for one Java and one folder of jars: with others it has another name."""
+
+    program: str
+    jars: Path
+    folder: Path
+
+    @property
+    def path(self) -> Path:
+        """Where it lies, or would; raises SettingsError where there is no Java."""
+        return self.folder / f"{self.program}-{self._digest()}.jsa"
+
+    @property
+    def flags(self) -> list[str]:
+        """What makes a JVM use it: nothing where it was never made."""
+        path = self.path
+        return [f"-XX:SharedArchiveFile={path}"] if path.is_file() else []
+
+    def make(self, run: Callable[[list[str]], None]) -> None:
+        """Let `run(flags)` run the program once with flags that archive what it loads.
+
+        Safe to repeat: one that is there is kept. It appears by one rename, after a JVM has started from it: of a torn
+        one every JVM would die. Raises SettingsError where the program or the JVM fails, OSError where it wrote nothing
+        or the folder is not ours: everything then starts as ever.
+        """
+        path = self.path
+        if path.is_file():
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f"{self.program}-", dir=self.folder) as scratch:
+            fresh = Path(scratch, "fresh.jsa")
+            run([f"-XX:ArchiveClassesAtExit={fresh}"])
+            self._check(fresh, Path(scratch))
+            earlier = set(self.folder.glob(f"{self.program}-*.jsa")) - {path}
+            fresh.rename(path)
+        for other in earlier:  # of another Java or of other jars; who has it mapped keeps it
+            other.unlink(missing_ok=True)
+
+    def _check(self, fresh: Path, scratch: Path) -> None:
+        with fresh.open("rb") as archive:
+            os.fsync(archive.fileno())
+        flags = [f"-XX:SharedArchiveFile={fresh}", f"-XX:ErrorFile={scratch / 'crash.log'}"]
+        run_to_end(
+            [find_java(), *COMPILES_LITTLE.split(), *flags, "-version"],
+            name=f"a JVM from the class archive of {self.program}",
+            log_path=scratch / "check.log",
+            deadline_s=_CHECK_S,
+        )
+
+    def _digest(self) -> str:
+        java = find_java().resolve()
+        told = [f"{java} {_seen(java.parents[1] / 'lib' / 'modules')} {self.jars.resolve()}"]
+        told += sorted(f"{jar.name} {_seen(jar)}" for jar in self.jars.glob("*.jar"))
+        return hashlib.sha256("\n".join(told).encode()).hexdigest()[:16]
+
+
+def of_spark() -> ClassArchive:
+    """The archive of Spark's drivers, which lies in the virtual environment that holds their jars."""
+    folder = Path(sys.prefix, "var", "tallystick")
+    return ClassArchive(program="spark", jars=spark_home() / "jars", folder=folder)
+
+
+def submit_options(environ: Mapping[str, str]) -> str:
+    """SPARK_SUBMIT_OPTS of drivers that get `environ`: few compilations, and the class archive where it fits.
+
+    A SPARK_CONF_DIR stands on the class path, and no archive covers a folder with files: each driver would say so.
+    """
+    flags = [] if environ.get("SPARK_CONF_DIR") else of_spark().flags
+    return " ".join([COMPILES_LITTLE, *map(_quoted, flags)])
+
+
+def make_spark_archive() -> None:
+    """Archive what a driver loads, by a small job without any server; see `ClassArchive.make`."""
+    of_spark().make(_run_job)
+
+
+def _run_job(flags: list[str]) -> None:
+    programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    with tempfile.TemporaryDirectory(prefix="tally-job-") as scratch:
+        run_to_end(
+            [
+                Path(sys.executable).with_name("spark-submit"),
+                "--master",
+                "local[1,4]",
+                _JOB,
+                scratch,
+            ],
+            name="the job whose classes are archived",
+            log_path=Path(scratch, "job.log"),
+            deadline_s=_JOB_S,
+            env=base_environment()
+            | {
+                "PATH": programs,
+                "PYSPARK_PYTHON": sys.executable,
+                "PYSPARK_DRIVER_PYTHON": sys.executable,
+                "SPARK_LOCAL_IP": "127.0.0.1",
+                "SPARK_SUBMIT_OPTS": " ".join([COMPILES_LITTLE, *map(_quoted, flags)]),
+            },
+        )
+
+
+def _seen(path: Path) -> str:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return "none"
+    return f"{found.st_size} {found.st_mtime_ns}"
+
+
+def _quoted(word: str) -> str:
+    return f'"{word}"' if " " in word else word

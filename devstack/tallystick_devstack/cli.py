@@ -1,0 +1,226 @@
+"""`tally local`: the embedded stack, by way of tallystick_devstack."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from tallystick.cli.errors import ASK, note, out, out_json, told
+from tallystick.errors import SettingsError
+
+if TYPE_CHECKING:
+    from tallystick_devstack.info import StackInfo
+
+STATE_DIR = ".tally"
+STATE_DIR_ENV = "TALLYSTICK_STATE_DIR"
+# A shell's own settings that would lead away from the stack's server and keys.
+FOREIGN = ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL")
+
+app = typer.Typer(
+    name="local",
+    help="Start, stop and look at the embedded stack.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+StateDir = typer.Option(
+    None,
+    "--state-dir",
+    envvar=STATE_DIR_ENV,
+    help="Folder of the stack's state (default: .tally of the project).",
+)
+Project = typer.Option(
+    None,
+    "--project",
+    help="Folder with dags/ and plugins/ (default: the one that this state's stack had last; at first the one that the "
+    "state folder is in).",
+    exists=True,
+    file_okay=False,
+)
+AsJson = typer.Option(False, "--json", help="Answer as JSON.")
+
+
+def default_state_dir() -> Path:
+    """The state folder of the project that this folder belongs to."""
+    named = os.environ.get(STATE_DIR_ENV)
+    if named:
+        return Path(named)
+    return project_dir(Path.cwd()) / STATE_DIR
+
+
+def project_dir(start: Path) -> Path:
+    """The nearest folder upwards that has a stack's state or DAG files; `start` where none has."""
+    for folder in (start, *start.parents):
+        if (folder / STATE_DIR).is_dir() or (folder / "dags").is_dir():
+            return folder
+    return start
+
+
+def stack_module() -> ModuleType:
+    """Import tallystick_devstack.stack; raises SettingsError where its parts are not installed."""
+    try:
+        from tallystick_devstack import stack
+    except ModuleNotFoundError as error:
+        raise SettingsError(
+            f"the embedded stack needs the module {error.name}, which is not installed.",
+            next_step="install it with: pip install tallystick-devstack.",
+        ) from error
+    return stack
+
+
+@app.command()
+@told
+def up(
+    state_dir: Path | None = StateDir,
+    foreground: bool = typer.Option(
+        False, "--foreground", help="Stay, and stop the stack with Ctrl-C."
+    ),
+    spark_cluster: bool = typer.Option(
+        False,
+        "--spark-cluster",
+        help="Start a Spark master and two workers too; jobs then run there, not in local mode.",
+    ),
+    project: Path | None = Project,
+    as_json: bool = AsJson,
+) -> None:
+    """Start the stack and wait until every part answers. An earlier state is used again, with its project."""
+    stack = stack_module()
+    folder = state_dir or default_state_dir()
+    chosen = project or _project_of(stack.status(folder), folder)
+    note(f"DAGs and jobs: {chosen} (--project names another folder)")
+    info = stack.up(
+        folder,
+        project_dir=chosen,
+        parts=stack.ALL_PARTS if spark_cluster else stack.PARTS,
+        foreground=foreground,
+        report=note,
+    )
+    _tell(info, folder, as_json=as_json)
+
+
+def _project_of(before: StackInfo | None, folder: Path) -> Path:
+    """Return the project of a state: what its lake and its runs were made with must be what a Clear runs again."""
+    if before is not None and before.project_dir and Path(before.project_dir, "dags").is_dir():
+        return Path(before.project_dir)
+    return project_dir(folder.resolve().parent)
+
+
+@app.command()
+@told
+def down(state_dir: Path | None = StateDir, as_json: bool = AsJson) -> None:
+    """Stop the stack and everything that it started. Its state stays."""
+    stack = stack_module()
+    folder = state_dir or default_state_dir()
+    ran = stack.down(folder)
+    if as_json:
+        out_json({"state_dir": str(folder), "stopped": ran})
+    else:
+        out(f"The stack of {folder} is stopped." if ran else f"No stack runs in {folder}.")
+
+
+@app.command()
+@told
+def status(state_dir: Path | None = StateDir, as_json: bool = AsJson) -> None:
+    """Show which parts run, and where; exit code 77 if one is dead. Passwords are in the file stack.json there."""
+    stack = stack_module()
+    folder = state_dir or default_state_dir()
+    info = stack.status(folder)
+    _tell(info, folder, as_json=as_json)
+    if info is not None and (info.broken or info.state == "killed"):
+        note(
+            "Its supervisor was killed. Next: `tally local up` starts the stack again over the same state."
+            if info.state == "killed"
+            else f"Given up: {', '.join(info.broken)}. Next: read their logs in {folder}, then `tally local down` and "
+            "`tally local up`."
+        )
+        raise typer.Exit(ASK)
+
+
+@app.command()
+@told
+def env(state_dir: Path | None = StateDir, as_json: bool = AsJson) -> None:
+    """Print what a shell needs to use the running stack: eval "$(tally local env)"."""
+    stack = stack_module()
+    folder = state_dir or default_state_dir()
+    info = stack.status(folder)
+    if info is None or not info.running:
+        raise SettingsError(
+            f"no stack runs in {folder}.", next_step="start it with `tally local up`."
+        )
+    if as_json:
+        out_json({"state_dir": str(folder), "variables": info.environment()})
+    else:
+        out(shell_lines(info.environment()))
+
+
+def shell_lines(variables: Mapping[str, str]) -> str:
+    """The lines for a POSIX shell that set the variables, and let it find `airflow` and `tally`."""
+    lines = [f"unset {' '.join(FOREIGN)}"]
+    lines += [f"export {name}={shlex.quote(value)}" for name, value in sorted(variables.items())]
+    programs = Path(sys.executable).parent
+    if shutil.which("airflow") != str(programs / "airflow"):
+        lines.append(f'export PATH={shlex.quote(str(programs))}:"$PATH"')
+    return "\n".join(lines)
+
+
+def _tell(info: StackInfo | None, folder: Path, *, as_json: bool) -> None:
+    if as_json:
+        out_json(_form(info, folder))
+        return
+    if info is None:
+        out(f"No stack was ever started in {folder}: `tally local up` starts one.")
+        return
+    from tallystick.cli.text import grid
+
+    rows = [
+        (part.name, part.state, part.address if part.reachable else "-")
+        for part in info.parts.values()
+    ]
+    out(f"The stack of {folder} is {info.state}.")
+    if info.project_dir:
+        out(f"DAGs and jobs: {info.project_dir}")
+    out(grid(("part", "state", "address"), rows))
+    if _airflow_url(info) is not None:
+        out(
+            f"Airflow: {info.airflow_url}, user {info.airflow_user}, password in {folder / 'stack.json'}"
+        )
+
+
+def _airflow_url(info: StackInfo) -> str | None:
+    """Return the address of Airflow's pages if something may answer there."""
+    return info.airflow_url if "airflow" in info.parts and info.parts["airflow"].reachable else None
+
+
+def _form(info: StackInfo | None, folder: Path) -> dict[str, Any]:
+    if info is None:
+        return {
+            "state_dir": str(folder),
+            "state": "never started",
+            "parts": {},
+            "airflow_url": None,
+        }
+    return {
+        "state_dir": str(folder),
+        "state": info.state,
+        "supervisor_pid": info.supervisor_pid,
+        "project_dir": info.project_dir,
+        "airflow_url": _airflow_url(info),
+        "airflow_user": info.airflow_user,
+        "parts": {
+            name: {
+                "state": part.state,
+                "address": part.address if part.reachable else None,
+                "port": part.port if part.reachable else None,
+                "logs": list(part.log_paths),
+                "restarts": part.restarts,
+            }
+            for name, part in info.parts.items()
+        },
+    }

@@ -1,0 +1,200 @@
+"""Where a running stack can be found: the file `stack.json` in its state folder, and the lock beside it.
+
+The supervisor writes both; everybody else only reads. The lock is the kernel's (flock): it is free the moment its
+holder is gone, however it went, so a file that says "running" is believed only while the lock is held.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Collection, Iterator
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from tallystick.errors import InvalidRequest, SettingsError
+from tallystick_devstack.airflow_api import AirflowApi
+from tallystick_devstack.kafka_login import confluent_words
+from tallystick_devstack.logins import FILE as LOGINS_FILE
+from tallystick_devstack.private_file import write_private
+
+PARTS = ("kafka", "s3", "postgres", "airflow")
+"""What a stack has unless it is asked for other parts; without `spark`, drivers run local executors."""
+ALL_PARTS = ("kafka", "s3", "postgres", "spark", "airflow")
+LAKE_BUCKET = "lake"
+_FORMAT = "tallystick-stack/1"
+_FILE = "stack.json"
+_LOCK = "supervisor.lock"
+SUPERVISOR_LOG = "supervisor.log"
+
+PartState = Literal["starting", "running", "failed", "stopped", "dead"]
+StackState = Literal["starting", "running", "stopping", "stopped", "killed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartInfo:
+    """One part of a stack: `pids` are those of the wardens, `address` is what a client needs."""
+
+    name: str
+    state: PartState
+    address: str
+    port: int | None
+    pids: tuple[int, ...]
+    log_paths: tuple[str, ...]
+    restarts: int = 0
+
+    @property
+    def reachable(self) -> bool:
+        """Whether something may listen at the address: not after the part was stopped, died or was given up."""
+        return self.state in ("starting", "running")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackInfo:
+    """A stack as its supervisor last described it; `state` is "killed" where the supervisor died without a word.
+
+    `project_dir`: the folder whose dags/ and plugins/ its Airflow runs.
+    """
+
+    state_dir: Path
+    state: StackState
+    supervisor_pid: int
+    parts: dict[str, PartInfo]
+    variables: dict[str, str] = field(repr=False)
+    project_dir: str = ""
+    airflow_url: str | None = None
+    airflow_user: str | None = None
+    airflow_password: str | None = field(default=None, repr=False)
+
+    @property
+    def running(self) -> bool:
+        """Whether every part of the stack is up."""
+        return self.state == "running"
+
+    @property
+    def broken(self) -> tuple[str, ...]:
+        """The parts that are down although they were not stopped, by name: dead, or given up after their restarts."""
+        return tuple(name for name, part in self.parts.items() if part.state in ("dead", "failed"))
+
+    def environment(self) -> dict[str, str]:
+        """Variables that a process needs to use the stack: AWS_*, TALLYSTICK_KAFKA_DEFAULT, AIRFLOW_HOME, AIRFLOW__*."""
+        return dict(self.variables)
+
+    def kafka_client(self) -> dict[str, str]:
+        """Return what a client of confluent-kafka needs to reach the stack's Kafka, its password too."""
+        return confluent_words(self.variables["TALLYSTICK_KAFKA_DEFAULT"])
+
+    def airflow(self) -> AirflowApi:
+        """Return a client of the stack's Airflow; raises SettingsError where the stack has none."""
+        if self.airflow_url is None or self.airflow_user is None or self.airflow_password is None:
+            raise SettingsError(
+                "This stack runs without Airflow.", next_step="start it with all its parts."
+            )
+        return AirflowApi(self.airflow_url, self.airflow_user, self.airflow_password)
+
+
+def read_stack(state_dir: Path) -> StackInfo | None:
+    """Return what the state folder says about its stack, None where there never was one.
+
+    Raises SettingsError where the file is of another version.
+    """
+    try:
+        content = json.loads((state_dir / _FILE).read_text())
+    except FileNotFoundError:
+        return None
+    if content.pop("format", None) != _FORMAT:
+        raise SettingsError(
+            f"{state_dir / _FILE} is not of the format {_FORMAT}.",
+            next_step="stop that stack with the version that started it, or remove the folder.",
+        )
+    parts = {
+        name: PartInfo(
+            **part | {"pids": tuple(part["pids"]), "log_paths": tuple(part["log_paths"])}
+        )
+        for name, part in content.pop("parts").items()
+    }
+    info = StackInfo(**content, parts=parts, state_dir=state_dir)
+    if info.state != "stopped" and supervisor_pid(state_dir) is None:
+        return replace(info, state="killed", parts={n: _dead(part) for n, part in parts.items()})
+    return info
+
+
+def _dead(part: PartInfo) -> PartInfo:
+    """Describe a part whose supervisor has died: its warden kills it within seconds, or has done so."""
+    return replace(part, state="dead", pids=()) if part.reachable else part
+
+
+def is_state_dir(folder: Path) -> bool:
+    """Whether a stack, of any version, has its state there: its description or its lock is what a stack writes."""
+    try:
+        content = json.loads((folder / _FILE).read_text())
+        if str(content["format"]).startswith("tallystick-stack/"):
+            return True
+    except (OSError, ValueError, LookupError, TypeError):
+        pass
+    try:
+        return (folder / _LOCK).read_text().strip().isdecimal()
+    except (OSError, ValueError):
+        return False
+
+
+def is_state_name(name: str) -> bool:
+    """Whether a stack makes something of that name in its state folder."""
+    made = {*ALL_PARTS, _LOCK, SUPERVISOR_LOG}
+    made |= {f"{file}{end}" for file in (_FILE, LOGINS_FILE) for end in ("", ".new")}
+    return name in made or (name.startswith("supervisor.") and name.endswith(".log"))
+
+
+def write_stack(info: StackInfo) -> None:
+    """Replace the description of a stack. Safe to repeat: one rename puts it in place, and the last one stands."""
+    content = asdict(info)
+    del content["state_dir"]
+    write_private(info.state_dir / _FILE, json.dumps({"format": _FORMAT} | content, indent=1))
+
+
+@contextlib.contextmanager
+def supervisor_lock(state_dir: Path) -> Iterator[None]:
+    """Hold the one lock of a state folder; raises SettingsError naming the process that holds it already."""
+    with (state_dir / _LOCK).open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            file.seek(0)
+            raise SettingsError(
+                f"Another stack runs in {state_dir} (process {file.read().strip() or 'unknown'}).",
+                next_step="use it, or stop it with `tally local down`.",
+            ) from error
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+
+
+def supervisor_pid(state_dir: Path) -> int | None:
+    """Return the process that holds the folder's lock at this moment, None where nobody does."""
+    try:
+        file = (state_dir / _LOCK).open()
+    except FileNotFoundError:
+        return None
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            words = file.read().strip()
+            return int(words) if words else None
+        return None
+
+
+def wanted_parts(parts: Collection[str]) -> tuple[str, ...]:
+    """Return the parts in the order in which they start; Airflow brings its database along."""
+    unknown = set(parts) - set(ALL_PARTS)
+    if unknown or not parts:
+        raise InvalidRequest(
+            f"{', '.join(sorted(unknown)) or 'nothing'} is no part of the stack.",
+            next_step=f"name some of {', '.join(ALL_PARTS)}.",
+        )
+    needed = set(parts) | ({"postgres"} if "airflow" in parts else set())
+    return tuple(name for name in ALL_PARTS if name in needed)

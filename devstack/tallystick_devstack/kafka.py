@@ -1,0 +1,430 @@
+"""The embedded Kafka: one real broker (KRaft, one process) on the loopback interface, without Docker or Maven.
+
+Its jars come through the Ivy that ships inside pyspark, once per machine. The log lives in a folder given by the
+caller and survives restarts, on other ports too.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from tallystick.connections.kafka import KafkaSettings
+from tallystick.errors import SettingsError, TallystickError
+from tallystick.kafka.client import KafkaClient
+from tallystick_devstack.class_archive import ClassArchive
+from tallystick_devstack.java import COMPILES_LITTLE, find_java
+from tallystick_devstack.kafka_login import CLIENTS, KafkaLogin, jaas
+from tallystick_devstack.private_file import write_private
+from tallystick_devstack.process import (
+    ChildProcess,
+    free_port,
+    port_accepts,
+    port_is_free,
+    run_to_end,
+    wait_until,
+)
+
+KAFKA_VERSION = "4.1.0"
+_SCALA = "2.13"
+# The release bundles this binding; the module on Maven Central does not name it, and without it nothing is logged.
+_LOGGING = ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.24.3")
+_DOWNLOAD_S = 600.0
+_FORMAT_S = 60.0
+_START_S = 60.0
+_STALE_S = 3600.0
+
+
+def default_jar_folder() -> Path:
+    """Where the jars are kept between runs: below XDG_CACHE_HOME, or ~/.cache."""
+    return (
+        Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        / "tallystick"
+        / f"kafka-{KAFKA_VERSION}-with-tools"
+    )
+
+
+def fetch_jars(folder: Path) -> Path:
+    """Make sure that `folder` holds Kafka's jars (about 43 MB) and return it; raises SettingsError where it cannot.
+
+    Safe to repeat: a folder that exists is whole, for it appears by one rename after everything has arrived; whoever
+    loses a race throws its own copy away.
+    """
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    _sweep_interrupted(folder)
+    with tempfile.TemporaryDirectory(prefix=f"{folder.name}.tmp-", dir=folder.parent) as name:
+        scratch = Path(name)
+        # Beside the folder: the scratch is gone by the time somebody wants to read it.
+        _retrieve(scratch, folder.with_name(f"{folder.name}.download.log"))
+        try:
+            (scratch / "jars").rename(folder)
+        except OSError:
+            if not folder.is_dir():
+                raise
+    return folder
+
+
+def class_archive(jars: Path) -> ClassArchive:
+    """The archive of the broker's classes, which lies beside its jars."""
+    return ClassArchive(program=jars.name, jars=jars, folder=jars.parent)
+
+
+def make_class_archive(jars: Path) -> None:
+    """Archive what a broker loads, by starting and stopping one; see `ClassArchive.make`."""
+
+    def run(flags: list[str]) -> None:
+        with tempfile.TemporaryDirectory(prefix="tally-kafka-") as name:
+            KafkaBroker(Path(name), jars, java_flags=flags).start().stop()
+
+    class_archive(jars).make(run)
+
+
+def _sweep_interrupted(folder: Path) -> None:
+    # A killed download leaves its scratch folder. An hour is far beyond the longest that a live one can take.
+    for left in folder.parent.glob(f"{folder.name}.tmp-*"):
+        if time.time() - left.stat().st_mtime > _STALE_S:
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _retrieve(scratch: Path, log_path: Path) -> None:
+    kafka = "org.apache.kafka"
+    modules = [
+        (kafka, f"kafka_{_SCALA}", KAFKA_VERSION),
+        (
+            kafka,
+            "kafka-tools",
+            KAFKA_VERSION,
+        ),  # the console programs, to look into a log and to fill it
+        _LOGGING,
+    ]
+    wanted = "".join(
+        f'<dependency org="{org}" name="{name}" rev="{version}" conf="*->default"/>'
+        for org, name, version in modules
+    )
+    (scratch / "ivy.xml").write_text(
+        f'<ivy-module version="2.0"><info organisation="tallystick" module="embedded-kafka"/>'
+        f"<dependencies>{wanted}</dependencies></ivy-module>"
+    )
+    (scratch / "settings.xml").write_text(
+        '<ivysettings><settings defaultResolver="central"/><resolvers>'
+        '<ibiblio name="central" m2compatible="true"/></resolvers></ivysettings>'
+    )
+    words: list[str | Path] = [
+        find_java(),
+        "-jar",
+        _ivy_jar(),
+        "-settings",
+        scratch / "settings.xml",
+        "-cache",
+        scratch / "cache",
+    ]
+    words += ["-ivy", scratch / "ivy.xml", "-types", "jar", "bundle"]
+    words += ["-retrieve", scratch / "jars" / "[artifact]-[revision](-[classifier]).[ext]"]
+    try:
+        run_to_end(
+            words,
+            name=f"the download of Kafka {KAFKA_VERSION} from Maven Central",
+            log_path=log_path,
+            deadline_s=_DOWNLOAD_S,
+        )
+    except SettingsError as error:
+        raise SettingsError(
+            error.happened,
+            next_step=f"check network and proxy of this machine ({log_path} has the whole log), try again.",
+        ) from error
+    if not list((scratch / "jars").glob(f"kafka_{_SCALA}-*.jar")):
+        raise SettingsError(
+            f"the download of Kafka {KAFKA_VERSION} ended without its jars.",
+            next_step="check access to Maven Central.",
+        )
+
+
+def _ivy_jar() -> Path:
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise SettingsError(
+            "pyspark, whose Ivy fetches Kafka, is not installed.",
+            next_step="install tallystick-devstack.",
+        )
+    jars = sorted((Path(spec.origin).parent / "jars").glob("ivy-2*.jar"))
+    if not jars:
+        raise SettingsError(
+            "pyspark's folder holds no Ivy.", next_step="reinstall pyspark as uv.lock pins it."
+        )
+    return jars[-1]
+
+
+class KafkaBroker:
+    """A broker with its log in `state_dir`; start it, use `bootstrap`, stop it; start it again over the same log.
+
+    With a `login` clients and the controller's listener ask for a user and a password (SASL PLAIN); without one the
+    broker takes everyone, for tests. `settings` are added to the broker's properties and `users` (name: password) open
+    a second listener that asks for them, both for tests. `java_flags` take the place of those that use the class
+    archive. Nothing is created or downloaded before `start`.
+    """
+
+    def __init__(
+        self,
+        state_dir: Path,
+        ivy_dir: Path | None = None,
+        port: int | None = None,
+        *,
+        login: KafkaLogin | None = None,
+        settings: Mapping[str, str] | None = None,
+        users: Mapping[str, str] | None = None,
+        heap_mb: int = 384,
+        java_flags: Sequence[str] | None = None,
+    ) -> None:
+        self._state_dir = state_dir
+        self._jar_dir = ivy_dir if ivy_dir is not None else default_jar_folder()
+        self._wanted_port = port
+        self._login = login
+        self._extra = dict(settings or {})
+        self._users = dict(users or {})
+        self._users_port: int | None = None
+        self._heap_mb = heap_mb
+        self._port: int | None = None
+        self._process: ChildProcess | None = None
+        self._java_flags = java_flags
+
+    @property
+    def bootstrap(self) -> str:
+        """host:port of the running broker."""
+        if self._port is None:
+            raise RuntimeError("the broker has not been started")
+        return f"127.0.0.1:{self._port}"
+
+    def client_settings(self) -> dict[str, Any]:
+        """Return what a client needs to come in, in the words of KafkaSettings."""
+        if self._login is None:
+            return {"bootstrap_servers": self.bootstrap}
+        return self._login.settings(self.bootstrap)
+
+    @property
+    def users_bootstrap(self) -> str:
+        """host:port of the listener that asks for a user (SASL_PLAINTEXT, PLAIN)."""
+        if self._users_port is None:
+            raise RuntimeError("the broker has not been started with users")
+        return f"127.0.0.1:{self._users_port}"
+
+    @property
+    def jars_missing(self) -> bool:
+        """Whether `start` will have to download Kafka first, which can take minutes."""
+        return not self._jar_dir.is_dir()
+
+    @property
+    def log_path(self) -> Path:
+        """What the broker writes about itself."""
+        return self._state_dir / "broker.log"
+
+    @property
+    def alive(self) -> bool:
+        """Whether the broker's process runs."""
+        return self._process is not None and self._process.alive
+
+    @property
+    def process(self) -> ChildProcess:
+        """The running process, for those who pause or kill it."""
+        if self._process is None:
+            raise RuntimeError("the broker has not been started")
+        return self._process
+
+    def start(self) -> KafkaBroker:
+        """Start the broker and return once it answers clients; raises SettingsError with its last words if it does not.
+
+        Safe to repeat: a running broker is left alone, a formatted log is not formatted again.
+        """
+        if self.alive:
+            return self
+        fetch_jars(self._jar_dir)
+        self._state_dir.mkdir(parents=True, exist_ok=True)
+        self._port = self._choose_port()
+        properties = self._write_properties(self._port, free_port())
+        self._format_once(properties)
+        self._process = ChildProcess(
+            [*self._java(self._heap_mb), "kafka.Kafka", properties],
+            name="kafka",
+            log_path=self.log_path,
+        )
+        try:
+            wait_until(
+                self._answers,
+                deadline_s=_START_S,
+                what=f"Kafka answering at {self.bootstrap}",
+                process=self._process,
+            )
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """Stop the broker and keep its log. Safe to repeat: one that does not run is left alone."""
+        if self._process is not None:
+            self._process.stop(grace_s=20.0)
+            self._process = None
+
+    def __enter__(self) -> KafkaBroker:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _choose_port(self) -> int:
+        if self._wanted_port is None:
+            return (
+                self._port if self._port is not None and port_is_free(self._port) else free_port()
+            )
+        if not port_is_free(self._wanted_port):
+            raise SettingsError(
+                f"port {self._wanted_port} of 127.0.0.1, wanted for Kafka, is in use.",
+                next_step="stop what listens there, or choose another port.",
+            )
+        return self._wanted_port
+
+    def _answers(self) -> bool:
+        if self._port is None or not port_accepts(self._port):
+            return False
+        settings = KafkaSettings.from_mapping(
+            self.client_settings() | {"bootstrap_timeout_ms": 5_000, "request_timeout_ms": 5_000},
+            source="the embedded Kafka",
+        )
+        try:
+            with KafkaClient(settings) as client:
+                return client.cluster_id() == self._cluster_id()
+        except TallystickError:
+            return False
+
+    def _java(self, heap_mb: int) -> list[str | Path]:
+        logging = self._state_dir / "log4j2.properties"
+        logging.write_text(
+            "status=error\nrootLogger.level=warn\nrootLogger.appenderRef.out.ref=out\n"
+            "appender.out.type=Console\nappender.out.name=out\nappender.out.layout.type=PatternLayout\n"
+            "appender.out.layout.pattern=%d %p %c{1}: %m%n\n"
+        )
+        # On a laptop this broker shares two cores with Spark, Airflow and the tests.
+        own = self._java_flags
+        flags = [
+            *(class_archive(self._jar_dir).flags if own is None else own),
+            f"-Xmx{heap_mb}m",
+            "-Xms64m",
+            *COMPILES_LITTLE.split(),
+            "-Djava.awt.headless=true",
+            "-Dfile.encoding=UTF-8",
+        ]
+        return [
+            find_java(),
+            *flags,
+            f"-Dlog4j2.configurationFile={logging}",
+            "-cp",
+            f"{self._jar_dir}/*",
+        ]
+
+    def _cluster_id(self) -> str:
+        """The id of the cluster whose log lies in the state folder; made once, with the folder."""
+        path = self._state_dir / "cluster.id"
+        if not path.exists():
+            # Kafka's own spelling of a UUID; it must not begin with '-', which its tool takes for an option.
+            made = "t" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
+            fresh = path.with_suffix(".new")
+            fresh.write_text(made)
+            fresh.replace(path)
+        return path.read_text().strip()
+
+    def _format_once(self, properties: Path) -> None:
+        done = self._state_dir / "formatted"
+        if done.exists():
+            return
+        # --ignore-formatted: a format that was interrupted before our mark is completed, not refused.
+        words: list[str | Path] = [
+            *self._java(128),
+            "kafka.tools.StorageTool",
+            "format",
+            "--ignore-formatted",
+        ]
+        words += ["-t", self._cluster_id(), "-c", properties]
+        run_to_end(
+            words,
+            name=f"formatting Kafka's folder {self._state_dir}",
+            log_path=self._state_dir / "format.log",
+            deadline_s=_FORMAT_S,
+        )
+        done.touch()
+
+    def _write_properties(self, port: int, controller_port: int) -> Path:
+        name = "PLAINTEXT" if self._login is None else CLIENTS
+        clients, controllers = (
+            f"{name}://127.0.0.1:{port}",
+            f"CONTROLLER://127.0.0.1:{controller_port}",
+        )
+        words = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"{clients},{controllers}",
+            "advertised.listeners": clients,
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "log.dirs": str(self._state_dir / "log"),
+            "auto.create.topics.enable": "false",
+            # Replayed history carries old timestamps, which retention by time would delete within minutes.
+            "log.retention.ms": "-1",
+            "log.message.timestamp.before.max.ms": str(2**63 - 1),
+            "log.cleaner.dedupe.buffer.size": str(8 << 20),
+            "log.cleaner.backoff.ms": "200",
+            "log.segment.delete.delay.ms": "1000",
+            "offsets.topic.replication.factor": "1",
+            "offsets.topic.num.partitions": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "transaction.state.log.num.partitions": "1",
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+            "group.initial.rebalance.delay.ms": "0",
+            # A broker that was killed may register again only when its old session is over: 9 s by default.
+            "broker.heartbeat.interval.ms": "500",
+            "broker.session.timeout.ms": "3000",
+            "message.max.bytes": str(128 << 20),
+            "num.network.threads": "2",
+            "num.io.threads": "4",
+        }
+        if self._login is not None:
+            words |= self._login.properties()
+        if self._users:
+            words |= self._users_listener(words)
+        words |= self._extra
+        path = self._state_dir / "broker.properties"
+        write_private(path, "".join(f"{key}={value}\n" for key, value in words.items()))
+        return path
+
+    def _users_listener(self, words: Mapping[str, str]) -> dict[str, str]:
+        if self._users_port is None or not port_is_free(self._users_port):
+            self._users_port = free_port()
+        address = f"USERS://{self.users_bootstrap}"
+        protocols = "listener.security.protocol.map"
+        return {
+            "listeners": f"{words['listeners']},{address}",
+            "advertised.listeners": f"{words['advertised.listeners']},{address}",
+            protocols: f"{words[protocols]},USERS:SASL_PLAINTEXT",
+            "listener.name.users.sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.users.plain.sasl.jaas.config": jaas(self._users),
+        }
+
+
+def _main() -> None:
+    """Fetch the jars ahead of time: python -m tallystick_devstack.kafka [folder]."""
+    print(fetch_jars(Path(sys.argv[1]) if len(sys.argv) > 1 else default_jar_folder()))
+
+
+if __name__ == "__main__":
+    _main()

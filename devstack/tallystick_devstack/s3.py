@@ -1,0 +1,155 @@
+"""The embedded S3 server: ministack's S3 service on the loopback interface, its objects on disk, its keys checked."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tallystick.errors import StoreUnavailable
+from tallystick_devstack.process import (
+    ChildProcess,
+    base_environment,
+    free_port,
+    port_accepts,
+    wait_until,
+)
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+ACCESS_KEY = "tallystick"
+REGION = "us-east-1"
+# Where this package lies, installed or not.
+_PATH = Path(__file__).resolve().parents[1]
+_START_S = 120.0
+_META = ".meta.json"
+
+
+class S3Server:
+    """One S3 server whose objects lie in `state_dir` and survive stop, kill and a change of port.
+
+    It answers only requests that are signed with `secret_key` (see s3_guard.py); without one it makes its own.
+    """
+
+    def __init__(
+        self, state_dir: Path, port: int | None = None, *, secret_key: str | None = None
+    ) -> None:
+        self.state_dir = state_dir.resolve()
+        self.port = port or free_port()
+        self.secret_key = secret_key or secrets.token_hex(24)
+        self.process: ChildProcess | None = None
+
+    @property
+    def endpoint(self) -> str:
+        """URL of the server."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def environment(self) -> dict[str, str]:
+        """Variables that lead boto3, DuckDB and PyArrow to this server."""
+        return {
+            "AWS_ENDPOINT_URL_S3": self.endpoint,
+            "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+            "AWS_SECRET_ACCESS_KEY": self.secret_key,
+            "AWS_REGION": REGION,
+            "AWS_DEFAULT_REGION": REGION,
+        }
+
+    def start(self) -> None:
+        """Start the server and wait until it answers; raises SettingsError with its last log lines if it does not.
+
+        Safe to repeat: a server that runs is left alone.
+        """
+        if self.alive:
+            return
+        objects, scratch = self.state_dir / "objects", self.state_dir / "tmp"
+        for folder in (objects, scratch):
+            folder.mkdir(parents=True, exist_ok=True)
+        mend_torn_objects(objects)
+        settings = {
+            "BIND_HOST": "127.0.0.1",
+            "GATEWAY_PORT": str(self.port),
+            "SERVICES": "s3",
+            "S3_PERSIST": "1",
+            "S3_DATA_DIR": str(objects),
+            "PERSIST_STATE": "1",
+            "STATE_DIR": str(self.state_dir / "state"),
+            "TMPDIR": str(scratch),
+            # It would listen on more ports, and tidy up containers of other ministacks.
+            "SFTP_ENABLED": "0",
+            "IOT_MTLS_ENABLED": "0",
+            "DOCKER_HOST": "unix:///nonexistent",
+            # In the environment, which other users cannot read; the server checks presigned URLs with them, too.
+            "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+            "AWS_SECRET_ACCESS_KEY": self.secret_key,
+        }
+        self.process = ChildProcess(
+            [sys.executable, "-m", "tallystick_devstack.s3_guard"],
+            name="the S3 server",
+            log_path=self.state_dir / "s3.log",
+            env=base_environment() | settings | {"PYTHONPATH": str(_PATH)},
+        )
+        wait_until(
+            lambda: port_accepts(self.port),
+            deadline_s=_START_S,
+            what="the S3 server's answer",
+            process=self.process,
+        )
+
+    @property
+    def alive(self) -> bool:
+        """Whether the server runs."""
+        return self.process is not None and self.process.alive
+
+    def stop(self) -> None:
+        """Stop the server. Safe to repeat: one that is stopped is left alone."""
+        if self.process is not None:
+            self.process.stop()
+
+    def client(self) -> S3Client:
+        """Return a boto3 client of this server."""
+        import boto3
+
+        return boto3.client(
+            "s3",
+            endpoint_url=self.endpoint,
+            aws_access_key_id=ACCESS_KEY,
+            aws_secret_access_key=self.secret_key,
+            region_name=REGION,
+        )
+
+    def create_bucket(self, name: str) -> None:
+        """Make sure that the bucket exists; raises StoreUnavailable where the server does not do it.
+
+        Safe to repeat: S3 answers a second creation by its owner with success.
+        """
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            self.client().create_bucket(Bucket=name)
+        except (BotoCoreError, ClientError) as error:
+            raise StoreUnavailable(
+                f"the S3 server at {self.endpoint} did not create the bucket {name}: {error}.",
+                next_step=f"read {self.state_dir / 's3.log'}, try again.",
+            ) from error
+
+
+def mend_torn_objects(objects: Path) -> None:
+    """Repair what a killed server leaves in its folder: half-written files, and bodies that lost their description.
+
+    The server writes an object's body, then a file beside it with its ETag. Killed in between, it would come up with
+    the new body under the old ETag, and a conditional write that must fail would succeed. Without the second file the
+    ETag is computed from the body. Safe to repeat: whole objects are not touched.
+    """
+    for folder, _, names in os.walk(objects):
+        present = set(names)
+        for name in names:
+            path = Path(folder, name)
+            if name.endswith(".tmp") and name + _META not in present:
+                path.unlink()
+            elif name.endswith(_META):
+                body = path.with_name(name.removesuffix(_META))
+                if not body.exists() or body.stat().st_mtime_ns > path.stat().st_mtime_ns:
+                    path.unlink()

@@ -1,0 +1,230 @@
+"""`tally local up`, `down` and `status`: the embedded stack as its users see it.
+
+One supervisor process owns all parts (parts.py) of one state folder; info.py says how others find them.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from pathlib import Path
+from signal import SIGKILL, SIGTERM, SIGUSR1
+from typing import TextIO
+
+from tallystick.errors import SettingsError
+from tallystick_devstack.info import (
+    ALL_PARTS,
+    PARTS,
+    SUPERVISOR_LOG,
+    PartInfo,
+    StackInfo,
+    read_stack,
+    supervisor_pid,
+    wanted_parts,
+)
+from tallystick_devstack.process import started_at
+from tallystick_devstack.progress import Report, say
+
+__all__ = [
+    "ALL_PARTS",
+    "PARTS",
+    "PartInfo",
+    "StackInfo",
+    "down",
+    "read_stack",
+    "release",
+    "status",
+    "up",
+]
+
+_DOWN_S = 120.0
+_POLL_S = 0.1
+_TAIL_LINES = 40
+
+
+def up(
+    state_dir: Path,
+    *,
+    project_dir: Path,
+    parts: Collection[str] = PARTS,
+    foreground: bool = False,
+    bound: bool = False,
+    report: Report | None = None,
+) -> StackInfo:
+    """Start a stack and return once every part is up; in the foreground, return once it has been stopped.
+
+    In the background a supervisor of its own session owns the parts; if this call is interrupted or this process is
+    killed, the supervisor stops them. `bound`: also if this process ends later, until it calls `release`. Raises
+    SettingsError where a stack runs in that folder already (it is left alone), or a part does not come up. Safe to
+    repeat: what an earlier stack left in the folder is used again.
+    """
+    tell = report or say
+    make_state_dir(state_dir)
+    state_dir = state_dir.resolve()
+    if foreground:
+        from tallystick_devstack.supervisor import supervise
+
+        supervise(state_dir, project_dir=project_dir, parts=parts, report=tell)
+    else:
+        holder = supervisor_pid(state_dir)
+        if holder is not None:
+            raise SettingsError(
+                f"A stack runs in {state_dir} already (process {holder}).",
+                next_step="use it, or stop it with `tally local down`.",
+            )
+        _up_in_background(state_dir, project_dir.resolve(), wanted_parts(parts), tell)
+        if not bound:
+            release(state_dir)
+    info = read_stack(state_dir)
+    if info is None:
+        raise SettingsError(
+            f"{state_dir} has no stack.", next_step=f"look into {SUPERVISOR_LOG} there."
+        )
+    return info
+
+
+def down(state_dir: Path, *, deadline_s: float = _DOWN_S) -> bool:
+    """Stop the stack of a state folder and everything it started; False where none ran.
+
+    Safe to repeat: where nothing runs, nothing is done.
+    """
+    pid = supervisor_pid(state_dir)
+    if pid is None:
+        return False
+    # Its holder may be a program that goes on after its stack has stopped, so the lock is what tells.
+    _stop(state_dir, pid, lambda: supervisor_pid(state_dir) == pid, deadline_s)
+    return True
+
+
+def release(state_dir: Path) -> None:
+    """Let the stack of a state folder run on when the process that started it ends.
+
+    Safe to repeat: a supervisor that watches no process ignores it, and without a supervisor nothing is done.
+    """
+    pid = supervisor_pid(state_dir)
+    if pid is not None:
+        with suppress(ProcessLookupError):
+            os.kill(pid, SIGUSR1)
+
+
+def _stop(state_dir: Path, pid: int, holds: Callable[[], bool], deadline_s: float) -> None:
+    """Ask one supervisor to stop its stack, kill it where it does not, and wait for its wardens."""
+    info = read_stack(state_dir)
+    mine = info is not None and info.supervisor_pid == pid
+    if holds():  # the id of one that has ended may be a stranger's by now
+        with suppress(ProcessLookupError):
+            os.kill(pid, SIGTERM)
+    deadline = time.monotonic() + deadline_s
+    while holds():
+        if time.monotonic() >= deadline:
+            with suppress(ProcessLookupError):
+                os.kill(pid, SIGKILL)  # its wardens take the parts with them
+            deadline += deadline_s
+        time.sleep(_POLL_S)
+    last = {pid} | {
+        warden
+        for part in (info.parts.values() if info is not None and mine else ())
+        for warden in part.pids
+    }
+    while any(map(process_runs, last)) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+
+
+def status(state_dir: Path) -> StackInfo | None:
+    """Return the stack of a state folder as it is now, None where there never was one."""
+    return read_stack(state_dir)
+
+
+def make_state_dir(state_dir: Path) -> None:
+    """Create the state folder for its owner alone. Safe to repeat: an existing one is only closed to others."""
+    state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    state_dir.chmod(0o700)
+
+
+def process_runs(pid: int) -> bool:
+    """Whether a process exists and has not ended (a zombie has)."""
+    return started_at(pid) is not None
+
+
+def _up_in_background(
+    state_dir: Path, project_dir: Path, parts: tuple[str, ...], report: Report
+) -> None:
+    """Start a supervisor and follow it until its stack runs; on failure nothing is left of this one supervisor.
+
+    Another `up` of the same folder may have won meanwhile: its supervisor and its log are not ours to touch.
+    """
+    handle, name = tempfile.mkstemp(prefix="supervisor.", suffix=".log", dir=state_dir)
+    log_path = Path(name)
+    try:
+        with os.fdopen(
+            handle, errors="replace"
+        ) as log:  # stays open: the supervisor renames the file
+            pid = _detach(state_dir, project_dir, parts, log_path)
+            try:
+                _follow(state_dir, pid, log, report)
+            except BaseException:
+                _stop(state_dir, pid, lambda: process_runs(pid), _DOWN_S)
+                raise
+    finally:
+        log_path.unlink(missing_ok=True)
+
+
+def _detach(state_dir: Path, project_dir: Path, parts: tuple[str, ...], log_path: Path) -> int:
+    """Start a supervisor that is nobody's child, so that it outlives the command that asked for it."""
+    package = str(Path(__file__).resolve().parents[1])
+    words = [
+        sys.executable,
+        "-m",
+        "tallystick_devstack.supervisor",
+        str(state_dir),
+        str(project_dir),
+        ",".join(parts),
+        str(log_path),
+        f"{os.getpid()}:{started_at(os.getpid())}",
+    ]
+    began = subprocess.run(
+        [
+            "sh",
+            "-c",
+            'log=$1; shift; "$@" >>"$log" 2>&1 </dev/null & echo $!',
+            "sh",
+            str(log_path),
+            *words,
+        ],
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH")])),
+        },
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+        check=True,
+    )
+    return int(began.stdout)
+
+
+def _follow(state_dir: Path, pid: int, log: TextIO, report: Report) -> None:
+    """Repeat the supervisor's progress until its stack runs; raises SettingsError with its last lines if it ends."""
+    told = 0
+    while True:
+        runs = process_runs(pid)
+        log.seek(0)
+        lines = log.read().splitlines()
+        info = read_stack(state_dir)
+        if not runs:
+            shown = "\n".join(lines[-_TAIL_LINES:])
+            raise SettingsError(
+                f"The stack did not start:\n{shown}\n",
+                next_step=f"mend what these lines name ({state_dir / SUPERVISOR_LOG} is the log of the stack that "
+                "started last), try again.",
+            )
+        for line in lines[told:]:
+            report(line)
+        told = len(lines)
+        if info is not None and info.running and info.supervisor_pid == pid:
+            return
+        time.sleep(_POLL_S)

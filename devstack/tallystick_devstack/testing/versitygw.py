@@ -1,0 +1,96 @@
+"""A second S3 server for tests: versitygw over a folder, built once per machine by the Go that is there.
+
+Another implementation in another language than ministack: what both keep is more than one server's habit. Versions before
+1.8.0 let several conditional writers win at once, and are never the judge of a race.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from tallystick_devstack.process import (
+    ChildProcess,
+    free_port,
+    port_accepts,
+    run_to_end,
+    wait_until,
+)
+
+VERSION: Final = "1.8.0"
+_MODULE: Final = f"github.com/versity/versitygw/cmd/versitygw@v{VERSION}"
+_BUILD_S: Final = 600.0
+_START_S: Final = 30.0
+
+
+def go() -> str | None:
+    """The `go` of PATH; None where there is none, and versitygw cannot be had."""
+    return shutil.which("go")
+
+
+def binary() -> Path:
+    """Return the program, building it where this machine has none (about a minute); raises SettingsError where it fails.
+
+    Safe to repeat: whoever comes second waits for the first; the program appears by one rename.
+    """
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tallystick"
+    caches.mkdir(parents=True, exist_ok=True)
+    wanted = caches / f"versitygw-{VERSION}"
+    with (caches / "versitygw.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not wanted.exists():
+            _build(caches, wanted)
+    return wanted
+
+
+def _build(caches: Path, wanted: Path) -> None:
+    found = go()
+    if found is None:
+        raise RuntimeError("there is no go on PATH")
+    with tempfile.TemporaryDirectory(prefix="versitygw.tmp-", dir=caches) as scratch:
+        run_to_end(
+            # Unoptimized, without cgo: the build costs 73 CPU seconds instead of 116, and no test asks for its speed.
+            [found, "install", "-gcflags=all=-N -l -dwarf=false", "-ldflags=-s -w", _MODULE],
+            name=f"the build of versitygw {VERSION}",
+            log_path=caches / "versitygw.build.log",
+            deadline_s=_BUILD_S,
+            env={**os.environ, "GOBIN": scratch, "GOFLAGS": "-mod=mod", "CGO_ENABLED": "0"},
+        )
+        (Path(scratch) / "versitygw").rename(wanted)
+
+
+@contextmanager
+def versitygw() -> Iterator[str]:
+    """Run versitygw over a folder of its own, on loopback; yield its endpoint URL."""
+    with tempfile.TemporaryDirectory(prefix="tallystick-versitygw-") as folder:
+        state = Path(folder)
+        (state / "objects").mkdir()
+        port = free_port()
+        process = ChildProcess(
+            [
+                binary(),
+                *("--port", f"127.0.0.1:{port}", "--quiet"),
+                "posix",
+                state / "objects",
+            ],
+            name="versitygw",
+            log_path=state / "versitygw.log",
+            # Not in argv, where every user of the machine could read them.
+            env={**os.environ, "ROOT_ACCESS_KEY": "test", "ROOT_SECRET_KEY": "test-secret"},
+        )
+        try:
+            wait_until(
+                lambda: port_accepts(port),
+                deadline_s=_START_S,
+                what=f"versitygw answering at 127.0.0.1:{port}",
+                process=process,
+            )
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.stop(grace_s=5.0)

@@ -1,0 +1,1 @@
+"""The example `ads`: docs/how-to/example-ads.md."""

@@ -1,0 +1,1 @@
+"""The example `average`: docs/how-to/example-average.md."""

@@ -1,0 +1,1 @@
+"""The example `billing`: docs/how-to/example-billing.md."""

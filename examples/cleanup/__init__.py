@@ -1,0 +1,1 @@
+"""The example `cleanup`: docs/how-to/example-cleanup.md."""

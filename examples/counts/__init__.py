@@ -1,0 +1,1 @@
+"""The example `counts`: docs/how-to/example-counts.md."""

@@ -1,0 +1,1 @@
+"""The example `dedup`: docs/how-to/example-dedup.md."""

@@ -1,0 +1,145 @@
+"""The ledger, read as the JSON that it is: its intervals tile the log, and account for what was sent."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from examples.demo.judge.asking import Finding, first, none_of, one
+from examples.demo.judge.lake import Objects
+
+# How a committed entry spells its totals.
+TOTALS = ("records", "dead", "aborted", "control", "absent", "lost")
+
+
+def judge_ledger(
+    db: duckdb.DuckDBPyConnection, objects: Objects, root: Any, topic: str
+) -> Iterator[Finding]:
+    """The committed intervals tile the log, and what they say of it is what was sent."""
+    pages = [objects.json(key) for _, _, key in root["pages"]]
+    entries = sorted((e for p in pages for e in p["entries"]), key=lambda e: e["interval"])
+    boundaries = {b["at"]: b["topics"].get(topic, []) for p in pages for b in p["boundaries"]}
+    origins = root["topics"][topic]["origins"]
+    problem = _not_settled(entries)
+    yield none_of("ledger: all", f"{len(entries)} intervals, each committed, none pending", problem)
+    if problem:
+        return
+    ranges = _ranges(entries, boundaries, origins)
+    db.register("ranges", ranges)
+    db.execute("CREATE TABLE held AS SELECT * FROM ranges")
+    offsets = pc.sum(pc.subtract(ranges["stop"], ranges["start"])).as_py()
+    yield none_of(
+        "ledger: tile",
+        f"{offsets:,} offsets of {len(origins)} partitions, no hole and no overlap",
+        _not_tiled(db, entries),
+    )
+    yield none_of(
+        "ledger: time",
+        "each record lies in the interval of its CreateTime",
+        first(
+            db,
+            "partition, offset, interval {}",
+            "FROM sent s JOIN held h ON s.partition = h.partition AND s.place >= h.start AND s.place < h.stop "
+            "WHERE s.at_ms < epoch_ms(h.since::TIMESTAMPTZ) OR s.at_ms >= epoch_ms(h.until::TIMESTAMPTZ)",
+            "s.partition, s.place, h.since",
+        ),
+    )
+    yield _judge_account(db, entries)
+
+
+def _not_settled(entries: Sequence[Any]) -> str | None:
+    for entry in entries:
+        if entry["committed"] is None or entry["granted"] is not None:
+            return f"{entry['interval']} is {'pending' if entry['granted'] else 'empty'}"
+    return None if entries else "the ledger is empty"
+
+
+def _ranges(
+    entries: Sequence[Any], boundaries: Mapping[str, Any], origins: Sequence[int]
+) -> pa.Table:
+    """One line per interval and partition: its offsets [start, stop). What a boundary lacks is the origin."""
+
+    def offset(at: str, partition: int) -> int:
+        known = boundaries[at]
+        return int(known[partition][0] if partition < len(known) else origins[partition])
+
+    lines = [
+        {
+            "since": since,
+            "until": until,
+            "partition": p,
+            "start": offset(since, p),
+            "stop": offset(until, p),
+        }
+        for since, until in (e["interval"] for e in entries)
+        for p in range(len(origins))
+    ]
+    return pa.Table.from_pylist(lines)
+
+
+def _not_tiled(db: duckdb.DuckDBPyConnection, entries: Sequence[Any]) -> str | None:
+    for left, right in itertools.pairwise(entries):
+        if left["interval"][1] != right["interval"][0]:
+            return f"after {left['interval']} comes {right['interval']}"
+    return (
+        first(db, "a range is upside down: {}", "FROM held WHERE start > stop", "*")
+        or first(
+            db,
+            "partition, end, next start {}",
+            "FROM (SELECT partition, stop, lead(start) OVER (PARTITION BY partition ORDER BY since) "
+            "AS following FROM held) WHERE following IS NOT NULL AND following <> stop",
+            "partition, stop, following",
+        )
+        or first(
+            db,
+            "partition, first offset sent and held, last offset sent, end held: {}",
+            "FROM (SELECT partition, min(place) AS a, max(place) AS z FROM sent GROUP BY 1) s "
+            "FULL JOIN (SELECT partition, min(start) AS a, max(stop) AS z FROM held GROUP BY 1) h "
+            "USING (partition) WHERE s.a IS DISTINCT FROM h.a OR s.z IS NULL OR s.z >= h.z",
+            "partition, s.a, h.a, s.z, h.z",
+        )
+    )
+
+
+def _judge_account(db: duckdb.DuckDBPyConnection, entries: Sequence[Any]) -> Finding:
+    """What each interval accounts for, beside what was sent into its offsets; the rest are transaction markers."""
+    said = [
+        {"since": e["interval"][0], **dict(zip(TOTALS, e["committed"]["totals"], strict=True))}
+        for e in entries
+    ]
+    db.register("said", pa.Table.from_pylist(said))
+    db.execute(
+        "CREATE VIEW found AS SELECT since, sum(stop - start) AS offsets, "
+        "sum(records) AS records, sum(dead) AS dead, sum(aborted) AS aborted FROM ("
+        "  SELECT since, start, stop, count(*) FILTER (kind = 'ok') AS records, "
+        "  count(*) FILTER (kind IN ('cut', 'type', 'utf8')) AS dead, "
+        "  count(*) FILTER (kind = 'aborted') AS aborted "
+        "  FROM held h LEFT JOIN sent s ON s.partition = h.partition AND s.place >= h.start AND s.place < h.stop "
+        "  GROUP BY since, h.partition, start, stop) GROUP BY since"
+    )
+    problem = first(
+        db,
+        "interval, then records, dead, aborted, control, absent, lost in the ledger and as sent: {}",
+        "FROM said l FULL JOIN found f USING (since) WHERE "
+        "(l.records, l.dead, l.aborted, l.control, l.absent, l.lost) IS DISTINCT FROM "
+        "(f.records, f.dead, f.aborted, f.offsets - f.records - f.dead - f.aborted, 0, 0)",
+        "since, l.records, l.dead, l.aborted, l.control, l.absent, l.lost, f.records, f.dead, f.aborted, "
+        "f.offsets - f.records - f.dead - f.aborted, 0, 0",
+    )
+    sums = db.execute(
+        f"SELECT {', '.join(f'sum({name})::BIGINT' for name in TOTALS)} FROM said"
+    ).fetchall()[0]
+    # Each transaction writes one marker into each partition that took part in it.
+    markers = one(
+        db,
+        "SELECT count(DISTINCT (transaction, partition)) FROM sent WHERE transaction IS NOT NULL",
+    )
+    if problem is None and sums[TOTALS.index("control")] != markers:
+        problem = f"{sums[TOTALS.index('control')]} control records are accounted, {markers} markers were sent"
+    figures = " + ".join(f"{n:,} {name}" for name, n in zip(TOTALS, sums, strict=True) if n)
+    return none_of("account", f"{figures} = {sum(sums):,} offsets", problem)

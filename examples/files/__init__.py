@@ -1,0 +1,1 @@
+"""The example `files`: docs/how-to/example-files.md."""

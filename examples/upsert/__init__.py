@@ -1,0 +1,1 @@
+"""The example `upsert`: docs/how-to/example-upsert.md."""

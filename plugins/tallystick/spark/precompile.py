@@ -1,0 +1,31 @@
+"""Compile the decoders once per machine or image, so that no task waits for it: python -m tallystick.spark.precompile.
+
+Safe to repeat: what is compiled is kept in numba's cache, next to the sources or in NUMBA_CACHE_DIR.
+"""
+
+from __future__ import annotations
+
+import sys
+
+
+def compile_decoders() -> None:
+    """Compile the decoder of Kafka's batches and the decoder of JSON records, with a column of every type."""
+    import pyarrow as pa
+
+    from tallystick.engine.decode.json.rows import JsonDecoder
+    from tallystick.kafka import decode
+    from tallystick.pipeline import Column, Json
+
+    decode.warm()
+    every_type = [
+        Column(f"c{i}", kind, required=False)
+        for i, kind in enumerate(
+            ("boolean", "int", "long", "float", "double", "string", "date", "timestamptz")
+        )
+    ]
+    JsonDecoder(Json(every_type)).decode(pa.array([b"{}"], pa.binary()))
+
+
+if __name__ == "__main__":
+    compile_decoders()
+    sys.stderr.write("decoders: compiled\n")
