@@ -40,7 +40,7 @@ test: setup ## all checks and tests, on real servers (30 minutes on 2 cores)
 	@command -v chromium chromium-browser > /dev/null || echo 'no Chromium: the tests that press buttons are skipped' \
 	    '(apt-get install --no-install-recommends chromium)'
 	$(MAKE) --no-print-directory --jobs 3 --output-sync check wheel test-protocol
-	TALLYSTICK_TEST_ENDS_WITH_PARENT=1 $(RUN)/python -m pytest tests --ignore=tests/unit/protocol -n $(WORKERS) --dist loadfile
+	TALLYSTICK_TEST_ENDS_WITH_PARENT=1 $(RUN)/python -m pytest tests --ignore=tests/unit/format --ignore=tests/unit/protocol -n $(WORKERS) --dist loadfile
 
 .PHONY: wheel
 wheel: setup ## build the wheel, install it into an empty environment, and call tally there
@@ -53,7 +53,7 @@ wheel: setup ## build the wheel, install it into an empty environment, and call 
 
 .PHONY: test-protocol
 test-protocol: setup ## the protocol alone: branch coverage of 100 % or failure
-	$(RUN)/python -m coverage run -m pytest -q tests/unit/protocol
+	$(RUN)/python -m coverage run -m pytest -q tests/unit/format tests/unit/protocol
 	$(RUN)/python -m coverage report --fail-under=100
 
 .PHONY: test-unit
@@ -62,11 +62,11 @@ test-unit: setup ## the tests that need no server
 
 .PHONY: explore
 explore: setup ## the random explorer, longer: make explore SCHEDULES=200000 SEED=1
-	$(RUN)/python tests/stateful/explore.py --schedules $(or $(SCHEDULES),200000) --seed $(or $(SEED),1)
+	$(RUN)/python tests/simulation/explore.py --schedules $(or $(SCHEDULES),200000) --seed $(or $(SEED),1)
 
 .PHONY: orders
 orders: setup ## random orders of intervals for jobs with state, against one pass over the log: ORDERS=500 SEED=0
-	$(RUN)/python tests/stateful/orders.py --orders $(or $(ORDERS),500) --seed $(or $(SEED),0)
+	$(RUN)/python tests/simulation/orders.py --orders $(or $(ORDERS),500) --seed $(or $(SEED),0)
 
 .PHONY: chaos
 chaos: setup ## nemeses on the real stack, each audited: ROUNDS=n NEMESIS=name SEED=n TABLE=file KEEP=1

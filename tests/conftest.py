@@ -1,7 +1,7 @@
 """What all tests share: Hypothesis without a clock (tests never assert a time), failing examples replayable.
 
-With pytest-xdist, the tests of a file share a worker; those of tests/airflow/doors share one stack, so all of them do.
-What takes longest goes first, so that no worker is left alone with it at the end.
+With pytest-xdist, the tests of a file share a worker; those of tests/airflow/user_actions share one stack, so
+all of them do. What takes longest goes first, so that no worker is left alone with it at the end.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
-import run_end
+from support import run_end
 
 if TYPE_CHECKING:
     from xdist.scheduler import LoadFileScheduling
 
-ONE_WORKER = "tests/airflow/doors/"
+ONE_WORKER = "tests/airflow/user_actions/"
 # Its tests share nothing, and each takes a minute.
-EACH_ANYWHERE = "tests/stateful/test_explorer.py"
+EACH_ANYWHERE = "tests/simulation/test_explorer.py"
 # By what they cost, measured. The doors keep two cores busy by themselves (nine pipelines on one Airflow): beside them
 # goes what only computes, or Airflow's answers take longer than its clients wait.
 LONGEST = (

@@ -324,7 +324,7 @@ class AirflowApi:
         return parsed
 
 
-# What the pages of Airflow 3.3.2 send; tests/airflow/doors/test_buttons.py presses them in a browser and compares.
+# What the pages of Airflow 3.3.2 send; tests/airflow/user_actions/test_buttons.py presses them in a browser and compares.
 
 
 def trigger_body(form: Mapping[str, object], *, at: datetime) -> Json:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_stack import RunningStack, airflow_stack  # noqa: F401
+from support.airflow_stack import RunningStack, airflow_stack  # noqa: F401
 from tallystick.errors import InvalidRequest
 from tallystick_devstack.airflow_api import AirflowApi
 from tallystick_devstack.process import wait_until

@@ -21,7 +21,7 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from airflow_stack import make_project
+from support.airflow_stack import make_project
 from tallystick.errors import SettingsError
 from tallystick_devstack.info import LAKE_BUCKET, StackInfo, read_stack
 from tallystick_devstack.process import wait_until
@@ -343,7 +343,7 @@ def test_a_part_that_does_not_come_up_shows_its_log_and_the_others_are_stopped(
 FOREGROUND = """
 import sys
 from pathlib import Path
-from tallystick.local.stack import up
+from tallystick_devstack.stack import up
 up(Path(sys.argv[1]), project_dir=Path(sys.argv[2]), parts={"s3", "postgres"}, foreground=True,
    report=lambda line: print(line, flush=True))
 print("returned", flush=True)

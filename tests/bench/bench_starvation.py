@@ -22,9 +22,9 @@ from unittest.mock import patch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from backlog import lake_with_backlog
-from fake_output import FakeOutput, Wire
-from small_lake import SmallLake
+from support.backlog import lake_with_backlog
+from support.fake_output import FakeOutput, Wire
+from support.small_lake import SmallLake
 from tallystick.lake import Lake
 from tallystick.lake.room import Asking, Giving
 from tallystick.operations.commit import commit

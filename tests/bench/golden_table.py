@@ -16,8 +16,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from confluent_kafka.admin import AdminClient
 
-from brokers import TestBroker
-from golden_topics import CLIENTS, CODECS, compare, records_of
+from support.brokers import TestBroker
+from support.golden_topics import CLIENTS, CODECS, compare, records_of
 from tallystick_devstack.kafka import KafkaBroker
 
 

@@ -23,8 +23,8 @@ from confluent_kafka.cimpl import NewTopic
 
 from chaos.small_disk import SmallDisk
 from chaos.tap import BUCKET, Tap
-from kafka_tap import KafkaTap
 from oracle.audit import Place
+from support.kafka_tap import KafkaTap
 from tallystick_devstack.info import ALL_PARTS, PARTS
 from tallystick_devstack.kafka_login import confluent_words
 from tallystick_devstack.parts import LocalStack

@@ -9,9 +9,9 @@ from typing import Any
 import boto3
 import pytest
 
-from call_publisher import ROWS, http, mail
-from call_receiver import Desk, receiver
-from mail_server import Post, mail_server
+from support.call_publisher import ROWS, http, mail
+from support.call_receiver import Desk, receiver
+from support.mail_server import Post, mail_server
 from tallystick.errors import OutputUnavailable
 from tallystick.format import keys
 from tallystick.store.s3 import S3Settings, S3Store

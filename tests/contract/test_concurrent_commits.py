@@ -9,8 +9,8 @@ from datetime import timedelta
 
 import pytest
 
-from fakes import FakeLog, stage
-from small_lake import TOPIC, SmallLake, day, days
+from support.fakes import FakeLog, stage
+from support.small_lake import TOPIC, SmallLake, day, days
 from tallystick.format.offsets import OffsetRange, tile
 from tallystick.lake import Lake
 from tallystick.operations.commit import CommitResult, commit

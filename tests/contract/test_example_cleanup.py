@@ -8,7 +8,7 @@ import boto3
 import pytest
 
 from examples.cleanup.check import Lake, bucket_difference, live_keys
-from small_lake import SmallLake, good_lake
+from support.small_lake import SmallLake, good_lake
 from tallystick.format import keys
 from tallystick.lake import Lake as OurLake
 from tallystick.operations.gc import collect

@@ -13,7 +13,7 @@ from tallystick_devstack.testing.servers import ministack
 
 DEADLINE_S = 30.0
 STARTER = """
-from tallystick.testing.servers import ministack
+from tallystick_devstack.testing.servers import ministack
 with ministack() as url:
     print(url, flush=True)
     input()

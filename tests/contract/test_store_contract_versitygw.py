@@ -9,7 +9,7 @@ from multiprocessing import get_context
 import boto3
 import pytest
 
-from canaries import told_by
+from support.canaries import told_by
 from tallystick.errors import SettingsError
 from tallystick.store import Applied, ETag, Unknown
 from tallystick.store.probe import prove_conditional_writes

@@ -11,7 +11,7 @@ import boto3
 import pytest
 from typer.testing import CliRunner, Result
 
-from small_lake import SmallLake, days, good_lake
+from support.small_lake import SmallLake, days, good_lake
 from tallystick.cli import app as cli
 from tallystick.format import keys
 from tallystick.store.s3 import S3Settings, S3Store

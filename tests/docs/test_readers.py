@@ -21,7 +21,7 @@ import boto3
 import pyarrow as pa
 import pytest
 
-from flights_lake import LAKE, FlightsLake, Row, departures, flights
+from support.flights_lake import LAKE, FlightsLake, Row, departures, flights
 from tallystick.store.open import open_store
 from tallystick_devstack.testing.servers import aws_environment, ministack
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from brokers import broker, client
+from support.brokers import broker, client
 
 __all__ = ["broker", "client"]

@@ -10,8 +10,8 @@ import psutil
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from brokers import TestBroker, send
-from canaries import told_by
+from support.brokers import TestBroker, send
+from support.canaries import told_by
 from tallystick.connections.kafka import KafkaSettings
 from tallystick.errors import KafkaUnavailable, LogDamaged, SettingsError
 from tallystick.format.offsets import OffsetRange, Position

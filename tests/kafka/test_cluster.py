@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from brokers import TestBroker, send
-from kafka_cluster import NODES, KafkaCluster
-from log_lake import MOMENTS, LogLake, changed, days, fill
+from support.brokers import TestBroker, send
+from support.kafka_cluster import NODES, KafkaCluster
+from support.log_lake import MOMENTS, LogLake, changed, days, fill
+from support.unclean_election import KEPT, LOST, OTHERS, SECOND, Case, rewritten
 from tallystick.cli.topic import ends_on
 from tallystick.connections.kafka import KafkaSettings
 from tallystick.errors import IdentityChanged, LogDamaged
@@ -25,7 +26,6 @@ from tallystick.kafka.reader import RangeReader
 from tallystick.kafka.wire import FetchOrder
 from tallystick.operations.adopt_topic import adopt
 from tallystick_devstack.process import wait_until
-from unclean_election import KEPT, LOST, OTHERS, SECOND, Case, rewritten
 
 __all__ = ["rewritten"]
 

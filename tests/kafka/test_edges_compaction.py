@@ -6,8 +6,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from brokers import TestBroker, beside_the_cleaner, send
-from log_lake import LogLake, at, changed, days, decoded, judged, ms, value
+from support.brokers import TestBroker, beside_the_cleaner, send
+from support.log_lake import LogLake, at, changed, days, decoded, judged, ms, value
 from tallystick.errors import LogDamaged, ReportRejected
 from tallystick.format.plan import Plan
 from tallystick_devstack.process import wait_until

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from brokers import TestBroker, send
-from log_lake import MOMENTS, LogLake, Moment, at, changed, days, fill, ms
+from support.brokers import TestBroker, send
+from support.log_lake import MOMENTS, LogLake, Moment, at, changed, days, fill, ms
 from tallystick.errors import IdentityChanged
 from tallystick.kafka.planning import LogPlanner
 from tallystick.operations.adopt_topic import adopt

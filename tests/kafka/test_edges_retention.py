@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from brokers import TestBroker
-from log_lake import LogLake, Moment, changed, days, fill
+from support.brokers import TestBroker
+from support.log_lake import LogLake, Moment, changed, days, fill
 from tallystick.errors import OutsideRetention
 
 DAY_2 = days(1, 2)

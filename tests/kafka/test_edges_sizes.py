@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from brokers import TestBroker, send
-from kafka_batches import Sent, batch
-from log_lake import LogLake, at, days, decoded, judged, ms, value
-from raw_produce import produce_raw
+from support.brokers import TestBroker, send
+from support.kafka_batches import Sent, batch
+from support.log_lake import LogLake, at, days, decoded, judged, ms, value
+from support.raw_produce import produce_raw
 from tallystick.pipeline import DEAD_LETTERS, Column
 
 MIB = 1 << 20

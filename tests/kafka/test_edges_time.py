@@ -10,10 +10,10 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from brokers import TestBroker, send
-from kafka_batches import Sent, batch
-from log_lake import LogLake, at, days, fill, ms, value
-from raw_produce import produce_raw
+from support.brokers import TestBroker, send
+from support.kafka_batches import Sent, batch
+from support.log_lake import LogLake, at, days, fill, ms, value
+from support.raw_produce import produce_raw
 from tallystick.format.interval import Interval
 from tallystick.format.offsets import OffsetRange, tile
 from tallystick.format.plan import Plan

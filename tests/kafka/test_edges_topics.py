@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.admin import NewPartitions
 
-from brokers import TestBroker, done, send
-from log_lake import LogLake, at, days, decoded, fill, ms
+from support.brokers import TestBroker, done, send
+from support.log_lake import LogLake, at, days, decoded, fill, ms
 from tallystick.errors import IdentityChanged, NotYet, OutsideRetention, TallystickError
 from tallystick.pipeline import DEAD_LETTERS, Column, Table
 

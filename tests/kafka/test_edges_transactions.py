@@ -11,8 +11,8 @@ from typing import NamedTuple
 import pytest
 from confluent_kafka import Producer
 
-from brokers import TestBroker, send
-from log_lake import LogLake, at, days, fill, ms, value
+from support.brokers import TestBroker, send
+from support.log_lake import LogLake, at, days, fill, ms, value
 from tallystick.errors import NotYet
 
 # A producer in a process of its own: it begins a transaction, says so, and never ends it.

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 import pytest
 
-from brokers import TestBroker, send
-from kafka_tap import KafkaTap
-from log_lake import LogLake, at, days, decoded, ms, value
+from support.brokers import TestBroker, send
+from support.kafka_tap import KafkaTap
+from support.log_lake import LogLake, at, days, decoded, ms, value
 from tallystick.errors import KafkaUnavailable
 from tallystick.format.offsets import OffsetRange
 from tallystick.kafka.client import KafkaClient

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from brokers import TestBroker
 from examples.checks.sent import read_sent
 from examples.counts.check import apply, consume
 from examples.runner.produce import Batch, Record, create_topic, produce
-from output_publisher import output
+from support.brokers import TestBroker
+from support.output_publisher import output
 from tallystick.errors import KafkaUnavailable
 from tallystick_devstack.process import wait_until
 from unit.outputs.sendings import SCOPE, sending

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from brokers import TestBroker
-from golden_topics import CLIENTS, CODECS, compare, records_of
+from support.brokers import TestBroker
+from support.golden_topics import CLIENTS, CODECS, compare, records_of
 
 
 @pytest.mark.parametrize("codec", CODECS)

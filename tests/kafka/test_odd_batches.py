@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from brokers import TestBroker, beside_the_cleaner, send
-from golden_topics import Row, consumed, rows_of
-from kafka_batches import CODECS, Sent, batch
-from raw_produce import produce_raw
+from support.brokers import TestBroker, beside_the_cleaner, send
+from support.golden_topics import Row, consumed, rows_of
+from support.kafka_batches import CODECS, Sent, batch
+from support.raw_produce import produce_raw
 from tallystick.errors import LogDamaged
 from tallystick.format.offsets import OffsetRange
 from tallystick.kafka.accounting import ReadAccount

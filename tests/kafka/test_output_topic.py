@@ -17,11 +17,11 @@ from confluent_kafka.admin import AdminClient
 from kafka.structs import OffsetAndMetadata
 
 import kafka
-import output_publisher
-from brokers import TestBroker, done
 from kafka import KafkaProducer
-from output_publisher import PER_TRANSACTION, ROWS, before
-from output_publisher import STEPS as STEPS_OF_A_TRANSACTION
+from support import output_publisher
+from support.brokers import TestBroker, done
+from support.output_publisher import PER_TRANSACTION, ROWS, before
+from support.output_publisher import STEPS as STEPS_OF_A_TRANSACTION
 from tallystick.connections.kafka import KafkaSettings
 from tallystick.errors import (
     OutputBusy,
@@ -186,7 +186,7 @@ def test_a_publisher_killed_at_any_step_is_followed_by_one_that_ends_its_work(
     died = subprocess.run(
         [
             sys.executable,
-            str(Path(__file__).parents[1] / "output_publisher.py"),
+            str(Path(__file__).parents[1] / "support" / "output_publisher.py"),
             broker.bootstrap,
             topic,
             step,

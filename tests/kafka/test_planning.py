@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from brokers import TestBroker, send
+from support.brokers import TestBroker, send
 from tallystick.errors import IdentityChanged, LogDamaged, NotYet
 from tallystick.format.offsets import Position
 from tallystick.kafka.client import KafkaClient

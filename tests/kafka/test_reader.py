@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from brokers import TestBroker, beside_the_cleaner, send
 from kafka import KafkaConsumer, TopicPartition
+from support.brokers import TestBroker, beside_the_cleaner, send
 from tallystick.connections.kafka import KafkaSettings
 from tallystick.errors import (
     IdentityChanged,

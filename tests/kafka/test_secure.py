@@ -15,9 +15,9 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from brokers import TestBroker, done, send
-from canaries import told_by
-from certificates import self_signed
+from support.brokers import TestBroker, done, send
+from support.canaries import told_by
+from support.certificates import self_signed
 from tallystick.connections.kafka import KafkaSettings
 from tallystick.errors import SettingsError
 from tallystick.format.offsets import OffsetRange

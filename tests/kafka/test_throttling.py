@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from kafka.net.connection import KafkaConnection
 from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest
 
-from brokers import TestBroker, send
+from support.brokers import TestBroker, send
 from tallystick.connections.kafka import KafkaSettings
 from tallystick.errors import KafkaUnavailable
 from tallystick.format.offsets import OffsetRange, Position

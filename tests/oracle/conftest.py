@@ -18,11 +18,11 @@ import boto3
 import pytest
 
 import tallystick.airflow
-from brokers import TestBroker, broker
 from examples.demo.flights import break_some, csv_archive, in_batches, read_flights
 from examples.demo.judge import LakeAddress, Verdict, judge
 from examples.demo.produce import create_topic, produce
 from oracle import scene, stories
+from support.brokers import TestBroker, broker
 from tallystick.connections.kafka import KafkaSettings
 from tallystick.engine.attempt import assemble
 from tallystick.engine.kafka_pieces import KafkaReading

@@ -19,11 +19,11 @@ import pyarrow as pa
 from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
-from brokers import TestBroker
 from oracle.audit import Finding, audit
 from oracle.place import Place
 from oracle.produced import ProducerLog, Sent, produce_logged
 from oracle.watcher import Watcher
+from support.brokers import TestBroker
 from tallystick.engine import attempt, kafka_pieces, pieces
 from tallystick.engine import task as tasks
 from tallystick.engine.transform import JobTransform

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from brokers import TestBroker
 from oracle import stories
 from oracle.audit import Finding, audit
 from oracle.place import Objects
 from oracle.produced import NULL, ProducerLog, Sent, digest, produce_logged
 from oracle.scene import BUCKET, Scene, columns, sums
 from oracle.watcher import Watcher
+from support.brokers import TestBroker
 
 OWN = ("audit", "produced", "watcher")
 FOREIGN = {"boto3", "botocore", "confluent_kafka", "fastavro", "pyarrow"}

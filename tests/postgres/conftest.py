@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from postgres_tables import database, server
+from support.postgres_tables import database, server
 
 __all__ = ["database", "server"]

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from postgres_proxy import Proxy
-from postgres_publisher import ALL_NEW, ALL_OLD, DECIDING, STAGING, first, second
-from postgres_tables import Database, at_step, fresh
+from support.postgres_proxy import Proxy
+from support.postgres_publisher import ALL_NEW, ALL_OLD, DECIDING, STAGING, first, second
+from support.postgres_tables import Database, at_step, fresh
 from tallystick.connections.postgres import PostgresSettings
 from tallystick.errors import OutputUnavailable
 from tallystick.outputs.postgres import PostgresOutput
@@ -21,7 +21,7 @@ from tallystick.outputs.postgres import session as postgres_session
 from tallystick.outputs.postgres.table import PostgresTable
 from tallystick_devstack.postgres import Postgres
 
-PUBLISHER = Path(__file__).parents[1] / "postgres_publisher.py"
+PUBLISHER = Path(__file__).parents[1] / "support" / "postgres_publisher.py"
 
 
 def taken_up(database: Database) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from psycopg import sql
 
-from postgres_publisher import ALL_NEW, ALL_OLD, NEW, OLD, first, second
-from postgres_tables import Database, at_step
+from support.postgres_publisher import ALL_NEW, ALL_OLD, NEW, OLD, first, second
+from support.postgres_tables import Database, at_step
 from tallystick.errors import OutputBusy, OutputRefused, OutputUnavailable, TallystickError
 from tallystick.outputs.port import Sending
 from tallystick.outputs.postgres import session as postgres_session

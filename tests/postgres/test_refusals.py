@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from postgres_tables import Database
+from support.postgres_tables import Database
 from tallystick.errors import OutputRefused, OutputUnavailable, SettingsError, TallystickError
 from tallystick.outputs.port import Scope, Sending
 from tallystick_devstack.process import free_port

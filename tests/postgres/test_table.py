@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from postgres_tables import Database
+from support.postgres_tables import Database
 from tallystick.outputs.port import Scope, Sending
 from unit.outputs.sendings import SCOPE, TableRows, sending
 

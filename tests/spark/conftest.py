@@ -27,8 +27,8 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-import run_end
-from flights_jobs import FRAMES_JOB, frames_pipeline
+from support import run_end
+from support.flights_jobs import FRAMES_JOB, frames_pipeline
 from tallystick.connections.kafka import KafkaSettings
 from tallystick.format import keys
 from tallystick.format.interval import Interval, Request

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from flights_jobs import assert_arrow_exact, assert_frames_exact
+from support.flights_jobs import assert_arrow_exact, assert_frames_exact
 from tallystick.format import keys
 from tallystick.operations.commit import check_report, commit
 from tallystick.operations.verify.run import verify

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import tallystick.airflow
-from flights_jobs import FRAMES_JOB, assert_frames_exact
+from support.flights_jobs import FRAMES_JOB, assert_frames_exact
 from tallystick.format import keys
 from tallystick.operations.commit import check_report, commit
 from tallystick.operations.verify.run import verify

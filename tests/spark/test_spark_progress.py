@@ -16,7 +16,7 @@ JOB = """
 import logging, sys
 from pathlib import Path
 from pyspark.sql import SparkSession
-from tallystick.local.process import wait_until
+from tallystick_devstack.process import wait_until
 from tallystick.spark import progress, stage
 
 progress.EVERY_S = 0.2

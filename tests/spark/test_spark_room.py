@@ -14,9 +14,9 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from pyspark.sql import SparkSession
 from tallystick.errors import InvalidPipeline
-from tallystick.local.process import wait_until
+from tallystick_devstack.process import wait_until
 from tallystick.spark import room, stage
-from unit.protocol.samples import SAMPLE_FILE, SAMPLE_PLAN
+from unit.format.samples import SAMPLE_FILE, SAMPLE_PLAN
 
 room.EVERY_S = 0.1
 folder, tasks = Path(sys.argv[1]), 40

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyspark
 
-from flights_jobs import assert_arrow_exact, by_place
+from support.flights_jobs import assert_arrow_exact, by_place
 from tallystick.operations.commit import check_report
 from tallystick_devstack.class_archive import make_spark_archive, submit_options
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from simulation import state_reference as reference
 from spark.conftest import DAY, SparkLake, columns
-from stateful import state_reference as reference
 from tallystick.operations.commit import commit
 from tallystick.operations.verify import verify
 from tallystick.pipeline import Column, Lookback, Table
@@ -22,7 +22,7 @@ from datetime import timedelta
 from pyspark.sql import functions as F
 from tallystick.spark import run_dataframe
 from tallystick.spark.state import deduplicated, running, sessioned, windowed
-from tallystick.state import Aggregate, Sessions, Windows
+from tallystick.stateful import Aggregate, Sessions, Windows
 
 SUMS = {"n": Aggregate(how="count"), "total": Aggregate(how="sum", column="flight")}
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from small_lake import SmallLake, days
+from support.small_lake import SmallLake, days
 from tallystick.engine import combine
 from tallystick.errors import (
     InvalidPipeline,

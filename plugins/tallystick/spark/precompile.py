@@ -5,7 +5,9 @@ Safe to repeat: what is compiled is kept in numba's cache, next to the sources o
 
 from __future__ import annotations
 
+import argparse
 import sys
+from collections.abc import Sequence
 
 
 def compile_decoders() -> None:
@@ -26,6 +28,15 @@ def compile_decoders() -> None:
     JsonDecoder(Json(every_type)).decode(pa.array([b"{}"], pa.binary()))
 
 
-if __name__ == "__main__":
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compile the decoders; the command takes no option but --help. Returns 0."""
+    parser = argparse.ArgumentParser(prog="python -m tallystick.spark.precompile")
+    parser.description = "Compile tallystick's decoders once, so that no task waits for it."
+    parser.parse_args(arguments)
     compile_decoders()
     sys.stderr.write("decoders: compiled\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

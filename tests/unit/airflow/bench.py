@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG
 
-from fakes import FakeLog, stage
-from small_lake import day, fill, pipeline
+from support.fakes import FakeLog, stage
+from support.small_lake import day, fill, pipeline
 from tallystick.airflow.dag import replay_dag
 from tallystick.airflow.operators import open_lake
 from tallystick.lake import Lake

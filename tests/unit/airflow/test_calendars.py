@@ -13,9 +13,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from airflow_calendar import Calendar, committed, follow, lake_of
-from fakes import FakeLog
-from small_lake import TOPIC, SmallLake
+from support.airflow_calendar import Calendar, committed, follow, lake_of
+from support.fakes import FakeLog
+from support.small_lake import TOPIC, SmallLake
 from tallystick.errors import InvalidRequest, OutsideRetention
 from tallystick.format.interval import Interval
 from tallystick.operations.status import read_status

@@ -15,7 +15,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 from airflow.timetables.base import DataInterval
 from airflow.timetables.interval import CronDataIntervalTimetable
 
-from small_lake import pipeline
+from support.small_lake import pipeline
 from tallystick.airflow import replay_dag
 from tallystick.airflow.dag import asset_of
 from tallystick.airflow.plugin import TallystickPlugin

@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from fakes import stage
-from small_lake import TOPIC, SmallLake, counting_world, day, days, pipeline
+from support.fakes import stage
+from support.small_lake import TOPIC, SmallLake, counting_world, day, days, pipeline
 from tallystick import errors
 from tallystick.airflow import operators, replay_dag
 from tallystick.airflow.lines import WIDTH_MAX

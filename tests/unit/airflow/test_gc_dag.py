@@ -10,7 +10,7 @@ import pytest
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
 
-from small_lake import SmallLake, good_lake
+from support.small_lake import SmallLake, good_lake
 from tallystick.airflow import gc_dag
 from tallystick.errors import InvalidPipeline
 from tallystick.format import keys

@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 import yaml
 
-import compose_code
-from compose_files import ROOT, Files
+from support import compose_code
+from support.compose_files import ROOT, Files
 from tallystick.airflow import replay_dag
 from tallystick.airflow.environment import check_conf, driver_environment
 from tallystick.airflow.spark_submit import ScrubbedSparkSubmit

@@ -22,8 +22,8 @@ import pytest
 from airflow.cli.cli_parser import get_parser
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_calendar import Calendar
-from small_lake import TOPIC, SmallLake, day, days, good_lake, pipeline
+from support.airflow_calendar import Calendar
+from support.small_lake import TOPIC, SmallLake, day, days, good_lake, pipeline
 from tallystick import errors
 from tallystick.airflow.outcome import airflow_errors
 from tallystick.errors import TallystickError

@@ -22,7 +22,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow.utils.sqlalchemy import prohibit_commit
 from sqlalchemy.orm import Session
 
-from small_lake import day, days
+from support.small_lake import day, days
 from tallystick.airflow import listener
 from tallystick.airflow.dag import asset_of, replay_dag
 from tallystick.airflow.lines import WIDTH_MAX, fit

@@ -16,8 +16,8 @@ from airflow.sdk.exceptions import (
     AirflowRescheduleException,
 )
 
-from fakes import stage
-from small_lake import day, days
+from support.fakes import stage
+from support.small_lake import day, days
 from tallystick.airflow.dag import asset_of
 from tallystick.airflow.operators import PlanOperator, again_at
 from tallystick.format import keys

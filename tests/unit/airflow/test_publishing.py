@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from fake_output import Declared, FakeOutput, Wire
-from small_lake import day, days
+from support.fake_output import Declared, FakeOutput, Wire
+from support.small_lake import day, days
 from tallystick.errors import InvalidPipeline, OutputUnavailable
 from tallystick.outputs.files import HIDDEN, FileOutput
 from tallystick.outputs.opening import open_output

@@ -14,7 +14,7 @@ import pytest
 from airflow.sdk import BaseHook, Connection
 from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException
 
-from call_receiver import Desk, receiver
+from support.call_receiver import Desk, receiver
 from tallystick.airflow.run import http_named, smtp_named
 from tallystick.errors import SettingsError
 from tallystick.operations.gc import collect

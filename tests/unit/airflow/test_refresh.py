@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from small_lake import NOW, day, days
+from support.small_lake import NOW, day, days
 from tallystick.pipeline import Lookback
 from tallystick.protocol.staleness import stale
 from unit.airflow.bench import Bench, bench

@@ -12,8 +12,8 @@ import pytest
 from airflow.sdk import BaseHook, Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
 
-from canaries import told_by
-from small_lake import pipeline
+from support.canaries import told_by
+from support.small_lake import pipeline
 from tallystick.airflow.run import dates_of, job_file, kafka_of, request_of, span_of, utc
 from tallystick.errors import InvalidPipeline, InvalidRequest, SettingsError
 from tallystick.format.interval import Interval

@@ -10,7 +10,7 @@ import pytest
 from airflow.sdk.api.datamodels._generated import DagRunType
 from airflow.sdk.exceptions import AirflowFailException
 
-from small_lake import day, days
+from support.small_lake import day, days
 from tallystick.airflow.run import asked_of, span_of
 from tallystick.errors import InvalidRequest
 from tallystick.format.interval import Interval

@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from airflow_calendar import Calendar, committed, follow, lake_of
-from small_lake import SmallLake
+from support.airflow_calendar import Calendar, committed, follow, lake_of
+from support.small_lake import SmallLake
 from tallystick.errors import InvalidRequest
 from tallystick.format.interval import Interval
 from tallystick.operations.status import read_status

@@ -267,7 +267,7 @@ PARENT = """
 import sys
 from pathlib import Path
 from tallystick.airflow.spark_submit import ScrubbedSparkSubmit, die_with_parent
-from tallystick.kafka.settings import KafkaSettings
+from tallystick.connections.kafka import KafkaSettings
 die_with_parent()
 ScrubbedSparkSubmit(conf={}, kafka_name="default", kafka=KafkaSettings(bootstrap_servers=("b:1",)),
     result_file=Path("r"), conn_id="spark_default", spark_binary=sys.argv[1]).submit("job.py")

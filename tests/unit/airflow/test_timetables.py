@@ -22,7 +22,7 @@ from airflow.timetables.base import DagRunInfo
 from airflow.utils.types import DagRunType
 from dateutil.relativedelta import relativedelta
 
-from small_lake import pipeline
+from support.small_lake import pipeline
 from tallystick.airflow import replay_dag
 from tallystick.airflow.timetables import BoundedCron, BoundedDelta
 from tallystick.errors import InvalidPipeline

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from small_lake import SmallLake, good_lake
+from support.small_lake import SmallLake, good_lake
 from tallystick.store.memory import MemoryStore
 from tallystick.store.open import open_store
 from unit.cli.asking import LAKE

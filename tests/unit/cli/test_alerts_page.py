@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from small_lake import SmallLake
+from support.small_lake import SmallLake
 from tallystick.cli.health import PROBLEMS
 from unit.cli.asking import LAKE, ask
 

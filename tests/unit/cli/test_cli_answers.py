@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from small_lake import TOPIC, SmallLake, days
+from support.small_lake import TOPIC, SmallLake, days
 from tallystick.cli import text
 from unit.cli.asking import ANSWERS, LAKE, ask, tally, too_wide
 

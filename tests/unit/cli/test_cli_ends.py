@@ -10,7 +10,7 @@ from textwrap import dedent
 import duckdb
 import pytest
 
-from small_lake import SmallLake
+from support.small_lake import SmallLake
 from tallystick import errors
 from tallystick.cli import app as cli
 from tallystick.cli import errors as report

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from small_lake import SmallLake
+from support.small_lake import SmallLake
 from unit.cli.asking import LAKE, ask, tally, too_wide
 
 

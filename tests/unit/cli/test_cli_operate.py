@@ -7,7 +7,7 @@ import json
 import duckdb
 import pytest
 
-from small_lake import SmallLake, days
+from support.small_lake import SmallLake, days
 from tallystick.cli import app as cli
 from tallystick.format import keys
 from tallystick.store import ETag, Outcome

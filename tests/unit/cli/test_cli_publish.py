@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from small_lake import SmallLake, days, pipeline
+from support.small_lake import SmallLake, days, pipeline
 from tallystick.outputs.files import FileOutput
 from tallystick.pipeline import Pipeline
 from unit.cli.asking import LAKE, ask, tally, too_wide
 
 FILE = """
 from dataclasses import replace
-from small_lake import pipeline
+from support.small_lake import pipeline
 from tallystick.outputs.files import FileOutput
 
 pipeline = replace(

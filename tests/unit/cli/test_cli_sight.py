@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from small_lake import TOPIC, SmallLake, day, days
+from support.small_lake import TOPIC, SmallLake, day, days
 from tallystick.cli import lag as asking
 from tallystick.cli.health import PROBLEMS
 from tallystick.cli.lag import TopicEnds, read_lag

@@ -12,7 +12,7 @@ from typing import cast
 import duckdb
 import pytest
 
-from small_lake import SmallLake, days, fill
+from support.small_lake import SmallLake, days, fill
 from tallystick.cli import sql
 from tallystick.errors import InvalidRequest
 from tallystick.store.open import open_store

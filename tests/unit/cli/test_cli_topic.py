@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from fakes import FakeTopic
-from small_lake import SmallLake, day, days
+from support.fakes import FakeTopic
+from support.small_lake import SmallLake, day, days
 from tallystick.cli import topic as command
 from tallystick.tables.reading import static_table
 from unit.cli.asking import LAKE, ask, tally, too_wide

@@ -50,8 +50,11 @@ def asked(endpoint: str, *argv: str, **environ: str) -> subprocess.CompletedProc
 def test_a_frozen_store_ends_a_command_with_a_word_and_a_code(frozen: str) -> None:
     ended = asked(frozen, "--timeout", "3", "status", "s3://lake/flights")
     assert ended.returncode == 75, ended.stderr
-    first, *_ = ended.stderr.splitlines()
-    assert first == f"still waiting for S3Store(s3://lake/flights at {frozen}): reading root.json."
+    server, waiting, *_ = ended.stderr.splitlines()
+    assert server == f"Lake s3://lake/flights at {frozen}."
+    assert (
+        waiting == f"still waiting for S3Store(s3://lake/flights at {frozen}): reading root.json."
+    )
     assert "store_unavailable: " in ended.stderr
     assert frozen in " ".join(ended.stderr.split())
     assert "Next: " in ended.stderr

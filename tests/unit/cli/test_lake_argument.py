@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from small_lake import SmallLake
+from support.small_lake import SmallLake
 from tallystick import errors
 from tallystick.cli import lake_argument
 from tallystick_devstack.info import LAKE_BUCKET, StackInfo, supervisor_lock, write_stack

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from small_lake import NOW, TOPIC, SmallLake, counting_world, day, days, good_lake
+from support.small_lake import NOW, TOPIC, SmallLake, counting_world, day, days, good_lake
 from tallystick.errors import Corrupt, RootVanished
 from tallystick.format.interval import Interval
 from tallystick.operations.release import release

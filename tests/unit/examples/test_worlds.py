@@ -8,10 +8,10 @@ import smtplib
 
 import pytest
 
-from call_publisher import ROWS, mail
 from examples.billing.receiver import Receiver
 from examples.dedup.mail import MailServer
 from examples.dedup.play import HELD
+from support.call_publisher import ROWS, mail
 from tallystick.airflow.lines import log_lines
 from tallystick.airflow.outcome import error_lines
 from tallystick.errors import OutputRefused

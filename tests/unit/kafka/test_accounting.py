@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_batches import Sent, batch, control
+from support.kafka_batches import Sent, batch, control
 from tallystick.errors import LogDamaged
 from tallystick.format.offsets import OffsetRange
 from tallystick.kafka.accounting import AbortedProducers, ReadAccount, Tally

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from kafka_batches import CODECS, Sent, batch, control, resealed
+from support.kafka_batches import CODECS, Sent, batch, control, resealed
 from tallystick.errors import LogDamaged
 from tallystick.kafka.batches import Scratch, each_record, ends_by_abort, walk
 

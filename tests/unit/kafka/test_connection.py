@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from kafka.protocol.metadata import MetadataRequest
 
-from canaries import told_by
-from certificates import revocation_of, self_signed
+from support.canaries import told_by
+from support.certificates import revocation_of, self_signed
 from tallystick.connections.kafka import KafkaSettings
 from tallystick.connections.tls import tls_context
 from tallystick.errors import KafkaUnavailable, SettingsError

@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch
 
-from kafka_batches import CODECS, Sent, batch, resealed
+from support.kafka_batches import CODECS, Sent, batch, resealed
 from tallystick.errors import LogDamaged
 from tallystick.kafka import kernels
 from tallystick.kafka.batches import Scratch, walk

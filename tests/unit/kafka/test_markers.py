@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kafka_batches import batch, control
-from kafka_script import TOPIC_ID, Script, answer, numbered
+from support.kafka_batches import batch, control
+from support.kafka_script import TOPIC_ID, Script, answer, numbered
 from tallystick.connections.kafka import KafkaSettings
 from tallystick.errors import KafkaUnavailable, LogDamaged
 from tallystick.format.offsets import OffsetRange

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kafka import errors as kerrors
-from kafka_batches import Sent, batch, control
-from kafka_script import TOPIC_ID, Answer, Script, answer, numbered
+from support.kafka_batches import Sent, batch, control
+from support.kafka_script import TOPIC_ID, Answer, Script, answer, numbered
 from tallystick.connections.kafka import KafkaSettings
 from tallystick.engine.kafka_pieces import KafkaReading
 from tallystick.engine.pieces import Piece

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kafka_batches import Sent, batch
+from support.kafka_batches import Sent, batch
 from tallystick.connections.kafka import KafkaSettings
 from tallystick.errors import KafkaUnavailable
 from tallystick.kafka.client import KafkaClient

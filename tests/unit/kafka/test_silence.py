@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import pytest
 
-from kafka_batches import Sent, batch
+from support.kafka_batches import Sent, batch
 from tallystick.connections.kafka import KafkaSettings
 from tallystick.errors import KafkaUnavailable, LogDamaged, RetryLater
 from tallystick.format.offsets import OffsetRange

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_batches import SNAPPY_HEAD, framed
+from support.kafka_batches import SNAPPY_HEAD, framed
 from tallystick.kafka.snappy import decompress_into
 
 PLAIN = bytes(range(256)) * 5

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from call_publisher import ROWS, http, mail
-from call_receiver import Desk, receiver
-from mail_server import Post, mail_server
+from support.call_publisher import ROWS, http, mail
+from support.call_receiver import Desk, receiver
+from support.mail_server import Post, mail_server
 from tallystick.errors import OutputRefused, OutputUnavailable, RetryLater, StoreUnavailable
 from tallystick.outputs.port import Output, Sending
 from tallystick.store import Outcome, Unknown

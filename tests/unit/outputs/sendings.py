@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from small_lake import days
+from support.small_lake import days
 from tallystick.outputs.port import NoRows, Rows, Scope, Sending
 
 SCOPE = Scope(lake="memory://small", pipeline="small")

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-import call_publisher
-from call_publisher import ROWS, http, mail
-from call_receiver import Desk, receiver
-from folder_store import FolderStore
-from mail_server import Post, mail_server
+from support import call_publisher
+from support.call_publisher import ROWS, http, mail
+from support.call_receiver import Desk, receiver
+from support.folder_store import FolderStore
+from support.mail_server import Post, mail_server
 from tallystick.errors import OutputRefused, StoreUnavailable
 from tallystick.outputs.calls import call_log as sent
 from tallystick.outputs.calls import effects as derived
@@ -113,7 +113,7 @@ def forks() -> Iterator[Forks]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("PYTHONPATH", os.pathsep.join(sys.path))
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["call_publisher"])
+        context.set_forkserver_preload(["support.call_publisher"])
         yield context
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fake_output import Declared
-from small_lake import pipeline
+from support.fake_output import Declared
+from support.small_lake import pipeline
 from tallystick.errors import InvalidPipeline
 from tallystick.outputs.calls import EmailOutput, HttpOutput
 from tallystick.outputs.files import FileOutput

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from call_publisher import ROWS, mail
-from certificates import self_signed
-from mail_server import Post, mail_server
+from support.call_publisher import ROWS, mail
+from support.certificates import self_signed
+from support.mail_server import Post, mail_server
 from tallystick.connections.calls import SmtpSettings, smtp_settings
 from tallystick.errors import InvalidPipeline, OutputRefused, OutputUnavailable, SettingsError
 from tallystick.format import keys

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from fake_output import Killed
+from support.fake_output import Killed
 from tallystick.errors import Corrupt, OutputBusy, OutputRefused, ScratchFull, SettingsError
 from tallystick.outputs import files
 from tallystick.outputs.encoding import encoded

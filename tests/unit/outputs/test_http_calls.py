@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from call_publisher import ROWS, http
-from call_receiver import Desk, receiver
-from fake_output import Killed
+from support.call_publisher import ROWS, http
+from support.call_receiver import Desk, receiver
+from support.fake_output import Killed
 from tallystick.errors import (
     Corrupt,
     InvalidPipeline,

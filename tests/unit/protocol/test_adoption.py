@@ -30,7 +30,7 @@ from tallystick.protocol.adoption import (
     settled,
 )
 from tallystick.protocol.ledger import Ledger
-from unit.protocol.samples import SAMPLE_ADOPTED, SAMPLE_PLAN, SAMPLE_ROOT, at
+from unit.format.samples import SAMPLE_ADOPTED, SAMPLE_PLAN, SAMPLE_ROOT, at
 
 OLD = RootTopic(topic_id="1", cluster_id="c", origins=(2, 0))
 NEW = RootTopic(topic_id="2", cluster_id="c", origins=(0,))

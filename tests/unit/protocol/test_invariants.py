@@ -22,7 +22,7 @@ from tallystick.protocol.invariants import (
     check_swap,
 )
 from tallystick.protocol.ledger import Ledger
-from unit.protocol.samples import (
+from unit.format.samples import (
     COLUMNS,
     SAMPLE_ACCOUNTS,
     SAMPLE_PLAN,

@@ -14,7 +14,7 @@ from tallystick.format.offsets import Position
 from tallystick.format.page import PAGE_BYTES_MAX, Boundary, Entry, Page, PageRef, parse_page
 from tallystick.format.root import Root
 from tallystick.protocol.ledger import Ledger, pages_between, split, without_grant
-from unit.protocol.samples import (
+from unit.format.samples import (
     SAMPLE_ROOT,
     at,
     boundary,

@@ -12,7 +12,7 @@ from tallystick.format.page import Page, PageRef
 from tallystick.format.root import Root
 from tallystick.protocol.ledger import Ledger
 from tallystick.protocol.retention import mark, set_back, strange_parent, to_cancel
-from unit.protocol.samples import (
+from unit.format.samples import (
     SAMPLE_RECORD,
     SAMPLE_ROOT,
     T0,

@@ -1,0 +1,202 @@
+"""Doors: Trigger, Clear and Backfill, pressed in a browser on Airflow's own pages, as a person presses them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from support.airflow_pages import Pages, Pressed, open_pages
+from support.door_desk import DEADLINE_S, Desk
+from support.door_project import Row, day
+from support.door_stories import story
+from tallystick.format import keys
+from tallystick.format.page import Entry
+from tallystick.format.root import Root
+from tallystick.operations.run_request import defaults
+from tallystick_devstack.airflow_api import backfill_body, clear_body, trigger_body
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.timeout(1800),
+]
+DAG = "buttons"
+SCHEDULED = f"scheduled__{day(2).isoformat()}"
+TASKS = ("plan", "stage", "commit")
+SPAN = {"from": "2013-01-01", "to": "2013-01-02"}
+INVERTED = {"from": "2013-01-03", "to": "2013-01-02"}
+
+
+@dataclass(frozen=True)
+class Step:
+    """A button that was pressed, the state of its run at the end, and the lake before and after."""
+
+    pressed: Pressed
+    state: str
+    planned: str
+    before: Root
+    after: Root
+    entries: tuple[Entry, ...]
+    submits: int
+    run: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Buttons:
+    """All that was pressed, by name, and the rows at the end."""
+
+    steps: dict[str, Step]
+    rows: list[Row]
+    expected: list[Row]
+
+
+@story("buttons")
+def buttons(desk: Desk) -> Buttons:
+    """Catch up day 1; then Clear of each task, two backfills, and four times Trigger, in a browser."""
+    steps: dict[str, Step] = {}
+    with open_pages(desk.api, DAG) as pages:
+        desk.switch(on=True)
+        desk.wait_for_appearance(SCHEDULED)
+        desk.wait(SCHEDULED)
+
+        def press(name: str, button: Callable[[], Pressed], run_id: str = "") -> None:
+            before, submits = desk.root, len(desk.submits)
+            pressed = button()
+            steps[name] = step(desk, pages, name, pressed, run_id, before, submits)
+
+        for task in reversed(TASKS):
+            name = f"clear-{task}"
+            press(name, lambda t=task, n=name: pages.clear(DAG, SCHEDULED, t, n), SCHEDULED)  # type: ignore[misc]
+        two_days = (day(2), day(3))
+        press("backfill", lambda: pages.backfill(DAG, "backfill", *two_days, {}), backfilled(2))
+        desk.wait(backfilled(3))
+        # Airflow allows one backfill of a DAG at a time, and closes one a little after its last run.
+        desk.api.wait_for_backfill(
+            int(steps["backfill"].pressed.answer["id"]), deadline_s=DEADLINE_S
+        )
+        press(
+            "backfill-span",
+            lambda: pages.backfill(DAG, "backfill-span", day(4), day(4), SPAN, override=True),
+            backfilled(4),
+        )
+        for name, form in (
+            ("trigger", {}),
+            ("replace", {"mode": "replace", **SPAN}),
+            ("replace-without-span", {"mode": "replace"}),
+            ("inverted", INVERTED),
+        ):
+            press(name, lambda n=name, f=form: pages.trigger(DAG, n, f))  # type: ignore[misc]
+    return Buttons(steps, desk.rows(), desk.expected(1, topic="short"))
+
+
+def step(
+    desk: Desk, pages: Pages, name: str, pressed: Pressed, run_id: str, before: Root, submits: int
+) -> Step:
+    """Wait for the end of the run that was pressed, and look at it and at the lake."""
+    run_id = run_id or pressed.run_id
+    desk.wait_for_appearance(run_id)
+    ended = desk.api.wait_for_run(DAG, run_id, deadline_s=DEADLINE_S)
+    pages.show_run(DAG, run_id, f"{name}-run")
+    return Step(
+        pressed=pressed,
+        state=str(ended["state"]),
+        planned=desk.log(run_id, "plan"),
+        before=before,
+        after=desk.root,
+        entries=desk.entries,
+        submits=len(desk.submits) - submits,
+        run=ended,
+    )
+
+
+def backfilled(number: int) -> str:
+    """The backfill run of one day."""
+    return f"backfill__{day(number + 1).isoformat()}"
+
+
+def test_trigger_pressed_as_the_form_proposes_commits_from_where_the_ledger_ends_to_now(
+    buttons: Buttons,
+) -> None:
+    """The form proposes a logical date, after the DAG's end_date: such a run was green without a task."""
+    step = buttons.steps["trigger"]
+    assert step.state == "success"
+    proposed = datetime.fromisoformat(step.pressed.sent["logical_date"])
+    (new,) = [e for e in step.entries if e.interval.start == day(4)]
+    assert new.interval.end == proposed
+    assert new.committed is not None
+    assert new.committed.request.run == step.pressed.run_id
+
+
+def test_replace_pressed_with_a_span_replaces_that_span(buttons: Buttons) -> None:
+    step = buttons.steps["replace"]
+    assert step.state == "success"
+    generations = {e.interval.start: e.generation for e in step.entries}
+    assert generations[day(1)] == 2
+    assert {generations[day(n)] for n in (2, 3, 4)} == {1}
+    assert step.submits == 1
+    assert buttons.rows == buttons.expected
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("inverted", "from=2013-01-03T00:00:00.000Z is not before to=2013-01-02T00:00:00.000Z"),
+        ("replace-without-span", "mode=replace without dates"),
+        ("backfill-span", "were given to a backfill"),
+    ],
+)
+def test_form_that_cannot_be_done_is_refused_in_words_and_changes_nothing(
+    buttons: Buttons, name: str, told: str
+) -> None:
+    step = buttons.steps[name]
+    assert step.state == "failed"
+    assert told in step.planned
+    assert step.after == step.before
+    assert step.submits == 0
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_clear_pressed_on_each_task_after_the_commit_changes_nothing(
+    buttons: Buttons, task: str
+) -> None:
+    step = buttons.steps[f"clear-{task}"]
+    assert step.state == "success"
+    assert step.after == step.before
+    assert step.submits == 0
+    assert len(step.pressed.answer["task_instances"]) == len(TASKS) - TASKS.index(task)
+
+
+def test_backfill_pressed_commits_each_of_its_days_once(buttons: Buttons) -> None:
+    step = buttons.steps["backfill"]
+    assert step.state == "success"
+    entries = buttons.steps["trigger"].entries
+    days = {e.interval.start: e for e in entries if e.committed}
+    for number in (2, 3):
+        committed = days[day(number)].committed
+        assert committed is not None
+        assert (days[day(number)].generation, committed.request.run) == (1, backfilled(number))
+
+
+def test_bodies_that_the_demo_sends_are_those_that_the_pages_send(buttons: Buttons) -> None:
+    """The demo presses its buttons without a browser; what it sends must not differ from the pages' in one word."""
+    sent = {name: step.pressed.sent for name, step in buttons.steps.items()}
+    for name, form in (("trigger", {}), ("replace", {"mode": "replace", **SPAN})):
+        at = datetime.fromisoformat(sent[name]["logical_date"]).astimezone(UTC)
+        assert sent[name] == trigger_body({**defaults(), **form}, at=at)
+    for task in TASKS:
+        assert sent[f"clear-{task}"] == clear_body(SCHEDULED, [task])
+    assert sent["backfill"] == backfill_body(DAG, day(2), day(3))
+    assert sent["backfill-span"] == backfill_body(DAG, day(4), day(4), conf={**defaults(), **SPAN})
+
+
+def test_logical_date_stays_the_runs_end_for_good(buttons: Buttons) -> None:
+    """A clear asks for the same: the date is Airflow's, and no schedule gives such a run an interval."""
+    run = buttons.steps["trigger"].run
+    dates = {run["logical_date"], run["data_interval_start"], run["data_interval_end"]}
+    assert {keys.instant(datetime.fromisoformat(at)) for at in dates} == {
+        keys.instant(datetime.fromisoformat(buttons.steps["trigger"].pressed.sent["logical_date"]))
+    }

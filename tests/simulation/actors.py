@@ -1,0 +1,306 @@
+"""Who acts in the explorer's schedules: runs of the three tasks, collections by gc, and who adopts a topic.
+
+Each is a process of its own (a greenlet), of tallystick's own code, that gives control back at every step.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import greenlet
+
+from simulation.simulation import (
+    PIPELINE,
+    TOPIC,
+    Session,
+    SimulatedLog,
+    SimulatedStore,
+    SimulatedTables,
+    Simulation,
+    Violation,
+    at,
+)
+from tallystick.errors import (
+    IdentityChanged,
+    InvalidRequest,
+    OutsideRetention,
+    RetryLater,
+    RootVanished,
+    Superseded,
+    TallystickError,
+)
+from tallystick.format import keys
+from tallystick.format.interval import Request
+from tallystick.format.plan import Plan
+from tallystick.format.report import FileReport, RangeAccount, Report
+from tallystick.format.root import Root
+from tallystick.lake import Lake
+from tallystick.operations.adopt_topic import adopt
+from tallystick.operations.commit import commit
+from tallystick.operations.gc import Collection, collect
+from tallystick.operations.plan import Asked, Planned, plan
+from tallystick.operations.run_request import RunDates, RunParams
+from tallystick.operations.stage import to_stage
+from tallystick.pipeline import Pipeline
+
+TASKS = ("plan", "stage", "commit")
+
+
+@dataclass
+class Run:
+    """One Airflow run: three tasks, retries, clears. `hours` None: triggered without dates."""
+
+    sim: Simulation
+    log: SimulatedLog
+    name: str
+    hours: tuple[int, int] | None
+    replace: bool
+    take_over: bool
+    run_after: int
+    clear_number: int = 0
+    task: int = 0
+    results: dict[int, Any] = field(default_factory=dict)
+    actor: greenlet.greenlet | None = None
+    done: bool = False
+    refused: bool = False
+    accept_loss: bool = False
+    error: TallystickError | None = None
+    pipeline: Pipeline = PIPELINE
+
+    def ready(self) -> bool:
+        """True once the scheduler would start the run."""
+        return self.sim.hour >= (self.hours[1] if self.hours else self.run_after)
+
+    def clear(self, task: int) -> None:
+        """What the Clear button does: a new clear number, and the tasks from `task` on run again."""
+        self.clear_number += 1
+        self.task = min(task, self.task)
+        self.done, self.actor, self.error = False, None, None
+
+    def begin_again(self) -> None:
+        """What a new metadata database does: the same run id, no result, and clears that count from 0."""
+        self.clear_number, self.task = 0, 0
+        self.results.clear()
+        self.done, self.actor, self.error = False, None, None
+
+    @property
+    def counts_again(self) -> bool:
+        """Whether the run ended because the ledger has a higher clear number of it."""
+        return isinstance(self.error, Superseded) and "take_over=true" in str(self.error)
+
+    def start(self) -> None:
+        """Start the current task as a new process."""
+        self.sim.trace.append(
+            f"start {self.name}.{TASKS[self.task]} code={self.sim.code} clear={self.clear_number}"
+        )
+        body = (self._plan, self._stage, self._commit)[self.task]
+        self.actor = greenlet.greenlet(functools.partial(self._guarded, body, self.sim.code))
+
+    def _guarded(self, body: Callable[[int], Any], code: int) -> tuple[str, Any]:
+        try:
+            return "ok", body(code)
+        except TallystickError as error:
+            return "error", error
+
+    def step(self) -> None:
+        """Let the current task go on until its next step."""
+        if self.actor is None:
+            if self.done or not self.ready():
+                return
+            self.start()
+        assert self.actor is not None
+        outcome = self.actor.switch()
+        if not self.actor.dead:
+            return
+        self.actor = None
+        how, value = outcome
+        self.sim.trace.append(
+            f"{how} {self.name}.{TASKS[self.task]} {value if how == 'error' else ''}"
+        )
+        if how == "ok":
+            self._succeeded(value)
+        elif not isinstance(value, RetryLater):
+            self.done, self.error = True, value
+            # What was read before an adoption is never replaced: no clear of such a run can end well.
+            last_copy = "A replacement would lose their rows" in str(value)
+            self.refused = self.refused or last_copy or isinstance(value, InvalidRequest)
+            self.accept_loss = self.accept_loss or isinstance(value, OutsideRetention)
+
+    def _succeeded(self, value: Any) -> None:
+        self.results[self.task] = value
+        self.error = None
+        if self.task == 2:
+            self.done = True
+        else:
+            self.task += 1
+
+    # ------------------------------------------------------------ the three tasks, each a process of its own
+
+    def _lake(self) -> tuple[Lake, SimulatedStore]:
+        store = SimulatedStore(self.sim)
+        lake = Lake(store, self.sim.world(), proven=True, page_bytes_max=self.sim.page_bytes_max)
+        return lake, store
+
+    def _plan(self, code: int) -> Planned:
+        lake, _ = self._lake()
+        start, end = (at(h) for h in self.hours) if self.hours else (None, None)
+        asked = Asked(
+            pipeline=self.pipeline,
+            job_source=str(code).encode(),
+            request=Request(dag="d", run=self.name, clear=self.clear_number),
+            params=RunParams(
+                mode="replace" if self.replace and self.hours else "process",
+                start=start,
+                end=end,
+                take_over=self.take_over,
+                accept_loss=self.accept_loss,
+            ),
+            dates=RunDates(data_interval=None, run_after=at(self.run_after)),
+            first=at(0),
+        )
+        return plan(lake, Session(self.log), asked)
+
+    def _stage(self, code: int) -> list[tuple[str, str]]:
+        lake, store = self._lake()
+        planned: Planned = self.results[0]
+        wanted = [p.plan for p in planned.pieces if not p.committed]
+        fingerprint = fingerprint_of(code)
+        todo = to_stage(lake, wanted, fingerprint=fingerprint)
+        return [(p.key, stage_one(lake, store, self.log, p, self.sim.uuid())) for p in todo.plans]
+
+    def _commit(self, code: int) -> list[Any]:
+        lake, store = self._lake()
+        tables = SimulatedTables(store, lake.world)
+        return [
+            commit(lake, tables, plan_key=plan_key, report_key=report_key)
+            for plan_key, report_key in self.results[1]
+        ]
+
+
+@functools.cache
+def fingerprint_of(code: int) -> str:
+    """The fingerprint of one deployed version."""
+    return PIPELINE.fingerprint(str(code).encode())
+
+
+def stage_one(
+    lake: Lake, store: SimulatedStore, log: SimulatedLog, todo: Plan, attempt: str
+) -> str:
+    """Stand in for Spark: one file per table that says which offsets it holds, then the real report."""
+    for t in todo.topics:
+        if any(not r.readable.empty for r in t.ranges) and t.topic_id != log.topic_id:
+            raise IdentityChanged(f"{log.topic_id}, not {t.topic_id}.", next_step="adopt it.")
+    rows = [
+        [t.name, p, r.start, r.end]
+        for t in todo.topics
+        for p, r in enumerate(t.ranges)
+        if not r.span.empty
+    ]
+    files: list[FileReport] = []
+    for table in ("a", "b"):
+        key = keys.data_file(table, todo.key, attempt, "0", lake.world.uuid())
+        body = json.dumps(rows).encode()
+        lake.put_new(key, body)
+        stored = store.sim.objects[key]
+        files.append(
+            FileReport(table=table, key=key, etag=stored.etag, size_bytes=len(body), rows=len(rows))
+        )
+    accounts = tuple(
+        RangeAccount(
+            topic=t.name,
+            partition=p,
+            start=r.start,
+            end=r.end,
+            records=r.readable.length,
+            lost=r.lost,
+        )
+        for t in todo.topics
+        for p, r in enumerate(t.ranges)
+    )
+    report = Report(
+        key=keys.report(todo.interval.start, todo.interval.end, attempt, lake.world.uuid()),
+        plan=todo.key,
+        plan_sha256=todo.sha256,
+        fingerprint=todo.fingerprint,
+        attempt=attempt,
+        library="explorer",
+        files=tuple(files),
+        accounts=accounts,
+    )
+    lake.put_new(report.key, report.encode())
+    return report.key
+
+
+@dataclass
+class Collector:
+    """A gc task: one collection, in a process of its own."""
+
+    sim: Simulation
+    reader_grace: timedelta
+    cancel_after: timedelta | None
+    batch: int
+    doubt_grace: timedelta = timedelta(0)
+    actor: greenlet.greenlet = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.actor = greenlet.greenlet(self._collect)
+
+    def _collect(self) -> Collection | None:
+        store = SimulatedStore(self.sim)
+        lake = Lake(store, self.sim.world(), proven=True, page_bytes_max=self.sim.page_bytes_max)
+        tables = SimulatedTables(store, lake.world)
+        try:
+            return collect(
+                lake,
+                tables,
+                delete=True,
+                reader_grace=self.reader_grace,
+                cancel_after=self.cancel_after,
+                doubt_grace=self.doubt_grace,
+                batch=self.batch,
+                threads=0,
+            )
+        except (RetryLater, RootVanished):
+            return None  # contended or in doubt, or there is no lake yet: the next one goes on
+        except TallystickError as error:
+            raise Violation(f"gc refuses a sound lake: {error}") from error
+
+
+@dataclass
+class Adopter:
+    """Somebody who lets the topic of now follow the one that the ledger reads, and says where that one ended."""
+
+    sim: Simulation
+    log: SimulatedLog
+    ends: Mapping[str, Mapping[int, int]]
+    actor: greenlet.greenlet = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.actor = greenlet.greenlet(self._adopt)
+
+    def _adopt(self) -> None:
+        store = SimulatedStore(self.sim)
+        lake = Lake(store, self.sim.world(), proven=True, page_bytes_max=self.sim.page_bytes_max)
+        log = Session(self.log)
+        try:
+            seen = log.describe([TOPIC])[TOPIC].topic_id
+            adopt(
+                lake,
+                TOPIC,
+                lambda: log.describe([TOPIC])[TOPIC],
+                ends_of=self._ends_of,
+                confirmed_id=seen,
+            )
+            self.sim.trace.append(f"ADOPTED {seen}")
+        except (RetryLater, RootVanished, InvalidRequest, IdentityChanged, Superseded) as error:
+            # In doubt, or nothing to follow yet, or the topic was created anew once more.
+            self.sim.trace.append(f"not adopted: {error}")
+
+    def _ends_of(self, root: Root) -> Mapping[int, int]:
+        known = root.topics.get(root.open_topic(TOPIC))
+        return self.ends.get(known.topic_id, {}) if known else {}

@@ -1,0 +1,42 @@
+"""Run the explorer by hand: python tests/simulation/explore.py --schedules 200000 --seed 1 [--show SEED]."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from simulation.explorer import Schedule, explore
+
+
+def main() -> int:
+    """Explore and print what was found; 1 where the promise broke."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--schedules", type=int, default=20_000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--show", type=int, help="print one seed's story instead")
+    options = parser.parse_args()
+    if options.show is not None:
+        schedule = Schedule(options.show)
+        broken = schedule.run()
+        print("\n".join(schedule.sim.trace))
+        print(broken or "the promise held")
+        return 1 if broken else 0
+    began = time.monotonic()
+    found = explore(options.seed, options.schedules, stop_after=10)
+    print(
+        f"{found.schedules} schedules, {found.steps} steps, {found.commits} commits, "
+        f"{len(found.violations)} violations, {time.monotonic() - began:.0f} s"
+    )
+    for seed, broken in found.violations:
+        print(
+            f"  seed {seed}: {broken}\n    replay: python tests/simulation/explore.py --show {seed}"
+        )
+    return 1 if found.violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

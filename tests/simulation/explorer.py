@@ -1,0 +1,380 @@
+"""Random explorer of the real plan, stage, commit and swap code under crashes, zombies, lost, delayed and doubled PUTs.
+
+One schedule is a function of its seed: two or three runs with overlapping intervals, clears, deploys, kills and zombies,
+a growing log, collections by gc, readers on old roots. After each swap that lands and after each deletion the oracle
+checks the promise; when faults stop, every run must be able to finish, no grant may dangle, and a last collection leaves
+nothing that is not needed.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import greenlet
+
+import tallystick.lake.lake as lake_module
+from simulation.actors import TASKS, Adopter, Collector, Run
+from simulation.oracle import Oracle
+from simulation.simulation import SimulatedLog, Simulation, Violation, at, span
+from tallystick.format import keys
+from tallystick.operations.gc import Collection
+from tallystick.protocol.invariants import InvariantViolated
+
+STEPS_MAX = 900
+LAST_HOUR = 3
+
+
+@dataclass
+class Schedule:
+    """One seed's world, runs and adversary."""
+
+    seed: int
+    honours_conditions = True  # of every store; a mutant switches it off
+    collections_drawn = (0, 0, 1, 2)  # a mutant that shows only after a collection draws more
+
+    def __post_init__(self) -> None:
+        self.rng = random.Random(self.seed)
+        self.sim = Simulation(
+            rng=self.rng,
+            budget=self.rng.choice([0, 1, 2, 4]),
+            honours_conditions=self.honours_conditions,
+        )
+        self.sim.page_bytes_max = self.rng.choice([1, 1500, 256 * 1024])
+        self.log = SimulatedLog(self.sim)
+        self.oracle = Oracle(self.sim)
+        self.zombies: list[greenlet.greenlet] = []
+        self.runs = [self._spawn(i) for i in range(self.rng.choice([2, 2, 3]))]
+        self.grows = self.rng.random() < 0.4
+        self.deploys = self.rng.random() < 0.5
+        self.clears, self.kills = self.rng.choice([0, 1, 2, 3]), self.rng.choice([0, 1, 2, 3])
+        self.collections = self.rng.choice(self.collections_drawn)
+        self.reader_grace = self.rng.choice([timedelta(0), timedelta(hours=24)])
+        self.readers = self.rng.choice([0, 1, 2]) if self.reader_grace else 0
+        self.stickiness = self.rng.choice([0.2, 0.6, 0.9, 0.97])
+        # Most schedules have none: a topic that is created anew ends what runs were about to do.
+        self.recreations = self.rng.choice([0, 0, 0, 0, 0, 1, 2])
+        self.ends: dict[str, dict[int, int]] = {}
+        # A chance of its own: seeds without it play as they did before there was one.
+        self.new_databases = 1 if random.Random(f"database {self.seed}").random() < 0.25 else 0
+        self.triggered = 0
+        self.steps = 0
+
+    def _spawn(self, number: int) -> Run:
+        rng = self.rng
+        hours: tuple[int, int] | None = rng.choice([(0, 1), (1, 2), (0, 2), (1, 3), (2, 3), (0, 3)])
+        replace, take_over = rng.random() < 0.2, rng.random() < 0.15
+        if rng.random() < 0.15:
+            hours = None
+        return Run(
+            sim=self.sim,
+            log=self.log,
+            name=f"r{number}",
+            hours=hours,
+            replace=replace,
+            take_over=take_over,
+            run_after=rng.choice([2, 3]),
+        )
+
+    def run(self) -> str | None:
+        """Run the schedule; return the violation, None where the promise held."""
+        try:
+            self._storm()
+            self._calm()
+        except (Violation, InvariantViolated) as broken:
+            return str(broken)
+        except (ValueError, KeyError, AssertionError) as broken:
+            # A value that refused itself: nothing wrong was published, but a user's task would have crashed.
+            return f"crash: {type(broken).__name__}: {broken}"
+        return None
+
+    # ------------------------------------------------------------ while things break
+
+    def _storm(self) -> None:
+        current: Run | greenlet.greenlet | None = None
+        for self.steps in range(STEPS_MAX):
+            self.oracle.check_new()
+            self.oracle.check_deletions()
+            if self._nature():
+                continue
+            actors = [r for r in self.runs if not r.done] + self.zombies
+            if not actors and not self.clears and not self.sim.in_flight:
+                return
+            if not actors:
+                continue
+            if current not in actors or self.rng.random() > self.stickiness:
+                current = self.rng.choice(actors)
+            self._advance(current)
+
+    def _advance(self, actor: Any) -> None:
+        if isinstance(actor, Run):
+            actor.step()
+            return
+        actor.switch()
+        if actor.dead:
+            self.zombies.remove(actor)
+
+    def _nature(self) -> bool:
+        dice = self.rng.random()
+        if dice < 0.06:
+            self._log_moves()
+        elif dice < 0.09 and self.sim.in_flight:
+            self._land_one()
+        elif dice < 0.10 and self.kills:
+            self._kill()
+        elif dice < 0.11 and self.clears:
+            self._clear()
+        elif dice < 0.118 and self.collections:
+            self.collections -= 1
+            self._collect()
+        elif dice < 0.122 and self.readers and self.sim.landed:
+            self.readers -= 1
+            self.oracle.reader_opens()
+        elif dice < 0.129 and dice >= 0.125 and self.recreations and self.sim.hour > 0:
+            self.recreations -= 1
+            ends = {p: len(records) for p, records in self.log.records.items()}
+            self.ends[self.log.topic_id] = ends
+            self.log.recreate()
+            self.sim.trace.append("RECREATED")
+        elif 0.129 <= dice < 0.145 and self.log.incarnation > 1:
+            self._adopt()
+        elif 0.145 <= dice < 0.155 and self.new_databases:
+            self._new_database()
+        elif dice < 0.125 and self.deploys:
+            self.deploys = False
+            self.sim.code = 2
+            self.sim.trace.append("DEPLOY")
+        else:
+            return False
+        return True
+
+    def _collect(self) -> None:
+        collector = Collector(
+            sim=self.sim,
+            reader_grace=self.reader_grace,
+            cancel_after=self.rng.choice([None, timedelta(0), timedelta(hours=-1)]),
+            batch=self.rng.choice([1, 2, 100]),
+            doubt_grace=self.rng.choice([timedelta(0), timedelta(days=30)]),
+        )
+        self.sim.trace.append(f"GC cancel_after={collector.cancel_after}")
+        self.zombies.append(collector.actor)
+
+    def _adopt(self) -> greenlet.greenlet:
+        ends = self.ends if self.rng.random() < 0.7 else {}
+        adopter = Adopter(sim=self.sim, log=self.log, ends=ends)
+        self.zombies.append(adopter.actor)
+        return adopter.actor
+
+    def _log_moves(self) -> None:
+        rng, log = self.rng, self.log
+        dice = rng.random()
+        if dice < 0.4 and self.sim.hour < LAST_HOUR:
+            self.sim.hour += 1
+        elif dice < 0.85:
+            p = rng.choice(sorted(log.records))
+            if len(log.records[p]) < 8:
+                log.records[p].append(
+                    (max(0, self.sim.hour - rng.choice([0, 0, 1])), rng.random() < 0.9)
+                )
+                if rng.random() < 0.8:
+                    log.stable[p] = len(log.records[p])
+        elif self.grows and 1 not in log.records and self.sim.hour > 0:
+            log.records[1], log.stable[1], log.start[1] = [], 0, 0
+        elif rng.random() < 0.1:
+            p = rng.choice(sorted(log.records))
+            log.start[p] = min(log.start[p] + 1, log.stable[p])
+
+    def _land_one(self) -> None:
+        etag, key, body = self.sim.in_flight.pop(self.rng.randrange(len(self.sim.in_flight)))
+        landed = self.sim.land(etag, key, body)
+        self.sim.trace.append(f"   late PUT {'LANDS' if landed else 'fails'}")
+
+    def _kill(self) -> None:
+        victim = self.rng.choice(self.runs)
+        if victim.actor is None:
+            return
+        self.kills -= 1
+        zombie = self.rng.random() < 0.5
+        self.sim.trace.append(f"{'ZOMBIE' if zombie else 'KILL'} {victim.name}")
+        if zombie:
+            self.zombies.append(victim.actor)
+        victim.actor = None
+
+    def _clear(self) -> None:
+        victim = self.rng.choice(self.runs)
+        self.clears -= 1
+        if victim.actor is not None and self.rng.random() < 0.7:
+            self.zombies.append(victim.actor)
+        task = self.rng.choice([0, 0, 1, 2])
+        self.sim.trace.append(f"CLEAR {victim.name} from {TASKS[task]}")
+        victim.clear(task)
+
+    def _new_database(self) -> None:
+        """Airflow's metadata database is new: each run with dates is made again, and its clears count from 0."""
+        self.new_databases -= 1
+        self.sim.trace.append("NEW DATABASE")
+        for run in self.runs:
+            if run.hours is None:
+                continue  # its run id holds the moment at which it was triggered, and never comes back
+            if run.actor is not None and self.rng.random() < 0.7:
+                self.zombies.append(run.actor)
+            run.begin_again()
+
+    # ------------------------------------------------------------ once faults stop
+
+    def _calm(self) -> None:
+        self.sim.faults = False
+        self.sim.trace.append("--- calm")
+        for zombie in self.zombies:
+            for _ in range(2000):
+                if zombie.dead:
+                    break
+                zombie.switch()
+                self.oracle.check_new()
+                self.oracle.check_deletions()
+        while self.sim.in_flight:
+            self._land_one()
+            self.oracle.check_new()
+        self.sim.hour = LAST_HOUR
+        for p, log in self.log.records.items():
+            self.log.stable[p] = len(log)
+        self._adopt_at_last()
+        for again in (False, True):
+            for run in self.runs:
+                self._finish(run, again)
+        self._judge_the_end()
+        # Two collections take a third of a schedule's time: not after each that had none.
+        if self.sim.deletions or self.seed % 16 == 0:
+            self._collect_the_rest()
+
+    def _adopt_at_last(self) -> None:
+        """Where the topic was created anew, runs can finish once somebody has adopted it."""
+        if self.log.incarnation > 1:
+            actor = self._adopt()
+            while not actor.dead:
+                actor.switch()
+                self.oracle.check_new()
+
+    def _collect_the_rest(self) -> None:
+        """Two more collections: the first takes all that is left over, the second finds nothing."""
+        found: Collection | None = None
+        for _ in range(2):
+            last = Collector(
+                sim=self.sim, reader_grace=timedelta(0), cancel_after=None, batch=100
+            ).actor
+            self.oracle.readers.clear()
+            while not last.dead:
+                found = last.switch()
+                self.oracle.check_new()
+                self.oracle.check_deletions()
+        if found is not None and found.total.objects:
+            raise Violation(f"gc leaves {found.examples} behind")
+
+    def _finish(self, run: Run, again: bool) -> None:
+        for attempt in range(6):
+            if attempt or again or not run.done or run.error:
+                run.clear(0)
+            for _ in range(3000):
+                if run.done:
+                    break
+                run.step()
+                self.oracle.check_new()
+            if run.done and (run.error is None or run.refused):
+                return
+            if run.counts_again:
+                self._trigger_instead(run)
+                return
+        raise Violation(f"L1: {run.name} never finishes: {run.error}")
+
+    def _trigger_instead(self, run: Run) -> None:
+        """Do the one step that a run names whose clears are counted again: a Trigger with its dates and take_over.
+
+        The run itself is green from then on, unless it asks to replace what is there: its wish is done all the same.
+        """
+        self.triggered += 1
+        instead = Run(
+            sim=self.sim,
+            log=self.log,
+            name=f"t{self.triggered}",
+            hours=run.hours,
+            replace="mode=replace" in str(run.error),
+            take_over=True,
+            run_after=LAST_HOUR,
+        )
+        instead.pipeline = run.pipeline
+        self.sim.trace.append(f"TRIGGER {instead.name} instead of {run.name}")
+        self._finish(instead, again=False)
+        run.refused = run.refused or instead.refused
+        if run.replace or run.refused:
+            return
+        run.clear(0)
+        for _ in range(3000):
+            if run.done:
+                break
+            run.step()
+            self.oracle.check_new()
+        if run.error is not None:
+            raise Violation(f"L1: {run.name} is red after the one step that it named: {run.error}")
+
+    def _judge_the_end(self) -> None:
+        entries = self.oracle.entries_before
+        for entry in entries:
+            if entry["granted"] is not None:
+                raise Violation(
+                    f"L2: a grant of {entry['interval']} dangles: {entry['granted']['request']}"
+                )
+        for run in self.runs:
+            if run.hours is None or run.refused:
+                continue
+            reached = keys.instant(at(run.hours[0]))
+            for entry in entries:
+                if entry["committed"] and entry["interval"][0] <= reached < entry["interval"][1]:
+                    reached = entry["interval"][1]
+            if reached < keys.instant(at(run.hours[1])):
+                raise Violation(
+                    f"L3: hole at {reached} in {span(*run.hours)} although every run is green"
+                )
+
+
+@dataclass
+class Findings:
+    """What a stretch of seeds showed."""
+
+    schedules: int = 0
+    steps: int = 0
+    commits: int = 0
+    violations: list[tuple[int, str]] = field(default_factory=list)
+    kinds: Counter[str] = field(default_factory=Counter)
+
+
+def _cache_parsers() -> None:
+    """Parse equal bytes once: values are frozen, and 20,000 schedules read the same pages again and again."""
+    for name in ("parse_root", "parse_page", "parse_plan", "parse_report", "parse_record"):
+        parser = getattr(lake_module, name)
+        if not hasattr(parser, "cache_clear"):
+            setattr(lake_module, name, functools.lru_cache(maxsize=2048)(parser))
+
+
+def explore(first_seed: int, schedules: int, *, stop_after: int = 1) -> Findings:
+    """Run `schedules` seeds from `first_seed` on, until `stop_after` of them broke the promise."""
+    _cache_parsers()
+    # Most of what it makes lives long; a tenth of the time went into looking for garbage.
+    gc.set_threshold(50_000, 20, 50)
+    found = Findings()
+    for seed in range(first_seed, first_seed + schedules):
+        schedule = Schedule(seed)
+        broken = schedule.run()
+        found.schedules += 1
+        found.steps += schedule.steps
+        found.commits += sum(1 for body in schedule.sim.landed if b'"record":"commits/' in body)
+        if broken:
+            found.violations.append((seed, broken))
+            found.kinds[broken.split(":")[0]] += 1
+            if len(found.violations) >= stop_after:
+                break
+    return found

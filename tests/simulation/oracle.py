@@ -1,0 +1,210 @@
+"""The explorer's judge: reads the objects as plain JSON, with no code of the protocol, after each swap that landed."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+from simulation.simulation import Simulation, Violation
+
+Offsets = dict[tuple[str, int], list[tuple[int, int]]]
+
+
+class Oracle:
+    """Remembers the last root and says how a new one breaks the promise."""
+
+    def __init__(self, sim: Simulation) -> None:
+        self.sim = sim
+        self.before: dict[str, Any] | None = None
+        self.entries_before: list[dict[str, Any]] = []
+        self.seen = 0
+        self.deleted: set[str] = set()
+        self.readers: list[dict[str, Any]] = []
+        self.adoptions = 0
+        self.granted_before: set[str] = set()
+
+    def check_new(self) -> None:
+        """Check each root that landed since the last call."""
+        while self.seen < len(self.sim.landed):
+            self._check(json.loads(self.sim.landed[self.seen]))
+            self.seen += 1
+
+    def reader_opens(self) -> None:
+        """Somebody begins to read the tables of the root of now, and goes on for as long as the schedule lasts."""
+        self.readers.append(json.loads(self.sim.landed[-1]))
+
+    def check_deletions(self) -> None:
+        """I6, I9: what was deleted since the last call is nothing that the root, a grant or a reader needs."""
+        new = self.sim.deleted.keys() - self.deleted
+        if not new or self.before is None:
+            return
+        self.deleted |= new
+        for entry in self._ledger(self.before)[0]:
+            grant = entry["granted"]
+            if grant is not None:
+                _, part, uuid = grant["plan"].removesuffix(".json").split("/")
+                for key in new:
+                    # A report's key does not name its plan: that of an older plan may go while a new one is granted.
+                    report = key.startswith(f"attempts/{part}/")
+                    own = report and json.loads(self.sim.deleted[key])["plan"] == grant["plan"]
+                    if f"/{part}/{uuid}" in key or own:
+                        raise Violation(f"I9: {key} of the granted {grant['plan']} was deleted")
+        self._records(self.before)
+        for root in (self.before, *self.readers):
+            for name, table in root["tables"].items():
+                if table["metadata"] is not None:
+                    for key in self._object(table["metadata"], f"metadata of {name}"):
+                        self._object(key, f"file of {name} at version {root['version']}")
+
+    def _records(self, root: dict[str, Any]) -> None:
+        key = root["record"]
+        while key is not None:
+            record = self._object(key, "record")
+            key = record["parent"]
+        for entry in self.entries_before:
+            if entry["committed"] is not None:
+                record = self._object(entry["committed"]["record"], "record of an entry")
+                for done in record["intervals"]:
+                    if done["plan"] == entry["committed"]["plan"] and done["report"] is not None:
+                        self._object(done["report"], f"report of {entry['interval']}")
+
+    def _object(self, key: str, why: str) -> Any:
+        found = self.sim.objects.get(key)
+        if found is None:
+            raise Violation(f"I3: {key} ({why}) is not there")
+        return json.loads(found.body)
+
+    def _check(self, root: dict[str, Any]) -> None:
+        if self.before is not None and root["version"] != self.before["version"] + 1:
+            raise Violation(f"I10: version {root['version']} after {self.before['version']}")
+        entries, boundaries = self._ledger(root)
+        self._chain(root)
+        wanted = self._committed_ranges(root, entries, boundaries)
+        for name, table in root["tables"].items():
+            if name != "dead_letters":
+                self._table(name, table, wanted)
+        self._history(entries)
+        self._adopted(root, entries, boundaries)
+        begun = [n for e in entries for n, s in e.get("outputs", {}).items() if s["begun"]]
+        if len(begun) != len(set(begun)):
+            raise Violation(f"P4: two intervals are begun for one of {begun}")
+        self.before, self.entries_before = root, entries
+
+    def _ledger(self, root: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        entries: list[dict[str, Any]] = []
+        boundaries: dict[str, Any] = {}
+        for _, _, key in root["pages"]:
+            page = self._object(key, "page")
+            entries += page["entries"]
+            for boundary in page["boundaries"]:
+                boundaries[boundary["at"]] = boundary["topics"]
+        for entry in entries:
+            for slot in ("granted", "committed"):
+                if entry[slot] is not None:
+                    self._object(entry[slot]["plan"], f"plan of {entry['interval']}")
+        return sorted(entries, key=lambda e: e["interval"]), boundaries
+
+    def _chain(self, root: dict[str, Any]) -> None:
+        old = self.before["record"] if self.before else None
+        if root["record"] != old:
+            record = self._object(root["record"], "record")
+            if record["parent"] != old:
+                raise Violation(
+                    f"I10: record {root['record']} follows {record['parent']}, not {old}"
+                )
+
+    def _committed_ranges(
+        self, root: dict[str, Any], entries: list[dict[str, Any]], boundaries: dict[str, Any]
+    ) -> Offsets:
+        wanted: Offsets = {}
+        for left, right in itertools.pairwise(entries):
+            if left["interval"][1] > right["interval"][0]:
+                raise Violation(f"I1: {left['interval']} and {right['interval']} overlap")
+        reach: dict[tuple[str, int], int] = {}
+        for entry in entries:
+            if entry["committed"] is None:
+                continue
+            total = 0
+            for topic, known in root["topics"].items():
+                for p, origin in enumerate(known["origins"]):
+                    start, end = (
+                        ends[p][0]
+                        if p < len(ends := boundaries[instant].get(topic, []))
+                        else origin
+                        for instant in entry["interval"]
+                    )
+                    if start > end or start < reach.get((topic, p), origin):
+                        raise Violation(
+                            f"I2: {topic}[{p}] of {entry['interval']} is {start}..{end}"
+                        )
+                    reach[topic, p] = end
+                    total += end - start
+                    if end > start:
+                        wanted.setdefault((topic, p), []).append((start, end))
+            if sum(entry["committed"]["totals"]) != total:
+                raise Violation(f"I7: {entry['interval']} accounts {entry['committed']['totals']}")
+        return wanted
+
+    def _adopted(
+        self, root: dict[str, Any], entries: list[dict[str, Any]], boundaries: dict[str, Any]
+    ) -> None:
+        """A closed topic is left behind at its end, and what was read of it is never replaced by another reading."""
+        closed = {t: k["closed"] for t, k in root["topics"].items() if k.get("closed")}
+        if len(closed) > self.adoptions:
+            self.adoptions = len(closed)
+            self.granted_before |= {
+                e["granted"]["plan"] for e in self.entries_before if e["granted"] is not None
+            }
+        then = {tuple(e["interval"]): e["committed"] for e in self.entries_before}
+        for topic, end in closed.items():
+            known = root["topics"][topic]["origins"]
+            offsets: dict[str, list[int]] = {}
+            for instant, positions in boundaries.items():
+                found = [offset for offset, _ in positions.get(topic, [])]
+                offsets[instant] = found + known[len(found) :]
+                if instant > end["since"] and offsets[instant] != end["ends"]:
+                    raise Violation(f"A1: {topic} ended at {end}, {instant} says {found}")
+            for entry in entries:
+                start, stop = entry["interval"]
+                old, new = then.get((start, stop)), entry["committed"]
+                if old is None or new is None or old["plan"] == new["plan"]:
+                    continue
+                held = offsets[start] != offsets[stop]
+                if held and start < end["since"] and new["plan"] not in self.granted_before:
+                    raise Violation(f"A2: rows of {topic} in {entry['interval']} were replaced")
+
+    def _table(self, name: str, table: dict[str, Any], wanted: Offsets) -> None:
+        held: Offsets = {}
+        if table["metadata"] is not None:
+            for key in self._object(table["metadata"], f"metadata of {name}"):
+                for topic, p, start, end in self._object(key, f"file of {name}"):
+                    held.setdefault((topic, p), []).append((start, end))
+        for place in set(held) | set(wanted):
+            if sorted(held.get(place, [])) != sorted(wanted.get(place, [])):
+                raise Violation(
+                    f"I1/I8: table {name} holds {place} {sorted(held.get(place, []))}, "
+                    f"the ledger {sorted(wanted.get(place, []))}"
+                )
+
+    def _history(self, entries: list[dict[str, Any]]) -> None:
+        now = {tuple(e["interval"]): e for e in entries}
+        for was in self.entries_before:
+            if was["committed"] is None:
+                continue
+            entry = now.get(tuple(was["interval"]))
+            if entry is None or entry["committed"] is None:
+                raise Violation(f"I4: committed {was['interval']} vanished")
+        then = {tuple(e["interval"]): e for e in self.entries_before}
+        for entry in entries:
+            new = entry["committed"]
+            before = then.get(tuple(entry["interval"]))
+            old = before["committed"] if before else None
+            if new is None or (old is not None and old["plan"] == new["plan"]):
+                continue
+            granted = before["granted"] if before else None
+            at_once = sum(new["totals"]) == 0
+            if not at_once and (granted is None or granted["plan"] != new["plan"]):
+                raise Violation(f"I5: {entry['interval']} committed by a plan that was not granted")
+            if old is not None and new["generation"] <= old["generation"]:
+                raise Violation(f"I5: generation of {entry['interval']} went back")

@@ -1,0 +1,179 @@
+"""The explorer with an output: publishers that die, come back as zombies and meet, beside runs, clears and collections.
+
+The output behaves as a topic under a transactional producer (support/fake_output.py); each of its steps gives control
+back. At the end, when faults have stopped and one last publisher has run, the receiver holds exactly the committed rows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import greenlet
+
+from simulation.actors import Run
+from simulation.explorer import Schedule
+from simulation.simulation import PIPELINE, SimulatedStore, Simulation, Violation
+from support.fake_output import Declared, FakeOutput, Wire
+from tallystick.errors import Corrupt, OutputUnavailable, RetryLater, RootVanished
+from tallystick.format.report import FileReport
+from tallystick.lake import Lake
+from tallystick.operations.publish import publish
+from tallystick.store import Store
+
+FEED = "feed"
+SENDING = replace(PIPELINE, outputs=(Declared(name=FEED, table="a"),))
+
+
+class SimulatedBatch:
+    """The rows of one file: the offsets that it holds."""
+
+    def __init__(self, rows: list[list[Any]]) -> None:
+        self._rows = rows
+
+    def to_pylist(self) -> list[dict[str, Any]]:
+        """As pyarrow has it."""
+        return [{"row": tuple(row)} for row in self._rows]
+
+
+class SimulatedRows:
+    """What tallystick.tables.rows is to Parquet."""
+
+    def __init__(self, store: Store, files: Sequence[FileReport]) -> None:
+        self._store, self._files = store, files
+
+    def __len__(self) -> int:
+        return sum(file.rows for file in self._files)
+
+    def batches(self, start: int = 0) -> Iterator[Any]:
+        """One batch per file; Corrupt where a file is gone."""
+        assert start == 0
+        for file in self._files:
+            found = self._store.get(file.key)
+            if found is None:
+                raise Corrupt(f"{file.key} is gone.", next_step="restore it.")
+            yield SimulatedBatch(json.loads(found.body))
+
+
+@dataclass
+class Publisher:
+    """Somebody who publishes all that is owed, in a process of its own."""
+
+    sim: Simulation
+    wire: Wire
+    actor: greenlet.greenlet = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.actor = greenlet.greenlet(self._publish)
+
+    def _publish(self) -> str:
+        lake = Lake(
+            SimulatedStore(self.sim),
+            self.sim.world(),
+            proven=True,
+            page_bytes_max=self.sim.page_bytes_max,
+        )
+        output = FakeOutput(self.wire, step=self._step)
+        try:
+            failed = publish(lake, {FEED: lambda: output}, rows_of=SimulatedRows)
+        except (RetryLater, RootVanished) as error:
+            return str(error)  # in doubt, or there is no lake yet: the next one goes on
+        for one in failed:
+            if not isinstance(one.error, RetryLater | RootVanished):
+                raise Violation(f"P0: {one.interval} cannot be published: {one.error}")
+        return "; ".join(str(one.error) for one in failed)
+
+    def _step(self, what: str) -> None:
+        self.sim.step()
+        if what in ("send", "sent") and self.sim.fault(0.2):
+            self.sim.trace.append(f"   the receiver is gone: {what}")
+            raise OutputUnavailable("the receiver is gone.", next_step="try again.")
+
+
+class PublishingSchedule(Schedule):
+    """A schedule whose runs owe their rows to an output."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.wire = Wire()
+        self.publishers = self.rng.choice([2, 4, 8])
+        self.sim.budget += 2  # for a receiver that goes away
+        # What is to be seen here is what replacements do to what was sent, or is under way.
+        self.recreations, self.deploys = 0, True
+        self.clears = self.rng.choice([1, 2, 4])
+        self.living: list[greenlet.greenlet] = []
+
+    def _spawn(self, number: int) -> Run:
+        run = super()._spawn(number)
+        run.pipeline = SENDING
+        run.replace = self.rng.random() < 0.5
+        return run
+
+    def _nature(self) -> bool:
+        dice = self.rng.random()
+        if dice < 0.04 and self.publishers and self.sim.landed:
+            self.publishers -= 1
+            self._publisher()
+        elif dice < 0.05 and self.living:
+            victim = self.living.pop(self.rng.randrange(len(self.living)))
+            if victim in self.zombies and self.rng.random() < 0.7:
+                self.sim.trace.append("KILL publisher")
+                self.zombies.remove(victim)
+        else:
+            return super()._nature()
+        return True
+
+    def _publisher(self) -> greenlet.greenlet:
+        self.sim.trace.append("PUBLISH")
+        actor = Publisher(sim=self.sim, wire=self.wire).actor
+        self.zombies.append(actor)
+        self.living.append(actor)
+        return actor
+
+    def _judge_the_end(self) -> None:
+        super()._judge_the_end()
+        last = Publisher(sim=self.sim, wire=self.wire).actor
+        told = ""
+        while not last.dead:
+            told = last.switch()
+            self.oracle.check_new()
+        self._judge_the_wire(told)
+
+    def _judge_the_wire(self, told: str) -> None:
+        """P1: each row once. P2: the receiver holds what is committed. P3: nothing was sent that never was."""
+        if twice := self.wire.twice():
+            raise Violation(f"P1: {twice} were sent more than once")
+        held: list[tuple[Any, ...]] = []
+        committed: set[str] = set()
+        for entry in self.oracle.entries_before:
+            slot = entry.get("outputs", {}).get(FEED)
+            if entry["committed"] is None:
+                continue
+            record = json.loads(self.sim.objects[entry["committed"]["record"]].body)
+            for done in record["intervals"]:
+                if done["plan"] == entry["committed"]["plan"]:
+                    for key in done["added"].get("a", ()):
+                        held += [(tuple(r),) for r in json.loads(self.sim.objects[key].body)]
+            if slot is None or slot["begun"] is not None or slot["published"] != slot["wanted"]:
+                raise Violation(f"P2: {entry['interval']} is still owed ({slot}): {told}")
+        for key, stored in self.sim.objects.items():
+            if key.startswith("commits/"):
+                committed |= {c["plan"][-37:-5] for c in json.loads(stored.body)["intervals"]}
+        if strangers := {m.plan for m in self.wire.messages} - committed:
+            raise Violation(f"P3: {strangers} were sent and never committed")
+        if sorted(held) != (there := self.wire.held()):
+            raise Violation(f"P2: the receiver holds {there}, committed is {sorted(held)}")
+
+
+def explore_publishing(first_seed: int, schedules: int) -> tuple[int, list[tuple[int, str]]]:
+    """Run seeds until one breaks the promise; return how many messages were sent, and what broke."""
+    sent = 0
+    for seed in range(first_seed, first_seed + schedules):
+        schedule = PublishingSchedule(seed)
+        broken = schedule.run()
+        sent += len(schedule.wire.messages)
+        if broken:
+            return sent, [(seed, broken)]
+    return sent, []

@@ -1,0 +1,166 @@
+"""State does not depend on the order in which intervals ran, nor on replays; and a guard that is dropped shows.
+
+500 orders are played by `tests/simulation/orders.py`; here as many as a test run has time for, with other seeds.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tallystick.operations.lookback
+import tallystick.operations.plan.run
+from simulation import orders, state_job
+from tallystick.engine.clock import PieceClock
+from tallystick.errors import TallystickError
+from tallystick.format.lookback import LookedBack
+from tallystick.operations.lookback import Earlier
+from tallystick.protocol.staleness import stale
+from tallystick.stateful import closed_sessions
+
+ORDERS = 10
+DRAWN = 8
+SEEDS_MAX = 40
+
+
+@pytest.mark.parametrize("mode", orders.MODES)
+@pytest.mark.parametrize("seed", range(10_000, 10_000 + ORDERS))
+def test_every_order_gives_what_one_pass_over_the_log_gives(seed: int, mode: str) -> None:
+    orders.play(seed, mode)
+
+
+@pytest.mark.parametrize("mode", orders.MODES)
+@settings(max_examples=DRAWN)
+@given(seed=st.integers(0, 10**6), order=st.randoms(use_true_random=False))
+def test_every_order_that_hypothesis_draws_does_too(
+    mode: str, seed: int, order: random.Random
+) -> None:
+    """The seed fills the log; what is run and replayed when is drawn, so that a violation comes with few runs."""
+    orders.play(seed, mode, order)
+
+
+def _notes_nothing(self: Earlier, fingerprint: str, records: Any) -> LookedBack:
+    """A report that says a job saw nothing, of no time at all."""
+    del fingerprint, records
+    return LookedBack(since=self.since + timedelta(days=300))
+
+
+def _first_seen(records: pa.Table, key: list[str]) -> pa.Table:
+    """Each key's first record where its last belongs."""
+    ordered = records.sort_by([("_log_time", "ascending")])
+    found = ordered.group_by(key).aggregate([("_log_time", "min")])
+    return found.rename_columns(["key", "last_seen"])
+
+
+def _by_time_alone(found: Any, span: Any, cuts: Any) -> Any:
+    """Log time that goes back where a record's timestamp does."""
+    return {offset: datetime.fromtimestamp(one.at_ms / 1000, UTC) for offset, one in found}
+
+
+def _forgotten(found: Any, span: Any, cuts: Any, whole: Any = state_job._clocks) -> Any:
+    """Each piece begins where its interval does: what the pieces before had reached is lost."""
+    halves = (found[: len(found) // 2], found[len(found) // 2 :])
+    return {o: at for half in halves for one in half for o, at in whole([one], span, cuts).items()}
+
+
+def _without_rows(log: Any, schemas: Any, unread: Any) -> Any:
+    records, _, _ = state_job._read(log, unread.topics, unread.span)
+    return {n: schemas[n].empty_table() for n in state_job.PARTIALS}, records.num_rows
+
+
+Patch = tuple[object, str, Any]
+DROPPED: dict[str, tuple[str, Patch]] = {
+    "a commit does not note what was seen": ("stale", (Earlier, "looked", _notes_nothing)),
+    "what is stale is not refreshed": (
+        "stale",
+        (
+            tallystick.operations.plan.run,
+            "to_refresh",
+            lambda entries, code, within, can: frozenset(),
+        ),
+    ),
+    "what turns stale by the refresh itself is left": (
+        "kafka",
+        (
+            tallystick.operations.plan.run,
+            "to_refresh",
+            lambda entries, code, within, can: frozenset(stale(entries)),
+        ),
+    ),
+    "what is not committed is not read": (
+        "kafka",
+        (tallystick.operations.lookback._Cuts, "unread", lambda self, gap: None),
+    ),
+    "what is read of it goes nowhere": ("kafka", (state_job, "_through_job", _without_rows)),
+    "a run does not see what it has staged": (
+        "stale",
+        (
+            tallystick.operations.lookback,
+            "_part",
+            lambda lake, entry, own, *rest, part=tallystick.operations.lookback._part: part(
+                lake, entry, {}, *rest
+            ),
+        ),
+    ),
+    "a key's first record is remembered, not its last": (
+        "kafka",
+        (state_job, "last_seen", _first_seen),
+    ),
+    "aborted records do not move the clock": (
+        "kafka",
+        (state_job, "PieceClock", lambda span, cuts, aborted: PieceClock(span, cuts, [])),
+    ),
+    "a piece forgets what those before it reached": ("kafka", (state_job, "_clocks", _forgotten)),
+    "log time goes back": ("kafka", (state_job, "_clocks", _by_time_alone)),
+    "the look back is shorter than what windows need": (
+        "kafka",
+        (orders, "BACK", timedelta(minutes=30)),
+    ),
+    "sessions ignore what came before": (
+        "kafka",
+        (
+            state_job,
+            "closed_sessions",
+            lambda rows, *rest, close=closed_sessions, **span: close(
+                rows.slice(0, 0), *rest, **span
+            ),
+        ),
+    ),
+    "a gap joins where it should part": (
+        "kafka",
+        (state_job, "SESSIONS", replace(state_job.SESSIONS, gap=timedelta(minutes=40))),
+    ),
+}
+
+
+@contextmanager
+def dropped(patch: Patch) -> Iterator[None]:
+    """Play without one guard."""
+    place, name, instead = patch
+    kept = getattr(place, name)
+    setattr(place, name, instead)
+    try:
+        yield
+    finally:
+        setattr(place, name, kept)
+
+
+@pytest.mark.parametrize("name", DROPPED)
+def test_a_dropped_guard_is_noticed(name: str) -> None:
+    mode, patch = DROPPED[name]
+    with dropped(patch):
+        for seed in range(SEEDS_MAX):
+            try:
+                orders.play(seed, mode)
+            except (AssertionError, TallystickError):
+                return
+    pytest.fail(f"{name}: {SEEDS_MAX} orders did not notice")

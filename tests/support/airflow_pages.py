@@ -1,0 +1,200 @@
+"""Airflow's pages in a headless Chromium: buttons pressed as a person presses them, and what the pages then sent.
+
+The browser is the system's (Debian's package chromium): Playwright's own cannot be had from a package registry.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import Locator, Page, Request, Response, sync_playwright
+
+from tallystick_devstack.airflow_api import AirflowApi
+
+# Kept as files of the test run; git ignores the folder.
+PICTURES = Path(__file__).parents[2] / "build" / "browser"
+INSTALL = "apt-get install --no-install-recommends chromium"
+FLAGS = (
+    "--no-sandbox",  # it does not start as root with one
+    *("--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
+    *("--disable-component-update", "--disable-sync"),
+)
+# A page on a machine with all of the tests on it; a deadline, not a wait.
+DEADLINE_MS = 300_000.0
+
+
+def chromium() -> str:
+    """Path of the system's Chromium; without one the test is skipped, and fails where CI is set."""
+    found = shutil.which("chromium") or shutil.which("chromium-browser")
+    if found is not None:
+        return found
+    missing = f"there is no Chromium on this machine, so no button was pressed: {INSTALL}"
+    if os.environ.get("CI", "").lower() in ("1", "true", "yes"):
+        pytest.fail(missing)
+    pytest.skip(missing)
+
+
+@dataclass(frozen=True)
+class Pressed:
+    """What a page sent when a button was pressed, and what Airflow answered."""
+
+    sent: dict[str, Any]
+    answer: dict[str, Any]
+
+    @property
+    def run_id(self) -> str:
+        """The run that was made."""
+        return str(self.answer["dag_run_id"])
+
+
+@dataclass
+class Pages:
+    """Airflow's pages, in the hands of one person; `sent` is each body that a page posted, with its address."""
+
+    page: Page
+    url: str
+    pictures: Path
+    sent: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+
+    def note(self, request: Request) -> None:
+        """Keep what a page sends, but for passwords and questions (a dry run changes nothing)."""
+        if request.method != "POST" or "/api/v2/" not in request.url:
+            return
+        body: dict[str, Any] = json.loads(request.post_data or "{}")
+        if not body.get("dry_run") and not request.url.endswith("/dry_run"):
+            self.sent.append((request.url.partition("/api/v2")[2], body))
+
+    def picture(self, name: str) -> None:
+        """Take a picture of the page. Safe to repeat: the file is written over."""
+        self.pictures.mkdir(parents=True, exist_ok=True)
+        self.page.screenshot(path=self.pictures / f"{name}.png", full_page=True)
+
+    def log_in(self, user: str, password: str) -> None:
+        """Fill in the form of the login page."""
+        self.page.goto(self.url)
+        self.page.get_by_label("Username").fill(user)
+        self.page.get_by_label("Password").fill(password)
+        self.page.get_by_role("button", name="Sign in").click()
+        self.page.get_by_role("link", name="Dags").first.wait_for()
+
+    def trigger(self, dag: str, picture: str, fields: Mapping[str, str]) -> Pressed:
+        """Press Trigger with the form as it is, but for these fields."""
+        form = self._form(dag)
+        self._fill(form, fields)
+        self.picture(f"{picture}-form")
+        return self._press(form.get_by_role("contentinfo").get_by_role("button", name="Trigger"))
+
+    def backfill(
+        self,
+        dag: str,
+        picture: str,
+        first: datetime,
+        last: datetime,
+        fields: Mapping[str, str],
+        *,
+        override: bool = False,
+    ) -> Pressed:
+        """Press Trigger, choose Backfill, fill in its two dates and these fields, and tick what sends the fields."""
+        form = self._form(dag)
+        form.get_by_text("Backfill", exact=True).first.click()
+        form.get_by_text("Run Backwards").wait_for()
+        for at in (first, last):
+            # The first of the two that is still empty.
+            form.get_by_text("Select date and time").first.click()
+            picker = self.page.get_by_placeholder("YYYY/MM/DD")
+            picker.fill(f"{at:%Y/%m/%d}")
+            picker.press("Enter")
+            clock = self.page.get_by_placeholder("HH:mm")
+            clock.fill(f"{at:%H:%M}")
+            clock.press("Enter")
+            self.page.keyboard.press("Escape")
+            picker.wait_for(state="hidden")
+        if override:
+            # The box's label; the help text of a parameter names it too.
+            form.get_by_text("Override parameters on existing runs", exact=True).first.click()
+        self._fill(form, fields)
+        self.picture(f"{picture}-form")
+        return self._press(form.get_by_role("button", name="Run Backfill"))
+
+    def clear(self, dag: str, run_id: str, task: str, picture: str) -> Pressed:
+        """Press Clear on a task's page, and confirm the dialog as it is."""
+        self.page.goto(f"{self.url}/dags/{dag}/runs/{quote(run_id, safe='')}/tasks/{task}")
+        self.page.get_by_role("button", name="Press shift+c to clear").click()
+        dialog = self.page.get_by_role("dialog")
+        dialog.get_by_text("Affected Tasks").first.wait_for()
+        self.picture(f"{picture}-dialog")
+        return self._press(dialog.get_by_role("button", name="Confirm"))
+
+    def show_run(self, dag: str, run_id: str, picture: str) -> None:
+        """Open the page of a run, and take its picture."""
+        self.page.goto(f"{self.url}/dags/{dag}/runs/{quote(run_id, safe='')}")
+        self.page.get_by_role("link", name="Task Instances").first.wait_for()
+        self.picture(picture)
+        self._leave()
+
+    def _form(self, dag: str) -> Locator:
+        self.page.goto(f"{self.url}/dags/{dag}")
+        self.page.get_by_role("button", name="Trigger Dag").click()
+        form = self.page.get_by_role("dialog").filter(has_text="Run Parameters")
+        form.get_by_text("From (Trigger only)").wait_for()
+        return form
+
+    def _fill(self, form: Locator, fields: Mapping[str, str]) -> None:
+        for name, value in fields.items():
+            if name == "mode":
+                form.get_by_role("combobox", name="Mode").click()
+                self.page.get_by_role("option", name=value, exact=True).click()
+            else:
+                box = form.locator(f"input[name=element_{name}]")
+                box.fill(value)
+                box.press("Tab")
+
+    def _press(self, button: Locator) -> Pressed:
+        """Press a button that sends something, wait for the answer, and return what was sent."""
+        before = len(self.sent)
+
+        def is_answer(answer: Response) -> bool:
+            # Dry runs of the same dialog may still be answered.
+            return len(self.sent) > before and answer.request.post_data_json == self.sent[-1][1]
+
+        with self.page.expect_response(is_answer) as answered:
+            button.click()
+        assert answered.value.ok, answered.value.text()
+        pressed = Pressed(self.sent[-1][1], answered.value.json())
+        self._leave()
+        return pressed
+
+    def _leave(self) -> None:
+        """Show an empty page: Airflow's pages ask for news every few seconds, which slows down the run."""
+        self.page.goto("about:blank")
+
+
+@contextmanager
+def open_pages(api: AirflowApi, pictures: str) -> Iterator[Pages]:
+    """A browser with an empty profile, logged in."""
+    program = chromium()
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=[*FLAGS])
+        try:
+            page = browser.new_page(viewport={"width": 1400, "height": 1200}, timezone_id="UTC")
+            page.set_default_timeout(DEADLINE_MS)
+            pages = Pages(page, api.base_url, PICTURES / pictures)
+            page.on("request", pages.note)
+            pages.log_in(api._login["username"], api._login["password"])
+            try:
+                yield pages
+            except BaseException:
+                pages.picture("where-it-failed")
+                raise
+        finally:
+            browser.close()

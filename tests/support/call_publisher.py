@@ -1,0 +1,98 @@
+"""A publisher of five calls that kills itself: python tests/support/call_publisher.py KIND ADDRESS FOLDER STEP NTH."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from support.folder_store import FolderStore
+from tallystick.connections.calls import HttpSettings, SmtpSettings
+from tallystick.outputs.calls import EmailOutput, HttpOutput
+from tallystick.outputs.calls.email import Mailbox
+from tallystick.outputs.calls.http import HttpReceiver
+from tallystick.store import Store
+from unit.outputs.sendings import SCOPE, sending
+
+ROWS = [{"k": f"k{n}", "to": f"k{n}@example.org", "n": n} for n in range(5)]
+PER_BATCH = 2
+
+
+def http(
+    url: str, store: Store, *, timeout_s: int = 5, patience_s: float = 5.0, **how: Any
+) -> HttpReceiver:
+    """The output over a receiver; one call after the other, unless `how` says otherwise."""
+    declared = HttpOutput(**{"name": "feed", "table": "events", "url": url, "concurrency": 1} | how)
+    settings = HttpSettings(timeout_s=timeout_s)
+    return HttpReceiver(declared, lambda: settings, store, batch=PER_BATCH, patience_s=patience_s)
+
+
+def mail(
+    port: int, store: Store, *, doubt_s: float | None = 0.0, timeout_s: int = 5, **how: Any
+) -> Mailbox:
+    """The output over a mail server."""
+    declared = EmailOutput(
+        **{
+            "name": "feed",
+            "table": "events",
+            "to": "to",
+            "subject": "News of {k}",
+            "body": "It is {n}.\n",
+            "sender": "shop@example.com",
+            "key": ["k"],
+        }
+        | how
+    )
+    settings = SmtpSettings(host="127.0.0.1", port=port, security="none", timeout_s=timeout_s)
+    return Mailbox(declared, lambda: settings, store, doubt_s=doubt_s)
+
+
+def dying(step: str, nth: int) -> Any:
+    """Die as kill -9 does when a step comes for the nth time."""
+    left = nth
+
+    def stepped(what: str, key: str = "") -> None:
+        nonlocal left
+        left -= what == step
+        if not left:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return stepped
+
+
+def around(output: Any, name: str, stepped: Any) -> None:
+    """Have a method tell that it begins and ends."""
+    real = getattr(output, name)
+
+    def told(*of: Any, **more: Any) -> Any:
+        stepped("before the call")
+        done = real(*of, **more)
+        stepped("after the call")
+        return done
+
+    setattr(output, name, told)
+
+
+def main(kind: str, address: str, folder: str, step: str, nth: int) -> None:
+    """Publish, and die."""
+    stepped = dying(step, nth)
+    store = FolderStore(Path(folder), step=stepped)
+    output: Any
+    if kind == "mail":
+        output = mail(int(address), store)
+        around(output, "_deliver", stepped)
+    else:
+        output = http(
+            address, store, **({"key": ["k"], "replaced": "once"} if kind == "by key" else {})
+        )
+        around(output, "_ask", stepped)
+    output.begin(SCOPE)
+    output.publish(sending(ROWS), resumed=False)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4], int(sys.argv[5]))

@@ -1,0 +1,259 @@
+"""Topics filled by three clients in every codec, and the judge of what we read from them: confluent-kafka's consumer."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from confluent_kafka import Consumer, TopicPartition
+
+from kafka import KafkaProducer
+from support.brokers import TestBroker, send
+from tallystick.format.offsets import OffsetRange
+from tallystick.kafka.batches import walk
+from tallystick.kafka.client import KafkaClient
+from tallystick.kafka.reader import RangeReader
+from tallystick.kafka.wire import FetchOrder
+from tallystick_devstack.java import find_java
+from tallystick_devstack.kafka import default_jar_folder
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+TAKEN_S = 120.0
+Headers = list[tuple[str, bytes | None]]
+Row = tuple[int, int, bytes | None, bytes | None, Headers]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """One record, and the feature that it is there for."""
+
+    feature: str
+    value: bytes | None
+    key: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+def texts(chance: random.Random) -> list[Sent]:
+    """Records that a console can type: no byte of them is a tab or a line's end."""
+    found = [
+        Sent(
+            feature="plain", key=b"k%d" % n, value=b'{"n": %d, "pad": "%s"}' % (n, b"x" * (n % 90))
+        )
+        for n in range(2_000)
+    ]
+    found += [
+        Sent(
+            feature="nulls",
+            key=chance.choice([None, b"", b"k"]),
+            value=chance.choice([None, b"", b"v"]),
+        )
+        for _ in range(300)
+    ]
+    many = tuple((f"h{n}", b"%d" % n) for n in range(300))
+    twice = (("same", b"1"), ("other", None), ("same", b"2"), ("same", b""))
+    for headers in (many, twice) * 20:
+        found.append(Sent(feature="headers", value=b"v", headers=headers))
+    found.append(Sent(feature="batch > fetch", value=b"L" * 700_000))
+    return found
+
+
+def octets(chance: random.Random) -> list[Sent]:
+    """What only a program can send: any bytes, and records far larger than a fetch."""
+    found = [
+        Sent(
+            feature="any bytes",
+            key=chance.randbytes(chance.randrange(40)),
+            value=chance.randbytes(chance.randrange(2_000)),
+            headers=(("", chance.randbytes(9)), ("ключ", None)) if n % 7 == 0 else (),
+        )
+        for n in range(500)
+    ]
+    found.append(Sent(feature="30 MiB", value=chance.randbytes(30 << 20)))
+    return found
+
+
+def by_confluent(broker: TestBroker, topic: str, codec: str, records: list[Sent]) -> None:
+    """librdkafka's producer, through confluent-kafka."""
+    producer = broker.producer(compression_type=codec, linger_ms=50, message_max_bytes=64 << 20)
+    for one in records:
+        send(producer, topic, one.value, key=one.key, headers=list(one.headers), flush=False)
+    assert producer.flush(TAKEN_S) == 0, "the broker did not take every record in time"
+
+
+def by_kafka_python(broker: TestBroker, topic: str, codec: str, records: list[Sent]) -> None:
+    """kafka-python's own producer."""
+    producer = KafkaProducer(
+        bootstrap_servers=broker.bootstrap,
+        compression_type=None if codec == "none" else codec,
+        linger_ms=50,
+        batch_size=64 << 10,
+        max_request_size=64 << 20,
+    )
+    try:
+        sent = [
+            producer.send(
+                topic, value=one.value, key=one.key, headers=list(one.headers), partition=0
+            )
+            for one in records
+        ]
+        producer.flush(TAKEN_S)
+        for one in sent:
+            one.get(TAKEN_S)
+    finally:
+        producer.close(TAKEN_S)
+
+
+def by_java(broker: TestBroker, topic: str, codec: str, records: list[Sent]) -> None:
+    """Apache Kafka's console producer, from lines of text: headers, key and value."""
+    words: list[str] = [
+        str(find_java()),
+        "-Xmx256m",
+        "-cp",
+        f"{default_jar_folder()}/*",
+        "org.apache.kafka.tools.ConsoleProducer",
+    ]
+    words += ["--bootstrap-server", broker.bootstrap, "--topic", topic]
+    words += ["--compression-codec", codec, "--max-block-ms", "30000"]
+    for word in ("parse.key=true", "parse.headers=true", "null.marker=NULL"):
+        words += ["--property", word]
+    done = subprocess.run(
+        words,
+        input=b"".join(map(_line, records)),
+        capture_output=True,
+        timeout=TAKEN_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode()[-2_000:]
+
+
+def _line(one: Sent) -> bytes:
+    headers = b",".join(name.encode() + b":" + _typed(value) for name, value in one.headers)
+    return b"\t".join((headers or b"NULL", _typed(one.key), _typed(one.value))) + b"\n"
+
+
+def _typed(value: bytes | None) -> bytes:
+    return b"NULL" if value is None else value
+
+
+CLIENTS: Mapping[str, Callable[[TestBroker, str, str, list[Sent]], None]] = {
+    "confluent-kafka": by_confluent,
+    "kafka-python": by_kafka_python,
+    "Java console": by_java,
+}
+
+
+def records_of(client: str) -> list[Sent]:
+    """The records of a client, the same in each codec."""
+    chance = random.Random(17)
+    found = texts(chance) if client == "Java console" else texts(chance) + octets(chance)
+    if client == "kafka-python":
+        # It sends no record that has neither key nor value, and no header without a value.
+        found = [
+            replace(one, headers=tuple((name, value or b"") for name, value in one.headers))
+            for one in found
+            if one.key is not None or one.value is not None
+        ]
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """What we read of a topic, what the judge consumed, and the codecs of the batches that lay in between."""
+
+    ours: list[Row]
+    judge: list[Row]
+    codecs: set[int]
+    account: tuple[int, int, int, int]
+
+
+def compare(broker: TestBroker, client: str, codec: str) -> Compared:
+    """Fill a topic by `client` in `codec` and read it twice."""
+    topic = broker.topic(max_message_bytes=80 << 20)
+    CLIENTS[client](broker, topic, codec, records_of(client))
+    end = broker.high_watermark(topic)
+    with KafkaClient(broker.settings) as asked:
+        topic_id, cluster_id = asked.layout(topic).topic_id, asked.cluster_id()
+    reader = RangeReader(
+        broker.settings,
+        topic=topic,
+        topic_id=topic_id,
+        cluster_id=cluster_id,
+        compacted=False,
+        headers=True,
+        fetch_bytes_max=256 << 10,
+    )
+    ours = list(rows_of(reader.read(0, OffsetRange(start=0, end=end))))
+    account = reader.account
+    counts = (account.records, account.aborted, account.control, account.absent)
+    return Compared(
+        ours=ours,
+        judge=list(consumed(broker, topic, end)),
+        codecs=codecs_of(broker, topic, end),
+        account=counts,
+    )
+
+
+def rows_of(batches: Iterator[pa.RecordBatch]) -> Iterator[Row]:
+    """The rows of our own batches, in the judge's form."""
+    for batch in batches:
+        plain = batch.set_column(1, "timestamp", batch["timestamp"].cast(pa.int64()))
+        for one in plain.to_pylist():
+            headers = [(header["key"], header["value"]) for header in one["headers"]]
+            yield one["offset"], one["timestamp"], one["key"], one["value"], headers
+
+
+def consumed(broker: TestBroker, topic: str, end: int) -> Iterator[Row]:
+    """What confluent-kafka's consumer is given of [0, end), read_committed."""
+    words: dict[str, Any] = {
+        "bootstrap.servers": broker.bootstrap,
+        "group.id": f"judge-{topic}",
+        "isolation.level": "read_committed",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "fetch.message.max.bytes": 80 << 20,
+        "receive.message.max.bytes": 128 << 20,
+    }
+    consumer = Consumer(words)
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    try:
+        while True:
+            found = consumer.poll(TAKEN_S)
+            assert found is not None, f"the judge was given nothing for {TAKEN_S} s"
+            if found.error() is not None:
+                assert found.error().code() == -191, found.error()  # the partition's end
+                return
+            if found.offset() < end:
+                yield (
+                    found.offset(),
+                    found.timestamp()[1],
+                    found.key(),
+                    found.value(),
+                    list(found.headers() or []),
+                )
+    finally:
+        consumer.close()
+
+
+def codecs_of(broker: TestBroker, topic: str, end: int) -> set[int]:
+    """The codecs of the batches as they lie in the log: a client that did not compress would compare well too."""
+    found: set[int] = set()
+    offset = 0
+    with KafkaClient(broker.settings) as client:
+        layout = client.layout(topic)
+        while offset < end:
+            order = FetchOrder(
+                layout=layout,
+                partition=0,
+                offset=offset,
+                bytes_max=1 << 20,
+                wait_ms=100,
+                committed=False,
+            )
+            for batch in walk(client.fetch(order).result().records, place=topic):
+                found.add(batch.codec)
+                offset = batch.end_offset
+    return found

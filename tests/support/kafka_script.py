@@ -1,0 +1,82 @@
+"""A client that answers each fetch with the next line of a script: what a healthy broker does not give on demand."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Any, Self
+
+from support.kafka_batches import Sent, batch
+from tallystick.connections.kafka import KafkaSettings
+from tallystick.kafka.client import KafkaClient
+from tallystick.kafka.wire import EpochEnd, Fetched, FetchOrder, Leader, TopicLayout, topic_id_text
+
+TOPIC_ID = topic_id_text(uuid.UUID(int=5))
+Answer = Fetched | Exception
+
+
+def answer(*batches: bytes, error: type[Exception] | None = None, **how: Any) -> Fetched:
+    words: dict[str, Any] = {
+        "log_start": 0,
+        "high_watermark": 100,
+        "last_stable": 100,
+        "aborted": (),
+    }
+    code = 0 if error is None else error.errno  # type: ignore[attr-defined]
+    return Fetched(error_code=code, records=b"".join(batches), **(words | how))
+
+
+class Script(KafkaClient):
+    """Answers each fetch with the next line; asking for more than the script holds is an error."""
+
+    def __init__(
+        self,
+        *answers: Answer,
+        epochs: tuple[int, ...] = (0,),
+        ends: Mapping[int, EpochEnd] | None = None,
+    ) -> None:
+        super().__init__(KafkaSettings(bootstrap_servers=("nowhere:1",), request_timeout_ms=300))
+        self.answers = list(answers)
+        self.asked: list[int] = []
+        self.orders: list[FetchOrder] = []
+        self._epochs = list(epochs)
+        self._ends = ends or {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def cluster_id(self) -> str:
+        return "c"
+
+    def layout(self, topic: str, *, topic_id: str | None = None) -> TopicLayout:
+        epoch = self._epochs.pop(0) if len(self._epochs) > 1 else self._epochs[0]
+        return TopicLayout(name=topic, topic_id=TOPIC_ID, leaders=(Leader(node_id=1, epoch=epoch),))
+
+    def epoch_ends(self, layout: TopicLayout, epochs: Any) -> dict[int, EpochEnd]:
+        """What the script says of an epoch; else that it goes on."""
+        going_on = EpochEnd(epoch=epochs[0], end_offset=100)
+        return {0: self._ends.get(epochs[0], going_on)}
+
+    def pause(self, attempt: int) -> None:
+        pass
+
+    def fetch(self, order: FetchOrder) -> Any:
+        self.asked.append(order.offset)
+        self.orders.append(order)
+        told = self.answers.pop(0) if self.answers else AssertionError("nothing left to tell")
+        return _Told(told, order)
+
+
+class _Told:
+    def __init__(self, told: Answer, order: FetchOrder) -> None:
+        self._told = told
+        self.order = order
+
+    def result(self) -> Fetched:
+        if isinstance(self._told, Exception):
+            raise self._told
+        return self._told
+
+
+def numbered(start: int, end: int, **how: Any) -> bytes:
+    return batch(*(Sent(value=b"%d" % i) for i in range(start, end)), base=start, **how)

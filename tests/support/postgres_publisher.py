@@ -1,0 +1,99 @@
+"""A publisher of a replacement that kills itself: its arguments are HOST DATABASE WHEN STEP NTH."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tallystick.connections.postgres import PostgresSettings
+from tallystick.outputs.port import Sending
+from tallystick.outputs.postgres import PostgresOutput
+from tallystick.outputs.postgres.session import Session
+from tallystick.outputs.postgres.table import PostgresTable
+from unit.outputs.sendings import SCOPE, sending
+
+OLD = [{"k": "a", "n": 1}, {"k": "b", "n": 2}, {"k": "c", "n": 3}]
+NEW = [{"k": "a", "n": 1}, {"k": "b", "n": 20}, {"k": "d", "n": 4}]
+# The rows of an earlier interval: `c` shows through once the later one has it no more.
+EARLIER = [{"k": "c", "n": 30}, {"k": "e", "n": 5}]
+ALL_OLD = [*OLD, EARLIER[1]]
+ALL_NEW = [NEW[0], NEW[1], EARLIER[0], NEW[2], EARLIER[1]]
+
+# What one publication sends, in its order, from the first row on; `copy` is not a statement of its own.
+STAGING = (
+    *("look at the table", "look at the columns", "look at the keys", "drop the stage"),
+    *("create the stage", "copy", "analyze the stage", "look for nulls", "look for doubled keys"),
+)
+DECIDING = (
+    *(
+        "begin",
+        "durable",
+        "lock",
+        "progress",
+        "count progress",
+        "look at the table",
+        "look at the columns",
+    ),
+    *("look at the keys", "count before", "touch", "analyze", "forget", "keep", "remove", "reveal"),
+    *("note", "count", "commit"),
+)
+
+
+def first() -> tuple[Sending, Sending]:
+    """Two intervals, as they were."""
+    return sending(EARLIER, plan=9), sending(OLD, first=2)
+
+
+def second() -> Sending:
+    """The later one, replaced."""
+    return sending(NEW, plan=2, generation=2, instead_of=1, before=OLD, first=2)
+
+
+def die() -> None:
+    """As kill -9 does."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main(host: str, database: str, when: str, step: str, nth: int) -> None:
+    """Publish, and die."""
+    settings = PostgresSettings(host=host, dbname=database, user="postgres")
+    output = PostgresTable(
+        PostgresOutput(name="feed", table="events", into="public.events", key=["k"]),
+        lambda: settings,
+    )
+    output.begin(SCOPE)
+    real, copy, left = Session.run, Session.copy, nth
+
+    def run(session: Session, name: str, *of: Any) -> Any:
+        nonlocal left
+        left -= name == step
+        now = name == step and left == 0
+        if now and when == "before":
+            die()
+        done = real(session, name, *of)
+        if now:
+            die()
+        return done
+
+    def copied(session: Session, query: Any, rows: Any) -> None:
+        def one_and_then() -> Iterator[Any]:
+            yield rows[0]
+            if step == "copy":
+                die()  # the COPY has not ended
+            yield from rows[1:]
+
+        copy(session, query, one_and_then())
+
+    Session.run = run  # type: ignore[method-assign]
+    Session.copy = copied  # type: ignore[method-assign,assignment]
+    output.publish(second(), resumed=False)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4], int(sys.argv[5]))

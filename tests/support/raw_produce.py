@@ -1,0 +1,34 @@
+"""Record batches sent as they are: what no client's producer would write, and a broker takes all the same."""
+
+from __future__ import annotations
+
+import kafka.errors as kerrors
+from kafka.protocol.producer.produce import ProduceRequest
+
+from support.brokers import TestBroker
+from tallystick.kafka.client import KafkaClient
+from tallystick.kafka.connection import Connection
+
+_NAMES_UNTIL = 12  # later versions of the request name a topic by its id
+_TIMEOUT_MS = 10_000
+
+
+def produce_raw(broker: TestBroker, topic: str, *batches: bytes, partition: int = 0) -> None:
+    """Append each batch by a request of its own; raises Kafka's error where the broker refuses one."""
+    with KafkaClient(broker.settings) as client:
+        leader = client.layout(topic).leaders[partition].node_id
+    kind = ProduceRequest.TopicProduceData
+    with Connection(broker.settings) as connection:
+        for batch in batches:
+            part = kind.PartitionProduceData(index=partition, records=batch)
+            request = ProduceRequest(
+                transactional_id=None,
+                acks=-1,
+                timeout_ms=_TIMEOUT_MS,
+                topic_data=[kind(name=topic, partition_data=[part])],
+                max_version=_NAMES_UNTIL,
+            )
+            answer = connection.call(request, leader)
+            code = answer.responses[0].partition_responses[0].error_code
+            if code:
+                raise kerrors.for_code(code)(f"{len(batch)} bytes to {topic}")

@@ -1,0 +1,245 @@
+"""A small lake for tests: two tables and dead letters, a fake log, and the real plan, commit and Iceberg metadata."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from support.fakes import FakeLog, FakeRecord, stage
+from tallystick.format import keys
+from tallystick.format.canonical import encode
+from tallystick.format.interval import Interval, Request
+from tallystick.format.root import RootTable
+from tallystick.lake import Lake
+from tallystick.operations.adopt_topic import Adopted, adopt
+from tallystick.operations.commit import CommitResult, commit
+from tallystick.operations.plan import Asked, Planned, plan
+from tallystick.operations.run_request import RunDates, parse_params
+from tallystick.pipeline import Column, Pipeline, Table
+from tallystick.runtime import World
+from tallystick.store import Store
+from tallystick.store.memory import MemoryStore
+from tallystick.tables.staging import IcebergTables
+from tallystick.tables.state import TableState
+
+DAY = datetime(2013, 1, 1, tzinfo=UTC)
+TOPIC = "events"
+NOW = datetime(2024, 5, 1, tzinfo=UTC)
+
+
+def day(number: int) -> datetime:
+    """Midnight before day `number` of January 2013."""
+    return DAY + timedelta(days=number - 1)
+
+
+def days(first: int, last: int) -> Interval:
+    """From midnight before day `first` to midnight before day `last`."""
+    return Interval(start=day(first), end=day(last))
+
+
+def pipeline(warehouse: str) -> Pipeline:
+    """A record-level table and one that aggregates."""
+    return Pipeline(
+        name="small",
+        topics=[TOPIC],
+        warehouse=warehouse,
+        job="spark_jobs/small.py",
+        tables=[
+            Table(
+                "events", columns=[Column("n", "long"), Column("kind", "string", required=False)]
+            ),
+            Table(
+                "per_kind",
+                columns=[Column("kind", "string", required=False), Column("n", "long")],
+                keys=["kind"],
+                combine={"n": "sum"},
+            ),
+        ],
+    )
+
+
+def counting_world() -> World:
+    """Ids that count, a clock that stands still, no waiting."""
+    ids = itertools.count(1)
+    return World(
+        now=lambda: NOW,
+        uuid=lambda: f"{next(ids):032x}",
+        monotonic_s=lambda: 0.0,
+        sleep=lambda _: None,
+        chance=lambda: 0.0,
+    )
+
+
+def fill(log: FakeLog, *, days_count: int = 6, partitions: int = 2) -> None:
+    """Put a few records of each day into each partition: good ones, a dead one, on day 2 an aborted transaction."""
+    log.create(TOPIC, partitions=partitions)
+    for number in range(1, days_count + 1):
+        if number == 5:
+            continue  # a day without any offset
+        for partition in range(partitions):
+            for hour in range(2 + partition):
+                log.append(
+                    TOPIC,
+                    partition,
+                    day(number) + timedelta(hours=hour),
+                    n=hour,
+                    kind=f"kind {hour % 2}",
+                )
+            log.append(TOPIC, partition, day(number) + timedelta(hours=9), "dead")
+            if number == 2:
+                log.append(TOPIC, partition, day(number) + timedelta(hours=10), "aborted")
+                log.append(TOPIC, partition, NOW, "control")
+
+
+@dataclass
+class SmallLake:
+    """A lake, its log and the runs that work on it."""
+
+    store: Store = field(default_factory=MemoryStore)
+    log: FakeLog = field(default_factory=FakeLog)
+    world: World = field(default_factory=counting_world)
+    job: bytes = b"version 1"
+    dag: str = "small"
+    declared: Callable[[str], Pipeline] = pipeline
+
+    def __post_init__(self) -> None:
+        self.lake = Lake(self.store, self.world, proven=True)
+        self.tables = IcebergTables(self.store, new_uuid=self.world.uuid, sleep=self.world.sleep)
+        if not self.log.topics:
+            fill(self.log)
+
+    def plan(
+        self, interval: Interval, *, run: str | None = None, clear: int = 0, **params: Any
+    ) -> Planned:
+        """Plan an interval as the scheduled run of its start."""
+        return plan(
+            self.lake,
+            self.log,
+            Asked(
+                pipeline=self.declared(self.store.uri),
+                job_source=self.job,
+                request=Request(
+                    dag=self.dag, run=run or f"scheduled__{interval.start.isoformat()}", clear=clear
+                ),
+                params=parse_params(params),
+                dates=RunDates(data_interval=interval, run_after=interval.end),
+                first=DAY,
+            ),
+        )
+
+    def run(
+        self,
+        interval: Interval,
+        *,
+        run: str | None = None,
+        clear: int = 0,
+        keep: Callable[[FakeRecord], bool] = lambda _: True,
+        **params: Any,
+    ) -> list[CommitResult]:
+        """Plan, stage and commit; the job drops the records that `keep` refuses."""
+        planned = self.plan(interval, run=run, clear=clear, **params)
+        return [
+            commit(
+                self.lake,
+                self.tables,
+                plan_key=p.plan,
+                report_key=stage(self.lake, self.log, p.plan, keep=keep),
+            )
+            for p in planned.pieces
+            if not p.committed
+        ]
+
+    def copy(self) -> SmallLake:
+        """The same lake in a store of its own, object by object with its ETag, to be damaged."""
+        assert isinstance(self.store, MemoryStore)
+        store = MemoryStore(self.store.uri.removeprefix("memory://"))
+        store._objects = dict(self.store._objects)
+        store._writes = self.store._writes
+        return SmallLake(
+            store=store,
+            log=self.log,
+            world=self.world,
+            job=self.job,
+            dag=self.dag,
+            declared=self.declared,
+        )
+
+    # ------------------------------------------------------------ damage
+
+    def change(self, key: str, edit: Callable[[Any], None]) -> None:
+        """Edit a stored JSON object in place, as nobody may."""
+        found = self.store.get(key)
+        assert found is not None, key
+        value = json.loads(found.body)
+        edit(value)
+        self.overwrite(key, encode(value))
+
+    def overwrite(self, key: str, body: bytes) -> None:
+        """Put other bytes under a key, as nobody may."""
+        self.store.delete([key])
+        self.store.create(key, body)
+
+    def root(self) -> Any:
+        """The root as plain JSON."""
+        found = self.store.get(keys.ROOT)
+        assert found is not None
+        return json.loads(found.body)
+
+    def keys(self, prefix: str) -> list[str]:
+        """Keys that begin with a prefix."""
+        return [listed.key for listed in self.store.list(prefix)]
+
+    def page(self) -> str:
+        """Key of the ledger's only page."""
+        (line,) = self.root()["pages"]
+        return str(line[2])
+
+    def data_files(self, table: str) -> list[str]:
+        """Keys of a table's data files, dropped ones too."""
+        return self.keys(f"{keys.table_prefix(table)}data/")
+
+    def table_state(self, table: str) -> TableState:
+        """A table as the root knows it."""
+        known: RootTable = self.lake.require().root.tables[table]
+        return TableState(
+            name=table,
+            uuid=known.uuid,
+            metadata=known.metadata,
+            columns=known.columns,
+            partition_by=known.partition_by,
+        )
+
+
+def good_lake(store: Store | None = None, *, dag: str = "small") -> SmallLake:
+    """Days out of order, an empty one, a replacement, a hole (day 4) and a pending grant (day 6)."""
+    small = SmallLake(store=store or MemoryStore(), dag=dag)
+    small.run(days(3, 4))
+    small.run(days(1, 2))
+    small.run(days(2, 3))
+    small.run(days(5, 6))  # without offsets: committed by its plan
+    small.job = b"version 2"
+    small.run(days(2, 3), clear=1)
+    small.plan(days(6, 7))
+    return small
+
+
+def refill(small: SmallLake, first: int, last: int, *, partitions: int = 2) -> None:
+    """Delete the topic and create it anew, with two records of each day in each partition."""
+    small.log.create(TOPIC, partitions=partitions)
+    for number in range(first, last):
+        for partition in range(partitions):
+            for hour in (1, 2):
+                at = day(number) + timedelta(hours=hour)
+                small.log.append(TOPIC, partition, at, n=100 * number + hour, kind="new")
+
+
+def adopted(small: SmallLake, ends: dict[int, int] | None = None) -> Adopted:
+    """Adopt the topic as it stands now."""
+    seen = small.log.describe([TOPIC])[TOPIC]
+    return adopt(
+        small.lake, TOPIC, lambda: seen, ends_of=lambda _: ends or {}, confirmed_id=seen.topic_id
+    )

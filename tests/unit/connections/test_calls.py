@@ -1,0 +1,123 @@
+"""Connections of HTTP receivers: what is checked, what is refused, and what is never shown."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.call_receiver import Desk, receiver
+from support.certificates import self_signed
+from tallystick.connections.calls import HttpSettings, http_settings
+from tallystick.errors import (
+    OutputRefused,
+    SettingsError,
+)
+from tallystick.outputs.calls import HttpOutput
+from tallystick.outputs.calls.http import HttpReceiver
+from tallystick.store.memory import MemoryStore
+from unit.outputs.claims_on_calls import publish
+from unit.outputs.sendings import sending
+
+OLD = [{"k": "a", "n": 1}, {"k": "b", "n": 2}, {"k": "c", "n": 3}]
+SECRET = "s3cr3t-t0ken"
+
+
+def store() -> MemoryStore:
+    """A lake's store, empty."""
+    return MemoryStore("small")
+
+
+def connected(url: str, settings: HttpSettings, notes: MemoryStore | None = None) -> HttpReceiver:
+    """An output over a connection."""
+    declared = HttpOutput(name="feed", table="events", url=url, concurrency=1)
+    return HttpReceiver(declared, lambda: settings, notes or store(), patience_s=0.0)
+
+
+def test_a_certificate_is_checked_and_one_that_is_known_serves(tmp_path: Path) -> None:
+    certificate = self_signed(tmp_path / "own.pem")
+    desk = Desk()
+    with receiver(desk, certificate=certificate) as url:
+        with pytest.raises(SettingsError, match="self-signed certificate"):
+            publish(connected(url, HttpSettings()), sending(OLD))
+        assert desk.calls == []
+        publish(connected(url, HttpSettings(cafile=str(certificate))), sending(OLD))
+    assert len(desk.calls) == 3
+    with pytest.raises(SettingsError, match=r"cafile /nowhere.pem cannot be used: No such file"):
+        publish(connected("https://a/b", HttpSettings(cafile="/nowhere.pem")), sending(OLD))
+
+
+@pytest.mark.parametrize(
+    ("settings", "sent"),
+    [
+        (HttpSettings(bearer_token=SECRET), f"Bearer {SECRET}"),
+        (HttpSettings(headers={"Authorization": f"Key {SECRET}"}), f"Key {SECRET}"),
+        (HttpSettings(username="me", password=SECRET), "Basic bWU6czNjcjN0LXQwa2Vu"),
+    ],
+)
+def test_secrets_reach_the_receiver_and_nobody_else(
+    settings: HttpSettings, sent: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not even where the receiver says them back."""
+    caplog.set_level(logging.DEBUG)
+    desk = Desk(faults={0: "400"}, body=f"who is {sent} or {SECRET}?".encode() + b"\n\x1b" * 500)
+    with receiver(desk) as url, pytest.raises(OutputRefused) as caught:
+        publish(connected(url, settings), sending(OLD))
+    assert desk.calls[0].headers["authorization"] == sent
+    shown = f"{caught.value} {caught.value.__context__} {settings} {caplog.text}"
+    assert SECRET not in shown
+    assert "bWU6" not in shown
+    assert "who is" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_base_url_may_hold_a_secret_in_its_path() -> None:
+    desk = Desk(faults={0: "404"})
+    with receiver(desk) as url, pytest.raises(OutputRefused) as caught:
+        publish(connected("/rows", HttpSettings(base_url=f"{url}/hook/{SECRET}/")), sending(OLD))
+    assert desk.calls[0].path == f"/hook/{SECRET}/rows"
+    assert SECRET not in str(caught.value)
+    assert SECRET not in repr(HttpSettings(base_url=f"https://a/{SECRET}"))
+    with pytest.raises(SettingsError, match="has no base_url"):
+        publish(connected("/rows", HttpSettings()), sending(OLD))
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ({"headers": {"Idempotency-Key": SECRET}}, "header Idempotency-Key is one that tallystick"),
+        ({"headers": {"X-A": f"{SECRET}\r\nX-B: 1"}}, "a sign that no header has"),
+        ({"headers": {f"{SECRET}:": "1"}}, "a sign that no header has"),
+        ({"headers": {"X-A": 1}}, "not an object of texts"),
+        ({"verify": False}, "'verify' is not a setting"),
+        ({"username": "me"}, "one of username and password"),
+        ({"username": "me", "password": SECRET, "bearer_token": SECRET}, "both given"),
+        ({"timeout_s": True}, "timeout_s is not of type int"),
+        ({"timeout_s": 0}, "timeout_s 0 is out of bounds"),
+        ({"base_url": f"https://me:{SECRET}@a"}, "base_url is not"),
+    ],
+)
+def test_a_connection_that_cannot_be_meant_is_refused(words: dict[str, Any], told: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        http_settings("main", environ={"TALLYSTICK_HTTP_MAIN": json.dumps(words)})
+    assert told in str(caught.value)
+    assert "TALLYSTICK_HTTP_MAIN" in str(caught.value)
+    assert SECRET not in f"{caught.value} {caught.value.__context__}"
+
+
+def test_a_connection_is_found_where_it_is_defined(tmp_path: Path) -> None:
+    path = tmp_path / "http.main.json"
+    path.touch(mode=0o600)
+    path.write_text('{"timeout_s": 7}')
+    environ = {"TALLYSTICK_SECRETS_DIR": str(tmp_path)}
+    assert http_settings("main", environ=environ).timeout_s == 7
+    environ["TALLYSTICK_HTTP_MAIN"] = '{"timeout_s": 8}'
+    assert http_settings("main", environ=environ).timeout_s == 8
+    assert http_settings("default", environ={}) == HttpSettings()
+    assert http_settings("other", environ={}, otherwise={"timeout_s": 9}).timeout_s == 9
+    with pytest.raises(SettingsError, match="http connection 'other' is not defined") as caught:
+        http_settings("other", environ={})
+    assert "TALLYSTICK_HTTP_OTHER" in str(caught.value)

@@ -1,0 +1,307 @@
+"""What goes wrong with secrets at hand: no message, no error behind it and no log line shows one.
+
+The canary stands where a real secret would, and where people put one by mistake: in URLs, in broken JSON, in files that
+others can read. Broken logins at a real broker are in tests/kafka, refusals of a real S3 server in tests/contract.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.canaries import told_by
+from support.small_lake import pipeline
+from tallystick.connections.kafka import KafkaSettings
+from tallystick.connections.resolve import kafka_settings
+from tallystick.engine.transform import JobTransform
+from tallystick.errors import (
+    InvalidPipeline,
+    KafkaUnavailable,
+    SettingsError,
+    StoreUnavailable,
+    TallystickError,
+    listed,
+    without_user_info,
+)
+from tallystick.format.canonical import Fields
+from tallystick.kafka.client import KafkaClient
+from tallystick.pipeline import Pipeline
+from tallystick.store.open import open_store
+from tallystick_devstack.testing.servers import free_port
+from unit.cli.asking import tally
+
+# As long and as odd as AWS's keys are: a slash, a plus.
+CANARY = "canary/of+a/secret"
+LOGIN = {
+    "bootstrap_servers": "h:1",
+    "security_protocol": "SASL_PLAINTEXT",
+    "sasl_mechanism": "PLAIN",
+    "sasl_plain_username": "me",
+    "sasl_plain_password": CANARY,
+}
+
+
+def quiet(
+    kind: type[TallystickError], run: Callable[[], object], log: pytest.LogCaptureFixture
+) -> TallystickError:
+    """Run what must be refused with one kind of error, at the most talkative level of every log: no canary shows."""
+    # Tasks of ours that ran in this process set the second one higher: kafka-python's own story is long.
+    levels = (log.at_level(logging.DEBUG), log.at_level(logging.DEBUG, logger="kafka"))
+    with levels[0], levels[1], pytest.raises(kind) as caught:
+        run()
+    for part in (told_by(caught.value), log.text):
+        # Half of it would do: a URL is cut at its slashes.
+        assert "canary" not in part
+        assert "a/secret" not in part
+    return caught.value
+
+
+def in_environment(text: str) -> KafkaSettings:
+    return kafka_settings("main", environ={"TALLYSTICK_KAFKA_MAIN": text})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        CANARY,
+        json.dumps(CANARY),
+        json.dumps([CANARY]),
+        json.dumps(LOGIN)[:-1],
+        json.dumps(LOGIN)[:-1] + ",}",
+        json.dumps(LOGIN)[:-1] + f', "sasl_plain_password": "{CANARY}"}}',
+        json.dumps(LOGIN).replace("h:1", "h"),
+        json.dumps(LOGIN | {"sasl_plain_password": [CANARY]}),
+        json.dumps(LOGIN | {"sasl_plain_password": {CANARY: 1}}),
+        json.dumps(LOGIN | {"security_protocol": "PLAINTEXT"}),
+        json.dumps(LOGIN | {"sasl_mechanism": "GSSAPI"}),
+        json.dumps(LOGIN | {"sasl.password": CANARY}),
+        json.dumps(LOGIN | {"bootstrap_servers": f"me:{CANARY}@h:1"}),
+        json.dumps(LOGIN | {"bootstrap_servers": f"kafka://me:{CANARY}@h:1"}),
+        json.dumps(LOGIN | {"request_timeout_ms": CANARY}),
+        json.dumps(LOGIN | {"ssl_password": CANARY}),
+    ],
+)
+def test_a_connection_that_is_none_is_refused_without_quoting_it(
+    text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    refused = quiet(SettingsError, lambda: in_environment(text), caplog)
+    assert refused.happened.startswith("environment variable TALLYSTICK_KAFKA_MAIN: ")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"http://me:{CANARY}@h:1",
+        f"socks5://me:{CANARY}@h:1",
+        "socks5://me:canary@h",
+        "socks5://me:canary@h:canary",
+        "socks5://me:canary@h:1/canary",
+        "socks5://me:canary@[h:1",
+    ],
+)
+def test_a_proxy_that_is_none_is_refused_without_quoting_it(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    refused = quiet(
+        SettingsError, lambda: in_environment(json.dumps(LOGIN | {"proxy_url": url})), caplog
+    )
+    assert "%2F" in refused.next_step
+
+
+@pytest.mark.parametrize(
+    ("body", "mode", "told"),
+    [
+        (json.dumps(LOGIN).encode(), 0o644, "has mode 0644"),
+        (json.dumps(LOGIN).encode(), 0o620, "has mode 0620"),
+        (json.dumps(LOGIN).encode()[:-1], 0o600, "not a JSON object"),
+        (json.dumps(LOGIN).encode()[:-1] + b',"a":"\xff"}', 0o600, "is not UTF-8"),
+        (json.dumps(LOGIN | {"x": CANARY * 9999}).encode(), 0o600, "is larger than 65536 bytes"),
+    ],
+)
+def test_a_secrets_file_that_is_refused_is_not_quoted(
+    tmp_path: Path, body: bytes, mode: int, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "main.json"
+    path.write_bytes(body)
+    path.chmod(mode)
+    environ = {"TALLYSTICK_SECRETS_DIR": str(tmp_path)}
+    refused = quiet(SettingsError, lambda: kafka_settings("main", environ=environ), caplog)
+    assert f"secret file {path}" in refused.happened
+    assert told in refused.happened
+
+
+def test_a_secrets_file_that_cannot_be_opened_or_is_anothers_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environ = {"TALLYSTICK_SECRETS_DIR": str(tmp_path)}
+    path = tmp_path / "main.json"
+    path.symlink_to(path)
+    with pytest.raises(SettingsError, match=rf"{path} cannot be opened: Too many levels"):
+        kafka_settings("main", environ=environ)
+    path.unlink()
+    path.write_text(json.dumps(LOGIN))
+    path.chmod(0o600)
+    owner = path.stat().st_uid
+    monkeypatch.setattr("os.geteuid", lambda: owner + 2)
+    monkeypatch.setattr("tallystick.connections.resolve.ROOT_UID", owner + 1)
+    with pytest.raises(SettingsError, match=rf"belongs to user {owner}, we are {owner + 2}\."):
+        kafka_settings("main", environ=environ)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        LOGIN,
+        LOGIN | {"security_protocol": "SASL_SSL"},
+        LOGIN | {"proxy_url": "socks5://me:canary-of-a-proxy@127.0.0.1:{port}"},
+    ],
+    ids=["plain", "TLS", "behind a proxy"],
+)
+def test_brokers_that_are_not_there_are_named_and_no_password(
+    words: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    port = free_port()
+    spelt = {k: v.replace("{port}", str(port)) for k, v in words.items()}
+    settings = KafkaSettings.from_mapping(
+        spelt | {"bootstrap_servers": f"127.0.0.1:{port}", "bootstrap_timeout_ms": 300},
+        source="the test",
+    )
+    assert "canary" not in repr(settings)
+    refused = quiet(KafkaUnavailable, KafkaClient(settings).__enter__, caplog)
+    assert f"Kafka at 127.0.0.1:{port}" in refused.happened
+    assert "kafka" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        f"s3://AKIA:{CANARY}@lake/flights",
+        "s3://AKIA:canary@lake/flights",
+        "s3://canary@lake/flights",
+        f"https://me:{CANARY}@s3.example.com/lake",
+        f"AKIA:{CANARY}@lake/flights",
+        "s3:/AKIA:se@cret/canary@lake/flights",
+    ],
+)
+def test_a_lake_root_with_a_key_in_it_is_refused_without_quoting_the_key(
+    uri: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = vars_of(pipeline("memory://lake")) | {"warehouse": uri}
+    refused = quiet(InvalidPipeline, lambda: Pipeline(**given), caplog)
+    assert "AWS_ACCESS_KEY_ID" in refused.next_step
+    quiet(InvalidPipeline, lambda: open_store(uri), caplog)
+    ended = tally("status", uri)
+    assert (ended.exit_code, ended.stdout) == (77, "")
+    assert "canary" not in ended.stderr
+    assert "with an @ is not allowed" in ended.stderr
+
+
+def vars_of(declared: Pipeline) -> dict[str, Any]:
+    return {name: getattr(declared, name) for name in declared.__dataclass_fields__}
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://me:canary@127.0.0.1:9",
+        f"http://me:{CANARY}@127.0.0.1:9",
+        "me:canary@127.0.0.1:9",
+        "http://canary@[127.0.0.1",
+    ],
+)
+@pytest.mark.parametrize("name", ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"])
+def test_an_endpoint_with_a_password_in_it_is_refused_without_quoting_it(
+    name: str, url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(name, url)
+    refused = quiet(SettingsError, lambda: open_store("s3://lake/flights"), caplog)
+    assert "AWS_ENDPOINT_URL_S3" in refused.next_step
+
+
+@pytest.fixture
+def talkative_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A credential process that prints what it should keep, and fails."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    program = tmp_path / "credentials"
+    program.write_text(f"#!/bin/sh\necho {CANARY} >&2\nexit 1\n")
+    program.chmod(0o700)
+    (tmp_path / "config").write_text(f"[profile odd]\ncredential_process = {program}\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_PROFILE", "odd")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")
+
+
+@pytest.mark.usefixtures("talkative_credentials")
+def test_what_a_credential_process_prints_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    refused = quiet(StoreUnavailable, lambda: open_store("s3://lake/flights"), caplog)
+    assert "did not answer (CredentialRetrievalError)" in refused.happened
+
+
+@pytest.mark.usefixtures("talkative_credentials")
+def test_what_a_credential_process_prints_is_not_told_by_sql(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    from tallystick.tables.sql import duckdb_connection
+
+    tables = {"t": "s3://lake/flights/tables/t/metadata/1.json"}
+    refused = quiet(
+        SettingsError, lambda: duckdb_connection(tables, environ={"AWS_PROFILE": "odd"}), caplog
+    )
+    assert "AWS_PROFILE" in refused.next_step
+
+
+def test_a_key_that_duckdb_cannot_take_is_not_quoted(caplog: pytest.LogCaptureFixture) -> None:
+    from tallystick.tables.sql import duckdb_connection
+
+    environ = {"AWS_ACCESS_KEY_ID": "AKIA", "AWS_SECRET_ACCESS_KEY": f"{CANARY}\0"}
+    tables = {"t": "s3://lake/flights/tables/t/metadata/1.json"}
+    refused = quiet(SettingsError, lambda: duckdb_connection(tables, environ=environ), caplog)
+    assert "AWS_SECRET_ACCESS_KEY" in refused.next_step
+
+
+def test_a_database_url_that_a_job_stumbles_over_is_struck_out() -> None:
+    def transform(_: object) -> object:
+        raise ConnectionError(f"cannot reach postgresql://me:{CANARY}@db:5432/flights, is it up?")
+
+    import pyarrow as pa
+
+    job = JobTransform(transform, pipeline("memory://lake"))
+    piece: Any = "events[0] [0, 1)"
+    with pytest.raises(InvalidPipeline) as caught:
+        job(piece, pa.table({"_offset": [0]}))
+    # The trace in the task's log is the job's own; what goes on to Airflow and to people is this text.
+    assert "cannot reach postgresql://***@db:5432/flights, is it up?" in str(caught.value)
+    assert CANARY not in repr(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (f"a://me:{CANARY}@h/b and c://d:e@f", "a://***@h/b and c://***@f"),
+        ("http://me@h:1/b", "http://***@h:1/b"),
+        (f"https://me:p@{CANARY}@h/x", "https://***@h/x"),
+        (f"socks5://us@er:{CANARY}@h:1080", "socks5://***@h:1080"),
+        ("s3://bucket/a@b", "s3://bucket/a@b"),
+        ("arn:aws:iam::123:role/x@y", "arn:aws:iam::123:role/x@y"),
+        ("http://h:1/b", "http://h:1/b"),
+        ("s3://lake/plans/x.json@abc, at http://h:9", "s3://lake/plans/x.json@abc, at http://h:9"),
+        ("me@h, a:b@c", "me@h, a:b@c"),
+    ],
+)
+def test_users_and_passwords_of_urls_are_struck_out_and_nothing_else(text: str, told: str) -> None:
+    assert without_user_info(text) == told
+    error = TallystickError(text, next_step=text)
+    assert (error.happened, error.next_step, error.args) == (told, told, (told, told))
+
+
+def test_names_are_listed_as_people_write_them() -> None:
+    assert listed(["a", 1]) == "a, 1"
+    assert listed([]) == "none"
+    with pytest.raises(TallystickError, match="field 'n' is a list, not an integer"):
+        Fields({"n": ["a"]}, "here").take("n", int)

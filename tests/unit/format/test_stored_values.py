@@ -1,0 +1,425 @@
+"""Bytes on S3 are an API: every stored value round-trips, matches its golden file, and refuses what it does not know."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from tallystick.errors import Corrupt
+from tallystick.format import keys
+from tallystick.format.calls import parse_call, parse_calls
+from tallystick.format.columns import TableColumn
+from tallystick.format.interval import Interval, Request, parse_interval, parse_request
+from tallystick.format.offsets import Position
+from tallystick.format.outputs import OutputSlot
+from tallystick.format.page import (
+    Boundary,
+    Committed,
+    Entry,
+    Granted,
+    Page,
+    PageRef,
+    Totals,
+    parse_page,
+    parse_page_ref,
+    parse_totals,
+)
+from tallystick.format.plan import PlannedRange, PlannedTopic, parse_plan
+from tallystick.format.record import parse_record
+from tallystick.format.report import (
+    ColumnStatistics,
+    Lineage,
+    RangeAccount,
+    account_totals,
+    parse_account,
+    parse_lineage,
+    parse_report,
+    parse_statistics,
+)
+from tallystick.format.root import RootTable, RootTopic, first_root, parse_root
+from unit.format import samples
+from unit.format.samples import (
+    COLUMNS,
+    FILE_KEY,
+    SAMPLE_ADOPTED,
+    SAMPLE_CALL,
+    SAMPLE_CALLS,
+    SAMPLE_FILE,
+    SAMPLE_OWING,
+    SAMPLE_PAGE,
+    SAMPLE_PLAN,
+    SAMPLE_PLAN_ACCEPTING,
+    SAMPLE_RECORD,
+    SAMPLE_REPORT,
+    SAMPLE_REPORT_LOOKED,
+    SAMPLE_ROOT,
+    SAMPLE_WITH_OUTPUTS,
+    at,
+    committed,
+    entry,
+    granted,
+    interval,
+    plan_key,
+    request,
+    uuid,
+)
+
+GOLDEN = Path(__file__).parent / "golden"
+STORED: dict[str, tuple[Any, Callable[..., Any]]] = {
+    "root": (SAMPLE_ROOT, parse_root),
+    "adopted root": (SAMPLE_ADOPTED, parse_root),
+    "root with outputs": (SAMPLE_WITH_OUTPUTS, parse_root),
+    "page with outputs": (SAMPLE_OWING, parse_page),
+    "page": (SAMPLE_PAGE, parse_page),
+    "plan": (SAMPLE_PLAN, parse_plan),
+    "plan that accepts dead letters": (SAMPLE_PLAN_ACCEPTING, parse_plan),
+    "report": (SAMPLE_REPORT, parse_report),
+    "report that looked back": (SAMPLE_REPORT_LOOKED, parse_report),
+    "record": (SAMPLE_RECORD, parse_record),
+    "calls": (SAMPLE_CALLS, parse_calls),
+    "call": (SAMPLE_CALL, parse_call),
+}
+FILES = {
+    "adopted root": "root-2.json",
+    "root with outputs": "root-3.json",
+    "page with outputs": "page-2.json",
+    "report that looked back": "report-2.json",
+    "plan that accepts dead letters": "plan-2.json",
+}
+stored = pytest.mark.parametrize("name", sorted(STORED))
+
+
+@stored
+def test_golden_bytes_are_what_this_version_writes_and_reads(name: str) -> None:
+    value, parse = STORED[name]
+    golden = (GOLDEN / FILES.get(name, f"{name}-1.json")).read_bytes()
+    assert value.encode() == golden, (
+        "the stored format changed: raise its version, and keep reading the old one"
+    )
+    assert parse(golden, where=name) == value
+
+
+def test_the_second_format_of_a_root_is_for_adopted_topics_alone() -> None:
+    """An older library must refuse a root whose topic is closed, and read every other one."""
+    for body, said in (
+        (SAMPLE_ADOPTED.encode().replace(b"root/2", b"root/1"), "unknown field 'closed'"),
+        (SAMPLE_ROOT.encode().replace(b"root/1", b"root/2"), "'closed' is missing"),
+        (
+            SAMPLE_ROOT.encode()
+            .replace(b"root/1", b"root/2")
+            .replace(b'"cluster_id"', b'"closed":null,"cluster_id"'),
+            "tallystick.root/1 can say all of it",
+        ),
+    ):
+        with pytest.raises(Corrupt, match=said):
+            parse_root(body, where="root")
+
+
+def test_the_second_format_of_a_plan_is_for_those_that_accept_dead_letters_alone() -> None:
+    """An older library must not commit a replacement by a rule that it does not know, and reads every other plan."""
+    body = SAMPLE_PLAN_ACCEPTING.encode()
+    for changed, said in (
+        (body.replace(b"plan/2", b"plan/1"), "unknown field 'accept_dead_letters'"),
+        (SAMPLE_PLAN.encode().replace(b"plan/1", b"plan/2"), "'accept_dead_letters' is missing"),
+        (
+            body.replace(b'"accept_dead_letters":true', b'"accept_dead_letters":false'),
+            "tallystick.plan/1 can say all of it",
+        ),
+    ):
+        with pytest.raises(Corrupt, match=said):
+            parse_plan(changed, where="plan")
+
+
+def test_the_later_formats_are_for_lakes_that_need_them_alone() -> None:
+    """An older library must refuse what it would not publish or would forget, and read every other lake."""
+    cut = json.loads(SAMPLE_WITH_OUTPUTS.encode())
+    cut["outputs"], cut["owed"] = {}, []
+    assert "tallystick.root/2 can say all of it" in refused(parse_root, cut, "root")
+    page = json.loads(SAMPLE_OWING.encode())
+    for one in page["entries"]:
+        one["outputs"] = {}
+        if one["committed"]:
+            one["committed"]["looked"] = None
+    assert "tallystick.page/2 without an output or a look back" in refused(parse_page, page, "page")
+    old = SAMPLE_OWING.encode().replace(b"page/2", b"page/1")
+    with pytest.raises(Corrupt, match=r"unknown field .(outputs|looked)."):
+        parse_page(old, where="page")
+
+
+def test_a_plan_that_replaces_nothing_comes_back() -> None:
+    plan = replace(SAMPLE_PLAN, replaces=None)
+    assert parse_plan(plan.encode(), where="plan") == plan
+
+
+def refused(parse: Callable[..., Any], value: Any, name: str) -> str:
+    """Why `value`, in the one spelling, is not what it must be; the spelling itself is never the reason."""
+    body = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    with pytest.raises(Corrupt) as caught:
+        parse(body, where=name)
+    assert "another spelling" not in caught.value.happened
+    return caught.value.happened
+
+
+@stored
+def test_every_field_is_needed_and_no_other_is_taken(name: str) -> None:
+    value, parse = STORED[name]
+    whole = json.loads(value.encode())
+    for path in list(_paths(whole)):
+        cut = json.loads(value.encode())
+        _at(cut, path[:-1]).pop(path[-1])
+        refused(parse, cut, name)
+    for path in [(), *(p for p in _paths(whole) if isinstance(_at(whole, p), dict))]:
+        if path and path[0] == "spec":
+            continue  # the pipeline's own format: tallystick.pipeline reads it
+        if _is_map(path):
+            continue
+        more = json.loads(value.encode())
+        _at(more, path)["surprise"] = 1
+        refused(parse, more, name)
+
+
+def _is_map(path: tuple[Any, ...]) -> bool:
+    # Of the root and of an entry, `outputs` is a map of names too.
+    return bool(path) and path[-1] in ("tables", "topics", "added", "dropped", "outputs")
+
+
+def _paths(value: Any, path: tuple[Any, ...] = ()) -> Any:
+    """Paths of all fields of objects whose fields are fixed; the keys of maps may come and go."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if not _is_map(path) and not (path and path[0] == "spec"):
+                yield (*path, key)
+            yield from _paths(inner, (*path, key))
+    elif isinstance(value, list):
+        for i, inner in enumerate(value):
+            yield from _paths(inner, (*path, i))
+
+
+def _at(value: Any, path: tuple[Any, ...]) -> Any:
+    for part in path:
+        value = value[part]
+    return value
+
+
+@stored
+def test_every_field_has_one_type(name: str) -> None:
+    value, parse = STORED[name]
+    whole = json.loads(value.encode())
+    for path in list(_paths(whole)):
+        wrong = json.loads(value.encode())
+        _at(wrong, path[:-1])[path[-1]] = (
+            {"odd": [True]} if not isinstance(_at(whole, path), dict) else 7
+        )
+        refused(parse, wrong, name)
+
+
+@stored
+@pytest.mark.parametrize("version", ["4", "0", "1.1"])
+def test_another_version_is_refused_by_name(name: str, version: str) -> None:
+    value, parse = STORED[name]
+    body = re.sub(rb'("tallystick\.[a-z]+)/[123]"', rb'\1/%b"' % version.encode(), value.encode())
+    assert body != value.encode()
+    with pytest.raises(Corrupt, match="another version of tallystick"):
+        parse(body, where=name)
+
+
+@given(samples.pages())
+def test_pages_come_back(page: Page) -> None:
+    assert parse_page(page.encode(), where="page") == page
+
+
+@given(samples.accounts())
+def test_accounts_come_back_and_add_up(account: RangeAccount) -> None:
+    assert parse_account(account.to_json(), "a") == account
+    assert sum(account_totals((account, account)).values()) == 2 * (account.end - account.start)
+
+
+@given(samples.requests)
+def test_requests_come_back(value: Request) -> None:
+    assert parse_request(value.to_json(), "r") == value
+
+
+@given(samples.totals)
+def test_totals_come_back(value: Totals) -> None:
+    assert parse_totals(value.to_json(), "t") == value
+    assert value.offsets == sum(value.to_json())
+
+
+@pytest.mark.parametrize(
+    ("parse", "value"),
+    [
+        (parse_interval, ["2013-01-01T00:00:00.000Z"]),
+        (parse_interval, "x"),
+        (parse_interval, ["2013-01-02T00:00:00.000Z", "2013-01-01T00:00:00.000Z"]),
+        (parse_interval, ["2013-01-01", "2013-01-02"]),
+        (parse_request, ["d", "r"]),
+        (parse_request, ["", "r", 0]),
+        (parse_request, ["d", "r", -1]),
+        (parse_request, ["d", "r\n", 0]),
+        (parse_statistics, [1, 2, 3]),
+        (parse_statistics, {}),
+        (parse_statistics, [1, 2, 3, 4, "zz", None]),
+        (parse_statistics, [1, 2, 3, -4, None, None]),
+        (parse_lineage, ["t", 1, 2]),
+        (parse_lineage, 3),
+        (parse_lineage, ["t", 0, 5, 4]),
+        (parse_lineage, ["t", -1, 4, 5]),
+        (parse_page_ref, ["2013-01-01T00:00:00.000Z", "x"]),
+        (parse_page_ref, 1),
+        (parse_page_ref, ["2013-01-01T00:00:00.000Z", "2013-01-01T00:00:00.000Z", "ledger/x.json"]),
+        (parse_totals, [1, 2]),
+        (parse_totals, [1, 2, 3, 4, 5, -6]),
+    ],
+)
+def test_small_values_refuse_what_they_are_not(parse: Any, value: Any) -> None:
+    with pytest.raises(Corrupt):
+        parse(value, "here")
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "value"),
+    [
+        ("page", ["boundaries", 0, "topics", "t"], 5),
+        ("page", ["boundaries", 0, "topics", "t"], [[1]]),
+        ("record", ["intervals", 0, "added", "flights"], "x"),
+        ("report", ["files", 0, "partition"], [1.5]),
+        ("report", ["files", 0, "partition"], [True]),
+        ("root", ["pages", 0], ["x"]),
+        ("root", ["topics", "flights", "origins"], [-1]),
+        ("root with outputs", ["outputs", "feed"], ""),
+        ("root with outputs", ["outputs", "feed"], "a\n"),
+        ("root with outputs", ["outputs", "feed"], "x" * 1001),
+        ("root with outputs", ["owed"], ["ledger/x.json"]),
+        ("page with outputs", ["entries", 0, "outputs", "feed", "wanted"], "x"),
+        ("page with outputs", ["entries", 0, "outputs", "invoices", "published"], samples.uuid(1)),
+        ("root", ["tables", "flights", "metadata"], "tables/other/metadata/x.json"),
+        ("plan", ["topics", 0, "ranges", 0], [1, 0, 0, 0, 0]),
+    ],
+)
+def test_a_value_inside_is_refused_with_its_place(name: str, path: list[Any], value: Any) -> None:
+    sample, parse = STORED[name]
+    whole = json.loads(sample.encode())
+    _at(whole, tuple(path[:-1]))[path[-1]] = value
+    assert name in refused(parse, whole, name)
+
+
+def _twice(value: Any) -> tuple[Any, Any]:
+    return (value, value)
+
+
+@pytest.mark.parametrize(
+    ("build", "why"),
+    [
+        (lambda: Interval(start=at(1), end=at(1)), "is no interval"),
+        (lambda: Totals(records=-1), "negative"),
+        (lambda: RangeAccount(topic="t", partition=0, start=0, end=2, records=1), "adds up to 1"),
+        (lambda: RangeAccount(topic="t", partition=-1, start=0, end=0), "negative"),
+        (
+            lambda: RangeAccount(topic="t", partition=0, start=0, end=0, records=1, dead=-1),
+            "negative",
+        ),
+        (
+            lambda: ColumnStatistics(id=1, size_bytes=1, values=1, nulls=1, lower="zz"),
+            "hexadecimal|non-hex",
+        ),
+        (lambda: Lineage(topic="t", partition=0, first=2, last=1), "lineage"),
+        (lambda: replace(SAMPLE_FILE, rows=0), "bytes, rows"),
+        (lambda: replace(SAMPLE_FILE, etag=""), "bytes, rows"),
+        (lambda: replace(SAMPLE_FILE, columns=_twice(SAMPLE_FILE.columns[0])), "two statistics"),
+        (lambda: replace(SAMPLE_REPORT, files=_twice(SAMPLE_FILE)), "listed twice"),
+        (
+            lambda: PlannedRange(start=0, end=5, start_epoch=0, end_epoch=0, readable_from=6),
+            "readable_from",
+        ),
+        (
+            lambda: PlannedTopic(name="t", topic_id="", cluster_id="c", compacted=False, ranges=()),
+            "topic id",
+        ),
+        (lambda: replace(SAMPLE_PLAN, key=plan_key(1, 2)), "not a key of"),
+        (lambda: replace(SAMPLE_PLAN, generation=0), "no generation"),
+        (lambda: replace(SAMPLE_PLAN, replaces="x"), "no plan's key"),
+        (
+            lambda: replace(SAMPLE_PLAN, topics=_twice(SAMPLE_PLAN.topics[0])),
+            "topic is planned twice",
+        ),
+        (
+            lambda: replace(SAMPLE_PLAN, tables=_twice(SAMPLE_PLAN.tables[0])),
+            "table is planned twice",
+        ),
+        (lambda: Granted(plan=plan_key(0, 1), request=request(), generation=0), "no generation"),
+        (lambda: replace(committed(0, 1), generation=0), "no generation"),
+        (
+            lambda: Entry(interval=interval(0, 1), generation=1, granted=None, committed=None),
+            "granted, committed",
+        ),
+        (lambda: entry(0, 1, grant=granted(1, 2)), "of another interval"),
+        (lambda: replace(entry(0, 1, commit=committed(0, 1)), generation=0), "generation 1 of 0"),
+        (lambda: entry(0, 1, grant=granted(0, 1), served=(request(),) * 9), "more than 8"),
+        (
+            lambda: entry(0, 1, grant=granted(0, 1), outputs={"feed": OutputSlot(wanted=uuid(1))}),
+            "of what is not committed",
+        ),
+        (lambda: Page(boundaries=()), "one at least"),
+        (lambda: replace(SAMPLE_PAGE, entries=SAMPLE_PAGE.entries[::-1]), "sorted"),
+        (lambda: replace(SAMPLE_PAGE, boundaries=SAMPLE_PAGE.boundaries[1:]), "begins at one of"),
+        (lambda: RootTopic(topic_id="t", cluster_id="c", origins=(-1,)), "origin is negative"),
+        (lambda: RootTable(uuid="x", metadata=None, columns=(), partition_by=()), "no uuid"),
+        (
+            lambda: RootTable(
+                uuid=uuid(1), metadata=None, columns=_twice(COLUMNS[0]), partition_by=()
+            ),
+            "share one",
+        ),
+        (lambda: replace(SAMPLE_ROOT, version=0), "no version"),
+        (lambda: replace(SAMPLE_ROOT, record=keys.record(9, uuid(1))), "later than version"),
+        (lambda: replace(SAMPLE_ROOT, pages=_twice(SAMPLE_ROOT.pages[0])), "sorted by time"),
+        (lambda: replace(SAMPLE_WITH_OUTPUTS, owed=(keys.page(uuid(98)),)), "pages of the index"),
+        (lambda: replace(SAMPLE_WITH_OUTPUTS, outputs={}), "there is no output"),
+        (lambda: replace(SAMPLE_RECORD, version=9), "no record of version"),
+        (lambda: replace(SAMPLE_RECORD, parent=SAMPLE_RECORD.key), "not earlier"),
+        (lambda: replace(SAMPLE_RECORD, intervals=()), "commits something"),
+    ],
+)
+def test_a_value_checks_itself(build: Callable[[], object], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        build()
+
+
+def test_values_answer_about_themselves() -> None:
+    assert interval(0, 2).overlaps(interval(1, 3))
+    assert not interval(0, 1).overlaps(interval(1, 2))
+    assert interval(0, 3).covers(interval(1, 2))
+    assert str(interval(0, 1)) == "[2013-01-01T00:00:00.000Z, 2013-01-01T01:00:00.000Z)"
+    assert str(request()) == "d / r1"
+    assert str(request(clear=2)) == "d / r1 (clear 2)"
+    assert request("r1", 0).same_run(request("r1", 5))
+    assert not request("r1").same_run(request("r2"))
+    assert SAMPLE_REPORT.rows("flights") == 8
+    assert SAMPLE_REPORT.rows("other") == 0
+    assert SAMPLE_PLAN.table("flights") == SAMPLE_PLAN.tables[0]
+    assert SAMPLE_PLAN.table("other") is None
+    assert not SAMPLE_PLAN.empty
+    assert SAMPLE_PLAN.topics[0].ranges[0].lost == 2
+    assert SAMPLE_PLAN.topics[0].ranges[0].readable.length == 8
+    assert SAMPLE_PAGE.since == at(0)
+    assert SAMPLE_PAGE.until == at(3)
+    assert SAMPLE_ROOT.origins == {"flights": (0, 0)}
+    assert first_root("flights", uuid(1)).version == 1
+    assert Boundary(at=at(0), positions={}).position("t", 1, {"t": (3, 4)}) == Position(offset=4)
+    assert (
+        PageRef(since=at(0), until=at(1), key=keys.page(uuid(1))).to_json()[2]
+        == f"ledger/{uuid(1)}.json"
+    )
+    assert isinstance(committed(0, 1), Committed)
+    assert FILE_KEY.endswith(".parquet")
+    assert (
+        TableColumn(id=1, name="a", type="decimal(9,2)", required=False).to_json()["type"]
+        == "decimal(9,2)"
+    )

@@ -1,0 +1,309 @@
+"""A commit while a publisher works off a backlog, in simulated time: each request takes 20 ms."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import greenlet
+import pytest
+
+from support.backlog import lake_with_backlog
+from support.fake_output import Declared, FakeOutput, Wire
+from support.small_lake import NOW
+from tallystick.errors import SettingsError, Superseded
+from tallystick.format import keys
+from tallystick.lake import Lake
+from tallystick.lake.room import OLD, PAUSE_MAX_S, Asking, Giving
+from tallystick.operations.commit import CommitResult, commit
+from tallystick.operations.publish import publish
+from tallystick.outputs.port import Sending
+from tallystick.runtime import World
+from tallystick.store import ETag, Listed, Outcome, Store, Stored
+from tallystick.store.memory import MemoryStore
+from tallystick.tables.rows import StoredRows
+from tallystick.tables.staging import IcebergTables
+
+FEED = "feed"
+REQUEST_S = 0.02
+BACKLOG = 12
+
+
+class Simulated:
+    """Actors in one thread, each of which goes on at the time that it waits for."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self._due: list[tuple[float, int, greenlet.greenlet]] = []
+        self._started = 0
+        self._debt_s = 0.0
+
+    def wait(self, seconds: float) -> None:
+        """Let the others go on until so much time has passed."""
+        hub = greenlet.getcurrent().parent
+        if hub is None:
+            # A thread of PyIceberg's: the actor that waits for it waits that much longer at its next request.
+            self._debt_s += seconds
+            return
+        self._add(seconds + self._debt_s, greenlet.getcurrent())
+        self._debt_s = 0.0
+        hub.switch()
+
+    def start(self, work: Callable[[], object], *, after_s: float = 0.0) -> greenlet.greenlet:
+        """Begin an actor's work at a later time."""
+        actor = greenlet.greenlet(work)
+        self._add(after_s, actor)
+        return actor
+
+    def _add(self, seconds: float, actor: greenlet.greenlet) -> None:
+        self._started += 1
+        heapq.heappush(self._due, (self.now_s + seconds, self._started, actor))
+
+    def run(self, until: Callable[[], bool]) -> None:
+        """Let time pass until it is so, or no actor has anything left to do."""
+        while self._due and not until():
+            self.now_s, _, actor = heapq.heappop(self._due)
+            actor.switch()
+
+    def world(self, uuid: Callable[[], str]) -> World:
+        """Time as it is simulated."""
+        return World(
+            now=lambda: NOW + timedelta(seconds=int(self.now_s)),
+            uuid=uuid,
+            monotonic_s=lambda: self.now_s,
+            sleep=self.wait,
+            chance=lambda: 0.5,
+        )
+
+
+@dataclass
+class Delayed:
+    """A store whose requests take their time; `refuses` raises for some of them."""
+
+    inner: Store
+    time: Simulated
+    uri: str = field(init=False)
+    asked: list[str] = field(default_factory=list)
+    refuses: Callable[[str], bool] = lambda _: False
+
+    def __post_init__(self) -> None:
+        self.uri = self.inner.uri
+
+    def _request(self, what: str) -> None:
+        self.time.wait(REQUEST_S)
+        self.asked.append(what)
+        if self.refuses(what):
+            raise SettingsError(f"{what} is refused.", next_step="nothing.")
+
+    def get(self, key: str) -> Stored | None:
+        self._request(f"get {key}")
+        return self.inner.get(key)
+
+    def create(self, key: str, body: bytes | Path) -> Outcome:
+        self._request(f"create {key}")
+        return self.inner.create(key, body)
+
+    def replace(self, key: str, body: bytes, *, expected: ETag) -> Outcome:
+        self._request(f"replace {key}")
+        return self.inner.replace(key, body, expected=expected)
+
+    def list(self, prefix: str) -> Iterator[Listed]:
+        self._request(f"list {prefix}")
+        return self.inner.list(prefix)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        self._request(f"delete {' '.join(keys)}")
+        self.inner.delete(keys)
+
+    def markers(self) -> list[str]:
+        """The requests that concern markers."""
+        return [what for what in self.asked if keys.ROOM_PREFIX in what]
+
+
+@dataclass
+class Scene:
+    """A lake of some tables that owes an output a backlog, and an hour that is staged and not committed."""
+
+    tables: int = 4
+    backlog: int = BACKLOG
+    outputs: tuple[Declared, ...] = (Declared(),)
+    time: Simulated = field(default_factory=Simulated)
+
+    def __post_init__(self) -> None:
+        store = MemoryStore(now=lambda: NOW + timedelta(seconds=int(self.time.now_s)))
+        self.small, (self.staged,) = lake_with_backlog(
+            self.tables, self.backlog, 1, store=store, outputs=self.outputs
+        )
+        self.published: list[float] = []
+        self.wires = {one.name: Wire() for one in self.outputs}
+        self.result: list[CommitResult] = []
+        self.commit_store = Delayed(self.small.store, self.time)
+
+    def lake(self, store: Store) -> Lake:
+        return Lake(store, self.time.world(self.small.world.uuid), proven=True)
+
+    def publisher(self) -> None:
+        failed = publish(
+            self.lake(Delayed(self.small.store, self.time)),
+            {name: (lambda wire=wire: FakeOutput(wire)) for name, wire in self.wires.items()},
+            rows_of=StoredRows,
+            watch=lambda _: self.published.append(self.time.now_s),
+        )
+        assert failed == ()
+
+    def committer(self) -> None:
+        lake = self.lake(self.commit_store)
+        tables = IcebergTables(self.commit_store, new_uuid=lake.world.uuid, sleep=self.time.wait)
+        plan_key, report_key = self.staged
+        self.result.append(commit(lake, tables, plan_key=plan_key, report_key=report_key))
+
+    def commit_s(self, *, begins_s: float = 0.0) -> float:
+        """How long the commit takes that begins then."""
+        self.time.start(self.committer, after_s=begins_s)
+        began_s = self.time.now_s + begins_s
+        self.time.run(lambda: bool(self.result))
+        return self.time.now_s - began_s
+
+
+def undisturbed_s(tables: int) -> float:
+    return Scene(tables=tables, backlog=1).commit_s()
+
+
+@pytest.mark.parametrize("tables", [1, 4, 12])
+@pytest.mark.parametrize("begins_s", [0.3, 0.38, 0.46])
+def test_a_commit_during_a_backlog_takes_at_most_twice_as_long(
+    tables: int, begins_s: float
+) -> None:
+    scene = Scene(tables=tables)
+    scene.time.start(scene.publisher)
+    took_s = scene.commit_s(begins_s=begins_s)
+    assert took_s <= 2 * undisturbed_s(tables)
+    assert not scene.result[0].already
+    # It was the commit that had room, and not the publisher that had finished.
+    assert len(scene.published) < BACKLOG
+    scene.time.run(lambda: False)
+    assert len(scene.published) == BACKLOG + 1
+    assert scene.wires[FEED].twice() == []
+
+
+def test_a_commit_during_the_backlogs_of_several_outputs_takes_at_most_twice_as_long() -> None:
+    outputs = (Declared(), Declared(name="other", target="memory:other"))
+    scene = Scene(outputs=outputs, backlog=6)
+    for _ in range(2):
+        scene.time.start(scene.publisher)
+    assert scene.commit_s(begins_s=0.3) <= 2 * undisturbed_s(scene.tables)
+
+
+@pytest.mark.parametrize("dropped", [(Giving, "before"), (Asking, "looked")])
+def test_without_room_the_same_commit_waits_for_the_backlog(dropped: tuple[type, str]) -> None:
+    scene = Scene(tables=12)
+    with patch.object(*dropped, lambda *_: None):
+        scene.time.start(scene.publisher)
+        took_s = scene.commit_s(begins_s=0.3)
+    assert took_s > 2 * undisturbed_s(12)
+    assert len(scene.published) >= BACKLOG
+
+
+def test_the_marker_is_gone_after_the_commit() -> None:
+    scene = Scene(backlog=1)
+    scene.commit_s()
+    (made, deleted) = scene.commit_store.markers()
+    assert made.removeprefix("create ") == deleted.removeprefix("delete ")
+    assert scene.small.keys(keys.PROBE_PREFIX) == []
+
+
+def test_the_marker_is_gone_after_a_commit_that_is_refused() -> None:
+    scene = Scene(backlog=1)
+
+    def taken_over(view: Any) -> Any:
+        raise Superseded("taken over meanwhile.", next_step="nothing.")
+
+    asking = Asking(store=scene.small.store, world=scene.small.world, after_losses=0)
+    with pytest.raises(Superseded):
+        scene.small.lake.swap(taken_over, turn=asking)
+    assert scene.small.keys(keys.PROBE_PREFIX) == []
+
+
+def test_without_anything_owed_nothing_is_marked() -> None:
+    scene = Scene(backlog=0)
+    scene.commit_s()
+    assert scene.commit_store.markers() == []
+
+
+@pytest.mark.parametrize("verb", ["create", "delete"])
+def test_a_store_that_refuses_markers_hinders_no_commit(verb: str) -> None:
+    scene = Scene(backlog=1)
+    scene.commit_store.refuses = lambda what: what.startswith(f"{verb} {keys.ROOM_PREFIX}")
+    scene.commit_s()
+    assert not scene.result[0].already
+
+
+def test_a_store_that_refuses_the_look_for_markers_hinders_no_publisher() -> None:
+    scene = Scene(backlog=2)
+    with patch.object(
+        Delayed, "refuses", staticmethod(lambda what: what == f"list {keys.ROOM_PREFIX}")
+    ):
+        scene.time.start(scene.publisher)
+        scene.time.run(lambda: False)
+    assert len(scene.published) == 2
+
+
+def test_a_marker_that_a_killed_commit_left_holds_a_publisher_up_once() -> None:
+    scene = Scene()
+    scene.small.store.create(keys.room("a" * 32), b"")
+    scene.time.start(scene.publisher)
+    scene.time.run(lambda: False)
+    assert len(scene.published) == BACKLOG
+    assert scene.published[0] > PAUSE_MAX_S
+    assert scene.published[-1] < 2 * PAUSE_MAX_S
+
+
+def test_an_old_marker_holds_no_publisher_up() -> None:
+    scene = Scene()
+    scene.small.store.create(keys.room("a" * 32), b"")
+    scene.time.now_s = OLD.total_seconds() + 1.0
+    began_s = scene.time.now_s
+    scene.time.start(scene.publisher)
+    scene.time.run(lambda: False)
+    assert len(scene.published) == BACKLOG
+    assert scene.published[-1] - began_s < PAUSE_MAX_S
+
+
+def test_a_publisher_goes_on_although_one_marker_follows_another() -> None:
+    scene = Scene(backlog=3)
+
+    def marks() -> None:
+        for number in range(600):
+            key = keys.room(f"{number:032x}")
+            scene.small.store.create(key, b"")
+            scene.time.wait(PAUSE_MAX_S / 2)
+            scene.small.store.delete([key])
+
+    scene.time.start(marks)
+    scene.time.start(scene.publisher, after_s=1.0)
+    scene.time.run(lambda: len(scene.published) == 3)
+    assert len(scene.published) == 3
+    # Two swaps per interval, a pause before each, and the first swap after a pause.
+    assert scene.published[-1] < 7 * PAUSE_MAX_S
+
+
+def test_of_a_pause_nothing_is_lost_that_was_prepared() -> None:
+    scene = Scene(backlog=1)
+    prepared: list[Sending] = []
+    real = FakeOutput.prepare
+
+    def noted(self: FakeOutput, sending: Sending) -> None:
+        prepared.append(sending)
+        real(self, sending)
+        scene.small.store.create(keys.room("b" * 32), b"")
+
+    with patch.object(FakeOutput, "prepare", noted):
+        scene.time.start(scene.publisher)
+        scene.time.run(lambda: False)
+    assert len(prepared) == 1
+    assert len(scene.published) == 1

@@ -1,0 +1,177 @@
+"""The loop of the swap at its deadlines: what was won is not reported as lost, and a doubt is not forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.small_lake import SmallLake, days
+from tallystick.errors import InvalidRequest, OutcomeUnknown, SettingsError, SwapContended
+from tallystick.format import canonical, keys
+from tallystick.lake import CONTENDED_S, UNKNOWN_S, Change, Lake, Settled, View
+from tallystick.store import ETag, NotApplied, Outcome, Store, Unknown
+from tallystick.store.memory import MemoryStore
+from tallystick_devstack.testing.faults import Call, Fault, FaultyStore
+
+Step = Callable[[View], Change[str] | Settled[str]]
+
+
+@dataclass
+class Clock:
+    """Seconds that pass only where the test lets them."""
+
+    now_s: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def lake_over(small: SmallLake, store: Store, clock: Clock) -> Lake:
+    def sleep(pause_s: float) -> None:
+        clock.now_s += max(pause_s, 1.0)
+
+    return Lake(store, replace(small.world, monotonic_s=clock, sleep=sleep), proven=True)
+
+
+def at_root(*faults: Fault) -> Callable[[Call], Fault | None]:
+    """Fail the first writes of the root, in this order."""
+    left = iter(faults)
+
+    def plan(call: Call) -> Fault | None:
+        return next(left, None) if (call.verb, call.key) == ("replace", keys.ROOT) else None
+
+    return plan
+
+
+def committed_lake() -> SmallLake:
+    small = SmallLake()
+    small.run(days(1, 2))
+    return small
+
+
+def once(view: View) -> Change[str] | Settled[str]:
+    """Change nothing but the version, once: settled where the root is newer than the one that was there."""
+    if view.root.version > 3:
+        return Settled(value="found")
+    ledger = view.ledger(days(1, 2).start, days(1, 2).end)
+    return Change(tables=view.root.tables, topics=view.root.topics, ledger=ledger, value="swapped")
+
+
+def test_a_swap_that_was_won_and_not_heard_of_is_found_although_time_is_up() -> None:
+    small, clock = committed_lake(), Clock()
+    assert small.lake.require().root.version == 3
+
+    def slow(view: View) -> Change[str] | Settled[str]:
+        clock.now_s += CONTENDED_S
+        return once(view)
+
+    faulty = FaultyStore(small.store, at_root(Fault.LOSE_REPLY))
+    assert lake_over(small, faulty, clock).swap(slow) == "found"
+    assert small.lake.require().root.version == 4
+
+
+def test_swaps_that_others_win_end_as_contended() -> None:
+    small, clock = committed_lake(), Clock()
+    lake = lake_over(small, small.store, clock)
+
+    def overtaken(view: View) -> Change[str] | Settled[str]:
+        clock.now_s += CONTENDED_S / 3
+        # Another writer moves the root between this read and this swap, each time.
+        small.lake.swap(lambda other: replace_version(other, view.root.version))
+        return replace_version(view, view.root.version)
+
+    with pytest.raises(SwapContended, match=r"^2 swaps of .* were lost to other writers"):
+        lake.swap(overtaken)
+
+
+def replace_version(view: View, known: int) -> Change[str] | Settled[str]:
+    if view.root.version > known:
+        return Settled(value="moved")
+    ledger = view.ledger(days(1, 2).start, days(1, 2).end)
+    return Change(tables=view.root.tables, topics=view.root.topics, ledger=ledger, value="swapped")
+
+
+def test_a_doubt_is_insisted_on_while_the_store_is_away_and_then_settled() -> None:
+    small, clock = committed_lake(), Clock()
+    away = (Fault.UNAVAILABLE,) * 20
+    faulty = FaultyStore(small.store, at_root(Fault.LOSE_REPLY, *away))
+    assert lake_over(small, faulty, clock).swap(once) == "found"
+    assert small.lake.require().root.version == 4
+
+
+def test_a_doubt_that_outlasts_the_deadline_is_said_and_nothing_is_deleted() -> None:
+    small, clock = committed_lake(), Clock()
+    before = small.keys("")
+    faulty = FaultyStore(small.store, at_root(Fault.DROP, *(Fault.UNAVAILABLE,) * 500))
+    with pytest.raises(OutcomeUnknown, match=r"has no certain outcome after \d+ tries"):
+        lake_over(small, faulty, clock).swap(once)
+    assert clock.now_s >= UNKNOWN_S
+    assert set(before) <= set(small.keys(""))
+    assert small.lake.require().root.version == 3
+
+
+def test_a_refusal_does_not_hide_an_earlier_doubt() -> None:
+    small, clock = committed_lake(), Clock()
+
+    class Expired:
+        """Credentials end between the first try, whose reply is lost, and the second."""
+
+        def __init__(self) -> None:
+            self.answers = self._answers()
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(small.store, name)
+
+        def _answers(self) -> Iterator[Outcome]:
+            yield Unknown(because="reset")
+            raise SettingsError("the token expired.", next_step="renew it.")
+
+        def replace(self, key: str, body: bytes, *, expected: ETag) -> Outcome:
+            return next(self.answers)
+
+    store: Any = Expired()
+    with pytest.raises(OutcomeUnknown, match="the token expired"):
+        lake_over(small, store, clock).swap(once)
+
+
+def test_an_object_that_could_never_be_read_back_is_not_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    small = committed_lake()
+    monkeypatch.setattr("tallystick.lake.lake.BODY_BYTES_MAX", 1000)
+    key = keys.plan(days(1, 2).start, days(1, 2).end, small.world.uuid())
+    small.lake.put_new(key, b"x" * 1000)
+    with pytest.raises(InvalidRequest, match=r"would have 1001 bytes; more than 1000"):
+        small.lake.put_new(key.replace("plans", "other"), b"x" * 1001)
+    assert canonical.BODY_BYTES_MAX == 64 << 20
+
+
+def test_pages_that_no_root_names_any_more_are_let_go() -> None:
+    small = SmallLake(store=MemoryStore("pages"))
+    for number in (1, 2, 3, 4):
+        small.run(days(number, number + 1))
+    small.lake.require().whole_ledger()
+    assert set(small.lake._pages) == {ref.key for ref in small.lake.require().root.pages}
+
+
+class Denying(MemoryStore):
+    """A store that says of every fresh key that it is taken, and then shows nothing there."""
+
+    asked = 0
+
+    def create(self, key: str, body: bytes | Path) -> Outcome:
+        self.asked += 1
+        assert self.asked < 10_000, "it is asked for ever"
+        return NotApplied(because="exists")
+
+
+def test_a_store_that_contradicts_itself_is_not_asked_for_ever() -> None:
+    clock = Clock()
+    lake = lake_over(SmallLake(), Denying(), clock)
+    with pytest.raises(OutcomeUnknown, match="and then it is not"):
+        lake.put_new(keys.page("0" * 32), b"{}")
+    assert clock.now_s >= UNKNOWN_S

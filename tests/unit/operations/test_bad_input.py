@@ -1,0 +1,509 @@
+"""Bad input of planning and of the lake's own objects: a clear error with both values and a way on, and nothing lost."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from support.small_lake import DAY, NOW, TOPIC, SmallLake, day, days, pipeline
+from tallystick.errors import (
+    Corrupt,
+    IdentityChanged,
+    InvalidPipeline,
+    InvalidRequest,
+    LogDamaged,
+    NotYet,
+    OutsideRetention,
+    RootVanished,
+    SchemaChanged,
+    Superseded,
+    TallystickError,
+)
+from tallystick.format import keys
+from tallystick.format.canonical import encode
+from tallystick.format.interval import Interval, Request
+from tallystick.operations.plan import Asked, Planned, plan
+from tallystick.operations.run_request import RunDates, parse_params
+from tallystick.pipeline import Column, Pipeline, Table
+from tallystick.store import Stored
+
+
+def refused(
+    kind: type[TallystickError], small: SmallLake, *parts: str, run: Any
+) -> TallystickError:
+    """Run what must be refused: the error names `parts`, says what to do, and the lake is as it was."""
+    before = small.store.get(keys.ROOT)
+    with pytest.raises(kind) as caught:
+        run()
+    text = str(caught.value)
+    for part in parts:
+        assert part in text, text
+    assert caught.value.next_step.strip()
+    assert small.store.get(keys.ROOT) == before
+    return caught.value
+
+
+def asked(small: SmallLake, declared: Pipeline, **params: Any) -> Planned:
+    return plan(
+        small.lake,
+        small.log,
+        Asked(
+            pipeline=declared,
+            job_source=b"job",
+            request=Request(dag="small", run=f"manual__{params}", clear=0),
+            params=parse_params({k.rstrip("_"): v for k, v in params.items()}),
+            dates=RunDates(data_interval=None, run_after=day(30)),
+            first=DAY,
+        ),
+    )
+
+
+@pytest.fixture
+def small() -> SmallLake:
+    lake = SmallLake()
+    lake.run(days(1, 2))
+    return lake
+
+
+# ---------------------------------------------------------------- the log
+
+
+def test_retention_that_passed_the_plan_names_partition_and_offsets(small: SmallLake) -> None:
+    small.log.expire(TOPIC, 1, before=6)
+    refused(
+        OutsideRetention,
+        small,
+        "events[1]: offsets [4, 10) are wanted, the log begins at 6: 2 offsets are gone",
+        "accept_loss=true",
+        run=lambda: small.plan(days(2, 3)),
+    )
+
+
+def test_an_accepted_loss_stands_in_the_ledger(small: SmallLake) -> None:
+    small.log.expire(TOPIC, 1, before=6)
+    (done,) = small.run(days(2, 3), accept_loss=True)
+    assert done.totals.lost == 2
+
+
+def test_a_first_boundary_at_a_log_start_proves_nothing() -> None:
+    small = SmallLake()
+    small.log.expire(TOPIC, 0, before=2)
+    with pytest.raises(OutsideRetention, match=r"events\[0\] begins at offset 2") as caught:
+        small.plan(days(1, 2))
+    assert "Pipeline(begin=...)" in caught.value.next_step
+    declared = replace(pipeline(small.store.uri), begin=DAY)
+    planned = asked(small, declared, from_="2013-01-01", to="2013-01-02")
+    assert len(planned.pieces) == 1
+
+
+def test_a_topic_that_was_created_anew_is_refused_with_both_ids(small: SmallLake) -> None:
+    small.log.create(TOPIC, partitions=2)
+    refused(
+        IdentityChanged,
+        small,
+        "topic-id-2",
+        "topic-id-1",
+        "created anew",
+        run=lambda: small.plan(days(2, 3)),
+    )
+
+
+def test_another_cluster_is_refused(small: SmallLake) -> None:
+    small.log.topics[TOPIC].cluster_id = "elsewhere"
+    refused(IdentityChanged, small, "elsewhere", "fake-cluster", run=lambda: small.plan(days(2, 3)))
+
+
+def test_partitions_that_vanished_are_refused(small: SmallLake) -> None:
+    small.log.topics[TOPIC].partitions.pop()
+    refused(
+        IdentityChanged,
+        small,
+        "has 1 partitions; the ledger knows 2",
+        run=lambda: small.plan(days(2, 3)),
+    )
+
+
+def test_a_partition_that_joined_begins_at_its_origin(small: SmallLake) -> None:
+    small.log.grow(TOPIC, partitions=3)
+    small.log.append(TOPIC, 2, day(2), n=1, kind="new")
+    (done,) = small.run(days(2, 3))
+    assert done.totals.records == 6
+    assert small.lake.require().root.topics[TOPIC].origins == (0, 0, 0)
+
+
+def test_a_partition_that_joins_while_a_plan_is_made_is_for_the_next_plan(small: SmallLake) -> None:
+    described = small.log.describe([TOPIC])[TOPIC]
+    before = replace(described, partitions=list(described.partitions))
+    small.log.grow(TOPIC, partitions=3)
+    small.log.describe = lambda topics: {TOPIC: before}  # type: ignore[method-assign]
+    (piece,) = small.plan(days(2, 3)).pieces
+    frozen = small.lake.plan(piece.plan)
+    assert frozen is not None
+    assert len(frozen.topics[0].ranges) == 2
+
+
+def test_a_partition_that_joined_and_lost_records_is_a_loss(small: SmallLake) -> None:
+    small.log.grow(TOPIC, partitions=3)
+    for _ in range(3):
+        small.log.append(TOPIC, 2, day(2), n=1, kind="new")
+    small.log.expire(TOPIC, 2, before=2)
+    refused(
+        OutsideRetention,
+        small,
+        "events[2]",
+        "2 offsets are gone",
+        run=lambda: small.plan(days(2, 3)),
+    )
+
+
+def test_a_log_that_was_truncated_and_rewritten_is_refused(small: SmallLake) -> None:
+    small.log.rewrite(TOPIC, 0, start=1)
+    refused(
+        LogDamaged, small, "events", "2013-01-02", "truncated", run=lambda: small.plan(days(2, 3))
+    )
+
+
+def test_an_open_transaction_before_the_boundary_is_not_yet(small: SmallLake) -> None:
+    small.log.hold(TOPIC, 0, stable=4)
+    refused(NotYet, small, "last stable offset 4", run=lambda: small.plan(days(2, 3)))
+    small.log.hold(TOPIC, 0, stable=None)
+    assert len(small.plan(days(2, 3)).pieces) == 1
+
+
+def test_a_topic_that_is_missing_leaves_the_lake_alone(small: SmallLake) -> None:
+    del small.log.topics[TOPIC]
+    refused(IdentityChanged, small, "'events' does not", run=lambda: small.plan(days(2, 3)))
+
+
+# ---------------------------------------------------------------- parameters
+
+
+@pytest.mark.parametrize(
+    ("params", "part"),
+    [
+        ({"form": "2013-01-01"}, "'form' is not known"),
+        ({"mode": "overwrite"}, "mode='overwrite'"),
+        ({"force": "yes"}, "force='yes'"),
+        ({"from": "2013-01-01"}, "'from' is given without 'to'"),
+        ({"to": "2013-01-01"}, "'to' is given without 'from'"),
+        ({"from": "2013-01-02", "to": "2013-01-02"}, "is not before"),
+        ({"from": "yesterday", "to": "2013-01-02"}, "from='yesterday' is no date"),
+        ({"from": 7, "to": "2013-01-02"}, "from=7 is no date"),
+        ({"from": "0001-01-01", "to": "2013-01-02"}, "before 1970"),
+        ({"from": "1969-12-31T23:59:59Z", "to": "2013-01-02"}, "before 1970"),
+        ({"from": "2013-01-01", "to": "9999-12-31T23:59:59-05:00"}, "is no date"),
+        ({"from": "2013-01-01T00:00:00.000001", "to": "2013-01-02"}, "finer than a millisecond"),
+    ],
+)
+def test_odd_parameters_are_refused_with_what_is_allowed(params: dict[str, Any], part: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        parse_params(params)
+    assert part in str(caught.value)
+    assert caught.value.next_step
+
+
+def test_parameters_are_read_with_their_zone() -> None:
+    read = parse_params(
+        {"mode": "replace", "from": "2013-01-01T01:00:00+01:00", "to": "2013-01-02", "force": True}
+    )
+    assert (read.start, read.end) == (day(1), day(2))
+    assert read.mode == "replace"
+    assert read.force
+    assert parse_params({"from": "", "to": None}).start is None
+
+
+def test_the_future_cannot_be_replayed(small: SmallLake) -> None:
+    declared = pipeline(small.store.uri)
+    refused(
+        InvalidRequest,
+        small,
+        "2030-01-01",
+        "2024-05-01",
+        run=lambda: asked(small, declared, from_="2013-01-01", to="2030-01-01"),
+    )
+
+
+def test_a_scheduled_interval_waits_for_its_lateness(small: SmallLake) -> None:
+    declared = replace(pipeline(small.store.uri), lateness=timedelta(days=30))
+    yesterday = Interval(start=NOW - timedelta(days=2), end=NOW - timedelta(days=1))
+    question = Asked(
+        pipeline=declared,
+        job_source=b"job",
+        request=Request(dag="small", run="scheduled", clear=0),
+        params=parse_params({}),
+        dates=RunDates(data_interval=yesterday, run_after=yesterday.end),
+        first=DAY,
+    )
+    refused(
+        NotYet, small, "may still get records", run=lambda: plan(small.lake, small.log, question)
+    )
+
+
+def test_replace_without_dates_is_refused(small: SmallLake) -> None:
+    refused(
+        InvalidRequest,
+        small,
+        "mode=replace without dates",
+        run=lambda: asked(small, pipeline(small.store.uri), mode="replace"),
+    )
+
+
+def test_a_cut_through_a_committed_interval_names_the_two_boundaries(small: SmallLake) -> None:
+    refused(
+        InvalidRequest,
+        small,
+        "cuts through the committed interval",
+        "2013-01-01T00:00:00.000Z",
+        "2013-01-02T00:00:00.000Z",
+        run=lambda: asked(
+            small,
+            pipeline(small.store.uri),
+            mode="replace",
+            from_="2013-01-01T12:00:00",
+            to="2013-01-03",
+        ),
+    )
+
+
+def test_a_cut_that_is_refused_withdraws_what_the_run_was_granted_before(small: SmallLake) -> None:
+    first = {"mode": "replace", "from": "2013-01-01T12:00:00", "to": "2013-01-03"}
+    fresh = SmallLake(log=small.log)
+    fresh.plan(days(1, 2))  # granted to another run, so it is left out
+    fresh.plan(days(2, 3), run="manual", **first)
+    fresh.run(days(1, 2), clear=1)
+    with pytest.raises(InvalidRequest, match="cuts through"):
+        fresh.plan(days(2, 3), run="manual", clear=1, **first)
+    assert [e.granted for e in fresh.lake.require().whole_ledger().entries] == [None]
+
+
+def test_a_request_that_was_overtaken_is_superseded(small: SmallLake) -> None:
+    small.run(days(2, 3), clear=3)
+    refused(Superseded, small, "clear 3", run=lambda: small.plan(days(2, 4), clear=1))
+
+
+# ---------------------------------------------------------------- the declaration
+
+
+def changed(small: SmallLake, **table: Any) -> Pipeline:
+    declared = pipeline(small.store.uri)
+    first = replace(declared.tables[0], **table)
+    return replace(declared, tables=[first, *declared.tables[1:]])
+
+
+@pytest.mark.parametrize(
+    ("table", "parts"),
+    [
+        (
+            {"columns": [Column("n", "int"), Column("kind", "string", required=False)]},
+            ("is long in the lake", "as int"),
+        ),
+        ({"columns": [Column("kind", "string", required=False)]}, ("'n' is required in the lake",)),
+        (
+            {
+                "columns": [
+                    Column("n", "long"),
+                    Column("kind", "string", required=False),
+                    Column("x", "int"),
+                ]
+            },
+            ("'x' is new to a table with rows", "required=False"),
+        ),
+        ({"partition_by": ["kind"]}, ("partitioned by none in the lake", "says kind.")),
+    ],
+)
+def test_a_declaration_that_does_not_fit_the_lake_is_refused(
+    small: SmallLake, table: dict[str, Any], parts: tuple[str, ...]
+) -> None:
+    declared = changed(small, **table)
+    refused(
+        SchemaChanged,
+        small,
+        "table events",
+        *parts,
+        run=lambda: asked(small, declared, from_="2013-01-02", to="2013-01-03"),
+    )
+
+
+def test_a_topic_that_is_no_longer_declared_is_refused(small: SmallLake) -> None:
+    small.log.create("other")
+    declared = replace(pipeline(small.store.uri), topics=["other"])
+    refused(
+        InvalidPipeline,
+        small,
+        "topic 'events' is in the ledger",
+        run=lambda: asked(small, declared, from_="2013-01-02", to="2013-01-03"),
+    )
+
+
+def test_a_new_topic_begins_at_its_origin(small: SmallLake) -> None:
+    small.log.create("other")
+    small.log.append("other", 0, day(1), n=1, kind="a")
+    declared = replace(pipeline(small.store.uri), topics=[TOPIC, "other"])
+    planned = asked(small, declared, from_="2013-01-02", to="2013-01-03")
+    (piece,) = planned.pieces
+    frozen = small.lake.plan(piece.plan)
+    assert frozen is not None
+    assert [(t.name, t.ranges[0].start, t.ranges[0].end) for t in frozen.topics] == [
+        ("events", 3, 8),
+        ("other", 0, 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("build", "part"),
+    [
+        (lambda: Table("Bad/Name", columns=[Column("a", "int")]), "'Bad/Name'"),
+        (lambda: Table("dead_letters", columns=[Column("a", "int")]), "dead_letters"),
+        (lambda: Table("t", columns=[]), "no columns"),
+        (lambda: Table("t", columns=[Column("a", "int"), Column("A", "int")]), "'a' stands twice"),
+        (lambda: Table("t", columns=[Column("_a", "int")]), "begins with an underscore"),
+        (
+            lambda: Table("t", columns=[Column("a", "int")], partition_by=["day(a)"]),
+            "of a int column",
+        ),
+        (lambda: Table("t", columns=[Column("a", "int")], partition_by=["b"]), "names no column"),
+        (
+            lambda: Table("t", columns=[Column("a", "int")], partition_by=["bucket(3, a)"]),
+            "is not known",
+        ),
+        (lambda: Table("t", columns=[Column("a", "int")], partition_by=["a", "a"]), "stands twice"),
+        (
+            lambda: Table(
+                "t", columns=[Column("x", "date"), Column("x_day", "int")], partition_by=["day(x)"]
+            ),
+            "'x_day', which is a column",
+        ),
+        (
+            lambda: Table("t", columns=[Column("a", "int")], keys=["b"]),
+            "keys name 'b', which is no",
+        ),
+        (lambda: Table("t", columns=[Column("a", "int")], keys=["a", "a"]), "name a column twice"),
+        (lambda: Table("t", columns=[Column("a", "int")], combine={"a": "sum"}), "each once"),
+        (
+            lambda: Table(
+                "t",
+                columns=[Column("k", "int"), Column("s", "string")],
+                keys=["k"],
+                combine={"s": "sum"},
+            ),
+            "has no sum",
+        ),
+        (
+            lambda: Table(
+                "t",
+                columns=[Column("k", "int"), Column("s", "long")],
+                keys=["k", "k"],
+                combine={"s": "sum"},
+            ),
+            "keys k, k name a column twice",
+        ),
+        (
+            lambda: Table("t", columns=[Column("kind", "int")], keys="kind"),
+            "table t: keys is the text 'kind', where a list belongs",
+        ),
+        (
+            lambda: Table("t", columns=[Column("at", "date")], partition_by="day(at)"),
+            "partition_by is the text 'day(at)', where a list belongs",
+        ),
+        (lambda: Table(None, columns=[Column("a", "int")]), "table name None is not allowed"),  # type: ignore[arg-type]
+        (lambda: Column("a", "varchar"), "'varchar'"),
+        (lambda: Column("a b", "int"), "'a b'"),
+        (lambda: Column("a", "int", parse="%Y"), "parse rule"),
+        (
+            lambda: Column("a", "timestamptz", parse="epoch"),
+            "'a' of type timestamptz: the parse rule 'epoch'",
+        ),
+    ],
+)
+def test_an_odd_declaration_is_refused_where_it_is_made(build: Any, part: str) -> None:
+    with pytest.raises(InvalidPipeline) as caught:
+        build()
+    assert part in str(caught.value)
+    assert caught.value.next_step
+
+
+@pytest.mark.parametrize(
+    ("more", "part"),
+    [
+        ({"name": "../x"}, "'../x'"),
+        ({"topics": ["a b"]}, "'a b'"),
+        ({"topics": "flights"}, "topics is the text 'flights', where a list belongs"),
+        ({"begin": day(1).replace(tzinfo=None)}, "begin: 2013-01-01T00:00:00 is not in UTC"),
+        ({"topics": ["a", "a"]}, "topic twice"),
+        ({"topics": []}, "lacks topics"),
+        ({"warehouse": "/lake"}, "'/lake'"),
+        ({"job": "/etc/passwd"}, "no path inside"),
+        ({"job": "../x.py"}, "no path inside"),
+        ({"lateness": timedelta(seconds=-1)}, "out of range"),
+        ({"lateness": timedelta(days=31, seconds=1)}, "from 0 to 31 days"),
+        ({"kafka": "A B"}, "connection name"),
+        ({"begin": day(1).replace(microsecond=1)}, "millisecond"),
+        ({"begin": day(1).replace(year=1969)}, "before 1970"),
+    ],
+)
+def test_an_odd_pipeline_is_refused_where_it_is_made(more: dict[str, Any], part: str) -> None:
+    with pytest.raises(InvalidPipeline) as caught:
+        replace(pipeline("memory://lake"), **more)
+    assert part in str(caught.value)
+
+
+# ---------------------------------------------------------------- the lake's own objects
+
+
+def test_another_pipelines_lake_is_refused(small: SmallLake) -> None:
+    declared = replace(pipeline(small.store.uri), name="other")
+    refused(
+        InvalidPipeline,
+        small,
+        "'small'",
+        "'other'",
+        run=lambda: asked(small, declared, from_="2013-01-02", to="2013-01-03"),
+    )
+
+
+def test_a_root_that_vanished_is_never_created_again(small: SmallLake) -> None:
+    small.store.delete([keys.ROOT])
+    refused(
+        RootVanished,
+        small,
+        "root.json is not there, but",
+        "restore",
+        run=lambda: small.plan(days(2, 3)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("edit", "part"),
+    [
+        (lambda root: root.update(format="tallystick.root/9"), "another version of tallystick"),
+        (lambda root: root.update(surprise=1), "unknown field 'surprise'"),
+        (lambda root: root.pop("pages"), "'pages' is missing"),
+        (lambda root: root.update(version="7"), "'version' is a string"),
+    ],
+)
+def test_a_root_that_is_not_understood_is_refused_and_left_alone(
+    small: SmallLake, edit: Any, part: str
+) -> None:
+    found = small.store.get(keys.ROOT)
+    assert isinstance(found, Stored)
+    root = json.loads(found.body)
+    edit(root)
+    small.overwrite(keys.ROOT, encode(root))
+    refused(
+        Corrupt, small, "root.json", part, "nothing was changed", run=lambda: small.plan(days(2, 3))
+    )
+
+
+def test_a_root_that_is_not_json_is_refused_and_left_alone(small: SmallLake) -> None:
+    small.overwrite(keys.ROOT, b"<html>")
+    refused(Corrupt, small, "not canonical JSON", run=lambda: small.plan(days(2, 3)))
+
+
+def test_a_page_that_vanished_is_named(small: SmallLake) -> None:
+    small.store.delete([small.page()])
+    fresh = SmallLake(store=small.store, log=small.log, world=small.world)
+    refused(Corrupt, fresh, small.page(), "is not there", run=lambda: fresh.plan(days(2, 3)))

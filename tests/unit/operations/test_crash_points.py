@@ -1,0 +1,139 @@
+"""The crash table, call by call: whatever goes wrong at any one request, the next run finds the truth and finishes once.
+
+For each fault and each call index: the task meets the fault, a new process runs the task again, and late writes land
+afterwards. The lake must then be what it would have been without any of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from support.fakes import stage
+from support.small_lake import SmallLake, days
+from tallystick.errors import RetryLater
+from tallystick.format import keys
+from tallystick.lake import Lake
+from tallystick.operations.commit import commit
+from tallystick.store import Store
+from tallystick.tables.reading import live_files
+from tallystick.tables.staging import IcebergTables
+from tallystick_devstack.testing.faults import APPLICABLE, Fault, FaultyStore, Killed, script
+
+FAULTS = sorted(Fault)
+WANTED = days(2, 3)
+
+
+def staged_lake() -> tuple[SmallLake, str, str]:
+    """A lake with one commit behind it and a replacement staged: plan key and report key of the replacement."""
+    small = SmallLake()
+    small.run(days(1, 2))
+    small.run(WANTED)
+    small.job = b"version 2"
+    (piece,) = small.plan(WANTED, clear=1).pieces
+    return small, piece.plan, stage(small.lake, small.log, piece.plan)
+
+
+STAGED, PLAN_KEY, REPORT_KEY = staged_lake()
+
+
+def commit_over(small: SmallLake, store: Store) -> None:
+    lake = Lake(store, small.world, proven=True)
+    tables = IcebergTables(store, new_uuid=small.world.uuid, sleep=small.world.sleep)
+    commit(lake, tables, plan_key=PLAN_KEY, report_key=REPORT_KEY)
+
+
+def plan_over(small: SmallLake, store: Store) -> None:
+    again = SmallLake(store=store, log=small.log, world=small.world, job=small.job)
+    again.plan(days(3, 4))
+
+
+def meets(task: Callable[[SmallLake, Store], None], small: SmallLake, faulty: FaultyStore) -> None:
+    """Run a task that may die or give up; anything but a death or a retryable error is a defect."""
+    try:
+        task(small, faulty)
+    except (Killed, RetryLater):
+        pass
+
+
+def calls_of(task: Callable[[SmallLake, Store], None]) -> list[str]:
+    small = STAGED.copy()
+    faulty = FaultyStore(small.store)
+    task(small, faulty)
+    return [call.verb for call in faulty.calls]
+
+
+def indexes(task: Callable[[SmallLake, Store], None], fault: Fault) -> list[int]:
+    return [i for i, verb in enumerate(calls_of(task)) if fault in APPLICABLE[verb]]  # type: ignore[index]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_commit_that_meets_a_fault_at_any_call_is_published_once(fault: Fault) -> None:
+    tried = indexes(commit_over, fault)
+    assert tried
+    for index in tried:
+        small = STAGED.copy()
+        faulty = FaultyStore(small.store, script({index: fault}))
+        meets(commit_over, small, faulty)
+        commit_over(small, small.store)
+        while faulty.held:
+            faulty.release()
+        commit_over(small, small.store)
+        assert faulty.fired, index
+        assert_published_once(small, f"{fault} at call {index}")
+
+
+def assert_published_once(small: SmallLake, story: str) -> None:
+    root = json.loads(_body(small, keys.ROOT))
+    commits: list[str] = []
+    key = root["record"]
+    while key is not None:
+        record = json.loads(_body(small, key))
+        commits += [c["plan"] for c in record["intervals"]]
+        key = record["parent"]
+    assert commits.count(PLAN_KEY) == 1, story
+    assert len(commits) == 3, story
+    report = json.loads(_body(small, REPORT_KEY))
+    for table, known in root["tables"].items():
+        live = sorted(f.key for f in live_files(small.store, known["metadata"]))
+        assert len(live) == len(set(live)), story
+        staged = sorted(f["key"] for f in report["files"] if f["table"] == table)
+        assert [k for k in live if f"/{WANTED.part}/" in k] == staged, story
+
+
+def _body(small: SmallLake, key: str) -> bytes:
+    found = small.store.get(key)
+    assert found is not None, key
+    return found.body
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_plan_that_meets_a_fault_at_any_call_is_granted_once(fault: Fault) -> None:
+    tried = indexes(plan_over, fault)
+    assert tried
+    for index in tried:
+        small = STAGED.copy()
+        faulty = FaultyStore(small.store, script({index: fault}))
+        meets(plan_over, small, faulty)
+        first = small.plan(days(3, 4))
+        while faulty.held:
+            faulty.release()
+        assert small.plan(days(3, 4)).pieces == first.pieces, f"{fault} at call {index}"
+        entry = small.lake.require().ledger(days(3, 4).start, days(3, 4).end).entry(days(3, 4))
+        assert entry is not None
+        assert entry.granted is not None
+        assert [p.plan for p in first.pieces] == [entry.granted.plan], f"{fault} at call {index}"
+        assert entry.generation == 1, f"{fault} at call {index}"
+
+
+def test_a_writer_deletes_nothing_whatever_happens() -> None:
+    for fault in FAULTS:
+        for index in indexes(commit_over, fault):
+            small = STAGED.copy()
+            before = {listed.key for listed in small.store.list("")}
+            faulty = FaultyStore(small.store, script({index: fault}))
+            meets(commit_over, small, faulty)
+            assert before <= {listed.key for listed in small.store.list("")}
+            assert "delete" not in {call.verb for call in faulty.calls}

@@ -1,0 +1,193 @@
+"""Objects of the lake that are damaged, newer, misplaced or gone where a run meets them: refused, never mended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from support.fakes import stage
+from support.small_lake import SmallLake, days, pipeline
+from tallystick.errors import (
+    Corrupt,
+    IdentityChanged,
+    InvalidPipeline,
+    RootVanished,
+    SchemaChanged,
+    TallystickError,
+)
+from tallystick.format import keys
+from tallystick.lake import Change, Lake, View
+from tallystick.operations.commit import commit
+from tallystick.operations.stage import still_granted
+from tallystick.pipeline import pipeline_from_spec
+from tallystick.store import NotApplied, Outcome
+
+DAY_2 = days(2, 3)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Staged:
+    """A lake whose first day is committed and whose second is planned and staged."""
+
+    small: SmallLake
+    plan: str
+    report: str
+
+    def commit(self) -> object:
+        return commit(
+            self.small.lake, self.small.tables, plan_key=self.plan, report_key=self.report
+        )
+
+    def again(self) -> SmallLake:
+        """The same lake to another process, which has read nothing of it."""
+        return SmallLake(store=self.small.store, log=self.small.log, world=self.small.world)
+
+
+@pytest.fixture
+def staged() -> Staged:
+    small = SmallLake()
+    small.run(days(1, 2))
+    (piece,) = small.plan(DAY_2).pieces
+    report = stage(small.lake, small.log, piece.plan)
+    return Staged(small=small, plan=piece.plan, report=report)
+
+
+READERS: dict[str, tuple[Callable[[Staged], str], Callable[[Staged], object]]] = {
+    "page": (lambda s: s.small.page(), lambda s: s.again().plan(days(3, 4))),
+    "plan, by the stage": (lambda s: s.plan, lambda s: still_granted(s.small.lake, s.plan)),
+    "plan, by the commit": (lambda s: s.plan, lambda s: s.commit()),
+    "report": (lambda s: s.report, lambda s: s.commit()),
+}
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (b"", "not canonical JSON"),
+        (b"{", "not canonical JSON"),
+        (b"<html>", "not canonical JSON"),
+        (b"[]", "not a JSON object"),
+        (b'{"format":"tallystick.newer/9"}', "tallystick.newer/9"),
+        (lambda value: value.update(surprise=1), "unknown field 'surprise'"),
+        (
+            lambda value: value.update(format=value["format"][:-1] + "9"),
+            "another version of tallystick",
+        ),
+    ],
+    ids=["empty", "cut off", "a web page", "a list", "strange", "more than known", "newer"],
+)
+@pytest.mark.parametrize("name", READERS)
+def test_a_damaged_or_newer_object_is_refused_and_left_as_it_is(
+    staged: Staged, name: str, damage: Any, told: str
+) -> None:
+    key_of, read = READERS[name]
+    key = key_of(staged)
+    if isinstance(damage, bytes):
+        staged.small.overwrite(key, damage)
+    else:
+        staged.small.change(key, damage)
+    before = {k: staged.small.store.get(k) for k in staged.small.keys("")}
+    with pytest.raises(Corrupt) as caught:
+        read(staged)
+    assert f"{staged.small.store.uri}/{key}" in caught.value.happened
+    assert told in caught.value.happened
+    assert "restore it from a bucket version" in caught.value.next_step
+    assert {k: staged.small.store.get(k) for k in staged.small.keys("")} == before
+
+
+def test_a_copied_object_is_told_by_the_name_that_it_has_inside(staged: Staged) -> None:
+    other = staged.plan.replace(keys.plan_parts(staged.plan)[1], "f" * 32)
+    found = staged.small.store.get(staged.plan)
+    assert found is not None
+    staged.small.store.create(other, found.body)
+    with pytest.raises(Corrupt, match=f"{other} calls itself {staged.plan}.*remove the copy"):
+        staged.small.lake.plan(other)
+
+
+def test_a_fresh_key_that_somebody_else_wrote_is_refused(staged: Staged) -> None:
+    key = keys.plan(DAY_2.start, DAY_2.end, "f" * 32)
+    staged.small.store.create(key, b"theirs")
+    with pytest.raises(Corrupt, match=f"{key} was written by someone else.*nobody copies objects"):
+        staged.small.lake.put_new(key, b"ours")
+    found = staged.small.store.get(key)
+    assert found is not None
+    assert found.body == b"theirs"
+
+
+def test_a_root_that_goes_between_reading_and_swapping_is_not_created_again(staged: Staged) -> None:
+    small = staged.small
+
+    def step(view: View) -> Change[None]:
+        small.store.delete([keys.ROOT])
+        ledger = view.ledger(DAY_2.start, DAY_2.end)
+        return Change(tables=view.root.tables, topics=view.root.topics, ledger=ledger, value=None)
+
+    with pytest.raises(RootVanished, match=r"root\.json was there and is gone.*bucket version"):
+        small.lake.swap(step)
+    assert small.store.get(keys.ROOT) is None
+
+
+def test_a_store_that_says_missing_for_a_changed_root_is_believed(staged: Staged) -> None:
+    small = staged.small
+
+    class Missing:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(small.store, name)
+
+        def replace(self, *_: object, **__: object) -> Outcome:
+            return NotApplied(because="missing")
+
+    store: Any = Missing()
+    lake = Lake(store, small.world, proven=True)
+    with pytest.raises(RootVanished, match=r"root\.json was there and is gone"):
+        commit(lake, small.tables, plan_key=staged.plan, report_key=staged.report)
+
+
+@pytest.mark.parametrize(
+    ("edit", "kind", "told"),
+    [
+        (
+            lambda root: root["topics"]["events"].update(topic_id="another"),
+            IdentityChanged,
+            ("says id topic-id-1 in", "the lake id another in"),
+        ),
+        (
+            lambda root: root["topics"]["events"].update(cluster_id="elsewhere"),
+            IdentityChanged,
+            ("fake-cluster", "elsewhere"),
+        ),
+        (
+            lambda root: root["tables"]["events"].update(uuid="e" * 32),
+            IdentityChanged,
+            ("e" * 32,),
+        ),
+        (
+            lambda root: root["tables"]["events"]["columns"][0].update(type="int"),
+            SchemaChanged,
+            ("table events", "long", "int"),
+        ),
+    ],
+    ids=["topic", "cluster", "table", "column"],
+)
+def test_a_commit_into_a_lake_that_is_about_something_else_names_both(
+    staged: Staged, edit: Any, kind: type[TallystickError], told: tuple[str, ...]
+) -> None:
+    staged.small.change(keys.ROOT, edit)
+    before = staged.small.store.get(keys.ROOT)
+    with pytest.raises(kind) as caught:
+        staged.commit()
+    for part in told:
+        assert part in caught.value.happened
+    assert "clear this run's plan task" in caught.value.next_step
+    assert staged.small.store.get(keys.ROOT) == before
+
+
+def test_a_plan_that_a_newer_version_made_names_both_formats() -> None:
+    spec = pipeline("memory://lake").to_spec() | {"format": "tallystick.pipeline/9"}
+    with pytest.raises(InvalidPipeline) as caught:
+        pipeline_from_spec(spec, where="plans/x spec")
+    assert "'tallystick.pipeline/9', this version reads 'tallystick.pipeline/" in str(caught.value)
+    assert "clear the plan task" in caught.value.next_step

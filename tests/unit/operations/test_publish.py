@@ -1,0 +1,480 @@
+"""Outputs get each committed row once: whatever dies, whoever publishes beside it, and whatever is replaced meanwhile."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from support.fake_output import Declared, FakeOutput, Killed, Wire, rows_of
+from support.fakes import stage
+from support.small_lake import SmallLake, days, pipeline
+from tallystick.errors import (
+    Corrupt,
+    InvalidPipeline,
+    InvalidRequest,
+    OutputRefused,
+    ReportRejected,
+)
+from tallystick.format import keys
+from tallystick.format.outputs import OutputSlot
+from tallystick.format.page import Entry
+from tallystick.lake import Lake
+from tallystick.operations.commit import commit
+from tallystick.operations.gc import collect
+from tallystick.operations.publish import NotPublished, Published, publish, publish_one, sending_of
+from tallystick.pipeline import Pipeline
+from tallystick.protocol.publishing import Start
+from tallystick.tables.reach import IcebergReach
+from tallystick.tables.rows import StoredRows
+
+FEED = "feed"
+
+
+def with_outputs(warehouse: str, *outputs: Declared) -> Pipeline:
+    """The small pipeline with outputs."""
+    return replace(pipeline(warehouse), outputs=outputs or (Declared(),))
+
+
+def small_lake(*outputs: Declared) -> SmallLake:
+    """A small lake whose pipeline has outputs."""
+    return SmallLake(declared=functools.partial(_declared, outputs))
+
+
+def _declared(outputs: tuple[Declared, ...], warehouse: str) -> Pipeline:
+    return with_outputs(warehouse, *outputs)
+
+
+def entry_of(small: SmallLake, first: int) -> Entry:
+    """The entry of one day."""
+    interval = days(first, first + 1)
+    found = small.lake.require().ledger(interval.start, interval.end).entry(interval)
+    assert found is not None
+    return found
+
+
+def slot_of(small: SmallLake, first: int, output: str = FEED) -> OutputSlot:
+    """What an output has of one day."""
+    return entry_of(small, first).outputs[output]
+
+
+def send(small: SmallLake, output: FakeOutput) -> tuple[NotPublished, ...]:
+    """Publish all that is owed."""
+    return publish(small.lake, {FEED: lambda: output}, rows_of=StoredRows)
+
+
+def table_rows(small: SmallLake, *committed: int) -> list[tuple[Any, ...]]:
+    """The rows of these days' committed plans, as the output should hold them."""
+    rows: list[tuple[Any, ...]] = []
+    for first in committed:
+        entry = entry_of(small, first)
+        assert entry.committed is not None
+        uuid = keys.plan_parts(entry.committed.plan)[1]
+        sending = sending_of(
+            small.lake, "small", FEED, entry, Start(plan=uuid, instead_of=None), rows_of=StoredRows
+        )
+        rows += rows_of(sending)
+    return sorted(rows)
+
+
+def published(
+    small: SmallLake, output: FakeOutput
+) -> tuple[list[Published], tuple[NotPublished, ...]]:
+    """Publish all that is owed."""
+    done: list[Published] = []
+    return done, publish(small.lake, {FEED: lambda: output}, rows_of=StoredRows, watch=done.append)
+
+
+# ---------------------------------------------------------------- the ordinary course
+
+
+def test_a_commit_is_owed_to_each_output_until_it_is_published() -> None:
+    small, wire = small_lake(), Wire()
+    small.run(days(1, 2))
+    small.run(days(3, 4))
+    assert entry_of(small, 1).owed == (FEED,)
+    assert small.lake.require().root.outputs == {FEED: "memory:feed"}
+    done, failed = published(small, FakeOutput(wire))
+    assert not failed
+    assert [(d.interval, d.generation, d.resumed) for d in done] == [
+        (days(1, 2), 1, False),
+        (days(3, 4), 1, False),
+    ]
+    assert wire.held() == table_rows(small, 1, 3)
+    assert entry_of(small, 1).owed == ()
+    assert small.lake.require().root.owed == ()
+
+
+def test_nothing_is_sent_twice_and_nothing_is_begun_where_nothing_is_owed() -> None:
+    small, wire = small_lake(), Wire()
+    small.run(days(1, 2))
+    published(small, FakeOutput(wire))
+    version, messages, epoch = small.lake.require().root.version, list(wire.messages), wire.epoch
+    assert published(small, FakeOutput(wire)) == ([], ())
+    assert (small.lake.require().root.version, wire.messages, wire.epoch) == (
+        version,
+        messages,
+        epoch,
+    )
+
+
+def test_an_interval_without_rows_for_an_output_is_settled_by_its_commit() -> None:
+    small = small_lake()
+    small.run(days(5, 6))  # without offsets: committed by its plan
+    small.run(days(1, 2), keep=lambda _: False)  # with offsets, and no row
+    for first in (1, 5):
+        slot = slot_of(small, first)
+        assert slot.published == slot.wanted
+    assert small.lake.require().root.owed == ()
+
+
+def test_a_lake_without_outputs_keeps_its_formats() -> None:
+    small = SmallLake()
+    small.run(days(1, 2))
+    assert small.root()["format"] == "tallystick.root/1"
+    stored = small.store.get(small.page())
+    assert stored is not None
+    assert b'"tallystick.page/1"' in stored.body
+
+
+def test_each_output_is_published_by_itself() -> None:
+    small = small_lake(Declared(), Declared(name="sums", table="per_kind", target="memory:sums"))
+    small.run(days(1, 2))
+    wires = {FEED: Wire(), "sums": Wire()}
+    failed = publish(
+        small.lake,
+        {
+            FEED: lambda: FakeOutput(wires[FEED], refuses=lambda _: True),
+            "sums": lambda: FakeOutput(wires["sums"]),
+        },
+        rows_of=StoredRows,
+    )
+    assert [(f.output, f.interval) for f in failed] == [(FEED, days(1, 2))]
+    assert isinstance(failed[0].error, OutputRefused)
+    assert entry_of(small, 1).owed == (FEED,)
+    assert len(wires["sums"].held()) == 2
+    assert not wires[FEED].messages
+
+
+# ---------------------------------------------------------------- replacements
+
+
+def replaced_lake(*, sent: bool) -> tuple[SmallLake, Wire]:
+    """Day 1, published or not, and then replaced by a job that keeps fewer rows."""
+    small, wire = small_lake(), Wire()
+    small.run(days(1, 2))
+    if sent:
+        published(small, FakeOutput(wire))
+    small.job = b"version 2"
+    small.run(days(1, 2), clear=1, keep=lambda record: record.value["n"] == 0)
+    return small, wire
+
+
+@pytest.mark.parametrize("sent", [True, False])
+def test_a_replacement_takes_back_what_was_sent_and_nothing_else(sent: bool) -> None:
+    small, wire = replaced_lake(sent=sent)
+    before = len(wire.messages)
+    (one,), failed = published(small, FakeOutput(wire))
+    assert not failed
+    assert one.generation == 2
+    assert wire.held() == table_rows(small, 1)
+    assert (before > 0) is sent
+    assert {m.sign for m in wire.messages[before:]} == ({1, -1} if sent else {1})
+
+
+def test_what_was_begun_is_brought_to_its_end_before_its_replacement() -> None:
+    small, wire = small_lake(), Wire()
+    small.run(days(1, 2))
+    with pytest.raises(Killed):
+        send(small, FakeOutput(wire, step=killed_at("sent")))
+    first = slot_of(small, 1).begun
+    assert first is not None
+    small.job = b"version 2"
+    small.run(days(1, 2), clear=1, keep=lambda record: record.value["n"] == 0)
+    slot = slot_of(small, 1)
+    assert (slot.begun, slot.published) == (first, None)
+    assert slot.wanted != first
+    done, failed = published(small, FakeOutput(wire))
+    assert not failed
+    assert [(d.generation, d.resumed) for d in done] == [(1, True), (2, False)]
+    assert wire.held() == table_rows(small, 1)
+    assert wire.twice() == []
+
+
+@pytest.mark.parametrize("point", ["planned before it was sent", "sent before the plan"])
+def test_an_output_that_takes_no_second_sending_keeps_its_interval(point: str) -> None:
+    small, wire = small_lake(Declared(replaced="refuse")), Wire()
+    small.run(days(1, 2))
+    rows = table_rows(small, 1)
+    small_2 = b"version 2"
+    if point == "sent before the plan":
+        published(small, FakeOutput(wire))
+        small.job = small_2
+        with pytest.raises(InvalidRequest, match="has been sent to output feed"):
+            small.plan(days(1, 2), run="scheduled__2013-01-01T00:00:00+00:00", clear=1)
+    else:
+        small.job = small_2
+        planned = small.plan(days(1, 2), clear=1)
+        published(small, FakeOutput(wire))
+        report = stage(small.lake, small.log, planned.pieces[0].plan)
+        with pytest.raises(ReportRejected, match="has been sent to output feed"):
+            commit(small.lake, small.tables, plan_key=planned.pieces[0].plan, report_key=report)
+        assert entry_of(small, 1).granted is None
+    assert wire.held() == rows
+    assert entry_of(small, 1).generation == (1 if point == "sent before the plan" else 2)
+    assert entry_of(small, 1).owed == ()
+
+
+def test_an_output_that_takes_no_second_sending_takes_a_replacement_of_what_was_never_sent() -> (
+    None
+):
+    small, wire = small_lake(Declared(replaced="refuse")), Wire()
+    small.run(days(1, 2))
+    small.job = b"version 2"
+    small.run(days(1, 2), clear=1)
+    published(small, FakeOutput(wire))
+    assert {m.plan for m in wire.messages} == {slot_of(small, 1).wanted}
+
+
+def test_an_output_that_takes_no_second_sending_takes_rows_where_there_were_none_to_send() -> None:
+    """The slot of an interval without rows is settled by its commit: nothing has been sent all the same."""
+    small, wire = small_lake(Declared(replaced="refuse")), Wire()
+    small.run(days(1, 2), keep=lambda _: False)
+    assert slot_of(small, 1).sent
+    small.job = b"version 2"
+    small.run(days(1, 2), clear=1)
+    published(small, FakeOutput(wire))
+    assert wire.held() == table_rows(small, 1) != []
+    small.job = b"version 3"
+    with pytest.raises(InvalidRequest, match="has been sent to output feed"):
+        small.run(days(1, 2), clear=2)
+
+
+def test_an_output_stands_for_one_target_for_life() -> None:
+    small = small_lake()
+    small.run(days(1, 2))
+    small.declared = functools.partial(_declared, (Declared(target="memory:other"),))
+    with pytest.raises(InvalidPipeline, match="output feed is memory:feed in the lake"):
+        small.plan(days(2, 3))
+
+
+def test_an_output_that_is_declared_later_gets_what_is_committed_from_then_on() -> None:
+    small, wire = SmallLake(), Wire()
+    small.run(days(1, 2))
+    small.declared = with_outputs
+    small.run(days(2, 3))
+    published(small, FakeOutput(wire))
+    assert entry_of(small, 1).outputs == {}
+    assert wire.held() == table_rows(small, 2)
+
+
+# ---------------------------------------------------------------- crashes and company
+
+
+def killed_at(what: str, nth: int = 1) -> Callable[[str], None]:
+    """A step that dies the nth time that this happens."""
+    seen = 0
+
+    def step(name: str) -> None:
+        nonlocal seen
+        seen += name == what
+        if seen == nth and name == what:
+            raise Killed(f"{what} {nth}")
+
+    return step
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3])
+@pytest.mark.parametrize("what", ["begin", "prepare", "send", "sent"])
+def test_a_publisher_that_dies_anywhere_is_followed_by_one_that_ends_its_work(
+    what: str, nth: int
+) -> None:
+    small, wire = small_lake(), Wire()
+    small.run(days(1, 2))
+    small.run(days(2, 3))
+    try:
+        send(small, FakeOutput(wire, step=killed_at(what, nth)))
+    except Killed:
+        died = True
+    else:
+        died = False
+    assert died is (what != "begin" or nth == 1) or (what, nth) == ("prepare", 3)
+    _, failed = published(small, FakeOutput(wire))
+    assert not failed
+    assert wire.held() == table_rows(small, 1, 2)
+    assert wire.twice() == []
+
+
+def test_a_fenced_publisher_sends_nothing_more_and_the_other_ends_its_work() -> None:
+    small, wire = small_lake(), Wire()
+    small.run(days(1, 2))
+    other: list[tuple[NotPublished, ...]] = []
+
+    def step(name: str) -> None:
+        if name == "sent" and not other:
+            other.append(())
+            other[:] = [send(small, FakeOutput(wire))]
+
+    (failed,) = send(small, FakeOutput(wire, step=step))
+    assert failed.error.kind == "output_busy"
+    assert other == [()]
+    assert wire.held() == table_rows(small, 1)
+    assert wire.twice() == []
+    assert entry_of(small, 1).owed == ()
+
+
+def test_nothing_is_sent_past_an_interval_that_is_half_out() -> None:
+    """The output knows only where the last publication stands: another interval would overwrite it."""
+    small, wire = small_lake(), Wire()
+    small.run(days(1, 2))
+    small.run(days(2, 3))
+    with pytest.raises(Killed):
+        send(small, FakeOutput(wire, step=killed_at("sent")))
+    (key, *_) = small.data_files("events")
+    small.store.delete([key])
+    _, failed = published(small, FakeOutput(wire))
+    assert [(f.interval, type(f.error)) for f in failed] == [(days(1, 2), Corrupt)]
+    assert {m.plan for m in wire.messages} == {slot_of(small, 1).begun}
+
+
+def test_no_second_interval_is_begun_beside_one_that_others_have_half_out() -> None:
+    """Whoever comes next would find the place of the second, and take the first for unsent."""
+    small, wire = small_lake(), Wire()
+    small.run(days(1, 2))
+    small.run(days(2, 3))
+    first = table_rows(small, 1)[0]
+    met: list[str] = []
+
+    def meet(name: str) -> None:
+        if name == "prepare" and not met:
+            met.append(name)
+            # This one cannot even prepare the first interval, begins the second, and dies in it.
+            other = FakeOutput(wire, step=killed_at("sent"), refuses=lambda row: row == first)
+            with pytest.raises(Killed):
+                send(small, other)
+
+    (failed,) = send(small, FakeOutput(wire, step=meet))
+    assert (failed.interval, failed.error.kind) == (days(2, 3), "output_busy")
+    assert [slot_of(small, n).begun is not None for n in (1, 2)] == [False, True]
+    done, failures = published(small, FakeOutput(wire))
+    assert not failures
+    assert [d.interval for d in done] == [days(2, 3), days(1, 2)]
+    assert wire.held() == table_rows(small, 1, 2)
+    assert wire.twice() == []
+
+
+def test_what_others_have_begun_and_cannot_be_prepared_here_is_not_passed_by() -> None:
+    small, wire = small_lake(), Wire()
+    small.run(days(1, 2))
+    small.run(days(2, 3))
+    first = table_rows(small, 1)[0]
+    met: list[str] = []
+
+    def meet(name: str) -> None:
+        met.append(name)
+        if met.count("prepare") == len(met) - 1 == 2:  # of the second interval
+            with pytest.raises(Killed):
+                send(small, FakeOutput(wire, step=killed_at("sent")))
+
+    failed = send(small, FakeOutput(wire, step=meet, refuses=lambda row: row == first))
+    assert [f.interval for f in failed] == [days(1, 2)]
+    assert slot_of(small, 2).published is None
+    assert {m.plan for m in wire.messages} == {slot_of(small, 1).begun}
+
+
+def test_an_interval_that_is_refused_holds_up_no_other() -> None:
+    small, wire = small_lake(), Wire()
+    small.run(days(1, 2))
+    small.run(days(2, 3))
+    bad = table_rows(small, 1)[0]
+    done, failed = published(small, FakeOutput(wire, refuses=lambda row: row == bad))
+    assert [f.interval for f in failed] == [days(1, 2)]
+    assert [d.interval for d in done] == [days(2, 3)]
+    assert slot_of(small, 1).begun is None
+
+
+def test_rows_that_are_replaced_while_they_are_prepared_are_not_sent() -> None:
+    small, wire = small_lake(), Wire()
+    small.run(days(1, 2))
+    replaced: list[int] = []
+
+    def step(name: str) -> None:
+        if name == "prepare" and not replaced:
+            replaced.append(1)
+            small.job = b"version 2"
+            small.run(days(1, 2), clear=1, keep=lambda record: record.value["n"] == 0)
+
+    done, failed = published(small, FakeOutput(wire, step=step))
+    assert not failed
+    assert [d.generation for d in done] == [2]
+    assert {m.plan for m in wire.messages} == {slot_of(small, 1).wanted}
+    assert wire.held() == table_rows(small, 1)
+
+
+def test_publishing_what_is_not_there_does_nothing() -> None:
+    small, wire = small_lake(), Wire()
+    small.run(days(1, 2))
+    output = FakeOutput(wire)
+    assert publish_one(small.lake, FEED, output, days(2, 3), rows_of=StoredRows) is None
+    assert publish_one(small.lake, "other", output, days(1, 2), rows_of=StoredRows) is None
+
+
+# ---------------------------------------------------------------- garbage
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_gc_keeps_the_rows_that_an_output_still_needs(begun: bool) -> None:
+    """Of a replaced plan: its rows are compared with the new ones, and what was half sent is sent to its end."""
+    small, wire = small_lake(), Wire()
+    small.run(days(1, 2))
+    step = killed_at("sent") if begun else lambda _: None
+    try:
+        send(small, FakeOutput(wire, step=step))
+    except Killed:
+        assert begun
+    small.job = b"version 2"
+    small.run(days(1, 2), clear=1, keep=lambda record: record.value["n"] == 0)
+    swept(small)
+    _, failed = published(small, FakeOutput(wire))
+    assert not failed
+    assert wire.held() == table_rows(small, 1)
+    # What nobody needs any more goes; its files stay for as long as Iceberg lists their snapshot.
+    assert len(small.keys(keys.ATTEMPTS_PREFIX)) == 2
+    swept(small)
+    assert len(small.keys(keys.ATTEMPTS_PREFIX)) == 1
+    assert published(small, FakeOutput(wire)) == ([], ())
+
+
+def test_an_output_that_was_taken_out_and_is_declared_again_gets_the_next_replacement() -> None:
+    """What it holds of an interval is still there to be compared with, whatever was committed without it."""
+    small, wire = small_lake(), Wire()
+    small.run(days(1, 2))
+    published(small, FakeOutput(wire))
+    old = wire.held()
+    with_it, small.declared = small.declared, pipeline
+    small.job = b"version 2"
+    small.run(days(1, 2), clear=1)
+    for _ in range(2):
+        swept(small)
+    small.declared, small.job = with_it, b"version 3"
+    assert published(small, FakeOutput(wire)) == ([], ())
+    assert wire.held() == old
+    small.run(days(1, 2), clear=2, keep=lambda record: record.value["n"] == 0)
+    _, failed = published(small, FakeOutput(wire))
+    assert not failed
+    assert wire.held() == table_rows(small, 1) != old
+
+
+def swept(small: SmallLake) -> None:
+    """Collect all garbage, with no grace for readers."""
+    collect(
+        Lake(small.store, small.world, proven=True),  # a process of its own
+        IcebergReach(small.store),
+        delete=True,
+        reader_grace=timedelta(0),
+        cancel_after=None,
+    )

@@ -1,0 +1,65 @@
+"""`read_cut`: the metadata file of each table, as one root names them."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from support.small_lake import SmallLake, days, good_lake
+from tallystick.errors import InvalidPipeline, InvalidRequest, RootVanished
+from tallystick.format import keys
+from tallystick.operations.read_snapshot import read_cut
+from tallystick.store.open import open_store
+
+
+@pytest.fixture
+def small(request: pytest.FixtureRequest) -> SmallLake:
+    return good_lake(open_store(f"memory://{re.sub('[^a-z0-9]', '-', request.node.name)}"))
+
+
+def named_by(body: bytes, lake: str) -> dict[str, str]:
+    """The metadata files that a root or a record names, read as plain JSON."""
+    tables = json.loads(body)["tables"]
+    return {name: f"{lake}/{table['metadata']}" for name, table in tables.items()}
+
+
+def test_the_cut_is_what_the_root_names(small: SmallLake) -> None:
+    lake = small.store.uri
+    found = small.store.get(keys.ROOT)
+    assert found is not None
+    cut = read_cut(lake)
+    assert (cut.lake, cut.version) == (lake, json.loads(found.body)["version"])
+    assert cut.metadata == named_by(found.body, lake)
+    assert set(cut.metadata) == {"events", "per_kind", "dead_letters"}
+
+
+def test_an_older_cut_is_what_the_root_of_that_version_named(small: SmallLake) -> None:
+    lake = small.store.uri
+    then = read_cut(lake)
+    small.run(days(4, 5))
+    assert read_cut(lake).metadata != then.metadata
+    again = read_cut(lake, as_of=then.version)
+    assert again.metadata == then.metadata
+    # Version 11 granted something and committed nothing: the commit before it made the tables so.
+    assert (then.version, again.version) == (11, 10)
+
+
+def test_a_table_without_any_commit_is_left_out() -> None:
+    small = SmallLake(store=open_store("memory://cut-before-rows"))
+    small.plan(days(1, 2))
+    assert read_cut(small.store.uri).metadata == {}
+
+
+@pytest.mark.parametrize("version", [0, 1, 99])
+def test_a_version_without_rows_is_refused(small: SmallLake, version: int) -> None:
+    with pytest.raises(InvalidRequest, match=f"version {version}"):
+        read_cut(small.store.uri, as_of=version)
+
+
+def test_no_lake_is_said_so() -> None:
+    with pytest.raises(RootVanished, match=r"memory://nothing-here/root\.json"):
+        read_cut("memory://nothing-here")
+    with pytest.raises(InvalidPipeline, match="file:///tmp"):
+        read_cut("file:///tmp")

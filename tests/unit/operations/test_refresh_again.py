@@ -1,0 +1,103 @@
+"""A refresh that is cleared: no grant of its earlier try is left behind, for no other run may take one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from support.fakes import stage
+from support.small_lake import DAY, NOW, TOPIC, SmallLake, day, days, pipeline
+from tallystick.errors import OutsideRetention
+from tallystick.format.interval import Request
+from tallystick.operations.commit import commit
+from tallystick.operations.plan import Asked, Planned, plan
+from tallystick.operations.run_request import RunDates, parse_params
+from tallystick.pipeline import Lookback, Pipeline
+
+RUN = "manual__refresh"
+
+
+def looking_back(warehouse: str) -> Pipeline:
+    """Each day looks two days back."""
+    back = Lookback(tables=["per_kind"], back=timedelta(days=2))
+    return replace(pipeline(warehouse), lookback=back)
+
+
+@pytest.fixture
+def small() -> SmallLake:
+    """Day 2 came late: days 3 and 4 are stale."""
+    small = SmallLake(declared=looking_back)
+    for number in (1, 3, 4, 2):
+        small.run(days(number, number + 1))
+    return small
+
+
+def refresh(small: SmallLake, clear: int) -> Planned:
+    """Plan a refresh of all that is stale."""
+    return plan(
+        small.lake,
+        small.log,
+        Asked(
+            pipeline=small.declared(small.store.uri),
+            job_source=small.job,
+            request=Request(dag=small.dag, run=RUN, clear=clear),
+            params=parse_params({"mode": "refresh"}),
+            dates=RunDates(data_interval=None, run_after=NOW),
+            first=DAY,
+        ),
+    )
+
+
+def expire(small: SmallLake, before: int) -> None:
+    """Let the log lose what lies before a day."""
+    boundary = small.lake.require().whole_ledger().boundary(day(before))
+    assert boundary is not None
+    for partition, position in enumerate(boundary.positions[TOPIC]):
+        small.log.expire(TOPIC, partition, before=position.offset)
+
+
+def granted(small: SmallLake) -> list[int]:
+    """The days that are granted to the refresh."""
+    entries = small.lake.require().whole_ledger().entries
+    return [e.interval.start.day for e in entries if e.granted and e.granted.request.run == RUN]
+
+
+def test_what_the_log_does_not_allow_any_more_is_withdrawn(small: SmallLake) -> None:
+    refresh(small, 0)
+    assert granted(small) == [3, 4]
+    expire(small, before=4)
+    again = refresh(small, 1)
+    assert [p.interval for p in again.pieces] == [days(4, 5)]
+    assert again.left == (days(3, 4),)
+    assert [interval for interval, _ in again.cancelled] == [days(3, 4)]
+    for piece in again.pieces:
+        commit(
+            small.lake,
+            small.tables,
+            plan_key=piece.plan,
+            report_key=stage(small.lake, small.log, piece.plan),
+        )
+    assert granted(small) == []
+
+
+def test_a_refresh_of_which_nothing_is_allowed_withdraws_its_grants_and_names_a_way(
+    small: SmallLake,
+) -> None:
+    refresh(small, 0)
+    expire(small, before=5)
+    with pytest.raises(OutsideRetention) as refused:
+        refresh(small, 1)
+    assert "mode=replace, accept_loss=true" in refused.value.next_step
+    assert granted(small) == []
+
+
+def test_a_grant_that_was_never_committed_is_withdrawn_by_a_refresh_of_its_run() -> None:
+    """A refresh fills no hole, and a grant that it leaves would keep others from filling it."""
+    small = SmallLake()
+    small.plan(days(1, 2), run=RUN)
+    planned = small.plan(days(1, 2), run=RUN, clear=1, mode="refresh")
+    assert (planned.pieces, [i for i, _ in planned.cancelled]) == ((), [days(1, 2)])
+    later = small.plan(days(1, 2), run="other")
+    assert [p.interval for p in later.pieces] == [days(1, 2)]

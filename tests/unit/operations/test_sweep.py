@@ -1,0 +1,119 @@
+"""What killed publishers prepared is taken away by the next one, and nothing that anybody may yet publish."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from support.small_lake import SmallLake, days, pipeline
+from tallystick.format import keys
+from tallystick.format.interval import Interval
+from tallystick.operations.publish import publish, sending_of
+from tallystick.outputs.files import FileOutput, Folder
+from tallystick.outputs.port import Sending
+from tallystick.pipeline import Pipeline
+from tallystick.protocol import publishing as slots
+from tallystick.tables.rows import StoredRows
+
+FEED = "feed"
+
+
+def declared(folder: Path, warehouse: str) -> Pipeline:
+    """The small pipeline with a folder."""
+    output = FileOutput(name=FEED, table="events", folder=str(folder))
+    return replace(pipeline(warehouse), outputs=(output,))
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> SmallLake:
+    """A small lake with a folder as its output."""
+    return SmallLake(declared=functools.partial(declared, tmp_path))
+
+
+def folder(small: SmallLake) -> Folder:
+    """The output."""
+    (output,) = small.declared(small.store.uri).outputs
+    assert isinstance(output, FileOutput)
+    return Folder(output)
+
+
+def prepare(small: SmallLake, interval: Interval) -> str:
+    """Prepare a committed interval as its publisher would, and return its plan: then that process is killed."""
+    entry = small.lake.require().ledger(interval.start, interval.end).entry(interval)
+    assert entry is not None
+    assert entry.committed is not None
+    plan = keys.plan_parts(entry.committed.plan)[1]
+    step = slots.Start(plan=plan, instead_of=None)
+    sending = sending_of(small.lake, "small", FEED, entry, step, rows_of=StoredRows)
+    folder(small).prepare(sending)
+    return plan
+
+
+def left(small: SmallLake) -> list[str]:
+    """The plans of which something is set aside."""
+    return [one.plan for one in folder(small).leftovers()]
+
+
+def test_what_was_prepared_for_a_plan_that_was_replaced_is_taken_away(
+    small: SmallLake, tmp_path: Path
+) -> None:
+    small.run(days(1, 2))
+    lost = prepare(small, days(1, 2))
+    small.job = b"version 2"
+    small.run(days(1, 2), clear=1)
+    assert left(small) == [lost]
+    assert not publish(small.lake, {FEED: lambda: folder(small)}, rows_of=StoredRows)
+    assert left(small) == []
+    assert [p.name for p in tmp_path.glob("*.jsonl")] == [f"{days(1, 2).part}.jsonl"]
+
+
+def test_it_is_taken_away_also_where_nothing_is_owed(small: SmallLake) -> None:
+    small.run(days(1, 2))
+    publish(small.lake, {FEED: lambda: folder(small)}, rows_of=StoredRows)
+    prepare(small, days(1, 2))
+    publish(small.lake, {FEED: lambda: folder(small)}, rows_of=StoredRows)
+    assert left(small) == []
+
+
+def test_what_is_owed_and_could_not_be_published_stays(
+    small: SmallLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small.run(days(1, 2))
+    plan = prepare(small, days(1, 2))
+    with monkeypatch.context() as patched:
+        patched.setattr(Folder, "publish", _is_down)
+        (failed,) = publish(small.lake, {FEED: lambda: folder(small)}, rows_of=StoredRows)
+    assert failed.interval == days(1, 2)
+    assert left(small) == [plan]
+
+
+def test_what_is_replaced_while_it_is_prepared_is_taken_back_at_once(
+    small: SmallLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small.run(days(1, 2))
+    aborted: list[str] = []
+    prepares, aborts = Folder.prepare, Folder.abort
+
+    def overtaken(self: Folder, sending: Sending) -> None:
+        prepares(self, sending)
+        if small.job == b"version 1":
+            small.job = b"version 2"
+            small.run(days(1, 2), clear=1)
+
+    def noted(self: Folder, sending: Sending) -> None:
+        assert left(small) == [sending.plan]
+        aborts(self, sending)
+        assert left(small) == []
+        aborted.append(sending.plan)
+
+    monkeypatch.setattr(Folder, "prepare", overtaken)
+    monkeypatch.setattr(Folder, "abort", noted)
+    assert not publish(small.lake, {FEED: lambda: folder(small)}, rows_of=StoredRows)
+    assert len(aborted) == 1
+
+
+def _is_down(*_: object, **__: object) -> None:
+    raise OSError("the disk is away")

@@ -1,0 +1,71 @@
+"""What a run may be granted of stale intervals: its own ones when it is cleared, all of them by mode=refresh."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tallystick.format.interval import Interval
+from tallystick.protocol.planning import CutThrough, Intent, Wish, decide_plan
+from unit.format.samples import committed, entry, granted, interval, request
+from unit.protocol.test_planning_and_committing import ledger, spans
+
+MINE = request("mine")
+STALE = frozenset({interval(1, 2), interval(3, 4)})
+
+
+def decided(first: float, last: float, *entries: Any, **more: Any) -> Intent:
+    """What is decided of [first, last) where [1, 2) and [3, 4) are stale."""
+    wish = Wish(interval=interval(first, last), fingerprint="f1", stale=STALE, **more)
+    found = decide_plan(ledger(*entries), MINE, wish)
+    assert isinstance(found, Intent)
+    return found
+
+
+def theirs(first: float, last: float, run: str = "r1") -> Any:
+    return entry(first, last, commit=committed(first, last, run=run))
+
+
+def test_a_refresh_replaces_what_is_stale_whoever_committed_it_and_fills_no_hole() -> None:
+    there = (theirs(0, 1), theirs(1, 2), theirs(3, 4, "mine"))
+    found = decided(0, 6, *there, refresh=True)
+    assert spans(found.grants) == [interval(1, 2), interval(3, 4)]
+    assert [g.before for g in found.grants] == [there[1], there[2]]
+    assert [g.generation for g in found.grants] == [2, 2]
+    assert spans(found.covered) == [interval(0, 1)]
+    assert not found.cancelled
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_a_refresh_asks_for_nothing_else(replace: bool) -> None:
+    found = decided(0, 9, theirs(0, 1), theirs(4, 9), refresh=True, replace=replace, force=True)
+    assert not found.grants
+
+
+@pytest.mark.parametrize(("first", "last"), [(1.5, 9), (0, 1.5)])
+def test_a_refresh_leaves_alone_what_its_wish_cuts_through(first: float, last: float) -> None:
+    found = decided(first, last, theirs(1, 2), refresh=True)
+    assert (found.grants, spans(found.covered)) == ((), [interval(1, 2)])
+
+
+def test_a_refresh_takes_nothing_from_a_run_that_replaces_it_already() -> None:
+    held = entry(1, 2, grant=granted(1, 2, run="other", generation=2), commit=committed(1, 2))
+    found = decided(0, 9, held, refresh=True)
+    assert (found.grants, spans(found.held)) == ((), [interval(1, 2)])
+
+
+def test_a_clear_replaces_the_runs_own_stale_rows_and_no_others() -> None:
+    found = decided(0, 4, theirs(0, 1, "mine"), theirs(1, 2, "mine"), theirs(2, 3), theirs(3, 4))
+    assert spans(found.grants) == [interval(1, 2)]
+    assert spans(found.covered) == [interval(2, 3), interval(3, 4)]
+
+
+def test_a_replacement_that_cuts_through_is_refused_stale_or_not() -> None:
+    wish = Wish(
+        interval=Interval(start=interval(0, 1.5).start, end=interval(0, 1.5).end),
+        fingerprint="f1",
+        stale=STALE,
+        replace=True,
+    )
+    assert isinstance(decide_plan(ledger(theirs(1, 2)), MINE, wish), CutThrough)
