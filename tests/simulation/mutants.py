@@ -18,8 +18,7 @@ from tallystick.format import keys
 from tallystick.format.page import Boundary
 from tallystick.lake import Lake
 from tallystick.operations import commit as commit_module
-from tallystick.operations.gc import Collection, marking
-from tallystick.operations.gc import collect as gc_run
+from tallystick.operations.gc import Collection, collecting, marking
 from tallystick.operations.gc.listing import Listing
 from tallystick.operations.plan.granting import Granting
 from tallystick.protocol import adoption, boundaries, committing, planning, retention
@@ -197,11 +196,11 @@ def _collected_as(order: Callable[..., Collection]) -> AbstractContextManager[An
             )
 
         def delete(listed: Listing, marked: marking.Marks) -> Collection:
-            gc_run._delete(lake, listed, marked.marked, 2, lambda *_: None, total=0)
-            return gc_run._story(lake, listed, marked)
+            collecting._delete(lake, listed, marked.marked, 2, lambda *_: None, total=0)
+            return collecting._story(lake, listed, marked)
 
         with ExitStack() as files:
-            return order(listing, lambda: gc_run._swap(lake, before), marks, delete)
+            return order(listing, lambda: collecting._swap(lake, before), marks, delete)
 
     return patch.object(actors, "collect", collect)
 

@@ -7,11 +7,11 @@ versions readers may still read.
 
     listing     the lake's objects, in a file and not in memory
     marking     what a root needs, and whether it was set back
-    run         the order of the steps
-    story       what was found, kept and deleted, as values
+    collecting  the order of the steps
+    result      what was found, kept and deleted, as values
 """
 
-from tallystick.operations.gc.collect import CANCEL_AFTER, READER_GRACE, collect
+from tallystick.operations.gc.collecting import CANCEL_AFTER, READER_GRACE, collect
 from tallystick.operations.gc.marking import TableReach
 from tallystick.operations.gc.result import Cancelled, Collection, Heap
 
