@@ -1,6 +1,26 @@
 """tallystick: Airflow-orchestrated, exactly-once batch replay from Kafka to Iceberg tables on plain S3.
 
 Public names are loaded on first use, so that parsing a DAG file costs nothing that it does not need.
+
+A map, from the top; each layer imports only what is below it:
+
+cli            the command `tally`
+airflow        operators, DAG factory, timetables, notes and links: what Airflow runs and shows
+spark          the entry of a job file under spark-submit
+operations     the use cases, a verb per file or folder: plan, stage, commit, publish, release, verify, gc, status, ...
+stateful       windows, sessions, duplicates and aggregates of a job with state
+engine         what runs inside a Spark task: input, decoding, transform, Parquet files, accounts
+lake           the root as it was read, and the loop that swaps it
+outputs        places outside the lake that get each committed row once
+tables         Iceberg metadata, staged for the swap; readers of tables
+pipeline       what a user declares
+kafka          boundaries, exact ranges as raw batches, an account of every offset
+protocol       pure decisions: what a plan is granted, what a commit means, what a publisher does next
+connections    settings of servers outside the lake
+format         the objects that are stored on S3
+store          the object store: five verbs, writes with three outcomes
+errors         all errors, grouped by what the caller does next
+runtime        clock, ids and chance; compiled loops
 """
 
 from __future__ import annotations

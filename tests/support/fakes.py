@@ -43,7 +43,7 @@ class FakeRecord:
 
     @property
     def is_data(self) -> bool:
-        """True for what a boundary may stand before: aborted records too (2-protocol: Boundaries, exactly)."""
+        """True for what a boundary may stand before: aborted records too."""
         return self.kind in ("data", "dead", "aborted")
 
 

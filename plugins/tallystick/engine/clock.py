@@ -1,7 +1,7 @@
 """The log's clock: for each record the largest timestamp of its partition up to it, as the ledger cut the log.
 
 Intervals are cut by that clock, and every data record moves it: dead letters too, and those of aborted transactions,
-which no job gets (2-protocol: Boundaries, exactly). So it is kept where all of them are seen. A boundary moves it as
+which no job gets. So it is kept where all of them are seen. A boundary moves it as
 well: where a partition was quiet, the boundary stands at its end of then, and what was sent late comes behind it.
 """
 

@@ -1,7 +1,7 @@
 """What gc keeps: the mark set of one root and its retained versions, and what every other object is.
 
 Pure. An object that is not marked was listed before the root of the mark was swapped in, so no swap can publish it any
-more: every swap in flight holds an If-Match that has moved (2-protocol: list, swap, mark, delete).
+more: every swap in flight holds an If-Match that has moved (docs/design/0001-commit-protocol.md: gc).
 """
 
 from __future__ import annotations
