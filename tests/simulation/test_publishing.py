@@ -40,7 +40,7 @@ def test_the_explorer_meets_publishers_that_pause_and_commits_that_begin_again(
     def noted_check(self: View) -> None:
         try:
             check(self)
-        except lake._Overtaken:
+        except lake.RootMoved:
             met.add("a commit that begins again")
             raise
 

@@ -46,6 +46,14 @@ pytest_configure = suite.pytest_configure
 """
 
 
+# A program that a shell starts in the background ignores Ctrl-C, and hands that on to all that it starts.
+INTERRUPTIBLE = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+
+
 def start(folder: Path, *words: str, **environ: str) -> subprocess.Popen[bytes]:
     """Start a small run of pytest below `words`, a program that runs it; its conftest.py does what this suite's does."""
     (folder / "test_left.py").write_text(LEFT)
@@ -54,7 +62,17 @@ def start(folder: Path, *words: str, **environ: str) -> subprocess.Popen[bytes]:
     project = TESTS.parent
     path = os.pathsep.join(map(str, [project / "plugins", project / "devstack", TESTS]))
     return subprocess.Popen(
-        [*words, *pytest_words, f"--rootdir={folder}", "-c", os.devnull, str(folder)],
+        [
+            sys.executable,
+            "-c",
+            INTERRUPTIBLE,
+            *words,
+            *pytest_words,
+            f"--rootdir={folder}",
+            "-c",
+            os.devnull,
+            str(folder),
+        ],
         cwd=folder,
         env=os.environ | {"PYTHONPATH": path} | environ,
         stdout=subprocess.DEVNULL,
