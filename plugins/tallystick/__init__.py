@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tallystick.pipeline import Column as Column
+    from tallystick.pipeline import Format as Format
     from tallystick.pipeline import Json as Json
     from tallystick.pipeline import Lookback as Lookback
     from tallystick.pipeline import Pipeline as Pipeline
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from tallystick.pipeline import Topic as Topic
 
 __version__ = "0.1.0"
-__all__ = ["Column", "Json", "Lookback", "Pipeline", "Table", "Topic", "__version__"]
+__all__ = ["Column", "Format", "Json", "Lookback", "Pipeline", "Table", "Topic", "__version__"]
 
 
 def __getattr__(name: str) -> Any:

@@ -82,7 +82,7 @@ def read_ledger(objects: Objects, root: Mapping[str, Any]) -> Ledger:
     """Read every page that the root names; raises FileNotFoundError."""
     pages = [objects.json(key) for _, _, key in root["pages"]]
     entries = sorted((e for page in pages for e in page["entries"]), key=lambda e: e["interval"])
-    boundaries = {b["at"]: b["topics"] for page in pages for b in page["boundaries"]}
+    boundaries = {b["at"]: b["positions"] for page in pages for b in page["boundaries"]}
     return Ledger(tuple(entries), boundaries)
 
 

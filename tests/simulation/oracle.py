@@ -98,7 +98,7 @@ class Oracle:
             page = self._object(key, "page")
             entries += page["entries"]
             for boundary in page["boundaries"]:
-                boundaries[boundary["at"]] = boundary["topics"]
+                boundaries[boundary["at"]] = boundary["positions"]
         for entry in entries:
             for slot in ("granted", "committed"):
                 if entry[slot] is not None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from support.fakes import FakeLog, FakeRecord, stage
 from tallystick.format import keys
-from tallystick.format.canonical import encode
+from tallystick.format.canonical import dumps
 from tallystick.format.interval import Interval, Request
 from tallystick.format.root import RootTable
 from tallystick.lake import Lake
@@ -176,7 +176,7 @@ class SmallLake:
         assert found is not None, key
         value = json.loads(found.body)
         edit(value)
-        self.overwrite(key, encode(value))
+        self.overwrite(key, dumps(value))
 
     def overwrite(self, key: str, body: bytes) -> None:
         """Put other bytes under a key, as nobody may."""

@@ -37,7 +37,7 @@ from tallystick.airflow.run_summary import Covered, Own
 from tallystick.airflow.spark_submit import ScrubbedSparkSubmit, die_with_parent
 from tallystick.errors import Corrupt, InvalidRequest, NotYet, TallystickError
 from tallystick.format import keys
-from tallystick.format.interval import Interval, parse_interval
+from tallystick.format.interval import Interval
 from tallystick.format.plan import Plan
 from tallystick.format.report import Report
 from tallystick.lake import Lake, View
@@ -324,7 +324,7 @@ class CommitOperator(BaseOperator):
         lookback = self.pipeline.lookback
         if lookback is None or asked is None:
             return {}
-        interval, back = parse_interval(asked, "interval"), lookback.back
+        interval, back = Interval.from_json(asked, "interval"), lookback.back
 
         def question(view: View) -> Mapping[Interval, Interval]:
             ends = [ref.until for ref in view.root.pages]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tallystick.airflow.messages import some
-from tallystick.format.interval import Interval, parse_interval
+from tallystick.format.interval import Interval
 from tallystick.format.page import TOTALS, Totals
 from tallystick.format.report import Report
 from tallystick.lake import Lake, View
@@ -32,7 +32,7 @@ class Covered:
     @classmethod
     def read(cls, lake: Lake, interval_json: Any) -> Covered:
         """Read it from the root of now; `interval_json` is the plan task's."""
-        interval = parse_interval(interval_json, "XCom of plan") if interval_json else None
+        interval = Interval.from_json(interval_json, "XCom of plan") if interval_json else None
         return lake.cut(lambda view: cls(interval, view))
 
     def lines(self) -> Sequence[str]:
@@ -60,7 +60,7 @@ class Covered:
             "held": [e.interval.to_json() for e in self.held],
             "holes": [i.to_json() for i in self.holes],
             "record": self.record,
-            "totals": _totals_json(sum_of(c.totals for c in committed)),
+            "totals": _totals_json(Totals.sum_of(c.totals for c in committed)),
             "generation": max((c.generation for c in committed), default=None),
         }
 
@@ -84,7 +84,7 @@ class Own:
             return
         self.intervals += 1
         self.already += result.already
-        self.totals = sum_of((self.totals, result.totals))
+        self.totals = Totals.sum_of((self.totals, result.totals))
         if report is None or self.rows is None or self.size_bytes is None:
             self.rows = self.size_bytes = None
             return
@@ -101,14 +101,6 @@ class Own:
             "rows": None if self.rows is None else dict(sorted(self.rows.items())),
             "bytes": self.size_bytes,
         }
-
-
-def sum_of(several: Iterable[Totals]) -> Totals:
-    """Add totals by class."""
-    sums: Counter[str] = Counter()
-    for one in several:
-        sums.update({name: getattr(one, name) for name in TOTALS})
-    return Totals(**sums)
 
 
 def _totals_json(totals: Totals) -> dict[str, int]:

@@ -8,19 +8,19 @@ from typing import Any
 
 from tallystick.errors import InvalidRequest
 from tallystick.format import keys
-from tallystick.format.page import parse_page
-from tallystick.format.plan import parse_plan
-from tallystick.format.record import parse_record
-from tallystick.format.report import parse_report
-from tallystick.format.root import parse_root
+from tallystick.format.page import Page
+from tallystick.format.plan import Plan
+from tallystick.format.record import Record
+from tallystick.format.report import Report
+from tallystick.format.root import Root
 from tallystick.lake import Lake
 
 _PARSERS: Mapping[str, Callable[..., Any]] = {
-    keys.PLANS_PREFIX: parse_plan,
-    keys.ATTEMPTS_PREFIX: parse_report,
-    keys.COMMITS_PREFIX: parse_record,
-    keys.LEDGER_PREFIX: parse_page,
-    keys.ROOT: parse_root,
+    keys.PLANS_PREFIX: Plan.decode,
+    keys.ATTEMPTS_PREFIX: Report.decode,
+    keys.COMMITS_PREFIX: Record.decode,
+    keys.LEDGER_PREFIX: Page.decode,
+    keys.ROOT: Root.decode,
 }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tallystick.engine.decode.decoded import Decoded
+from tallystick.engine.decode.decoder import Decoded
 from tallystick.engine.pieces import Piece
 from tallystick.engine.records import lineage
 from tallystick.pipeline import DEAD_LETTER_COLUMNS

@@ -12,13 +12,12 @@ Nothing else ever names the scratch: a committed interval needs nothing of it.
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,24 +28,21 @@ from tallystick.engine.parquet import TableWriter, parquet_writer
 from tallystick.engine.pieces import Piece
 from tallystick.engine.reasons import Reason, counted
 from tallystick.engine.records import KEY
-from tallystick.engine.task import Attempt, Reading, TaskResult, parse_result, read_piece
+from tallystick.engine.task import Attempt, Reading, TaskResult, read_piece
 from tallystick.errors import Corrupt
 from tallystick.format import keys
-from tallystick.format.canonical import Fields, built, decode, encode, fields
+from tallystick.format.codec import StoredObject, StoredValue
 from tallystick.pipeline import DEAD_LETTERS, LINEAGE, Pipeline
 from tallystick.store import Store
 from tallystick.tables.schema import arrow_type
 
-FORMAT = "tallystick.landed/1"
-# With the log's clock, for a job that looks back.
-FORMAT_CLOCK = "tallystick.landed/2"
 # A reader holds one file whole.
 FILE_BYTES = 64 << 20
 BATCH_ROWS = 16_384
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LandedFile:
+class LandedFile(StoredValue):
     """One Parquet file of decoded records of one topic.
 
     `reached_ms`: where the log's clock stood when its piece began, as the pieces before it had moved it.
@@ -64,35 +60,9 @@ class LandedFile:
         if self.rows <= 0 or not self.etag:
             raise ValueError(f"{self.key}: a file has rows and an ETag")
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        form = {"topic": self.topic, "key": self.key, "etag": self.etag, "rows": self.rows}
-        return form if self.reached_ms is None else {**form, "reached_ms": self.reached_ms}
-
-
-def parse_landed_file(value: Any, where: str) -> LandedFile:
-    """Read the JSON form; raises Corrupt."""
-    return _landed_file(fields(value, where), None)
-
-
-def _parse_clocked_file(value: Any, where: str) -> LandedFile:
-    f = fields(value, where)
-    return _landed_file(f, f.take("reached_ms", int))
-
-
-def _landed_file(f: Fields, reached_ms: int | None) -> LandedFile:
-    where = f.where
-    topic, key, etag = (f.take(name, str) for name in ("topic", "key", "etag"))
-    rows = f.take("rows", int)
-    f.done()
-    return built(
-        where,
-        lambda: LandedFile(topic=topic, key=key, etag=etag, rows=rows, reached_ms=reached_ms),
-    )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LandedPiece:
+class LandedPiece(StoredValue):
     """What one task landed: its account and dead letters, which the report takes, and its scratch files.
 
     `reached_ms`: where it left the log's clock, for a job that looks back.
@@ -102,53 +72,24 @@ class LandedPiece:
     files: tuple[LandedFile, ...]
     reached_ms: int | None = None
 
-    def to_json(self) -> str:
-        """Return the JSON form."""
-        files = [f.to_json() for f in self.files]
-        form = {"result": self.result.to_json(), "files": files, "reached_ms": self.reached_ms}
-        return encode(form).decode()
-
-
-def parse_landed_piece(text: str, *, where: str) -> LandedPiece:
-    """Read what `LandedPiece.to_json` wrote; raises Corrupt."""
-    f = fields(json.loads(text), where)
-    result = parse_result(f.take("result", str), {}, where=f"{where}.result")
-    files = f.take_list("files", parse_landed_file)
-    reached_ms = f.take_or_none("reached_ms", int)
-    f.done()
-    return LandedPiece(result=result, files=files, reached_ms=reached_ms)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Landed:
+class Landed(StoredObject):
     """All decoded records of one attempt at one plan: the files that count, and the declaration that gives columns."""
+
+    FORMAT: ClassVar[str] = "tallystick.landed/1"
 
     key: str
     plan: str
     plan_sha256: str
     attempt: str
-    spec: dict[str, Any]
+    spec: Mapping[str, Any]
     files: tuple[LandedFile, ...]
 
     def __post_init__(self) -> None:
         keys.check_scratch(self.key)
         if len({f.key for f in self.files}) != len(self.files):
             raise ValueError("a file is listed twice")
-
-    def encode(self) -> bytes:
-        """Return the canonical bytes."""
-        clocked = any(f.reached_ms is not None for f in self.files)
-        return encode(
-            {
-                "format": FORMAT_CLOCK if clocked else FORMAT,
-                "key": self.key,
-                "plan": self.plan,
-                "plan_sha256": self.plan_sha256,
-                "attempt": self.attempt,
-                "spec": self.spec,
-                "files": [f.to_json() for f in self.files],
-            }
-        )
 
     def of_topic(self, topic: str) -> tuple[LandedFile, ...]:
         """The files of one topic, in the order of their pieces."""
@@ -189,13 +130,7 @@ def read_landed(store: Store, key: str, *, sha256: str) -> Landed:
     if stored is None or hashlib.sha256(stored.body).hexdigest() != sha256:
         what = "is not there" if stored is None else f"has not the digest {sha256}"
         raise _damaged(f"{where} {what}")
-    f = decode(stored.body, where=where, format_name=FORMAT, later=(FORMAT_CLOCK,))
-    names = ("key", "plan", "plan_sha256", "attempt")
-    texts = {name: f.take(name, str) for name in names}
-    parse = _parse_clocked_file if f.format_name == FORMAT_CLOCK else parse_landed_file
-    spec, files = f.take("spec", dict), f.take_list("files", parse)
-    f.done()
-    return built(where, lambda: Landed(spec=spec, files=files, **texts))
+    return Landed.decode(stored.body, where=where)
 
 
 def records_schema(pipeline: Pipeline, topic: str) -> pa.Schema:
@@ -255,9 +190,7 @@ def land_piece(
             clock=clock,
         )
         files = records.close()
-        result = TaskResult(
-            piece=piece, account=account, files=dead.close(), partials={}, reasons=reasons
-        )
+        result = TaskResult(piece=piece, account=account, files=dead.close(), reasons=reasons)
         reached = clock.end_ms() if clock is not None else None
         return LandedPiece(result=result, files=files, reached_ms=reached)
 

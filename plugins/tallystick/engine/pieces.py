@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 from tallystick.format import keys
-from tallystick.format.canonical import built, fields
+from tallystick.format.codec import StoredValue
 from tallystick.format.offsets import EPOCH_UNKNOWN, OffsetRange
 from tallystick.format.plan import Plan, PlannedTopic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class Piece(StoredValue):
     """Offsets of one partition that one task reads; `index` numbers a plan's pieces from 0.
 
     `start_epoch` is the leader epoch of the record before its start, where the plan knows it: only at the start of a
@@ -43,36 +42,6 @@ class Piece:
 
     def __str__(self) -> str:
         return f"{self.topic}[{self.partition}] {self.span}"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {
-            "index": self.index,
-            "topic": self.topic,
-            "partition": self.partition,
-            "start": self.span.start,
-            "end": self.span.end,
-            "start_epoch": self.start_epoch,
-        }
-
-
-def parse_piece(value: Mapping[str, Any], where: str) -> Piece:
-    """Read the JSON form; raises Corrupt."""
-    f = fields(value, where)
-    topic = f.take("topic", str)
-    index, partition, start, end = (f.take(n, int) for n in ("index", "partition", "start", "end"))
-    start_epoch = f.take("start_epoch", int)
-    f.done()
-    return built(
-        where,
-        lambda: Piece(
-            index=index,
-            topic=topic,
-            partition=partition,
-            span=OffsetRange(start=start, end=end),
-            start_epoch=start_epoch,
-        ),
-    )
 
 
 def cut(plan: Plan, *, records_per_task: int) -> tuple[Piece, ...]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pyarrow as pa
 
+from tallystick.format.codec import StoredValue
 from tallystick.format.report import mostly_dead
 
 # A declaration has so many columns at most, and each of them a few kinds; the others are counted together.
@@ -19,8 +21,10 @@ OTHERS = "others"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reason:
+class Reason(StoredValue):
     """How often a kind of reason was met, and the first one of it."""
+
+    AS_LIST: ClassVar[bool] = True
 
     count: int
     example: str

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tallystick.engine.decode.decoded import Decoded
+from tallystick.engine.decode.decoder import Decoded
 from tallystick.engine.pieces import Piece
 from tallystick.tables.calendar import END_US, FIRST_US
 

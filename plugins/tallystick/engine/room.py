@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from tallystick.errors import InvalidPipeline
 from tallystick.format import keys
-from tallystick.format.canonical import BODY_BYTES_MAX, encode
+from tallystick.format.canonical import BODY_BYTES_MAX, dumps
 from tallystick.format.plan import Plan, PlannedTable
 from tallystick.format.report import ColumnStatistics, FileReport
 
@@ -63,12 +63,12 @@ class ReportRoom:
                 ColumnStatistics(id=c.id, size_bytes=0, values=0, nulls=0) for c in table.columns
             ),
         )
-        return len(encode(file.to_json())) + 1  # and a comma
+        return len(dumps(file.to_json())) + 1  # and a comma
 
 
 def file_bytes(files: Iterable[FileReport]) -> int:
     """Return how many bytes of a report these files take."""
-    return sum(len(encode(file.to_json())) + 1 for file in files)
+    return sum(len(dumps(file.to_json())) + 1 for file in files)
 
 
 def require_room(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -15,17 +14,18 @@ import pyarrow as pa
 from tallystick.engine.clock import LOG_TIME, PieceClock
 from tallystick.engine.combine import Partials
 from tallystick.engine.dead_letters import dead_letters_of
+from tallystick.engine.decode.decoder import decoder_of
 from tallystick.engine.parquet import TableWriter, WriteLimits
-from tallystick.engine.pieces import Piece, parse_piece
+from tallystick.engine.pieces import Piece
 from tallystick.engine.reasons import Reason, counted
 from tallystick.engine.records import coalesce, named_by_ledger, records_of, without_odd_times
 from tallystick.engine.room import ReportRoom
 from tallystick.engine.transform import JobTransform
 from tallystick.engine.upload import AttemptPrefix, Upload
 from tallystick.errors import ReportRejected
-from tallystick.format.canonical import encode, fields
+from tallystick.format.codec import NOT_STORED, StoredValue
 from tallystick.format.plan import Plan, PlannedTable
-from tallystick.format.report import FileReport, RangeAccount, parse_account, parse_file
+from tallystick.format.report import FileReport, RangeAccount
 from tallystick.pipeline import DEAD_LETTERS, Pipeline
 from tallystick.runtime import World
 from tallystick.store import Store
@@ -100,45 +100,17 @@ class Work(Attempt):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskResult:
+class TaskResult(StoredValue):
     """What one task did for its piece.
 
-    `partials`: Arrow IPC per aggregating table, by name. `reasons`: of its dead letters, by kind.
+    `partials`: Arrow IPC per aggregating table, by name; not in its text. `reasons`: of its dead letters, by kind.
     """
 
     piece: Piece
     account: RangeAccount
     files: tuple[FileReport, ...]
-    partials: Mapping[str, bytes]
+    partials: Mapping[str, bytes] = field(default_factory=dict, metadata=NOT_STORED)
     reasons: Mapping[str, Reason] = field(default_factory=dict)
-
-    def to_json(self) -> str:
-        """Return all but the partial rows."""
-        return encode(
-            {
-                "piece": self.piece.to_json(),
-                "account": self.account.to_json(),
-                "files": [f.to_json() for f in self.files],
-                "reasons": {kind: [r.count, r.example] for kind, r in self.reasons.items()},
-            }
-        ).decode()
-
-
-def parse_result(text: str, partials: Mapping[str, bytes], *, where: str) -> TaskResult:
-    """Read what `TaskResult.to_json` wrote; raises Corrupt."""
-    f = fields(json.loads(text), where)
-    piece = parse_piece(f.take("piece", dict), f"{where}.piece")
-    account = parse_account(f.take("account", dict), f"{where}.account")
-    files = f.take_list("files", parse_file)
-    reasons = f.take("reasons", dict)
-    f.done()
-    return TaskResult(
-        piece=piece,
-        account=account,
-        files=files,
-        partials=dict(partials),
-        reasons={k: Reason(count=count, example=text) for k, (count, text) in reasons.items()},
-    )
 
 
 def run_piece(
@@ -187,13 +159,10 @@ def read_piece(
     `clock`: the records get the column `_log_time`, as far as this piece knows it.
     Raises ReportRejected where the reader's account and the rows that were handed on do not agree.
     """
-    # It loads numba, and the driver, which imports this module too, decodes nothing: half a second of each job.
-    from tallystick.engine.decode.json.rows import JsonDecoder
-
-    decoder = JsonDecoder(pipeline.decode_of(piece.source))
+    decoder = decoder_of(pipeline.decode_of(piece.source))
     good = bad = 0
     for batch in coalesce(reading.batches()):
-        decoded = without_odd_times(batch, decoder.decode(batch.column("value")))
+        decoded = without_odd_times(batch, decoder.decode(batch))
         if len(decoded.dead):
             dead(dead_letters_of(piece, batch, decoded))
         told = clock.column(batch, decoded.kept) if clock is not None else None

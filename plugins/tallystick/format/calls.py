@@ -12,17 +12,17 @@ a row's values: they stay for ever, and addresses must not.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from tallystick.format import keys
-from tallystick.format.canonical import built, decode, encode
-
-CALLS_FORMAT = "tallystick.calls/1"
-CALL_FORMAT = "tallystick.call/1"
+from tallystick.format.codec import StoredObject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Calls:
+class Calls(StoredObject):
     """Some calls of one plan, all of them acknowledged. `interval` is spelt as a part of a key."""
+
+    FORMAT: ClassVar[str] = "tallystick.calls/1"
 
     output: str
     interval: str
@@ -39,31 +39,15 @@ class Calls:
         """Where it is."""
         return keys.calls(self.output, self.interval, self.plan, self.first, self.end)
 
-    def encode(self) -> bytes:
-        """Return the stored form."""
-        return encode({"format": CALLS_FORMAT} | {n: getattr(self, n) for n in self.__slots__})
-
-
-def parse_calls(body: bytes, *, where: str) -> Calls:
-    """Read the stored form; raises Corrupt."""
-    f = decode(body, where=where, format_name=CALLS_FORMAT)
-    output, interval, plan = (f.take(n, str) for n in ("output", "interval", "plan"))
-    generation, first, end = (f.take(n, int) for n in ("generation", "first", "end"))
-    f.done()
-    return built(
-        where,
-        lambda: Calls(
-            output=output, interval=interval, generation=generation, plan=plan, first=first, end=end
-        ),
-    )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class Call(StoredObject):
     """One try at one call: its idempotency key, the row that speaks for it, and which publisher made the note.
 
     `publisher` tells apart two that write the same at once.
     """
+
+    FORMAT: ClassVar[str] = "tallystick.call/1"
 
     output: str
     key: str
@@ -76,28 +60,3 @@ class Call:
     def __post_init__(self) -> None:
         keys.check_uuid(self.plan)
         keys.check_uuid(self.publisher)
-
-    def encode(self) -> bytes:
-        """Return the stored form."""
-        return encode({"format": CALL_FORMAT} | {n: getattr(self, n) for n in self.__slots__})
-
-
-def parse_call(body: bytes, *, where: str) -> Call:
-    """Read the stored form; raises Corrupt."""
-    f = decode(body, where=where, format_name=CALL_FORMAT)
-    output, key, interval = (f.take(n, str) for n in ("output", "key", "interval"))
-    plan, publisher = (f.take(n, str) for n in ("plan", "publisher"))
-    generation, row = f.take("generation", int), f.take("row", int)
-    f.done()
-    return built(
-        where,
-        lambda: Call(
-            output=output,
-            key=key,
-            interval=interval,
-            generation=generation,
-            plan=plan,
-            row=row,
-            publisher=publisher,
-        ),
-    )

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
-from tallystick.format.canonical import built, fields
+from tallystick.format.codec import StoredValue
 
 PRIMITIVES = frozenset(
     {
@@ -60,7 +59,7 @@ def check_column_name(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableColumn:
+class TableColumn(StoredValue):
     """One column of one table: Iceberg field id, name, type string, and whether null is refused."""
 
     id: int
@@ -74,19 +73,6 @@ class TableColumn:
         check_column_name(self.name)
         if check_type(self.type) != self.type:
             raise ValueError(f"column type {self.type!r} is not in its one spelling")
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {"id": self.id, "name": self.name, "type": self.type, "required": self.required}
-
-
-def parse_column(value: Any, where: str) -> TableColumn:
-    """Read the JSON form; raises Corrupt."""
-    f = fields(value, where)
-    name, kind = f.take("name", str), f.take("type", str)
-    number, required = f.take("id", int), f.take("required", bool)
-    f.done()
-    return built(where, lambda: TableColumn(id=number, name=name, type=kind, required=required))
 
 
 def check_columns(columns: Iterable[TableColumn]) -> tuple[TableColumn, ...]:

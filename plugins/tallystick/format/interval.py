@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import ClassVar
 
 from tallystick.format import keys
-from tallystick.format.canonical import built, corrupt, integer, text
+from tallystick.format.codec import StoredValue
 
 TEXT_MAX = 512
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Interval:
+class Interval(StoredValue):
     """A span of time `start <= t < end`, UTC, whole milliseconds."""
+
+    AS_LIST: ClassVar[bool] = True
 
     start: datetime
     end: datetime
@@ -43,27 +45,15 @@ class Interval:
     def __str__(self) -> str:
         return f"[{keys.instant(self.start)}, {keys.instant(self.end)})"
 
-    def to_json(self) -> list[str]:
-        """Return the JSON form."""
-        return [keys.instant(self.start), keys.instant(self.end)]
-
-
-def parse_interval(value: Any, where: str) -> Interval:
-    """Read the JSON form; raises Corrupt."""
-    if not isinstance(value, list) or len(value) != 2:
-        raise corrupt(where, "an interval is a list of two instants")
-    start, end = (text(item, where) for item in value)
-    return built(
-        where, lambda: Interval(start=keys.parse_instant(start), end=keys.parse_instant(end))
-    )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(StoredValue):
     """Who wants an interval: an Airflow run and how often it was cleared.
 
     The same request always gets the same plan; a higher clear number is a new wish of the same run.
     """
+
+    AS_LIST: ClassVar[bool] = True
 
     dag: str
     run: str
@@ -82,16 +72,3 @@ class Request:
 
     def __str__(self) -> str:
         return f"{self.dag} / {self.run}" + (f" (clear {self.clear})" if self.clear else "")
-
-    def to_json(self) -> list[Any]:
-        """Return the JSON form."""
-        return [self.dag, self.run, self.clear]
-
-
-def parse_request(value: Any, where: str) -> Request:
-    """Read the JSON form; raises Corrupt."""
-    if not isinstance(value, list) or len(value) != 3:
-        raise corrupt(where, "a request is a list of dag, run and clear number")
-    dag, run = (text(item, where) for item in value[:2])
-    clear = integer(value[2], where)
-    return built(where, lambda: Request(dag=dag, run=run, clear=clear))

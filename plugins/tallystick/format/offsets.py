@@ -8,14 +8,19 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import ClassVar
+
+from tallystick.format.codec import StoredValue
 
 OFFSET_MAX = 2**63 - 1
 EPOCH_UNKNOWN = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class OffsetRange:
+class OffsetRange(StoredValue):
     """Offsets `start <= offset < end` of one partition."""
+
+    AS_LIST: ClassVar[bool] = True
 
     start: int
     end: int
@@ -45,8 +50,10 @@ class OffsetRange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Position:
+class Position(StoredValue):
     """Where a log is split: the next offset, and the leader epoch of the record before it (-1: not known)."""
+
+    AS_LIST: ClassVar[bool] = True
 
     offset: int
     leader_epoch: int = EPOCH_UNKNOWN

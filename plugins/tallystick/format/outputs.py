@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from tallystick.format import keys
-from tallystick.format.canonical import built, corrupt, fields
+from tallystick.format.codec import StoredValue
 
 TARGET_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OutputSlot:
+class OutputSlot(StoredValue):
     """What one output has of one interval, as uuids of plans.
 
     `wanted`: the plan whose rows it is to hold. `begun`: one whose rows may be there in part. `published`: the one whose
@@ -48,30 +47,17 @@ class OutputSlot:
             return frozenset()
         return frozenset(u for u in (self.wanted, self.begun, self.published) if u is not None)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {"wanted": self.wanted, "begun": self.begun, "published": self.published}
 
-
-def parse_slot(value: Any, where: str) -> OutputSlot:
-    """Read the JSON form; raises Corrupt."""
-    f = fields(value, where)
-    wanted = f.take("wanted", str)
-    begun, published = f.take_or_none("begun", str), f.take_or_none("published", str)
-    f.done()
-    return built(where, lambda: OutputSlot(wanted=wanted, begun=begun, published=published))
+def check_target(target: str) -> str:
+    """Return what an output's name stands for in the root; raises ValueError."""
+    if not 0 < len(target) <= TARGET_MAX or not target.isprintable():
+        raise ValueError(
+            f"an output's target is a printable text of at most {TARGET_MAX} characters"
+        )
+    return target
 
 
 def check_slots(named: Mapping[str, object]) -> None:
     """Refuse a name that no output may have; raises InvalidPipeline."""
     for name in named:
         keys.check_name(name, "output")
-
-
-def parse_target(value: Any, where: str) -> str:
-    """Read what a root says an output's name stands for; raises Corrupt."""
-    if not isinstance(value, str) or not 0 < len(value) <= TARGET_MAX or not value.isprintable():
-        raise corrupt(
-            where, f"an output's target is a printable text of at most {TARGET_MAX} characters"
-        )
-    return value

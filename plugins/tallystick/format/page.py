@@ -8,34 +8,17 @@ set once and never moved.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import ClassVar
 
 from tallystick.format import keys
-from tallystick.format.canonical import (
-    Fields,
-    built,
-    corrupt,
-    decode,
-    encode,
-    fields,
-    integers,
-    text,
-)
-from tallystick.format.interval import Interval, Request, parse_interval, parse_request
-from tallystick.format.lookback import LookedBack, parse_looked_back
+from tallystick.format.codec import StoredObject, StoredValue
+from tallystick.format.interval import Interval, Request
+from tallystick.format.lookback import LookedBack
 from tallystick.format.offsets import Position
-from tallystick.format.outputs import OutputSlot, check_slots, parse_slot
-
-FORMAT = "tallystick.page/1"
-
-
-# A page with an output's slot or a look back. A library that knows only the first format must not replace what it would
-# not publish, nor forget what a job saw.
-FORMAT_2 = "tallystick.page/2"
-
+from tallystick.format.outputs import OutputSlot, check_slots
 
 PAGE_BYTES_MAX = 256 * 1024
 
@@ -47,8 +30,10 @@ TOTALS = ("records", "dead", "aborted", "control", "absent", "lost")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Totals:
+class Totals(StoredValue):
     """Offsets of a committed interval by class, summed over topics and partitions."""
+
+    AS_LIST: ClassVar[bool] = True
 
     records: int = 0
     dead: int = 0
@@ -66,19 +51,15 @@ class Totals:
         """All offsets of the interval."""
         return sum(getattr(self, name) for name in TOTALS)
 
-    def to_json(self) -> list[int]:
-        """Return the JSON form: the classes in the order of TOTALS."""
-        return [getattr(self, name) for name in TOTALS]
-
-
-def parse_totals(value: Any, where: str) -> Totals:
-    """Read the JSON form; raises Corrupt."""
-    numbers = integers(value, where, count=len(TOTALS))
-    return built(where, lambda: Totals(**dict(zip(TOTALS, numbers, strict=True))))
+    @classmethod
+    def sum_of(cls, several: Iterable[Totals]) -> Totals:
+        """Add totals by class."""
+        added = tuple(several)
+        return cls(**{name: sum(getattr(one, name) for one in added) for name in TOTALS})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Granted:
+class Granted(StoredValue):
     """Who may commit the entry next."""
 
     plan: str
@@ -90,13 +71,9 @@ class Granted:
         if self.generation < 1:
             raise ValueError(f"{self.generation} is no generation")
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {"plan": self.plan, "request": self.request.to_json(), "generation": self.generation}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Committed:
+class Committed(StoredValue):
     """Whose rows the tables hold for the entry, by which code, and the record that says so.
 
     `looked`: what the code saw of earlier intervals, where its pipeline looks back.
@@ -116,24 +93,9 @@ class Committed:
         if self.generation < 1:
             raise ValueError(f"{self.generation} is no generation")
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {
-            "plan": self.plan,
-            "request": self.request.to_json(),
-            "generation": self.generation,
-            "fingerprint": self.fingerprint,
-            "record": self.record,
-            "totals": self.totals.to_json(),
-        }
-
-    def to_json_2(self) -> dict[str, Any]:
-        """Return the JSON form of a page of the second format."""
-        return {**self.to_json(), "looked": self.looked.to_json() if self.looked else None}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(StoredValue):
     """One interval of the ledger. `generation` counts its grants; `served` holds the last requests that got one.
 
     `outputs`: what each output has of it, by the output's name.
@@ -180,79 +142,9 @@ class Entry:
         """The outputs that still lack something of it, by name."""
         return tuple(sorted(name for name, slot in self.outputs.items() if slot.owed))
 
-    @property
-    def plain(self) -> bool:
-        """Whether the first format holds all of it."""
-        return not self.outputs and (self.committed is None or self.committed.looked is None)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form of the first format."""
-        return {
-            "interval": self.interval.to_json(),
-            "generation": self.generation,
-            "granted": self.granted.to_json() if self.granted else None,
-            "committed": self.committed.to_json() if self.committed else None,
-            "served": [r.to_json() for r in self.served],
-        }
-
-    def to_json_2(self) -> dict[str, Any]:
-        """Return the JSON form of the second format: with outputs, and with what a commit looked back at."""
-        return {
-            **self.to_json(),
-            "committed": self.committed.to_json_2() if self.committed else None,
-            "outputs": {name: slot.to_json() for name, slot in self.outputs.items()},
-        }
-
-
-def _parse_entry(value: Any, where: str) -> Entry:
-    return _entry_of(fields(value, where), second=False)
-
-
-def _parse_entry_2(value: Any, where: str) -> Entry:
-    return _entry_of(fields(value, where), second=True)
-
-
-def _entry_of(f: Fields, *, second: bool) -> Entry:
-    where = f.where
-    outputs = f.take_map("outputs", parse_slot) if second else {}
-    interval = parse_interval(f.take("interval", list), where)
-    generation = f.take("generation", int)
-    granted, committed = None, None
-    if (g := f.take_fields_or_none("granted")) is not None:
-        plan, number = g.take("plan", str), g.take("generation", int)
-        request = parse_request(g.take("request", list), g.where)
-        g.done()
-        granted = built(where, lambda: Granted(plan=plan, request=request, generation=number))
-    if (c := f.take_fields_or_none("committed")) is not None:
-        names = {name: c.take(name, str) for name in ("plan", "fingerprint", "record")}
-        count, owner = c.take("generation", int), parse_request(c.take("request", list), c.where)
-        totals = parse_totals(c.take("totals", list), c.where)
-        seen = c.take_fields_or_none("looked") if second else None
-        looked = parse_looked_back(seen) if seen is not None else None
-        c.done()
-        committed = built(
-            where,
-            lambda: Committed(
-                generation=count, request=owner, totals=totals, looked=looked, **names
-            ),
-        )
-    served = f.take_list("served", parse_request)
-    f.done()
-    return built(
-        where,
-        lambda: Entry(
-            interval=interval,
-            generation=generation,
-            granted=granted,
-            committed=committed,
-            served=served,
-            outputs=outputs,
-        ),
-    )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Boundary:
+class Boundary(StoredValue):
     """Where the log is split at an instant: positions per topic and partition (the index is the partition number).
 
     A topic or partition that is not in it means its origin.
@@ -273,30 +165,12 @@ class Boundary:
             return known[partition]
         return Position(offset=origins[topic][partition])
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        topics = {t: [[p.offset, p.leader_epoch] for p in ps] for t, ps in self.positions.items()}
-        return {"at": keys.instant(self.at), "topics": topics}
-
-
-def _parse_boundary(value: Any, where: str) -> Boundary:
-    f = fields(value, where)
-    at = f.take("at", str)
-    positions = f.take_map("topics", _parse_positions)
-    f.done()
-    return built(where, lambda: Boundary(at=keys.parse_instant(at), positions=positions))
-
-
-def _parse_positions(value: Any, where: str) -> tuple[Position, ...]:
-    if not isinstance(value, list):
-        raise corrupt(where, "a list of positions belongs here")
-    pairs = [integers(item, where, count=2) for item in value]
-    return built(where, lambda: tuple(Position(offset=o, leader_epoch=e) for o, e in pairs))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class Page(StoredObject):
     """Entries and boundaries of one stretch of time, each sorted and unique by its start."""
+
+    FORMAT: ClassVar[str] = "tallystick.page/1"
 
     entries: tuple[Entry, ...] = ()
     boundaries: tuple[Boundary, ...] = ()
@@ -326,40 +200,12 @@ class Page:
         """Whether an output still lacks something of one of its entries."""
         return any(e.owed for e in self.entries)
 
-    def _entries_to_json(self) -> tuple[str, list[dict[str, Any]]]:
-        if all(e.plain for e in self.entries):
-            return FORMAT, [e.to_json() for e in self.entries]
-        return FORMAT_2, [e.to_json_2() for e in self.entries]
-
-    def encode(self) -> bytes:
-        """Return the canonical bytes."""
-        format_name, entries = self._entries_to_json()
-        return encode(
-            {
-                "format": format_name,
-                "entries": entries,
-                "boundaries": [b.to_json() for b in self.boundaries],
-            }
-        )
-
-
-def parse_page(body: bytes, *, where: str) -> Page:
-    """Read a page's bytes; raises Corrupt naming `where`."""
-    f = decode(body, where=where, format_name=FORMAT, later=(FORMAT_2,))
-    second = f.format_name == FORMAT_2
-    entries, boundaries = (
-        f.take_list("entries", _parse_entry_2 if second else _parse_entry),
-        f.take_list("boundaries", _parse_boundary),
-    )
-    f.done()
-    if second and all(e.plain for e in entries):
-        raise corrupt(where, f"{FORMAT_2} without an output or a look back")
-    return built(where, lambda: Page(entries=entries, boundaries=boundaries))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PageRef:
+class PageRef(StoredValue):
     """One line of the root's index: the page's key, its first instant, and how far anything in it reaches."""
+
+    AS_LIST: ClassVar[bool] = True
 
     since: datetime
     until: datetime
@@ -369,18 +215,3 @@ class PageRef:
         keys.check_instant(self.since)
         keys.check_instant(self.until)
         keys.check_page(self.key)
-
-    def to_json(self) -> list[str]:
-        """Return the JSON form."""
-        return [keys.instant(self.since), keys.instant(self.until), self.key]
-
-
-def parse_page_ref(value: Any, where: str) -> PageRef:
-    """Read the JSON form; raises Corrupt."""
-    if not isinstance(value, list) or len(value) != 3:
-        raise corrupt(where, "a page's line is two instants and a key")
-    since, until, key = (text(item, where) for item in value)
-    return built(
-        where,
-        lambda: PageRef(since=keys.parse_instant(since), until=keys.parse_instant(until), key=key),
-    )

@@ -9,25 +9,23 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 
 from tallystick.format import keys
-from tallystick.format.canonical import built, corrupt, decode, encode, fields, integers
-from tallystick.format.columns import TableColumn, check_columns, parse_column
-from tallystick.format.interval import Interval, Request, parse_interval, parse_request
+from tallystick.format.codec import StoredObject, StoredValue
+from tallystick.format.columns import TableColumn, check_columns
+from tallystick.format.interval import Interval, Request
 from tallystick.format.offsets import OffsetRange, Position
-
-FORMAT = "tallystick.plan/1"
-# A plan whose replacement may turn rows into dead letters. A library that knows only the first would refuse its commit.
-FORMAT_2 = "tallystick.plan/2"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedRange:
+class PlannedRange(StoredValue):
     """Offsets `start <= offset < end` of one partition with the leader epochs of the records before both ends.
 
     `readable_from` > start where the log had lost `[start, readable_from)` and an operator accepted that.
     """
+
+    AS_LIST: ClassVar[bool] = True
 
     start: int
     end: int
@@ -59,27 +57,9 @@ class PlannedRange:
         """Offsets that were gone when the plan was made."""
         return self.readable_from - self.start
 
-    def to_json(self) -> list[int]:
-        """Return the JSON form."""
-        return [self.start, self.end, self.start_epoch, self.end_epoch, self.readable_from]
-
-
-def _parse_range(value: Any, where: str) -> PlannedRange:
-    start, end, start_epoch, end_epoch, readable_from = integers(value, where, count=5)
-    return built(
-        where,
-        lambda: PlannedRange(
-            start=start,
-            end=end,
-            start_epoch=start_epoch,
-            end_epoch=end_epoch,
-            readable_from=readable_from,
-        ),
-    )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedTopic:
+class PlannedTopic(StoredValue):
     """One topic incarnation and its range per partition (the index is the partition number)."""
 
     name: str
@@ -91,16 +71,6 @@ class PlannedTopic:
     def __post_init__(self) -> None:
         check_topic_identity(self.name, self.topic_id, self.cluster_id)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {
-            "name": self.name,
-            "topic_id": self.topic_id,
-            "cluster_id": self.cluster_id,
-            "compacted": self.compacted,
-            "ranges": [r.to_json() for r in self.ranges],
-        }
-
 
 def check_topic_identity(name: str, topic_id: str, cluster_id: str) -> None:
     """Refuse a topic identity with an empty or unprintable part; raises ValueError."""
@@ -109,22 +79,8 @@ def check_topic_identity(name: str, topic_id: str, cluster_id: str) -> None:
             raise ValueError(f"{value!r} is no topic {what}")
 
 
-def _parse_topic(value: Any, where: str) -> PlannedTopic:
-    f = fields(value, where)
-    name, topic_id, cluster_id = (f.take(n, str) for n in ("name", "topic_id", "cluster_id"))
-    compacted = f.take("compacted", bool)
-    ranges = f.take_list("ranges", _parse_range)
-    f.done()
-    return built(
-        where,
-        lambda: PlannedTopic(
-            name=name, topic_id=topic_id, cluster_id=cluster_id, compacted=compacted, ranges=ranges
-        ),
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedTable:
+class PlannedTable(StoredValue):
     """A table as the plan's swap knew it: the columns that the job writes, with their ids."""
 
     name: str
@@ -136,29 +92,15 @@ class PlannedTable:
         keys.check_uuid(self.uuid)
         check_columns(self.columns)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {
-            "name": self.name,
-            "uuid": self.uuid,
-            "columns": [c.to_json() for c in self.columns],
-        }
-
-
-def _parse_table(value: Any, where: str) -> PlannedTable:
-    f = fields(value, where)
-    name, uuid = f.take("name", str), f.take("uuid", str)
-    columns = f.take_list("columns", parse_column)
-    f.done()
-    return built(where, lambda: PlannedTable(name=name, uuid=uuid, columns=columns))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(StoredObject):
     """What to read, for whom, into which tables, and what it replaces.
 
     `spec` is the pipeline's declaration in its canonical JSON form (tallystick.pipeline reads it back).
     """
+
+    FORMAT: ClassVar[str] = "tallystick.plan/1"
 
     key: str
     pipeline: str
@@ -206,69 +148,7 @@ class Plan:
         """The planned table of that name."""
         return next((t for t in self.tables if t.name == name), None)
 
-    def encode(self) -> bytes:
-        """Return the canonical bytes; `accept_dead_letters` is in the second format only, for plans that have it."""
-        later = {"accept_dead_letters": True} if self.accept_dead_letters else {}
-        return encode(
-            {
-                "format": FORMAT_2 if later else FORMAT,
-                **later,
-                "key": self.key,
-                "pipeline": self.pipeline,
-                "interval": self.interval.to_json(),
-                "generation": self.generation,
-                "request": self.request.to_json(),
-                "fingerprint": self.fingerprint,
-                "replaces": self.replaces,
-                "topics": [t.to_json() for t in self.topics],
-                "tables": [t.to_json() for t in self.tables],
-                "spec": self.spec,
-                "accept_loss": self.accept_loss,
-                "accept_compaction": self.accept_compaction,
-                "planned_at": keys.instant(self.planned_at),
-                "library": self.library,
-            }
-        )
-
     @property
     def sha256(self) -> str:
         """Digest of the canonical bytes, hexadecimal: argv and the report carry it."""
         return hashlib.sha256(self.encode()).hexdigest()
-
-
-def parse_plan(body: bytes, *, where: str) -> Plan:
-    """Read a plan's bytes; raises Corrupt naming `where`."""
-    f = decode(body, where=where, format_name=FORMAT, later=(FORMAT_2,))
-    accept_dead_letters = f.format_name == FORMAT_2
-    if accept_dead_letters and not f.take("accept_dead_letters", bool):
-        raise corrupt(where, f"accept_dead_letters is false: {FORMAT} can say all of it")
-    key, pipeline, fingerprint = (f.take(n, str) for n in ("key", "pipeline", "fingerprint"))
-    library, planned_at = f.take("library", str), f.take("planned_at", str)
-    interval = parse_interval(f.take("interval", list), f"{where}.interval")
-    generation = f.take("generation", int)
-    request = parse_request(f.take("request", list), f"{where}.request")
-    replaces = f.take_or_none("replaces", str)
-    topics, tables = f.take_list("topics", _parse_topic), f.take_list("tables", _parse_table)
-    spec = f.take("spec", dict)
-    accept_loss, accept_compaction = f.take("accept_loss", bool), f.take("accept_compaction", bool)
-    f.done()
-    return built(
-        where,
-        lambda: Plan(
-            key=key,
-            pipeline=pipeline,
-            interval=interval,
-            generation=generation,
-            request=request,
-            fingerprint=fingerprint,
-            replaces=replaces,
-            topics=topics,
-            tables=tables,
-            spec=spec,
-            accept_loss=accept_loss,
-            accept_compaction=accept_compaction,
-            planned_at=keys.parse_instant(planned_at),
-            library=library,
-            accept_dead_letters=accept_dead_letters,
-        ),
-    )

@@ -7,29 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 from tallystick.format import keys
-from tallystick.format.canonical import (
-    built,
-    corrupt,
-    decode,
-    encode,
-    fields,
-    integer,
-    integers,
-    text,
-)
-from tallystick.format.lookback import LookedBack, parse_looked_back
+from tallystick.format.codec import StoredObject, StoredValue
+from tallystick.format.lookback import LookedBack
 from tallystick.format.offsets import OffsetRange
-
-FORMAT = "tallystick.report/1"
-# A report of a job that looked back. A library that knows only the first would forget what the rows depend on.
-FORMAT_LOOKED = "tallystick.report/2"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RangeAccount:
+class RangeAccount(StoredValue):
     """What became of each offset of one planned range; the classes add up to its length (I7).
 
     `records`: rows handed to the job. `dead`: dead letters. `aborted`: records of aborted transactions. `control`:
@@ -58,10 +45,6 @@ class RangeAccount:
                 f"the range holds {length} offsets"
             )
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {name: getattr(self, name) for name in _ACCOUNT}
-
 
 def mostly_dead(records: int, dead: int) -> bool:
     """True if half of the records or more are dead letters: likelier the declaration is wrong than the data."""
@@ -82,21 +65,14 @@ _ACCOUNT = (
 )
 
 
-def parse_account(value: Any, where: str) -> RangeAccount:
-    """Read the JSON form; raises Corrupt."""
-    f = fields(value, where)
-    topic = f.take("topic", str)
-    numbers = {name: f.take(name, int) for name in _ACCOUNT[1:]}
-    f.done()
-    return built(where, lambda: RangeAccount(topic=topic, **numbers))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ColumnStatistics:
+class ColumnStatistics(StoredValue):
     """Statistics of one column of one file, as Iceberg's manifest entries hold them.
 
     `lower` and `upper` are single-value serialised bounds in hexadecimal (Iceberg spec, Appendix D), or None.
     """
+
+    AS_LIST: ClassVar[bool] = True
 
     id: int
     size_bytes: int
@@ -112,28 +88,12 @@ class ColumnStatistics:
             if bound is not None:
                 bytes.fromhex(bound)
 
-    def to_json(self) -> list[Any]:
-        """Return the JSON form, a list: files are many and columns more."""
-        return [self.id, self.size_bytes, self.values, self.nulls, self.lower, self.upper]
-
-
-def parse_statistics(value: Any, where: str) -> ColumnStatistics:
-    """Read the JSON form; raises Corrupt."""
-    if not isinstance(value, list) or len(value) != 6:
-        raise corrupt(where, "six values belong here")
-    number, size_bytes, values, nulls = integers(value[:4], where, count=4)
-    lower, upper = (None if bound is None else text(bound, where) for bound in value[4:])
-    return built(
-        where,
-        lambda: ColumnStatistics(
-            id=number, size_bytes=size_bytes, values=values, nulls=nulls, lower=lower, upper=upper
-        ),
-    )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lineage:
+class Lineage(StoredValue):
     """The smallest and largest offset of one topic-partition among a file's rows (both inclusive)."""
+
+    AS_LIST: ClassVar[bool] = True
 
     topic: str
     partition: int
@@ -144,22 +104,9 @@ class Lineage:
         if not 0 <= self.first <= self.last or self.partition < 0:
             raise ValueError(f"{self.topic}[{self.partition}]: lineage {self.first}..{self.last}")
 
-    def to_json(self) -> list[Any]:
-        """Return the JSON form."""
-        return [self.topic, self.partition, self.first, self.last]
-
-
-def parse_lineage(value: Any, where: str) -> Lineage:
-    """Read the JSON form; raises Corrupt."""
-    if not isinstance(value, list) or len(value) != 4:
-        raise corrupt(where, "four values belong here")
-    topic = text(value[0], where)
-    partition, first, last = integers(value[1:], where, count=3)
-    return built(where, lambda: Lineage(topic=topic, partition=partition, first=first, last=last))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileReport:
+class FileReport(StoredValue):
     """One Parquet file that an attempt uploaded.
 
     `partition` holds the Iceberg partition tuple: an integer, a string or null per partition field (day, hour, month and
@@ -185,59 +132,15 @@ class FileReport:
         if len({c.id for c in self.columns}) != len(self.columns):
             raise ValueError(f"{self.key}: two statistics for one column id")
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {
-            "table": self.table,
-            "key": self.key,
-            "etag": self.etag,
-            "size_bytes": self.size_bytes,
-            "rows": self.rows,
-            "partition": list(self.partition),
-            "columns": [c.to_json() for c in self.columns],
-            "lineage": [line.to_json() for line in self.lineage],
-            "split_offsets": list(self.split_offsets),
-        }
-
-
-def parse_file(value: Any, where: str) -> FileReport:
-    """Read the JSON form; raises Corrupt."""
-    f = fields(value, where)
-    table, key, etag = (f.take(name, str) for name in ("table", "key", "etag"))
-    size_bytes, rows = (f.take(name, int) for name in ("size_bytes", "rows"))
-    partition = f.take_list("partition", _partition_value)
-    columns = f.take_list("columns", parse_statistics)
-    lineage = f.take_list("lineage", parse_lineage)
-    split_offsets = f.take_list("split_offsets", integer)
-    f.done()
-    return built(
-        where,
-        lambda: FileReport(
-            table=table,
-            key=key,
-            etag=etag,
-            size_bytes=size_bytes,
-            rows=rows,
-            partition=partition,
-            columns=columns,
-            lineage=lineage,
-            split_offsets=split_offsets,
-        ),
-    )
-
-
-def _partition_value(value: Any, where: str) -> int | str | None:
-    if value is None or isinstance(value, str):
-        return value
-    return integer(value, where)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class Report(StoredObject):
     """All that one attempt staged for one plan: `key` names itself, `accounts` cover the plan's ranges exactly.
 
     `looked`: what the job saw of earlier intervals, where its pipeline looks back.
     """
+
+    FORMAT: ClassVar[str] = "tallystick.report/1"
 
     key: str
     plan: str
@@ -256,37 +159,9 @@ class Report:
         if len({f.key for f in self.files}) != len(self.files):
             raise ValueError("a file is listed twice")
 
-    def encode(self) -> bytes:
-        """Return the canonical bytes; `looked` stands only in the second format."""
-        form = {
-            "key": self.key,
-            "plan": self.plan,
-            "plan_sha256": self.plan_sha256,
-            "fingerprint": self.fingerprint,
-            "attempt": self.attempt,
-            "library": self.library,
-            "files": [f.to_json() for f in self.files],
-            "accounts": [a.to_json() for a in self.accounts],
-        }
-        if self.looked is None:
-            return encode({"format": FORMAT, **form})
-        return encode({"format": FORMAT_LOOKED, **form, "looked": self.looked.to_json()})
-
     def rows(self, table: str) -> int:
         """Rows staged for `table`."""
         return sum(f.rows for f in self.files if f.table == table)
-
-
-def parse_report(body: bytes, *, where: str) -> Report:
-    """Read a report's bytes; raises Corrupt naming `where`."""
-    f = decode(body, where=where, format_name=FORMAT, later=(FORMAT_LOOKED,))
-    names = ("key", "plan", "plan_sha256", "fingerprint", "attempt", "library")
-    texts = {name: f.take(name, str) for name in names}
-    files = f.take_list("files", parse_file)
-    accounts = f.take_list("accounts", parse_account)
-    looked = parse_looked_back(f.take_fields("looked")) if f.format_name == FORMAT_LOOKED else None
-    f.done()
-    return built(where, lambda: Report(files=files, accounts=accounts, looked=looked, **texts))
 
 
 def account_totals(accounts: tuple[RangeAccount, ...]) -> Mapping[str, int]:

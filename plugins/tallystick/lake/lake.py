@@ -25,11 +25,11 @@ from tallystick.errors import (
 )
 from tallystick.format import keys
 from tallystick.format.canonical import BODY_BYTES_MAX
-from tallystick.format.page import PAGE_BYTES_MAX, Entry, Page, parse_page
-from tallystick.format.plan import Plan, parse_plan
-from tallystick.format.record import CommittedInterval, Record, parse_record
-from tallystick.format.report import Report, parse_report
-from tallystick.format.root import Root, first_root, parse_root
+from tallystick.format.page import PAGE_BYTES_MAX, Entry, Page
+from tallystick.format.plan import Plan
+from tallystick.format.record import CommittedInterval, Record
+from tallystick.format.report import Report
+from tallystick.format.root import Root, first_root
 from tallystick.lake.room import Asking, Turn
 from tallystick.lake.snapshot import ObjectGone, RootMoved, View
 from tallystick.lake.update import Change, Settled
@@ -71,7 +71,7 @@ class Lake:
         found = self.store.get(keys.ROOT)
         if found is None:
             return None
-        root = parse_root(found.body, where=self.where(keys.ROOT))
+        root = Root.decode(found.body, where=self.where(keys.ROOT))
         named = {ref.key for ref in root.pages}
         self._pages = {key: page for key, page in self._pages.items() if key in named}
         record_key = keys.record(root.version + 1, self.world.uuid())
@@ -128,7 +128,7 @@ class Lake:
             found = self.store.get(key)
             if found is None:
                 raise ObjectGone(key)
-            self._pages[key] = parse_page(found.body, where=self.where(key))
+            self._pages[key] = Page.decode(found.body, where=self.where(key))
         return self._pages[key]
 
     def plan(self, key: str) -> Plan | None:
@@ -136,7 +136,7 @@ class Lake:
         found = self.store.get(keys.check_plan(key))
         if found is None:
             return None
-        plan = parse_plan(found.body, where=self.where(key))
+        plan = Plan.decode(found.body, where=self.where(key))
         return self._named(plan, key, plan.key)
 
     def report(self, key: str) -> Report | None:
@@ -144,7 +144,7 @@ class Lake:
         found = self.store.get(keys.check_report(key))
         if found is None:
             return None
-        report = parse_report(found.body, where=self.where(key))
+        report = Report.decode(found.body, where=self.where(key))
         return self._named(report, key, report.key)
 
     def record(self, key: str) -> Record | None:
@@ -152,7 +152,7 @@ class Lake:
         found = self.store.get(keys.check_record(key))
         if found is None:
             return None
-        record = parse_record(found.body, where=self.where(key))
+        record = Record.decode(found.body, where=self.where(key))
         return self._named(record, key, record.key)
 
     def _named(self, value: T, key: str, own: str) -> T:

@@ -12,12 +12,13 @@ pipeline = Pipeline(
 from __future__ import annotations
 
 from tallystick.pipeline.columns import DEAD_LETTER_COLUMNS, LINEAGE, Column
-from tallystick.pipeline.declared import LATENESS_MAX, ROW_SEMANTICS, SPEC_FORMAT, Pipeline
+from tallystick.pipeline.declared import LATENESS_MAX, ROW_SEMANTICS, Pipeline
+from tallystick.pipeline.formats import Format, Json
 from tallystick.pipeline.lookback import Lookback
 from tallystick.pipeline.outputs import DeclaredOutput, PlannedOutput, Replaced
 from tallystick.pipeline.spec import outputs_in_spec, pipeline_from_spec
 from tallystick.pipeline.tables import DEAD_LETTERS, Table, partition_rule
-from tallystick.pipeline.topics import Json, Topic
+from tallystick.pipeline.topics import Topic
 
 __all__ = [
     "DEAD_LETTERS",
@@ -25,9 +26,9 @@ __all__ = [
     "LATENESS_MAX",
     "LINEAGE",
     "ROW_SEMANTICS",
-    "SPEC_FORMAT",
     "Column",
     "DeclaredOutput",
+    "Format",
     "Json",
     "Lookback",
     "Pipeline",

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from tallystick.errors import InvalidPipeline
+from tallystick.format.codec import StoredValue
 from tallystick.format.columns import PRIMITIVES, check_column_name, check_type
 from tallystick.pipeline.time_formats import rule_problem
 
@@ -32,7 +33,7 @@ def refuse(happened: str, next_step: str) -> InvalidPipeline:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class Column(StoredValue):
     r"""One column: name, Iceberg type string, whether it must be there, and how it is read from JSON.
 
     `source` is the JSON field (default: the column's name), one at the top of the record: nested fields are not read.

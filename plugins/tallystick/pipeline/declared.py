@@ -11,23 +11,21 @@ from typing import Any
 
 from tallystick.errors import listed
 from tallystick.format import keys
-from tallystick.format.canonical import encode
+from tallystick.format.canonical import dumps
 from tallystick.pipeline.columns import DEAD_LETTER_COLUMNS, Column, refuse, several
-from tallystick.pipeline.lookback import Lookback, check_lookback, lookback_spec
+from tallystick.pipeline.formats import Format, Json
+from tallystick.pipeline.lookback import Lookback, check_lookback
 from tallystick.pipeline.outputs import (
     DeclaredOutput,
     PlannedOutput,
     check_outputs,
     check_targets,
-    output_json,
     planned,
 )
+from tallystick.pipeline.planned import PipelineSpec, TopicSpec
 from tallystick.pipeline.tables import DEAD_LETTERS, Table
-from tallystick.pipeline.topics import Json, Topic
+from tallystick.pipeline.topics import Topic
 
-SPEC_FORMAT = "tallystick.pipeline/1"
-# A declaration with outputs or a look back. A library that knows only the first would owe nothing, and see nothing.
-SPEC_FORMAT_2 = "tallystick.pipeline/2"
 # Raise it whenever the same bytes, job and declaration would give other rows: committed intervals then count as changed.
 ROW_SEMANTICS = 1
 RECORDS_PER_TASK = 1_000_000
@@ -125,10 +123,11 @@ class Pipeline:
         """The topics as values (a name alone stands for a topic with the default decode)."""
         return tuple(t for t in self.topics if isinstance(t, Topic))
 
-    def decode_of(self, topic: str) -> Json:
-        """How `topic`'s values are read."""
+    def decode_of(self, topic: str) -> Format:
+        """Return the format of `topic`'s values."""
         declared = next(t for t in self.inputs if t.name == topic).decode
-        return declared or Json(self.tables[0].columns)
+        found = declared or Json(self.tables[0].columns)
+        return found.format if isinstance(found, Json) else found
 
     def table(self, name: str) -> Table | None:
         """The declared table of that name (the dead letters are not among them)."""
@@ -144,58 +143,30 @@ class Pipeline:
         return tuple(declared.partition_by) if declared else ()
 
     def to_spec(self) -> dict[str, Any]:
-        """Return the canonical JSON form that a plan carries; `outputs` and `lookback` stand in the second format."""
-        second = bool(self.outputs) or self.lookback is not None
-        later = {
-            "outputs": [output_json(o) for o in self.planned_outputs],
-            "lookback": None,
-        }
-        return {
-            "format": SPEC_FORMAT_2 if second else SPEC_FORMAT,
-            "name": self.name,
-            "warehouse": self.warehouse,
-            "job": self.job,
-            "kafka": self.kafka,
-            "records_per_task": self.records_per_task,
-            **(later if second else {}),
-            **self._rows_spec(),
-        }
+        """Return the canonical JSON form that a plan carries."""
+        return {"format": PipelineSpec.FORMAT, **self._spec().to_json()}
 
-    def _rows_spec(self) -> dict[str, Any]:
-        topics = []
-        for topic in self.inputs:
-            decode = self.decode_of(topic.name)
-            columns = [_column_json(c) for c in decode.columns]
-            kind = {"kind": "json", "columns": columns, "tombstones": decode.tombstones}
-            topics.append({"name": topic.name, "decode": kind})
-        tables = [
-            {
-                "name": t.name,
-                "columns": [_column_json(c) for c in t.columns],
-                "partition_by": list(t.partition_by),
-                "keys": list(t.keys),
-                "combine": dict(t.combine),
-            }
-            for t in self.tables
-        ]
-        return {"topics": topics, "tables": tables, **lookback_spec(self.lookback)}
+    def _spec(self) -> PipelineSpec:
+        topics = (TopicSpec(name=t.name, decode=self.decode_of(t.name)) for t in self.inputs)
+        return PipelineSpec(
+            name=self.name,
+            warehouse=self.warehouse,
+            job=self.job,
+            kafka=self.kafka,
+            records_per_task=self.records_per_task,
+            topics=tuple(topics),
+            tables=tuple(self.tables),
+            outputs=self.planned_outputs,
+            lookback=self.lookback,
+        )
 
     def fingerprint(self, job_source: bytes) -> str:
         """Digest of what decides the rows: tables, decode rules, look back, the job's source, and our row semantics.
 
         Not lateness, schedule, piece sizes, outputs or the library's version. Modules that the job imports are not seen.
         """
-        rows = {"rows": self._rows_spec(), "semantics": ROW_SEMANTICS}
-        digest = hashlib.sha256(encode(rows))
+        spec = self._spec().to_json()
+        rows = {name: spec[name] for name in ("topics", "tables", "lookback")}
+        digest = hashlib.sha256(dumps({"rows": rows, "semantics": ROW_SEMANTICS}))
         digest.update(hashlib.sha256(job_source).digest())
         return digest.hexdigest()
-
-
-def _column_json(column: Column) -> dict[str, Any]:
-    return {
-        "name": column.name,
-        "type": column.type,
-        "required": column.required,
-        "source": column.source,
-        "parse": column.parse,
-    }

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from tallystick.errors import listed
-from tallystick.format.canonical import Fields, text
+from tallystick.format.codec import StoredValue
 from tallystick.pipeline.columns import refuse, several
 from tallystick.pipeline.tables import DEAD_LETTERS
 
@@ -18,7 +18,7 @@ _MS = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lookback:
+class Lookback(StoredValue):
     """The tables whose rows of [start - back, start) a job reads beside its interval's records.
 
     Their rows must be partial: made of their own interval's records alone, never of what was looked back at. `back` None:
@@ -53,23 +53,6 @@ class Lookback:
                 "use uncommitted='stale', or say how far it looks back.",
             )
 
-    def to_json(self) -> dict[str, Any]:
-        """The form in a plan's spec."""
-        return {
-            "tables": list(self.tables),
-            "back_ms": None if self.back is None else self.back // _MS,
-            "uncommitted": self.uncommitted,
-        }
-
-
-def parse_lookback(f: Fields) -> Lookback:
-    """Read the form in a plan's spec; raises Corrupt or InvalidPipeline."""
-    tables, back_ms = f.take_list("tables", text), f.take_or_none("back_ms", int)
-    uncommitted: Any = f.take("uncommitted", str)
-    f.done()
-    back = None if back_ms is None else back_ms * _MS
-    return Lookback(tables=tables, back=back, uncommitted=uncommitted)
-
 
 def check_lookback(lookback: Lookback | None, tables: Collection[str]) -> None:
     """Refuse a table that is not declared, and tallystick's own; raises InvalidPipeline."""
@@ -80,8 +63,3 @@ def check_lookback(lookback: Lookback | None, tables: Collection[str]) -> None:
                 f"the job looks back at {name!r}, which is no table of the pipeline.",
                 f"name one of {listed(sorted(known))}.",
             )
-
-
-def lookback_spec(lookback: Lookback | None) -> Mapping[str, Any]:
-    """The part of a declaration that decides rows: nothing where no job looks back."""
-    return {} if lookback is None else {"lookback": lookback.to_json()}

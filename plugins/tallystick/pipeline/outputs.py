@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, get_args
+from typing import Literal, Protocol, get_args
 
 from tallystick.format import keys
+from tallystick.format.codec import StoredValue
 from tallystick.format.outputs import TARGET_MAX
 from tallystick.pipeline.columns import refuse
 
@@ -51,7 +52,7 @@ class DeclaredOutput(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedOutput:
+class PlannedOutput(StoredValue):
     """An output as a plan carries it."""
 
     name: str
@@ -117,13 +118,3 @@ def check_targets(outputs: Collection[DeclaredOutput]) -> None:
                 f"outputs {first} and {output.name} have one target, {output.target}.",
                 "give each a place of its own: the one could not tell its rows from the other's.",
             )
-
-
-def output_json(output: PlannedOutput) -> dict[str, Any]:
-    """The form in a plan's spec."""
-    return {
-        "name": output.name,
-        "table": output.table,
-        "replaced": output.replaced,
-        "target": output.target,
-    }

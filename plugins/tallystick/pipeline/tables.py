@@ -9,6 +9,7 @@ from typing import Literal
 
 from tallystick.errors import listed
 from tallystick.format import keys
+from tallystick.format.codec import StoredValue
 from tallystick.pipeline.columns import LINEAGE, Column, refuse, several, unique
 
 DEAD_LETTERS = "dead_letters"
@@ -19,7 +20,7 @@ Combine = Literal["sum", "min", "max"]
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class Table(StoredValue):
     """One output table.
 
     Record-level by default: each row comes from one record and carries its lineage columns, which are added here.

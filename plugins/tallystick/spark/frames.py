@@ -14,10 +14,9 @@ An output's rows are exact under retries where the transform is deterministic; `
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -26,9 +25,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tallystick.engine.attempt import assemble
 from tallystick.engine.outputs import write_output
-from tallystick.format.canonical import encode, fields
+from tallystick.format.codec import StoredValue
 from tallystick.format.plan import Plan
-from tallystick.format.report import FileReport, Report, parse_file
+from tallystick.format.report import FileReport, Report
 from tallystick.lake import Lake
 from tallystick.operations.lookback import own_span
 from tallystick.pipeline import Table
@@ -43,6 +42,13 @@ from tallystick.spark.transformed import transformed
 from tallystick.store.open import open_store
 
 log = logging.getLogger("tallystick.spark")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Written(StoredValue):
+    """What one task of a write action answers with."""
+
+    files: tuple[FileReport, ...]
 
 
 def stage_frames(
@@ -104,7 +110,7 @@ def write(
         answers = collected(session, rows.mapInArrow(task, RESULT))
     raise_decisive(answers)
     where = f"result of a task that wrote {table.name}"
-    return [file for row in answers for file in _files_of(row["result"], where)]
+    return [f for row in answers for f in _Written.from_text(row["result"], where).files]
 
 
 def _write(target: Target, name: str, batches: Batches, adders: tuple[Any, Any]) -> str:
@@ -113,11 +119,4 @@ def _write(target: Target, name: str, batches: Batches, adders: tuple[Any, Any])
     work = target.attempt_at(open_store(target.root))
     files = write_output(work, name, f"{context.partitionId():05d}", batches)
     add_files(adders, files)
-    return encode({"files": [f.to_json() for f in files]}).decode()
-
-
-def _files_of(text: str, where: str) -> tuple[FileReport, ...]:
-    f = fields(json.loads(text), where)
-    files = f.take_list("files", parse_file)
-    f.done()
-    return files
+    return _Written(files=files).to_text()

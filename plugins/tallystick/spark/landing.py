@@ -10,7 +10,7 @@ from functools import partial
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from tallystick.engine.landing import LandedPiece, land_piece, landed_of, parse_landed_piece
+from tallystick.engine.landing import LandedPiece, land_piece, landed_of
 from tallystick.engine.pieces import Piece
 from tallystick.lake import Lake
 from tallystick.spark.session import failures_max
@@ -44,7 +44,7 @@ def land(session: SparkSession, lake: Lake, order: Order) -> tuple[list[LandedPi
         else []
     )
     raise_decisive(rows)
-    pieces = [parse_landed_piece(row["result"], where="result of a landing task") for row in rows]
+    pieces = [LandedPiece.from_text(row["result"], "result of a landing task") for row in rows]
     landed = landed_of(order.target.attempt_at(lake.store), pieces)
     body = landed.encode()
     lake.put_new(landed.key, body)
@@ -57,7 +57,7 @@ def _land(order: Order, piece: Piece) -> str:
     work = order.target.attempt_at(open_store(order.target.root))
     return land_piece(
         work, piece, order.reading(piece), stretch=order.stretch, earlier=order.topics is not None
-    ).to_json()
+    ).to_text()
 
 
 def answer(run: Callable[[], str], tries_max: int) -> pa.RecordBatch:

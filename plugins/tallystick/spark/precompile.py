@@ -25,7 +25,7 @@ def compile_decoders() -> None:
             ("boolean", "int", "long", "float", "double", "string", "date", "timestamptz")
         )
     ]
-    JsonDecoder(Json(every_type)).decode(pa.array([b"{}"], pa.binary()))
+    JsonDecoder(Json(every_type)).decode_values(pa.array([b"{}"], pa.binary()))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

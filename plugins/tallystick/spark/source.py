@@ -19,13 +19,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from tallystick.engine.landing import (
-    Landed,
-    LandedFile,
-    read_landed,
-    read_records,
-    records_schema,
-)
+from tallystick.engine.landing import Landed, LandedFile, read_landed, read_records, records_schema
 from tallystick.errors import InvalidRequest, listed
 from tallystick.format import keys
 from tallystick.pipeline import Pipeline, pipeline_from_spec

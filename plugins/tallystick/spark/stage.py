@@ -11,7 +11,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -23,7 +23,7 @@ from tallystick.connections.resolve import kafka_settings
 from tallystick.engine.clock import LogSpan
 from tallystick.engine.combine import require_room, too_much_for_driver
 from tallystick.engine.pieces import Piece
-from tallystick.engine.task import Attempt, Reading, TaskResult, Work, parse_result, run_piece
+from tallystick.engine.task import Attempt, Reading, TaskResult, Work, run_piece
 from tallystick.engine.transform import JobTransform, Transform
 from tallystick.errors import RetryLater, SettingsError, TallystickError, error_of_kind
 from tallystick.format.plan import Plan, PlannedTopic
@@ -146,10 +146,9 @@ def results_of(rows: Sequence[Mapping[str, Any] | Row]) -> list[TaskResult]:
     raise_decisive(rows)
     require_room(sum(map(len, row["partials"])) for row in rows)
     return [
-        parse_result(
-            row["result"],
-            dict(zip(row["tables"], map(bytes, row["partials"]), strict=True)),
-            where=f"result of piece {row['piece']}",
+        replace(
+            TaskResult.from_text(row["result"], f"result of piece {row['piece']}"),
+            partials=dict(zip(row["tables"], map(bytes, row["partials"]), strict=True)),
         )
         for row in rows
     ]
@@ -209,7 +208,7 @@ def _answer(
     partials = {} if result is None else result.partials
     row = {
         "piece": piece.index,
-        "result": None if result is None else result.to_json(),
+        "result": None if result is None else result.to_text(),
         "tables": list(partials),
         "partials": list(partials.values()),
         "error": error,

@@ -28,7 +28,7 @@ from tallystick.errors import (
     listed,
     without_user_info,
 )
-from tallystick.format.canonical import Fields
+from tallystick.format.offsets import Position
 from tallystick.kafka.client import KafkaClient
 from tallystick.pipeline import Pipeline
 from tallystick.store.open import open_store
@@ -303,5 +303,5 @@ def test_users_and_passwords_of_urls_are_struck_out_and_nothing_else(text: str, 
 def test_names_are_listed_as_people_write_them() -> None:
     assert listed(["a", 1]) == "a, 1"
     assert listed([]) == "none"
-    with pytest.raises(TallystickError, match="field 'n' is a list, not an integer"):
-        Fields({"n": ["a"]}, "here").take("n", int)
+    with pytest.raises(TallystickError, match=r"here\.offset: expected an integer, found a list"):
+        Position.from_json([["secret"], 0], "here")

@@ -14,9 +14,9 @@ from tallystick.engine import landing
 from tallystick.engine.attempt import assemble
 from tallystick.engine.landing import (
     Landed,
+    LandedPiece,
     land_piece,
     landed_of,
-    parse_landed_piece,
     read_landed,
     read_records,
     records_schema,
@@ -59,7 +59,7 @@ def rows_of(landed: SimpleNamespace, found: Landed) -> list[dict[str, Any]]:
 
 def test_what_was_landed_is_read_back_as_often_as_wanted(landed: SimpleNamespace) -> None:
     # The tasks' answers in any order: the list has the order of the pieces.
-    told = [parse_landed_piece(r.to_json(), where="here") for r in reversed(landed.results)]
+    told = [LandedPiece.from_text(r.to_text(), "here") for r in reversed(landed.results)]
     assert told == list(reversed(landed.results))
     found = landed_of(landed.work, told)
     assert [f.key.split("/")[-1][:5] for f in found.files] == ["00000", "00001"]

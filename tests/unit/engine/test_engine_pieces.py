@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tallystick.engine.pieces import Piece, cut, parse_piece
+from tallystick.engine.pieces import Piece, cut
 from tallystick.format.offsets import EPOCH_UNKNOWN, OffsetRange, tile
 
 
@@ -30,7 +30,7 @@ def test_a_range_is_cut_evenly_into_as_few_pieces_as_the_bound_allows(
     pieces = cut(plan, records_per_task=bound)
     assert [(p.span.start, p.span.end) for p in pieces] == expected
     assert [p.index for p in pieces] == list(range(len(expected)))
-    assert [parse_piece(p.to_json(), "here") for p in pieces] == list(pieces)
+    assert [Piece.from_json(p.to_json(), "here") for p in pieces] == list(pieces)
 
 
 def test_an_epoch_belongs_to_the_start_of_a_planned_range_only(kit: SimpleNamespace) -> None:

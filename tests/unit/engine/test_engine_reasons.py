@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 from tallystick.engine.attempt import assemble
-from tallystick.engine.landing import land_piece, parse_landed_piece
+from tallystick.engine.landing import LandedPiece, land_piece
 from tallystick.engine.pieces import cut
 from tallystick.engine.reasons import KINDS_MAX, OTHERS, Reason, counted, dead_warning, joined
-from tallystick.engine.task import Work, parse_result, run_piece
+from tallystick.engine.task import TaskResult, Work, run_piece
 
 MakeWork = Callable[..., Work]
 GOOD, BROKEN, TYPE, TYPE_2 = b'{"n":1}', b"{", b'{"n":"x: 1"}', b'{"n":"y"}'
@@ -78,11 +79,13 @@ def test_both_kinds_of_job_warn_with_the_reasons_of_all_their_tasks(
     for piece, found in zip(pieces, values, strict=True):
         reading = kit.FakeReading([kit.raw_batch(piece.span.start, found)])
         if landed:
-            text = land_piece(work, piece, reading, scratch=tmp_path).to_json()
-            results.append(parse_landed_piece(text, where="task").result)
+            text = land_piece(work, piece, reading, scratch=tmp_path).to_text()
+            results.append(LandedPiece.from_text(text, "task").result)
         else:
             result = run_piece(work, piece, reading, scratch=tmp_path)
-            results.append(parse_result(result.to_json(), result.partials, where="task"))
+            results.append(
+                replace(TaskResult.from_text(result.to_text(), "task"), partials=result.partials)
+            )
     with caplog.at_level(logging.WARNING, logger="tallystick"):
         assemble(work, pieces, results, outputs=() if landed else None)
     (warned,) = [record.getMessage() for record in caplog.records]

@@ -19,11 +19,11 @@ from tallystick.engine.attempt import assemble
 from tallystick.engine.parquet import WriteLimits
 from tallystick.engine.pieces import cut
 from tallystick.engine.records import BATCH_ROWS, coalesce
-from tallystick.engine.task import Work, describe, parse_result, run_piece
+from tallystick.engine.task import TaskResult, Work, describe, run_piece
 from tallystick.engine.upload import TRIES_MAX
 from tallystick.errors import InvalidPipeline, ReportRejected, StoreUnavailable
 from tallystick.format import keys
-from tallystick.format.report import Lineage, Report, parse_report
+from tallystick.format.report import Lineage, Report
 from tallystick.store import NotApplied, Outcome, Unknown
 from tallystick.store.memory import MemoryStore
 from tallystick.tables.schema import FIELD_ID
@@ -86,7 +86,9 @@ def test_a_piece_becomes_files_dead_letters_partials_and_an_account(
     assert letter["reason"].startswith("json: ")
     assert json.loads(letter["headers"]) == [["h", base64.b64encode(b"\0").decode()], ["h", None]]
     assert list(tmp_path.iterdir()) == []
-    assert parse_result(result.to_json(), result.partials, where="here") == result
+    assert (
+        replace(TaskResult.from_text(result.to_text(), "here"), partials=result.partials) == result
+    )
     assert describe(result)["records"] == 3
 
 
@@ -149,7 +151,7 @@ def test_results_become_a_report_that_says_where_every_offset_is(
     store = MemoryStore("small")
     work = make_work(kit.planned(0, 4), store=store)
     report = whole_run(work, kit, per_task=2)
-    assert parse_report(report.encode(), where="here") == report
+    assert Report.decode(report.encode(), where="here") == report
     assert (report.plan, report.attempt, report.plan_sha256) == (
         work.plan.key,
         "try-1",

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tallystick.errors import Corrupt
 from tallystick.format import canonical
-from tallystick.format.canonical import decode, encode
+from tallystick.format.canonical import dumps, loads
 
 NAME = "tallystick.test/1"
 scalars = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(max_size=8)
@@ -22,17 +22,16 @@ values = st.recursive(
 )
 
 
-def read(body: bytes) -> canonical.Fields:
-    return decode(body, where="s3://lake/x.json", format_name=NAME)
+def read(body: bytes) -> dict[str, Any]:
+    return loads(body, where="s3://lake/x.json", format_name=NAME)
 
 
 @given(st.dictionaries(st.text(max_size=6).filter(lambda k: k != "format"), values, max_size=5))
 def test_every_exact_value_comes_back(value: dict[str, Any]) -> None:
-    body = encode({"format": NAME, **value})
-    fields = read(body)
-    got = {key: fields._left[key] for key in value}
+    body = dumps({"format": NAME, **value})
+    got = read(body)
     assert got == value
-    assert encode({"format": NAME, **got}) == body
+    assert dumps({"format": NAME, **got}) == body
 
 
 @pytest.mark.parametrize(
@@ -46,14 +45,14 @@ def test_every_exact_value_comes_back(value: dict[str, Any]) -> None:
 )
 def test_inexact_values_are_not_written(value: Any, why: str) -> None:
     with pytest.raises(TypeError, match=why):
-        encode(value)
+        dumps(value)
 
 
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        (b'{"format":"tallystick.test/1","format":"tallystick.test/1"}', "stands twice"),
-        (b'{"a":1,"b":2,"a":3}', "'a' stands twice"),
+        (b'{"format":"tallystick.test/1","format":"tallystick.test/1"}', "duplicate key 'format'"),
+        (b'{"a":1,"b":2,"a":3}', "duplicate key 'a'"),
         (b'{"format": "tallystick.test/1"}', "another spelling"),
         (b'{"format":"tallystick.test/1","a":1}', "another spelling"),
         (b'{"a":"\\u0041","format":"tallystick.test/1"}', "another spelling"),
@@ -82,74 +81,10 @@ def test_what_is_not_exactly_that_is_refused(body: bytes, why: str) -> None:
 
 def test_brackets_inside_strings_do_not_count_as_depth() -> None:
     text = '[{"\\' * 60
-    fields = read(encode({"format": NAME, "a": text, "b": [[], {}]}))
-    assert fields.take("a", str) == text
+    assert read(dumps({"format": NAME, "a": text, "b": [[], {}]})) == {"a": text, "b": [[], {}]}
 
 
 def test_a_body_that_is_too_large_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(canonical, "BODY_BYTES_MAX", 10)
     with pytest.raises(Corrupt, match="more than the 10 allowed"):
         read(b'{"format":"tallystick.test/1"}')
-
-
-def test_fields_are_taken_once_and_with_their_type() -> None:
-    fields = read(
-        encode(
-            {
-                "format": NAME,
-                "n": 1,
-                "s": "x",
-                "none": None,
-                "list": [1],
-                "map": {"k": "v"},
-                "o": {},
-            }
-        )
-    )
-    with pytest.raises(Corrupt, match="'n' is an integer, not a string"):
-        fields.take("n", str)
-    fields = read(encode({"format": NAME, "flag": True}))
-    with pytest.raises(Corrupt, match="'flag' is a boolean, not an integer"):
-        fields.take("flag", int)
-    fields = read(
-        encode(
-            {"format": NAME, "none": None, "list": [1], "map": {"k": "v"}, "o": {"x": 1}, "p": None}
-        )
-    )
-    assert fields.take_or_none("none", str) is None
-    assert fields.take_list("list", canonical.integer) == (1,)
-    assert fields.take_map("map", canonical.text) == {"k": "v"}
-    inner = fields.take_fields("o")
-    assert inner.take_or_none("x", int) == 1
-    inner.done()
-    assert fields.take_fields_or_none("p") is None
-    fields.done()
-    with pytest.raises(Corrupt, match="'gone' is missing"):
-        fields.take("gone", int)
-
-
-def test_a_field_that_is_not_known_is_refused() -> None:
-    fields = read(encode({"format": NAME, "surprise": 1}))
-    with pytest.raises(Corrupt, match="unknown field 'surprise'"):
-        fields.done()
-    nested = read(encode({"format": NAME, "o": {"x": 1}})).take_fields_or_none("o")
-    assert nested is not None
-    with pytest.raises(Corrupt, match="unknown field 'x'"):
-        nested.done()
-
-
-@pytest.mark.parametrize(
-    ("parse", "value", "why"),
-    [
-        (canonical.integer, "1", "a string where an integer"),
-        (canonical.integer, True, "a boolean where an integer"),
-        (canonical.text, [], "a list where a string"),
-        (canonical.fields, None, "null where an object"),
-        (canonical.text, {}, "an object where a string"),
-        (lambda v, w: canonical.integers(v, w, count=2), [1], "a list of 2 integers"),
-        (lambda v, w: canonical.integers(v, w, count=1), 1, "a list of 1 integers"),
-    ],
-)
-def test_a_value_of_another_kind_is_refused(parse: Any, value: Any, why: str) -> None:
-    with pytest.raises(Corrupt, match=why):
-        parse(value, "here")

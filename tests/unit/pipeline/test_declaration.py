@@ -55,7 +55,7 @@ def test_a_field_with_a_dot_in_its_name_is_read_and_survives_a_plan() -> None:
     again = pipeline_from_spec(pipeline.to_spec(), where="spec")
     assert (again.tables, again.to_spec()) == (pipeline.tables, pipeline.to_spec())
     value = b'{"http.method": "GET", "": 1, "http": {"method": "nested"}}'
-    rows = JsonDecoder(Json(columns)).decode(pa.array([value])).rows
+    rows = JsonDecoder(Json(columns)).decode_values(pa.array([value])).rows
     assert rows.column("method").to_pylist()[0] == "GET"
     assert rows.column("n").to_pylist()[0] == 1
 

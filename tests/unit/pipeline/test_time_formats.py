@@ -29,7 +29,7 @@ FINE = [
 @pytest.mark.parametrize(("kind", "rule", "text"), FINE)
 def test_a_rule_that_texts_follow_is_taken_and_reads_them(kind: str, rule: str, text: str) -> None:
     decoder = JsonDecoder(Json([Column("x", kind, parse=rule)]))
-    decoded = decoder.decode(pa.array([json.dumps({"x": text}).encode()], pa.binary()))
+    decoded = decoder.decode_values(pa.array([json.dumps({"x": text}).encode()], pa.binary()))
     assert decoded.reasons == ()
 
 
@@ -87,7 +87,9 @@ def test_any_rule_is_taken_or_refused_and_never_breaks(rule: str, kind: str) -> 
     problem = rule_problem(rule, kind)
     if problem is None:
         decoder = JsonDecoder(Json([Column("x", kind, parse=rule)]))
-        assert decoder.decode(pa.array([b'{"x":"nonsense"}'], pa.binary())).dead.tolist() == [0]
+        assert decoder.decode_values(
+            pa.array([b'{"x":"nonsense"}'], pa.binary())
+        ).dead.tolist() == [0]
     else:
         with pytest.raises(InvalidPipeline):
             Column("x", kind, parse=rule)

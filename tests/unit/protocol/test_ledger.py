@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tallystick.format import keys
 from tallystick.format.offsets import Position
-from tallystick.format.page import PAGE_BYTES_MAX, Boundary, Entry, Page, PageRef, parse_page
+from tallystick.format.page import PAGE_BYTES_MAX, Boundary, Entry, Page, PageRef
 from tallystick.format.root import Root
 from tallystick.protocol.ledger import Ledger, pages_between, split, without_grant
 from unit.format.samples import (
@@ -49,7 +49,7 @@ class Stored:
         self.index, fresh = ledger.flush((uuid(n) for n in self.numbers), bytes_max=self.bytes_max)
         for key, page in fresh.items():
             assert key not in self.pages
-            assert parse_page(page.encode(), where=key) == page
+            assert Page.decode(page.encode(), where=key) == page
             self.pages[key] = page
 
 

@@ -106,10 +106,7 @@ class Status:
     @property
     def totals(self) -> Totals:
         """All committed offsets by class."""
-        sums: Counter[str] = Counter()
-        for one in self.committed:
-            sums.update({name: getattr(one.totals, name) for name in Totals.__dataclass_fields__})
-        return Totals(**sums)
+        return Totals.sum_of(one.totals for one in self.committed if one.totals)
 
     @property
     def committed(self) -> tuple[IntervalStatus, ...]:

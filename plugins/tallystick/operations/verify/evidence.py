@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from tallystick.errors import Corrupt
 from tallystick.format.interval import Interval
-from tallystick.format.page import Committed, Entry, Page, PageRef, parse_page
+from tallystick.format.page import Committed, Entry, Page, PageRef
 from tallystick.format.plan import Plan
 from tallystick.format.record import CommittedInterval, Record
 from tallystick.format.report import Report
@@ -82,7 +82,7 @@ class Evidence:
         found = self.lake.store.get(ref.key)
         if found is None:
             return Unreadable(why="it is not there")
-        return _or_why(lambda: parse_page(found.body, where=self.lake.where(ref.key)))
+        return _or_why(lambda: Page.decode(found.body, where=self.lake.where(ref.key)))
 
     def record(self, key: str) -> Record | Unreadable:
         """Read a commit record."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from tallystick.errors import Corrupt, OutcomeUnknown, RetryLater
 from tallystick.format import keys
-from tallystick.format.calls import Call, Calls, parse_call, parse_calls
+from tallystick.format.calls import Call, Calls
 from tallystick.outputs.calls.effects import Effect
 from tallystick.outputs.port import Sending
 from tallystick.store import Applied, NotApplied, Store
@@ -112,7 +112,7 @@ class Acknowledged:
                 f"{where} was listed and is gone.",
                 next_step="nothing was sent. Find out who deletes notes of calls: gc never does.",
             )
-        note = parse_calls(found.body, where=where)
+        note = Calls.decode(found.body, where=where)
         if note.key != key:
             raise Corrupt(
                 f"{where} says that it is {note.key}.",
@@ -186,7 +186,7 @@ class Tries:
         found = self.store.get(key)
         if found is None:
             return False
-        note = parse_call(found.body, where=f"{self.store.uri}/{key}")
+        note = Call.decode(found.body, where=f"{self.store.uri}/{key}")
         return (note.interval, note.plan) != (self.sending.interval.part, self.sending.plan)
 
     def begin(self, effect: Effect, number: int) -> bool:

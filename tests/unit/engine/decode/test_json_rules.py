@@ -18,7 +18,9 @@ AT = datetime(2013, 1, 1, 5, 15, tzinfo=UTC)
 
 
 def decode(column: Column, *values: bytes | None, tombstones: Any = "dead") -> Any:
-    return JsonDecoder(Json([column], tombstones=tombstones)).decode(pa.array(values, pa.binary()))
+    return JsonDecoder(Json([column], tombstones=tombstones)).decode_values(
+        pa.array(values, pa.binary())
+    )
 
 
 def outcome(column: Column, value: bytes | None) -> Any:
@@ -404,7 +406,7 @@ def test_rows_keep_their_order_whichever_way_they_were_decoded() -> None:
 
 def test_two_columns_may_read_one_field() -> None:
     columns = [Column("a", "int", source="n"), Column("b", "decimal(4,1)", source="n")]
-    decoded = JsonDecoder(Json(columns)).decode(pa.array([b'{"n":1}'], pa.binary()))
+    decoded = JsonDecoder(Json(columns)).decode_values(pa.array([b'{"n":1}'], pa.binary()))
     assert decoded.rows.to_pylist() == [{"a": 1, "b": Decimal("1.0")}]
 
 
@@ -425,12 +427,12 @@ def test_a_reason_is_short_whatever_the_value_and_the_name() -> None:
 
 def test_a_slice_of_a_batch_decodes_as_itself() -> None:
     whole = pa.array([b'{"x":1}', None, b'{"x":3}', b'{"x":4}'], pa.binary())
-    decoded = JsonDecoder(Json([field("int")])).decode(whole[1:3])
+    decoded = JsonDecoder(Json([field("int")])).decode_values(whole[1:3])
     assert decoded.rows.column("x").to_pylist() == [3]
     assert decoded.dead.tolist() == [0]
 
 
 def test_an_empty_batch_decodes_to_nothing() -> None:
-    decoded = JsonDecoder(Json([field("int")])).decode(pa.array([], pa.binary()))
+    decoded = JsonDecoder(Json([field("int")])).decode_values(pa.array([], pa.binary()))
     assert decoded.rows.num_rows == 0
     assert decoded.rows.schema.names == ["x"]

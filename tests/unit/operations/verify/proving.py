@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from support.small_lake import SmallLake, days
-from tallystick.format.report import FileReport, parse_report
+from tallystick.format.report import FileReport, Report
 from tallystick.operations.verify import Demands, Finding, Proof, verify
 
 EVENTS = Demands(every_record=frozenset({"events"}))
@@ -62,4 +62,4 @@ def live_file(small: SmallLake, table: str = "events", number: int = 0) -> FileR
     (key,) = small.keys(f"attempts/{days(1, 2).part}/")
     stored = small.store.get(key)
     assert stored is not None
-    return [f for f in parse_report(stored.body, where=key).files if f.table == table][number]
+    return [f for f in Report.decode(stored.body, where=key).files if f.table == table][number]

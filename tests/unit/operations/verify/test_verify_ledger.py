@@ -11,7 +11,7 @@ import pytest
 from support.small_lake import TOPIC, SmallLake, days
 from tallystick.errors import Corrupt, RootVanished
 from tallystick.format import keys
-from tallystick.format.canonical import encode
+from tallystick.format.canonical import dumps
 from tallystick.store import Listed
 from unit.operations.verify.proving import Damage, check_damage, prove
 
@@ -42,7 +42,7 @@ def _overlap(small: SmallLake) -> None:
 
 def _edit_boundary(small: SmallLake, number: int, offset: int) -> None:
     def edit(page: Any) -> None:
-        page["boundaries"][number]["topics"][TOPIC][0][0] = offset
+        page["boundaries"][number]["positions"][TOPIC][0][0] = offset
 
     small.change(small.page(), edit)
 
@@ -367,7 +367,7 @@ def _lost_swap(small: SmallLake, *, above: int) -> str:
     key = keys.record(version, "a" * 32)
     parent = small.root()["record"] if above > 0 else json.loads(body.body)["parent"]
     edited = json.loads(body.body) | {"version": version, "parent": parent}
-    small.store.create(key, encode(edited | ({"key": key} if "key" in edited else {})))
+    small.store.create(key, dumps(edited | ({"key": key} if "key" in edited else {})))
     return key
 
 

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tallystick.engine.decode.decoded import Decoded
+from tallystick.engine.decode.decoder import Decoded, Decoder, schema_of
 from tallystick.engine.decode.json import instants
 from tallystick.engine.decode.json import read as json_read
 from tallystick.engine.decode.json import scan as json_scan
 from tallystick.engine.decode.json.exact import INT_BITS, VALUE_BYTES_MAX, ExactRow, Misfit
 from tallystick.engine.decode.json.scan import Array
-from tallystick.pipeline import Column, Json
+from tallystick.pipeline import Column, Format, Json
 from tallystick.pipeline.time_formats import EPOCH_FACTORS
 from tallystick.tables.calendar import END_US, FIRST_US
 from tallystick.tables.schema import arrow_type, decimal_size
@@ -52,6 +52,11 @@ class _Found:
         return self.kinds > json_scan.NULL
 
 
+def json_decoder(declared: Format) -> Decoder:
+    """Return the decoder of a `json` format; raises InvalidPipeline for options that it does not have."""
+    return JsonDecoder(Json.of(declared))
+
+
 class JsonDecoder:
     """Decodes batches of one topic's values; one instance per task, no state between batches."""
 
@@ -64,11 +69,13 @@ class JsonDecoder:
         self._names = np.frombuffer(b"".join(names) or b"\0", np.uint8)
         self._name_starts = np.cumsum([0, *map(len, names)], dtype=np.int64)
         self._readers = tuple(_reader(c) for c in self._columns)
-        self.schema = pa.schema(
-            [pa.field(c.name, arrow_type(c.type), nullable=not c.required) for c in self._columns]
-        )
+        self.schema = schema_of(decode.format)
 
-    def decode(self, values: pa.BinaryArray) -> Decoded:
+    def decode(self, batch: pa.RecordBatch) -> Decoded:
+        """Decode the values of a batch of records; the other columns are not read."""
+        return self.decode_values(batch.column("value"))
+
+    def decode_values(self, values: pa.BinaryArray) -> Decoded:
         """Decode one value per record (null: a tombstone) into rows and dead letters; raises nothing for bad values."""
         text, offsets = _buffers(values)
         rows, fields = len(values), len(self._fields)

@@ -1,0 +1,121 @@
+"""The port of a decoder: batches of records in; typed rows out, and for each other record a reason.
+
+A decoder is found by the name of its format. JSON is built in; a package registers another one as an entry point of the
+group `tallystick.decoders`, whose value is a DecoderFactory, on every machine that runs Spark tasks:
+
+    [project.entry-points."tallystick.decoders"]
+    csv = "company_formats.csv:CsvDecoder"
+
+This module loads no decoder: the driver decodes nothing, and JSON's kernels take half a second to load.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from typing import Protocol, cast
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tallystick.errors import InvalidPipeline, listed
+from tallystick.pipeline import Format
+from tallystick.tables.schema import arrow_type
+
+GROUP = "tallystick.decoders"
+_BUILT_IN = {"json": "tallystick.engine.decode.json.rows:json_decoder"}
+Positions = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoded:
+    """One decoded batch. Each position of the batch is in `kept` or in `dead`, and both are ascending.
+
+    `rows` holds the declared columns of the records at `kept`; `reasons` one text for each position of `dead`.
+    """
+
+    rows: pa.Table
+    kept: Positions
+    dead: Positions
+    reasons: tuple[str, ...]
+
+
+class Decoder(Protocol):
+    """Decodes the records of one topic. A task has its own; nothing is remembered between batches."""
+
+    def decode(self, batch: pa.RecordBatch) -> Decoded:
+        """Decode one batch with the columns offset, timestamp, key, value and headers; a null value is a tombstone.
+
+        The same batch gives the same result, on any machine. A record that does not fit the columns is dead, with a
+        reason; it is not an error.
+        """
+        ...
+
+
+DecoderFactory = Callable[[Format], Decoder]
+"""Builds a decoder for a declared format; raises InvalidPipeline for options that it does not allow."""
+
+
+def decoder_of(declared: Format) -> Decoder:
+    """Return the decoder of a declared format; raises InvalidPipeline if none is installed under its name."""
+    if path := _BUILT_IN.get(declared.name):
+        module, name = path.split(":")
+        return cast("DecoderFactory", getattr(importlib.import_module(module), name))(declared)
+    installed = {point.name: point for point in entry_points(group=GROUP)}
+    if declared.name not in installed:
+        names = sorted({*_BUILT_IN, *installed})
+        raise InvalidPipeline(
+            f"format {declared.name!r}: expected the name of an installed decoder, one of {listed(names)}.",
+            next_step=f"install the package that registers {declared.name!r} in the entry point group {GROUP!r} on "
+            "every machine that runs Spark tasks, or correct the name in the Topic.",
+        )
+    factory: DecoderFactory = installed[declared.name].load()
+    return _Checked(declared, factory(declared))
+
+
+class _Checked:
+    """Checks what a decoder of another package returns: a record that is in neither or in both must stop the task."""
+
+    def __init__(self, declared: Format, decoder: Decoder) -> None:
+        self._declared = declared
+        self._decoder = decoder
+        self._schema = schema_of(declared)
+
+    def decode(self, batch: pa.RecordBatch) -> Decoded:
+        decoded = self._decoder.decode(batch)
+        if problem := self._problem(decoded, batch.num_rows):
+            raise InvalidPipeline(
+                f"decoder {self._declared.name!r}: {problem}.",
+                next_step="nothing was committed. Fix the decoder: the docstring of tallystick.engine.decode.decoder "
+                "has what it must return.",
+            )
+        return decoded
+
+    def _problem(self, decoded: Decoded, records: int) -> str | None:
+        positions = np.concatenate([decoded.kept, decoded.dead])
+        if not np.array_equal(np.sort(positions), np.arange(records)):
+            return f"expected each of {records} positions once, kept or dead, found {len(positions)} positions"
+        if any((np.diff(part) < 0).any() for part in (decoded.kept, decoded.dead)):
+            return "expected ascending positions"
+        if len(decoded.reasons) != len(decoded.dead) or decoded.rows.num_rows != len(decoded.kept):
+            return (
+                f"expected {len(decoded.kept)} rows and {len(decoded.dead)} reasons, found {decoded.rows.num_rows} and "
+                f"{len(decoded.reasons)}"
+            )
+        found = decoded.rows.schema
+        if found.names != self._schema.names or found.types != self._schema.types:
+            return f"expected the columns {self._schema!s}, found {found!s}".replace("\n", ", ")
+        for field in self._schema:
+            if not field.nullable and decoded.rows.column(field.name).null_count:
+                return f"expected no null in the required column {field.name!r}"
+        return None
+
+
+def schema_of(declared: Format) -> pa.Schema:
+    """Return the Arrow schema of a format's rows."""
+    return pa.schema(
+        [pa.field(c.name, arrow_type(c.type), nullable=not c.required) for c in declared.columns]
+    )

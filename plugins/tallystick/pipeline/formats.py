@@ -1,0 +1,77 @@
+"""Formats of a topic's values, as a user declares them: which decoder reads them, into which columns.
+
+A decoder is found by its format's name (tallystick.engine.decode). JSON is part of tallystick; any other is a package
+that registers its decoder under that name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from tallystick.format.codec import StoredValue
+from tallystick.pipeline.columns import Column, refuse, unique
+
+JSON = "json"
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
+
+
+@dataclass(frozen=True, slots=True)
+class Format(StoredValue):
+    """A format by the name of its decoder. `options` are JSON values without floats, passed to the decoder as they are.
+
+    A plan carries the options: no secret belongs into them.
+    """
+
+    name: str
+    columns: Sequence[Column]
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
+            raise refuse(
+                f"format name {self.name!r} is not allowed.",
+                "use 1 to 63 of a-z, 0-9, _ and -, beginning with a letter.",
+            )
+        object.__setattr__(self, "columns", unique(self.columns, f"format {self.name}"))
+        object.__setattr__(self, "options", dict(self.options))
+
+
+@dataclass(frozen=True, slots=True)
+class Json:
+    """Values are JSON objects (RFC 8259, UTF-8); rows that do not fit the columns exactly become dead letters.
+
+    `tombstones`: what a null value is: a dead letter (`dead`), or a row whose columns are all null (`keep`, which needs
+    every column to be optional).
+    """
+
+    columns: Sequence[Column]
+    tombstones: Literal["dead", "keep"] = "dead"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "columns", unique(self.columns, "decode"))
+        if self.tombstones not in ("dead", "keep"):
+            raise refuse(f"tombstones={self.tombstones!r} is not allowed.", "use 'dead' or 'keep'.")
+        if self.tombstones == "keep" and any(c.required for c in self.columns):
+            raise refuse(
+                "tombstones='keep' needs columns that may all be null.",
+                "declare them required=False, or use 'dead'.",
+            )
+
+    @property
+    def format(self) -> Format:
+        """The same as a plan carries it."""
+        return Format(JSON, self.columns, {"tombstones": self.tombstones})
+
+    @classmethod
+    def of(cls, declared: Format) -> Json:
+        """Return the options of a `json` format, checked; raises InvalidPipeline."""
+        options = dict(declared.options)
+        tombstones = options.pop("tombstones", "dead")
+        if options:
+            raise refuse(
+                f"format json has no option {sorted(options)[0]!r}.", "remove it, or use Json(...)."
+            )
+        return cls(declared.columns, tombstones)

@@ -1,0 +1,44 @@
+"""The part of a declaration that a plan carries: all that a Spark job needs of it but secrets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tallystick.format.codec import StoredObject, StoredValue
+from tallystick.pipeline.formats import Format
+from tallystick.pipeline.lookback import Lookback
+from tallystick.pipeline.outputs import PlannedOutput
+from tallystick.pipeline.tables import Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSpec(StoredValue):
+    """A topic and its format, the default filled in."""
+
+    name: str
+    decode: Format
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineSpec(StoredObject):
+    """A pipeline as a plan carries it: without what only planning uses (lateness, the beginning, the schedule)."""
+
+    FORMAT: ClassVar[str] = "tallystick.pipeline/1"
+
+    name: str
+    warehouse: str
+    job: str
+    kafka: str
+    records_per_task: int
+    topics: tuple[TopicSpec, ...]
+    tables: tuple[Table, ...]
+    outputs: tuple[PlannedOutput, ...]
+    lookback: Lookback | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputsSpec(StoredValue):
+    """The outputs alone of a pipeline's spec."""
+
+    outputs: tuple[PlannedOutput, ...]

@@ -1,0 +1,190 @@
+"""The decoder port: a package that tallystick knows nothing of decodes a topic, by its name alone."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tallystick.engine.decode import decoder as port
+from tallystick.engine.decode.decoder import Decoded, decoder_of
+from tallystick.engine.pieces import cut
+from tallystick.engine.task import run_piece
+from tallystick.errors import InvalidPipeline
+from tallystick.format.codec import StoredValue
+from tallystick.pipeline import Column, Format, Json, Pipeline, Table, Topic, pipeline_from_spec
+from tallystick.store.memory import MemoryStore
+
+COLUMNS = [Column("n", "long"), Column("kind", "string", required=False)]
+PAGE = Path(__file__).parents[4] / "docs" / "how-to" / "write-a-decoder.md"
+SOURCE = PAGE.read_text().split("```python\n")[1].split("```")[0]
+
+
+@pytest.fixture
+def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A package on the path, installed as pip does: a module, and its entry points."""
+    (tmp_path / "company_formats.py").write_text(SOURCE)
+    info = tmp_path / "company_formats-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: company-formats\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        dedent("""
+            [tallystick.decoders]
+            csv = company_formats:CsvDecoder
+        """)
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    sys.modules.pop("company_formats", None)
+
+
+def declared(options: dict[str, Any] | None = None) -> Pipeline:
+    return Pipeline(
+        name="small",
+        topics=[Topic("events", decode=Format("csv", COLUMNS, options or {}))],
+        warehouse="memory://small",
+        job="jobs/small.py",
+        tables=[Table("events", columns=COLUMNS)],
+    )
+
+
+@pytest.mark.usefixtures("outside")
+def test_a_decoder_of_another_package_is_used_by_name(
+    make_work: Any, kit: Any, tmp_path: Path
+) -> None:
+    """From the declaration through the plan's spec to rows, dead letters and the account."""
+    store = MemoryStore("small")
+    pipeline = pipeline_from_spec(declared({"separator": ";"}).to_spec(), where="spec")
+    work = make_work(store=store, pipeline=pipeline, transform=lambda records: {"events": records})
+    [piece] = cut(work.plan, records_per_task=100)
+    reading = kit.FakeReading([kit.raw_batch(0, [b"1;a", b"x", None, b"2;b"])])
+    result = run_piece(work, piece, reading, scratch=tmp_path)
+
+    assert (result.account.records, result.account.dead) == (2, 2)
+    by_table = {file.table: file for file in result.files}
+    rows, letters = (_rows(store, by_table[table].key) for table in ("events", "dead_letters"))
+    assert [(r["n"], r["kind"], r["_offset"]) for r in rows] == [(1, "a", 0), (2, "b", 3)]
+    assert [(d["value"], d["reason"]) for d in letters] == [
+        (b"x", "csv: expected 2 fields, found 1"),
+        (None, "csv: expected 2 fields, found 1"),
+    ]
+
+
+def _rows(store: MemoryStore, key: str) -> list[dict[str, Any]]:
+    found = store.get(key)
+    assert found is not None
+    rows: list[dict[str, Any]] = pq.read_table(pa.BufferReader(found.body)).to_pylist()
+    return rows
+
+
+@pytest.mark.usefixtures("outside")
+def test_the_decoder_refuses_its_own_options() -> None:
+    with pytest.raises(InvalidPipeline, match="separator: expected one character"):
+        decoder_of(Format("csv", COLUMNS, {"separator": "::"}))
+
+
+@pytest.mark.usefixtures("outside")
+def test_a_format_that_nothing_decodes_names_what_is_installed() -> None:
+    with pytest.raises(InvalidPipeline) as caught:
+        decoder_of(Format("avro", COLUMNS))
+    assert "format 'avro'" in caught.value.happened
+    assert "one of csv, json" in caught.value.happened
+    assert "'tallystick.decoders' on every machine that runs Spark tasks" in caught.value.next_step
+
+
+def test_the_format_decides_rows_so_it_is_part_of_the_fingerprint() -> None:
+    prints = {
+        declared().fingerprint(b""),
+        declared({"separator": ";"}).fingerprint(b""),
+        Pipeline(
+            name="small",
+            topics=["events"],
+            warehouse="memory://small",
+            job="jobs/small.py",
+            tables=[Table("events", columns=COLUMNS)],
+        ).fingerprint(b""),
+    }
+    assert len(prints) == 3
+
+
+def test_json_by_its_name_is_json_with_its_options() -> None:
+    optional = [Column("n", "long", required=False)]
+    batch = pa.record_batch({"value": pa.array([b'{"n":1}', None, b"{"], pa.binary())})
+    for given in (
+        Json(optional, tombstones="keep").format,
+        Format("json", optional, {"tombstones": "keep"}),
+    ):
+        assert isinstance(given, StoredValue)
+        decoded = decoder_of(given).decode(batch)
+        assert decoded.rows.column("n").to_pylist() == [1, None]
+        assert decoded.dead.tolist() == [2]
+    with pytest.raises(InvalidPipeline, match="format json has no option 'separator'"):
+        decoder_of(Format("json", optional, {"separator": ","}))
+    with pytest.raises(InvalidPipeline, match="tombstones='drop' is not allowed"):
+        decoder_of(Format("json", optional, {"tombstones": "drop"}))
+
+
+@pytest.mark.parametrize("name", ["", "JSON", "a b", "../x", None])
+def test_a_name_that_is_none_is_refused(name: Any) -> None:
+    with pytest.raises(InvalidPipeline, match="format name"):
+        Format(name, COLUMNS)
+
+
+GOOD = {"rows": [1, 2], "kept": [0, 2], "dead": [1], "reasons": ("bad",)}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        ({}, None),
+        ({"kept": [0, 1]}, "expected each of 3 positions once"),
+        ({"dead": [], "reasons": ()}, "expected each of 3 positions once, kept or dead, found 2"),
+        ({"dead": [1, 2], "reasons": ("a", "b")}, "expected each of 3 positions once"),
+        ({"dead": [3]}, "expected each of 3 positions once"),
+        ({"kept": [2, 0]}, "expected ascending positions"),
+        ({"rows": [1]}, "expected 2 rows and 1 reasons, found 1 and 1"),
+        ({"reasons": ()}, "expected 2 rows and 1 reasons, found 2 and 0"),
+        ({"rows": [1, None]}, "expected no null in the required column 'n'"),
+        ({"rows": ["a", "b"]}, "expected the columns n: int64 not null, found n: string"),
+    ],
+)
+def test_a_decoder_that_breaks_the_port_stops_the_task(
+    monkeypatch: pytest.MonkeyPatch, wrong: dict[str, Any], problem: str | None
+) -> None:
+    given = GOOD | wrong
+
+    class Broken:
+        def __init__(self, _: Format) -> None: ...
+
+        def decode(self, _: pa.RecordBatch) -> Decoded:
+            rows: Sequence[Any] = given["rows"]  # type: ignore[assignment]
+            return Decoded(
+                rows=pa.table({"n": rows}),
+                kept=np.array(given["kept"], np.int64),
+                dead=np.array(given["dead"], np.int64),
+                reasons=given["reasons"],  # type: ignore[arg-type]
+            )
+
+    class Point:
+        name = "broken"
+
+        def load(self) -> type[Broken]:
+            return Broken
+
+    monkeypatch.setattr(port, "entry_points", lambda group: [Point()])
+    decoder = decoder_of(Format("broken", [Column("n", "long")]))
+    batch = pa.record_batch({"value": pa.array([b"1", b"x", b"2"], pa.binary())})
+    if problem is None:
+        assert decoder.decode(batch).rows.num_rows == 2
+        return
+    with pytest.raises(InvalidPipeline) as caught:
+        decoder.decode(batch)
+    assert f"decoder 'broken': {problem}" in caught.value.happened
+    assert "Fix the decoder" in caught.value.next_step
