@@ -222,7 +222,7 @@ class StageOperator(SparkSubmitOperator):
         self.log.info("staged %d plan(s) in %.1f s", len(staged), time.monotonic() - started)
         return staged
 
-    def _tell_committed(self, lake: Lake, plan_key: str, deployed: str) -> None:
+    def _tell_committed(self, lake: Lake, plan_key: keys.PlanKey, deployed: str) -> None:
         log_lines(self.log.info, [f"{plan_key} is committed already"])
         found = lake.plan(plan_key)
         if found is not None and found.fingerprint != deployed:
@@ -336,7 +336,10 @@ class CommitOperator(BaseOperator):
         return lake.cut(question)
 
     def _commit_all(
-        self, lake: Lake, plan_keys: Sequence[str], reports: Mapping[str, str | None]
+        self,
+        lake: Lake,
+        plan_keys: Sequence[keys.PlanKey],
+        reports: Mapping[str, keys.ReportKey | None],
     ) -> Own:
         own = Own()
         failed: TallystickError | None = None
@@ -358,7 +361,9 @@ class CommitOperator(BaseOperator):
             raise failed
         return own
 
-    def _commit_one(self, lake: Lake, plan_key: str, report_key: str | None) -> CommitResult | None:
+    def _commit_one(
+        self, lake: Lake, plan_key: keys.PlanKey, report_key: keys.ReportKey | None
+    ) -> CommitResult | None:
         from tallystick.tables.staging import (
             IcebergTables,  # PyIceberg loads in the task, never at DAG parse
         )
@@ -374,7 +379,7 @@ class CommitOperator(BaseOperator):
         return commit(lake, tables, plan_key=plan_key, report_key=report_key)
 
 
-def _report(lake: Lake, key: str | None) -> Report | None:
+def _report(lake: Lake, key: keys.ReportKey | None) -> Report | None:
     """The report that was committed, for its counts; None if gc has taken it, which is no error after the commit."""
     return None if key is None else lake.report(key)
 

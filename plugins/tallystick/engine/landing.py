@@ -80,7 +80,7 @@ class Landed(StoredObject):
     FORMAT: ClassVar[str] = "tallystick.landed/1"
 
     key: str
-    plan: str
+    plan: keys.PlanKey
     plan_sha256: str
     attempt: str
     spec: Mapping[str, Any]

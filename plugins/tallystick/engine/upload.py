@@ -21,7 +21,7 @@ class AttemptPrefix:
 
     store: Store
     world: World
-    plan: str
+    plan: keys.PlanKey
     attempt: str
     task: str
 

@@ -27,7 +27,7 @@ class Calls(StoredObject):
     output: str
     interval: str
     generation: int
-    plan: str
+    plan: keys.PlanId
     first: int
     end: int
 
@@ -53,7 +53,7 @@ class Call(StoredObject):
     key: str
     interval: str
     generation: int
-    plan: str
+    plan: keys.PlanId
     row: int
     publisher: str
 

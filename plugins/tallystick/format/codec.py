@@ -23,6 +23,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime, timedelta
 from functools import cache
+from operator import attrgetter
 from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin, get_type_hints
 
 from tallystick.errors import InvalidPipeline
@@ -251,12 +252,14 @@ def _built(cls: type[StoredValue], values: dict[str, Any]) -> StoredValue:
 def _object_coder(cls: type[StoredValue]) -> _Coder:
     inner = _fields_of(cls)
     names = {name for name, _ in inner}
+    plain = [name for name, coder in inner if coder.plain]
+    others = [(name, coder.write) for name, coder in inner if not coder.plain]
 
     def write(value: Any) -> dict[str, Any]:
-        return {
-            name: getattr(value, name) if coder.plain else coder.write(getattr(value, name))
-            for name, coder in inner
-        }
+        out = {name: getattr(value, name) for name in plain}
+        for name, convert in others:
+            out[name] = convert(getattr(value, name))
+        return out
 
     def read(value: Any) -> StoredValue:
         if type(value) is not dict:
@@ -284,8 +287,16 @@ def _list_coder(cls: type[StoredValue]) -> _Coder:
     inner = _fields_of(cls)
     names = ", ".join(name for name, _ in inner)
 
+    if len(inner) < 2:
+        raise TypeError(f"{cls.__name__}, a list of one value, has no stored form")
+    converts = None if all(coder.plain for _, coder in inner) else [c.write for _, c in inner]
+    values = attrgetter(*(name for name, _ in inner))
+
     def write(value: Any) -> list[Any]:
-        return [coder.write(getattr(value, name)) for name, coder in inner]
+        found = values(value)
+        if converts is None:
+            return list(found)
+        return [convert(one) for convert, one in zip(converts, found, strict=True)]
 
     def read(value: Any) -> StoredValue:
         if type(value) is not list or len(value) != len(inner):

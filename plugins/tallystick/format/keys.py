@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Literal, NewType
 
 from tallystick.errors import InvalidPipeline
 
@@ -33,6 +33,17 @@ SCRATCH_PREFIX = "scratch/"
 CALLS_PREFIX = "calls/"
 PROBE_PREFIX = ".probe/"
 ROOM_PREFIX = f"{PROBE_PREFIX}room-"
+
+PlanId = NewType("PlanId", str)
+"""The uuid of a plan: 32 hexadecimal digits, the last part of its key."""
+PlanKey = NewType("PlanKey", str)
+"""Like `plans/<interval>/<plan id>.json`."""
+ReportKey = NewType("ReportKey", str)
+"""Like `attempts/<interval>/<attempt>-<uuid>.json`."""
+RecordKey = NewType("RecordKey", str)
+"""Like `commits/<version>-<uuid>.json`."""
+PageKey = NewType("PageKey", str)
+"""Like `ledger/<uuid>.json`."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -183,28 +194,27 @@ def interval_part(start: datetime, end: datetime) -> str:
     )
 
 
-def page(uuid: str) -> str:
+def page(uuid: str) -> PageKey:
     """Key of a ledger page."""
-    return f"{LEDGER_PREFIX}{_uuid(uuid)}.json"
+    return PageKey(f"{LEDGER_PREFIX}{_uuid(uuid)}.json")
 
 
-def record(version: int, uuid: str) -> str:
+def record(version: int, uuid: str) -> RecordKey:
     """Key of a commit record."""
     if not 0 <= version < 10**12:
         raise ValueError(f"{version} is no version")
-    return f"{COMMITS_PREFIX}{version:012d}-{_uuid(uuid)}.json"
+    return RecordKey(f"{COMMITS_PREFIX}{version:012d}-{_uuid(uuid)}.json")
 
 
-def plan(start: datetime, end: datetime, uuid: str) -> str:
+def plan(start: datetime, end: datetime, uuid: str) -> PlanKey:
     """Key of a plan."""
-    return f"{PLANS_PREFIX}{interval_part(start, end)}/{_uuid(uuid)}.json"
+    return PlanKey(f"{PLANS_PREFIX}{interval_part(start, end)}/{_uuid(uuid)}.json")
 
 
-def report(start: datetime, end: datetime, attempt: str, uuid: str) -> str:
+def report(start: datetime, end: datetime, attempt: str, uuid: str) -> ReportKey:
     """Key of an attempt's report."""
-    return (
-        f"{ATTEMPTS_PREFIX}{interval_part(start, end)}/{check_attempt(attempt)}-{_uuid(uuid)}.json"
-    )
+    part = interval_part(start, end)
+    return ReportKey(f"{ATTEMPTS_PREFIX}{part}/{check_attempt(attempt)}-{_uuid(uuid)}.json")
 
 
 def table_prefix(table: str) -> str:
@@ -308,12 +318,12 @@ def room(uuid: str) -> str:
     return f"{ROOM_PREFIX}{_uuid(uuid)}"
 
 
-def plan_parts(key: str) -> tuple[str, str]:
-    """Return (interval part, uuid) of a plan's key; raises ValueError."""
+def plan_parts(key: str) -> tuple[str, PlanId]:
+    """Return (interval part, plan id) of a plan's key; raises ValueError."""
     found = _PLAN.fullmatch(key)
     if not found:
         raise ValueError(f"{key!r} is no plan's key")
-    return found[1], found[2]
+    return found[1], PlanId(found[2])
 
 
 def plan_interval(key: str) -> tuple[datetime, datetime]:
@@ -338,30 +348,30 @@ def record_version(key: str) -> int:
     return int(found[1])
 
 
-def check_page(key: str) -> str:
+def check_page(key: str) -> PageKey:
     """Return a ledger page's key; raises ValueError."""
     if not _PAGE.fullmatch(key):
         raise ValueError(f"{key!r} is no ledger page's key")
-    return key
+    return PageKey(key)
 
 
-def check_record(key: str) -> str:
+def check_record(key: str) -> RecordKey:
     """Return a commit record's key; raises ValueError."""
     record_version(key)
-    return key
+    return RecordKey(key)
 
 
-def check_plan(key: str) -> str:
+def check_plan(key: str) -> PlanKey:
     """Return a plan's key; raises ValueError."""
     plan_parts(key)
-    return key
+    return PlanKey(key)
 
 
-def check_report(key: str) -> str:
+def check_report(key: str) -> ReportKey:
     """Return a report's key; raises ValueError."""
     if not _REPORT.fullmatch(key):
         raise ValueError(f"{key!r} is no report's key")
-    return key
+    return ReportKey(key)
 
 
 def check_metadata(key: str, table: str) -> str:

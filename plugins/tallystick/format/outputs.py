@@ -19,9 +19,9 @@ class OutputSlot(StoredValue):
     rows are there, all of them and nothing else, as soon as nothing is begun.
     """
 
-    wanted: str
-    begun: str | None = None
-    published: str | None = None
+    wanted: keys.PlanId
+    begun: keys.PlanId | None = None
+    published: keys.PlanId | None = None
 
     def __post_init__(self) -> None:
         for uuid in (self.wanted, self.begun, self.published):
@@ -41,7 +41,7 @@ class OutputSlot(StoredValue):
         return self.begun is not None or self.published is not None
 
     @property
-    def needed(self) -> frozenset[str]:
+    def needed(self) -> frozenset[keys.PlanId]:
         """The plans whose rows are still to be read: what is sent, and what it is sent instead of."""
         if not self.owed:
             return frozenset()

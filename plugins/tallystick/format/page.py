@@ -62,7 +62,7 @@ class Totals(StoredValue):
 class Granted(StoredValue):
     """Who may commit the entry next."""
 
-    plan: str
+    plan: keys.PlanKey
     request: Request
     generation: int
 
@@ -79,11 +79,11 @@ class Committed(StoredValue):
     `looked`: what the code saw of earlier intervals, where its pipeline looks back.
     """
 
-    plan: str
+    plan: keys.PlanKey
     request: Request
     generation: int
     fingerprint: str
-    record: str
+    record: keys.RecordKey
     totals: Totals
     looked: LookedBack | None = None
 
@@ -209,7 +209,7 @@ class PageRef(StoredValue):
 
     since: datetime
     until: datetime
-    key: str
+    key: keys.PageKey
 
     def __post_init__(self) -> None:
         keys.check_instant(self.since)

@@ -102,13 +102,13 @@ class Plan(StoredObject):
 
     FORMAT: ClassVar[str] = "tallystick.plan/1"
 
-    key: str
+    key: keys.PlanKey
     pipeline: str
     interval: Interval
     generation: int
     request: Request
     fingerprint: str
-    replaces: str | None
+    replaces: keys.PlanKey | None
     topics: tuple[PlannedTopic, ...]
     tables: tuple[PlannedTable, ...]
     spec: Mapping[str, Any]

@@ -27,12 +27,12 @@ class CommittedInterval(StoredValue):
     """
 
     interval: Interval
-    plan: str
-    report: str | None
+    plan: keys.PlanKey
+    report: keys.ReportKey | None
     request: Request
     generation: int
     fingerprint: str
-    replaces: str | None
+    replaces: keys.RecordKey | None
     totals: Totals
     accounts: tuple[RangeAccount, ...]
     added: Mapping[str, tuple[str, ...]]
@@ -56,10 +56,10 @@ class Record(StoredObject):
 
     FORMAT: ClassVar[str] = "tallystick.record/1"
 
-    key: str
+    key: keys.RecordKey
     version: int
     root_id: str
-    parent: str | None
+    parent: keys.RecordKey | None
     committed_at: datetime
     library: str
     intervals: tuple[CommittedInterval, ...]

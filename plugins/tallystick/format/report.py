@@ -142,8 +142,8 @@ class Report(StoredObject):
 
     FORMAT: ClassVar[str] = "tallystick.report/1"
 
-    key: str
-    plan: str
+    key: keys.ReportKey
+    plan: keys.PlanKey
     plan_sha256: str
     fingerprint: str
     attempt: str

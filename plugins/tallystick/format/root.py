@@ -81,12 +81,12 @@ class Root(StoredObject):
     pipeline: str
     version: int
     id: str
-    record: str | None
+    record: keys.RecordKey | None
     tables: Mapping[str, RootTable]
     pages: tuple[PageRef, ...]
     topics: Mapping[str, RootTopic]
     outputs: Mapping[str, str] = field(default_factory=dict)
-    owed: tuple[str, ...] = ()
+    owed: tuple[keys.PageKey, ...] = ()
 
     def __post_init__(self) -> None:
         keys.check_name(self.pipeline, "pipeline")

@@ -62,7 +62,7 @@ class Lake:
         self.world = world
         self.page_bytes_max = page_bytes_max
         self._proven = proven
-        self._pages: dict[str, Page] = {}
+        self._pages: dict[keys.PageKey, Page] = {}
 
     # ------------------------------------------------------------ reading
 
@@ -123,7 +123,7 @@ class Lake:
         """The full address of a key, for messages."""
         return f"{self.store.uri}/{key}"
 
-    def _page(self, key: str) -> Page:
+    def _page(self, key: keys.PageKey) -> Page:
         if key not in self._pages:
             found = self.store.get(key)
             if found is None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from tallystick.format import keys
 from tallystick.format.interval import Interval
 from tallystick.format.page import Page, PageRef
 from tallystick.format.root import Root
@@ -34,7 +35,7 @@ class View:
 
     root: Root
     etag: ETag
-    record_key: str
+    record_key: keys.RecordKey
     lake: Lake = field(repr=False)
 
     def ledger(self, start: datetime, end: datetime) -> Ledger:
@@ -79,7 +80,7 @@ class View:
         reached = self.ledger(min(looks.values()), max(i.end for i in looks))
         return {i: seen for i, seen in stale(reached.entries).items() if i in looks}
 
-    def page(self, key: str) -> Page:
+    def page(self, key: keys.PageKey) -> Page:
         """One page of this root, by its key."""
         return self.lake._page(key)
 

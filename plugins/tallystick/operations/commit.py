@@ -53,7 +53,7 @@ class CommitResult:
     """What a commit found: the interval, the root's version, and whether this call or an earlier one published it."""
 
     interval: Interval
-    plan: str
+    plan: keys.PlanKey
     version: int
     generation: int
     totals: Totals
@@ -61,7 +61,9 @@ class CommitResult:
     replaced_by: int | None = None
 
 
-def commit(lake: Lake, tables: TableWriter, *, plan_key: str, report_key: str) -> CommitResult:
+def commit(
+    lake: Lake, tables: TableWriter, *, plan_key: keys.PlanKey, report_key: keys.ReportKey
+) -> CommitResult:
     """Publish what the report staged for the plan, once, whatever is rerun. No output is asked anything.
 
     Safe to repeat: the ledger names the committed plan, so a repeat, a lost reply and a second attempt all end as
@@ -122,7 +124,7 @@ def _earlier_plans(lake: Lake, entry: Entry | None, plan: Plan) -> frozenset[str
     return frozenset(c.plan for c in lake.earlier_commits(entry)[1:])
 
 
-def find_commit(lake: Lake, view: View, plan_key: str) -> CommitResult | Entry | None:
+def find_commit(lake: Lake, view: View, plan_key: keys.PlanKey) -> CommitResult | Entry | None:
     """Return what became of a plan's commit, also one replaced since; else the interval's entry as it stands, if any.
 
     The plan itself is not read: its key names the interval.
@@ -142,7 +144,7 @@ def find_commit(lake: Lake, view: View, plan_key: str) -> CommitResult | Entry |
 
 
 def _already(
-    view: View, interval: Interval, plan_key: str, generation: int, totals: Totals
+    view: View, interval: Interval, plan_key: keys.PlanKey, generation: int, totals: Totals
 ) -> CommitResult:
     return CommitResult(
         interval=interval,
@@ -154,7 +156,7 @@ def _already(
     )
 
 
-def _without_objects(lake: Lake, plan_key: str, gone: str) -> CommitResult:
+def _without_objects(lake: Lake, plan_key: keys.PlanKey, gone: str) -> CommitResult:
     """The plan or report is gone: fine where the plan was committed; else the grant says what to do."""
     found = lake.cut(lambda view: find_commit(lake, view, plan_key))
     if isinstance(found, CommitResult):

@@ -165,7 +165,7 @@ def earlier(
 def _part(
     lake: Lake,
     entry: Entry,
-    own: Mapping[str, tuple[Plan, Report]],
+    own: Mapping[keys.PlanKey, tuple[Plan, Report]],
     plan: Plan,
     lookback: Lookback,
 ) -> Part | Passed | None:

@@ -41,7 +41,7 @@ class Published:
     output: str
     interval: Interval
     generation: int
-    plan: str
+    plan: keys.PlanId
     rows: int
     resumed: bool
 
@@ -182,7 +182,9 @@ class _Owing:
         }
         return self.pages.values()
 
-    def _read(self, view: View, key: str) -> tuple[tuple[Interval, ...], tuple[Interval, ...]]:
+    def _read(
+        self, view: View, key: keys.PageKey
+    ) -> tuple[tuple[Interval, ...], tuple[Interval, ...]]:
         entries = [e for e in view.page(key).entries if self.output in e.owed]
         return (
             tuple(e.interval for e in entries if e.outputs[self.output].begun is not None),
@@ -315,11 +317,11 @@ def _note(
 class _Source:
     """The rows of one plan for one output."""
 
-    plan: str
+    plan: keys.PlanId
     generation: int
     identity: tuple[str, ...]
     rows: Rows
-    report: str | None
+    report: keys.ReportKey | None
 
 
 def sending_of(
@@ -357,7 +359,9 @@ def _sending(
     )
 
 
-def _committed(lake: Lake, entry: Entry, uuid: str, output: str, rows_of: RowsOf) -> _Source:
+def _committed(
+    lake: Lake, entry: Entry, uuid: keys.PlanId, output: str, rows_of: RowsOf
+) -> _Source:
     """The rows of a plan that was committed for the entry. Raises Corrupt where its objects are gone."""
     # However often it was replaced since: nothing passes an interval that is begun.
     commit = next((c for c in lake.commits_of(entry) if keys.plan_parts(c.plan)[1] == uuid), None)

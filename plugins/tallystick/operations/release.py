@@ -17,7 +17,7 @@ class Released:
 
     interval: Interval
     request: Request
-    plan: str
+    plan: keys.PlanKey
     generation: int
     committed: bool
     version: int
@@ -58,7 +58,7 @@ def release(lake: Lake, interval: Interval) -> Released:
     return lake.swap(step)
 
 
-def _was_committed(lake: Lake, entry: Entry | None, plan_key: str) -> bool:
+def _was_committed(lake: Lake, entry: Entry | None, plan_key: keys.PlanKey) -> bool:
     return entry is not None and any(c.plan == plan_key for c in lake.earlier_commits(entry))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tallystick.errors import Corrupt, JobChanged, Superseded
+from tallystick.format import keys
 from tallystick.format.plan import Plan
 from tallystick.lake import Lake
 from tallystick.operations.commit import CommitResult, find_commit
@@ -16,18 +17,18 @@ class ToStage:
     """What is left to stage of a run's plans, what is committed already, and why others are no longer the run's."""
 
     plans: tuple[Plan, ...]
-    committed: tuple[str, ...]
+    committed: tuple[keys.PlanKey, ...]
     lost: tuple[Superseded, ...] = ()
 
 
-def to_stage(lake: Lake, plan_keys: Sequence[str], *, fingerprint: str) -> ToStage:
+def to_stage(lake: Lake, plan_keys: Sequence[keys.PlanKey], *, fingerprint: str) -> ToStage:
     """Say which of the run's plans are still to be staged, without starting a JVM.
 
     Raises Superseded where nothing is left but lost plans: one gap that was taken over must not hold up the others, and
     the run's commit says in the end what it lost. Raises JobChanged where the deployed job is not the planned one.
     """
     plans: list[Plan] = []
-    committed: list[str] = []
+    committed: list[keys.PlanKey] = []
     lost: list[Superseded] = []
     for key in plan_keys:
         try:
@@ -50,7 +51,7 @@ def to_stage(lake: Lake, plan_keys: Sequence[str], *, fingerprint: str) -> ToSta
     return ToStage(plans=tuple(plans), committed=tuple(committed), lost=tuple(lost))
 
 
-def still_granted(lake: Lake, plan_key: str) -> Plan | None:
+def still_granted(lake: Lake, plan_key: keys.PlanKey) -> Plan | None:
     """Return the plan while its grant stands, None once it is committed. Raises Superseded where others hold it."""
     plan = lake.plan(plan_key)
     found = lake.cut(lambda view: find_commit(lake, view, plan_key))

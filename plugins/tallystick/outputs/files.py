@@ -73,7 +73,7 @@ class FileOutput:
 class Note:
     """Which plan a published file is of."""
 
-    plan: str
+    plan: keys.PlanId
     generation: int
     rows: int
 
@@ -332,7 +332,9 @@ def _leftover(name: str) -> Leftover | None:
         return None
     try:
         start, end = keys.part_interval(found[1])
-        return Leftover(name=name, interval=Interval(start=start, end=end), plan=found[2])
+        return Leftover(
+            name=name, interval=Interval(start=start, end=end), plan=keys.PlanId(found[2])
+        )
     except ValueError:
         return None
 

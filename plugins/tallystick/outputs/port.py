@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from tallystick.format import keys
 from tallystick.format.interval import Interval
 
 if TYPE_CHECKING:
@@ -51,13 +52,13 @@ class Sending:
     output: str
     interval: Interval
     generation: int
-    plan: str
+    plan: keys.PlanId
     identity: tuple[str, ...]
     rows: Rows
-    instead_of: str | None
+    instead_of: keys.PlanId | None
     generation_before: int | None
     rows_before: Rows
-    report: str | None = None
+    report: keys.ReportKey | None = None
 
     def __str__(self) -> str:
         return f"output {self.output} of {self.interval}, generation {self.generation}"
@@ -111,7 +112,7 @@ class Leftover:
 
     name: str
     interval: Interval
-    plan: str
+    plan: keys.PlanId
 
 
 @runtime_checkable

@@ -41,7 +41,9 @@ def check_swap(
         raise InvariantViolated(problem)
 
 
-def check_pages(before: Root, after: Root, edited: Ledger, written: Mapping[str, Page]) -> None:
+def check_pages(
+    before: Root, after: Root, edited: Ledger, written: Mapping[keys.PageKey, Page]
+) -> None:
     """Raise InvariantViolated unless the pages that `after` names say what `edited` says, and no other page is gone (I4).
 
     `edited` is a window on the pages of `before`; `written` are the pages that its flush made, by key.

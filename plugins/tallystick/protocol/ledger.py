@@ -63,7 +63,7 @@ class Ledger:
     pages to write. Asking beyond what is loaded raises KeyError.
     """
 
-    def __init__(self, index: Iterable[PageRef], loaded: Mapping[str, Page]) -> None:
+    def __init__(self, index: Iterable[PageRef], loaded: Mapping[keys.PageKey, Page]) -> None:
         self.index = tuple(index)
         self._loaded = {ref.key: loaded[ref.key] for ref in self.index if ref.key in loaded}
         self._entries = {e.interval.start: e for p in self._loaded.values() for e in p.entries}
@@ -82,7 +82,7 @@ class Ledger:
         return Ledger(self.index, self._loaded)
 
     @property
-    def loaded(self) -> Mapping[str, Page]:
+    def loaded(self) -> Mapping[keys.PageKey, Page]:
         """The loaded pages by key, as they were read."""
         return self._loaded
 
@@ -152,11 +152,11 @@ class Ledger:
 
     def flush(
         self, uuids: Iterable[str], *, bytes_max: int = PAGE_BYTES_MAX
-    ) -> tuple[tuple[PageRef, ...], dict[str, Page]]:
+    ) -> tuple[tuple[PageRef, ...], dict[keys.PageKey, Page]]:
         """Return the new index and the new pages by key. Untouched pages keep their keys; `uuids` name new ones."""
         fresh = iter(uuids)
         index: list[PageRef] = []
-        written: dict[str, Page] = {}
+        written: dict[keys.PageKey, Page] = {}
         slots: list[PageRef | None] = list(self.index) or [None]
         for i, ref in enumerate(slots):
             low = None if i == 0 or ref is None else ref.since

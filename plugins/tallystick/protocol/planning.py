@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from tallystick.format import keys
 from tallystick.format.interval import Interval, Request
 from tallystick.format.page import Committed, Entry
 from tallystick.protocol.ledger import Ledger
@@ -41,7 +42,7 @@ class Holding:
     """A plan that the request already has."""
 
     interval: Interval
-    plan: str
+    plan: keys.PlanKey
     committed: bool
 
 

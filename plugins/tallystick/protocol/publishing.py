@@ -26,16 +26,16 @@ from tallystick.format.outputs import OutputSlot
 class Start:
     """Say in the ledger that `plan` is begun, then publish it. `instead_of`: the plan whose rows are there now."""
 
-    plan: str
-    instead_of: str | None
+    plan: keys.PlanId
+    instead_of: keys.PlanId | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resume:
     """`plan` was begun: publish it to its end; some of its rows, or all, may be out there."""
 
-    plan: str
-    instead_of: str | None
+    plan: keys.PlanId
+    instead_of: keys.PlanId | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ def next_step(slot: OutputSlot) -> Step:
     return Rest()
 
 
-def wanting(slot: OutputSlot | None, plan: str, *, nothing: bool) -> OutputSlot:
+def wanting(slot: OutputSlot | None, plan: keys.PlanId, *, nothing: bool) -> OutputSlot:
     """The slot once `plan` is committed. `nothing`: the plan has no row for this output.
 
     Where there is no row and none was ever sent, there is nothing to publish: the slot is settled by the commit itself.
@@ -68,7 +68,7 @@ def wanting(slot: OutputSlot | None, plan: str, *, nothing: bool) -> OutputSlot:
 
 
 def outputs_wanting(
-    slots: Mapping[str, OutputSlot], plan_key: str, nothing: Mapping[str, bool]
+    slots: Mapping[str, OutputSlot], plan_key: keys.PlanKey, nothing: Mapping[str, bool]
 ) -> dict[str, OutputSlot]:
     """An entry's slots once a plan is committed that names these outputs; others stay as they are.
 
@@ -79,7 +79,7 @@ def outputs_wanting(
     return {**slots, **changed}
 
 
-def begun(slot: OutputSlot, plan: str) -> OutputSlot | None:
+def begun(slot: OutputSlot, plan: keys.PlanId) -> OutputSlot | None:
     """The slot once `plan` is begun; None where that is not its next step (another was begun, or wanted since)."""
     if slot.begun == plan:
         return slot
@@ -88,7 +88,7 @@ def begun(slot: OutputSlot, plan: str) -> OutputSlot | None:
     return replace(slot, begun=plan)
 
 
-def finished(slot: OutputSlot, plan: str) -> OutputSlot | None:
+def finished(slot: OutputSlot, plan: keys.PlanId) -> OutputSlot | None:
     """The slot once all of `plan` is out; the same where that is known already, None where it was not begun."""
     if slot.begun == plan:
         return replace(slot, begun=None, published=plan)
@@ -96,7 +96,7 @@ def finished(slot: OutputSlot, plan: str) -> OutputSlot | None:
 
 
 def slot_problem(
-    was: OutputSlot | None, now: OutputSlot | None, committed: str | None
+    was: OutputSlot | None, now: OutputSlot | None, committed: keys.PlanId | None
 ) -> str | None:
     """How a swap breaks the rules of one slot (I12); None where it keeps them.
 

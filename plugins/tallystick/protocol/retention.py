@@ -77,7 +77,7 @@ def mark(
 
 
 def to_cancel(
-    entries: Iterable[Entry], planned_at: Mapping[str, datetime], *, older_than: datetime
+    entries: Iterable[Entry], planned_at: Mapping[keys.PlanKey, datetime], *, older_than: datetime
 ) -> tuple[Entry, ...]:
     """Entries whose grant was planned before `older_than`: politeness only, safety does not rest on any clock."""
     return tuple(
@@ -85,7 +85,7 @@ def to_cancel(
     )
 
 
-def set_back(root: Root, records: Iterable[str]) -> str | None:
+def set_back(root: Root, records: Iterable[keys.RecordKey]) -> keys.RecordKey | None:
     """The key of a record that tells of a newer root than `root`; None where there is none, as it must be.
 
     `root` was read after the records were listed. A record is written before its swap, under the version of the root that
@@ -98,7 +98,9 @@ def set_back(root: Root, records: Iterable[str]) -> str | None:
     return None
 
 
-def strange_parent(chain: Container[str], strays: Iterable[tuple[str, str | None]]) -> str | None:
+def strange_parent(
+    chain: Container[str], strays: Iterable[tuple[keys.RecordKey, keys.RecordKey | None]]
+) -> keys.RecordKey | None:
     """Of records outside the chain, with their parents, one whose parent is outside too; None where there is none.
 
     Its root was there, and this one does not come from it.

@@ -19,7 +19,7 @@ class PlanRef:
     """One plan: its lake root's URI, its key, and the digest of its bytes."""
 
     root: str
-    key: str
+    key: keys.PlanKey
     sha256: str
 
     def __str__(self) -> str:

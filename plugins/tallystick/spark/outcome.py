@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tallystick.errors import Ask, RetryLater, ScratchFull, Stop, TallystickError, error_of_kind
+from tallystick.format import keys
 
 RESULT_FILE_ENV = "TALLYSTICK_RESULT_FILE"
 RETRY_LATER, STOP, ASK, OTHER = 75, 76, 77, 1
@@ -30,8 +31,8 @@ _ERROR = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Exit|Interru
 class StagedPlan:
     """One plan and the report of what was staged for it; None where it was committed before this job began."""
 
-    plan: str
-    report: str | None
+    plan: keys.PlanKey
+    report: keys.ReportKey | None
 
 
 def scratch_full(error: BaseException) -> ScratchFull | None:

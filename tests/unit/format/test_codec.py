@@ -169,3 +169,14 @@ def test_a_hint_without_a_stored_form_is_a_defect_at_the_first_use(hint: Any) ->
     Odd.__annotations__["value"] = hint
     with pytest.raises(TypeError, match="has no stored form"):
         Odd(value=1).to_json()
+
+
+def test_a_list_of_one_value_is_a_defect_at_the_first_use() -> None:
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class Single(StoredValue):
+        AS_LIST: ClassVar[bool] = True
+
+        value: int
+
+    with pytest.raises(TypeError, match="a list of one value, has no stored form"):
+        Single(value=1).to_json()

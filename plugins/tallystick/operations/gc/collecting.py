@@ -128,7 +128,7 @@ def _to_cancel(
     )
 
 
-def _planned_at(lake: Lake, key: str) -> datetime:
+def _planned_at(lake: Lake, key: keys.PlanKey) -> datetime:
     plan = lake.plan(key)
     if plan is None:
         raise Corrupt(

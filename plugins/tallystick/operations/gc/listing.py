@@ -27,7 +27,7 @@ class Listing:
         """Read the whole listing. Raises what the store raises."""
         self._lines = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - closed by __exit__
         self.objects = 0
-        self.records: list[str] = []
+        self.records: list[keys.RecordKey] = []
         self.young_probes: list[str] = []
         self.reports: dict[str, list[str]] = {}
         try:
@@ -55,7 +55,7 @@ class Listing:
     def _note(self, key: str, modified: datetime, probes_since: datetime) -> None:
         kind = keys.kind(key)
         if kind == "record":
-            self.records.append(key)
+            self.records.append(keys.RecordKey(key))
         elif kind == "probe" and modified >= probes_since:
             self.young_probes.append(key)
         elif kind == "report":

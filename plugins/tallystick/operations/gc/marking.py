@@ -49,7 +49,7 @@ class Marking:
     def __init__(self, lake: Lake, tables: TableReach, *, threads: int = READERS) -> None:
         self.lake, self.tables, self.threads = lake, tables, threads
         # Records never change: what was replaced before one is read once, for the look before the swap and the mark.
-        self._older: dict[tuple[str, Interval], dict[str, str]] = {}
+        self._older: dict[tuple[keys.RecordKey, Interval], dict[keys.RecordKey, keys.PlanKey]] = {}
 
     def marks(
         self,
@@ -116,7 +116,7 @@ class Marking:
         slots = (slot for e in entries for slot in (e.committed, e.granted) if slot is not None)
         plans = {slot.plan for slot in slots} | set(chain.values())
 
-        def doubtful(key: str) -> Record | None:
+        def doubtful(key: keys.RecordKey) -> Record | None:
             record = self._record(key)
             unknown = any(c.added and c.plan not in plans for c in record.intervals)
             return record if unknown and record.committed_at > since else None
@@ -201,7 +201,7 @@ class Marking:
         assert entry.committed is not None
         return self._commit_in(entry.committed.record, entry)
 
-    def _commit_in(self, key: str, entry: Entry) -> CommittedInterval:
+    def _commit_in(self, key: keys.RecordKey, entry: Entry) -> CommittedInterval:
         found = next((c for c in self._record(key).intervals if c.interval == entry.interval), None)
         if found is None:
             raise Corrupt(
@@ -210,7 +210,7 @@ class Marking:
             )
         return found
 
-    def _record(self, key: str) -> Record:
+    def _record(self, key: keys.RecordKey) -> Record:
         record = self.lake.record(key)
         if record is None:
             raise Corrupt(
@@ -219,13 +219,13 @@ class Marking:
             )
         return record
 
-    def _parent(self, key: str) -> str | None:
+    def _parent(self, key: keys.RecordKey) -> keys.RecordKey | None:
         """A record's parent alone: the rest, its index of pages above all, is too large to hold for thousands."""
         return self._record(key).parent
 
     # ------------------------------------------------------------ was the root set back?
 
-    def _chain(self, entries: Iterable[Entry]) -> dict[str, str]:
+    def _chain(self, entries: Iterable[Entry]) -> dict[keys.RecordKey, keys.PlanKey]:
         """Every record of the chain, with a plan that it committed: those of entries, and those that these replaced.
 
         Each record of the chain committed an interval that is committed still, or that a later one replaced.
@@ -238,12 +238,12 @@ class Marking:
             found |= older
         return found
 
-    def _replaced(self, entry: Entry) -> dict[str, str]:
+    def _replaced(self, entry: Entry) -> dict[keys.RecordKey, keys.PlanKey]:
         assert entry.committed is not None
         newest = (entry.committed.record, entry.interval)
         if newest in self._older:
             return self._older[newest]
-        found: dict[str, str] = {}
+        found: dict[keys.RecordKey, keys.PlanKey] = {}
         key = self._commit_of(entry).replaces
         while key is not None and key not in found:
             commit = self._commit_in(key, entry)

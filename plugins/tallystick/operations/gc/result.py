@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from tallystick.format import keys
 from tallystick.format.interval import Interval, Request
 from tallystick.format.keys import Kind
 
@@ -29,7 +30,7 @@ class Cancelled:
 
     interval: Interval
     request: Request
-    plan: str
+    plan: keys.PlanKey
     planned_at: datetime
     committed: bool
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from tallystick.format import keys
 from tallystick.format.interval import Interval, Request
 from tallystick.format.offsets import Position
 from tallystick.operations.run_request import RunDates, RunParams
@@ -80,7 +81,7 @@ class Piece:
     """One plan of the run: staged next, or committed already (empty, or by this run earlier)."""
 
     interval: Interval
-    plan: str
+    plan: keys.PlanKey
     committed: bool
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from tallystick.errors import Corrupt
+from tallystick.format import keys
 from tallystick.format.interval import Interval, Request
 from tallystick.format.page import Entry
 from tallystick.lake import Lake
@@ -28,7 +29,7 @@ class GrantStatus:
     interval: Interval
     request: Request
     generation: int
-    plan: str
+    plan: keys.PlanKey
     replaces: bool
     planned_at: datetime | None
     age: timedelta | None

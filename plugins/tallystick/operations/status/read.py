@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from tallystick.errors import Corrupt, InvalidRequest
+from tallystick.format import keys
 from tallystick.format.canonical import corrupt
 from tallystick.format.columns import TableColumn
 from tallystick.format.interval import Interval, Request
@@ -44,7 +45,7 @@ class IntervalStatus:
     generation: int
     totals: Totals | None
     owner: Request
-    plan: str
+    plan: keys.PlanKey
 
     @property
     def dead_share(self) -> float | None:
@@ -87,7 +88,7 @@ class Status:
     uri: str
     pipeline: str
     version: int
-    record: str | None
+    record: keys.RecordKey | None
     committed_at: datetime | None
     topics: Mapping[str, RootTopic]
     read_to: Mapping[str, tuple[int, ...]]
@@ -173,7 +174,7 @@ def read_status(lake: Lake) -> Status:
     return lake.cut(question)
 
 
-def _committed_at(lake: Lake, key: str | None) -> datetime | None:
+def _committed_at(lake: Lake, key: keys.RecordKey | None) -> datetime | None:
     record = None
     # A record that cannot be read has its place in `tally verify`: the rest of the ledger is shown all the same.
     with suppress(Corrupt):
@@ -228,7 +229,7 @@ def _interval_status(entry: Entry) -> IntervalStatus:
 class CommitLine:
     """One commit. `replaces` of an interval names the record of the commit that it replaced."""
 
-    record: str
+    record: keys.RecordKey
     version: int
     committed_at: datetime
     library: str
@@ -272,7 +273,7 @@ def read_log(lake: Lake, *, limit: int) -> Log:
     )
 
 
-def _record(lake: Lake, key: str) -> Record:
+def _record(lake: Lake, key: keys.RecordKey) -> Record:
     record = lake.record(key)
     if record is None:
         raise corrupt(

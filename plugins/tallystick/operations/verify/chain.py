@@ -22,9 +22,9 @@ Meaning = tuple[str, str, int, str, str]
 class Commit:
     """One commit of one interval, as its record tells it."""
 
-    record: str
-    plan: str
-    replaces: str | None
+    record: keys.RecordKey
+    plan: keys.PlanKey
+    replaces: keys.RecordKey | None
     generation: int
 
 
@@ -32,10 +32,10 @@ class Commit:
 class Link:
     """One record, without what only its own interval needs."""
 
-    key: str
+    key: keys.RecordKey
     version: int
     root_id: str
-    parent: str | None
+    parent: keys.RecordKey | None
     commits: tuple[tuple[Interval, Commit], ...]
     metadata: Mapping[str, str | None]
     meanings: frozenset[Meaning]

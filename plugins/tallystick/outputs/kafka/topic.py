@@ -49,7 +49,7 @@ PLACE_FORMAT = "tallystick.place/1"
 class Place:
     """Where the last publication stands: how many messages of which plan are out."""
 
-    plan: str
+    plan: keys.PlanId
     next: int
 
 
@@ -157,7 +157,7 @@ class KafkaTopic:
             told = json.loads(found.metadata or "")
             if told["format"] != PLACE_FORMAT:
                 raise ValueError(told["format"])
-            return Place(plan=keys.check_uuid(told["plan"]), next=found.offset)
+            return Place(plan=keys.PlanId(keys.check_uuid(told["plan"])), next=found.offset)
         except (ValueError, KeyError, TypeError):
             raise OutputRefused(
                 f"output {self.declared.name}: the offsets of group {self._group} were not written by this version of "

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from psycopg import sql
 
 from tallystick.errors import OutputRefused, SettingsError, listed
+from tallystick.format import keys
 from tallystick.outputs.port import Sending
 from tallystick.outputs.postgres import PostgresOutput, statements
 from tallystick.outputs.postgres.catalog import DatabaseTable, fits, key_text, lake_type
@@ -30,7 +31,7 @@ MEND_JOB = "nothing was written, and the tables are committed. Mend the job and 
 class Staged:
     """The rows of `plan` are in the session's stage: `columns` of them, `rows` in number."""
 
-    plan: str
+    plan: keys.PlanId
     target: DatabaseTable
     columns: tuple[str, ...]
     rows: int

@@ -16,6 +16,7 @@ from psycopg import errors, sql
 
 from tallystick.connections.postgres import PostgresSettings
 from tallystick.errors import OutputRefused, listed
+from tallystick.format import keys
 from tallystick.outputs.port import Scope, Sending
 from tallystick.outputs.postgres import PostgresOutput, statements
 from tallystick.outputs.postgres.catalog import DatabaseTable, read_table
@@ -31,7 +32,7 @@ class Held:
 
     end: object
     generation: int
-    plan: str
+    plan: keys.PlanId
     rows: int
 
 
