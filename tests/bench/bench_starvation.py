@@ -113,7 +113,7 @@ def timed(small: SmallLake, delay_s: float, plan: str, report: str) -> tuple[flo
     """Commit with a process's own lake; return seconds, swaps lost and requests."""
     store = DelayedStore(small.store, delay_s)
     lake = Lake(store, real_world(), proven=True)
-    tables = IcebergTables(store, new_uuid=lake.world.uuid)
+    tables = IcebergTables(store, lake.world)
     began = time.monotonic()
     commit(lake, tables, plan_key=plan, report_key=report)
     return time.monotonic() - began, store.swaps_lost, store.requests

@@ -47,7 +47,7 @@ def test_200_concurrent_commits_of_20_plans_commit_each_once(
         # Each thread stands for processes of its own: no connection, cache or table is shared.
         if not hasattr(own, "lake"):
             own.lake = Lake(S3Store(lake_uri), real_world(), proven=True)
-            own.tables = IcebergTables(own.lake.store, new_uuid=own.lake.world.uuid)
+            own.tables = IcebergTables(own.lake.store, own.lake.world)
         plan_key, report_key = staged[index % PLANS]
         return commit(own.lake, own.tables, plan_key=plan_key, report_key=report_key)
 

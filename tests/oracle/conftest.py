@@ -144,7 +144,7 @@ class SmallDemo:
             planned = plan(self.lake, log, asked)
         keys = [piece.plan for piece in planned.pieces]
         reports = self._stage(keys, asked.fingerprint)
-        tables = IcebergTables(self.lake.store, new_uuid=self.lake.world.uuid)
+        tables = IcebergTables(self.lake.store, self.lake.world)
         # The second round is the retry of a task that was killed after its PUT (C9, C12).
         return [
             commit(self.lake, tables, plan_key=key, report_key=report)

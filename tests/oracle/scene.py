@@ -257,7 +257,7 @@ class Scene:
 
     def commit(self, reports: Mapping[str, str], *, times: int = 2) -> None:
         """The commit task and its retry: the task may have been killed after its PUT."""
-        tables = IcebergTables(self.store, new_uuid=self.lake.world.uuid)
+        tables = IcebergTables(self.store, self.lake.world)
         for key, report in reports.items():
             for _ in range(times):
                 try:

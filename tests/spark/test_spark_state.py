@@ -116,7 +116,7 @@ def run(lake: SparkLake, *days: int) -> list[Any]:
     plans = [lake.plan(day) for day in days]
     ended = lake.submit(plans)
     reports = [lake.report(ended, index) for index in range(len(plans))]
-    tables = IcebergTables(lake.lake.store, new_uuid=lake.lake.world.uuid)
+    tables = IcebergTables(lake.lake.store, lake.lake.world)
     for plan, report in zip(plans, reports, strict=True):
         commit(lake.lake, tables, plan_key=plan.key, report_key=report.key)
     return reports

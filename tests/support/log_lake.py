@@ -235,7 +235,7 @@ class LogLake:
 
     def commit(self, plan: Plan, report: str) -> CommitResult:
         """Publish what was staged."""
-        tables = IcebergTables(self.lake.store, new_uuid=self.lake.world.uuid)
+        tables = IcebergTables(self.lake.store, self.lake.world)
         return commit(self.lake, tables, plan_key=plan.key, report_key=report)
 
     def run(self, interval: Interval, **how: Any) -> CommitResult | None:

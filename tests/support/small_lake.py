@@ -108,7 +108,7 @@ class SmallLake:
 
     def __post_init__(self) -> None:
         self.lake = Lake(self.store, self.world, proven=True)
-        self.tables = IcebergTables(self.store, new_uuid=self.world.uuid, sleep=self.world.sleep)
+        self.tables = IcebergTables(self.store, self.world)
         if not self.log.topics:
             fill(self.log)
 

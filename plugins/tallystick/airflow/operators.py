@@ -375,7 +375,7 @@ class CommitOperator(BaseOperator):
                 f"the stage task of this run named no report for {plan_key}.",
                 next_step="clear the stage task with its downstream: it stages the plan.",
             )
-        tables = IcebergTables(lake.store, new_uuid=lake.world.uuid)
+        tables = IcebergTables(lake.store, lake.world)
         return commit(lake, tables, plan_key=plan_key, report_key=report_key)
 
 

@@ -6,13 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tallystick.errors import StoreUnavailable
 from tallystick.format import keys
 from tallystick.runtime import World
-from tallystick.store import Applied, Store, Unknown
-
-TRIES_MAX = 6
-PAUSE_S = 0.2
+from tallystick.store import Store
+from tallystick.store.create_once import create_fresh
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,22 +42,10 @@ class AttemptPrefix:
         """Upload one file under a key of its own.
 
         Safe to repeat: every try has a key with a fresh uuid, and nobody reads the prefix before a report names the
-        key. A try whose outcome is unknown is left behind: gc collects what no report names (C4). Raises
-        StoreUnavailable when no try was seen to land.
+        key (C4). Raises StoreUnavailable if no try is known to have landed.
         """
-        why = ""
-        for tries in range(TRIES_MAX):
-            key = key_of(self.world.uuid())
-            outcome = self.store.create(key, path)
-            if isinstance(outcome, Applied):
-                return key, outcome.etag
-            why = outcome.because
-            if isinstance(outcome, Unknown):
-                self.world.sleep(PAUSE_S * 2**tries * self.world.chance())
-        raise StoreUnavailable(
-            f"uploading to {self.store.uri} under {prefix} did not succeed in {TRIES_MAX} tries ({why}).",
-            next_step="check that the store answers (AWS_ENDPOINT_URL_S3, network, credentials); then retry.",
-        )
+        what = f"uploading to {self.store.uri} under {prefix}"
+        return create_fresh(self.store, key_of, path, world=self.world, what=what)
 
 
 Upload = Callable[[str, Path], tuple[str, str]]

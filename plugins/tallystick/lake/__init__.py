@@ -8,8 +8,8 @@ room       how a slow swap asks the publishers for room
 
 from __future__ import annotations
 
-from tallystick.lake.lake import CONTENDED_S, UNKNOWN_S, Lake
+from tallystick.lake.lake import CONTENDED_S, Lake
 from tallystick.lake.snapshot import View
 from tallystick.lake.update import Change, Settled
 
-__all__ = ["CONTENDED_S", "UNKNOWN_S", "Change", "Lake", "Settled", "View"]
+__all__ = ["CONTENDED_S", "Change", "Lake", "Settled", "View"]

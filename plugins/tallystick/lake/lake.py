@@ -16,12 +16,9 @@ from tallystick.errors import (
     Corrupt,
     InvalidPipeline,
     InvalidRequest,
-    OutcomeUnknown,
     ReportRejected,
     RootVanished,
-    StoreUnavailable,
     SwapContended,
-    TallystickError,
 )
 from tallystick.format import keys
 from tallystick.format.canonical import BODY_BYTES_MAX
@@ -35,14 +32,13 @@ from tallystick.lake.snapshot import ObjectGone, RootMoved, View
 from tallystick.lake.update import Change, Settled
 from tallystick.protocol.invariants import check_pages, check_swap
 from tallystick.runtime import World
-from tallystick.store import Applied, ETag, NotApplied, Outcome, Store, Unknown
+from tallystick.store import Applied, ETag, NotApplied, Store, Unknown
+from tallystick.store.create_once import create_once
 from tallystick.store.probe import prove_conditional_writes
+from tallystick.store.tries import WriteTries, pause
 
 T = TypeVar("T")
-UNKNOWN_S = 120.0
 CONTENDED_S = 600.0
-PAUSE_S = 0.05
-PAUSE_MAX_S = 2.0
 CHAIN_MAX = 64
 OVERTAKEN_MAX = 5
 
@@ -207,30 +203,11 @@ class Lake:
                 next_step="ask for less at once (a shorter from/to); or make fewer and larger files (a larger "
                 "records_per_task).",
             )
-        tries = _Tries(self, key)
-        while True:
-            match tries.send(lambda: self.store.create(key, body)):
-                case Applied():
-                    return
-                case NotApplied():
-                    found = self.store.get(key)
-                    if found is None:
-                        # C13: an earlier try landed, and gc has taken it since: whoever names it gets 412. A store that
-                        # says so again and again is in doubt, and not asked for ever.
-                        tries.wait_or_give_up("it is there, says the store, and then it is not")
-                        continue
-                    if found.body == body:
-                        return
-                    raise Corrupt(
-                        f"{self.where(key)} was written by someone else under a fresh key.",
-                        next_step="check that nobody copies objects into the lake; clear the task to run it again.",
-                    )
-                case Unknown(because=why):
-                    tries.wait_or_give_up(why)
-
-    def _pause(self, tries: int) -> None:
-        # Full jitter: each swap invalidates the others' work, so writers must fall out of step.
-        self.world.sleep(min(PAUSE_MAX_S, PAUSE_S * 2 ** min(tries, 10)) * self.world.chance())
+        if not create_once(self.store, key, body, world=self.world):
+            raise Corrupt(
+                f"{self.where(key)} was written by someone else under a fresh key.",
+                next_step="check that nobody copies objects into the lake; clear the task to run it again.",
+            )
 
     def open(self, pipeline: str) -> View:
         """Read the pipeline's root, creating the first one where the prefix is empty.
@@ -238,7 +215,7 @@ class Lake:
         Safe to repeat: create-if-absent has one winner, and whoever loses reads the winner's root. Raises RootVanished
         where there are objects but no root, InvalidPipeline where the root belongs to another pipeline.
         """
-        tries = _Tries(self, keys.ROOT)
+        tries = WriteTries(self.world, self.where(keys.ROOT))
         while True:
             view = self.read()
             if view is not None:
@@ -326,7 +303,7 @@ class Lake:
             self._check_in_time(tries, deadline)
             if self._publish(view, change):
                 return change.value
-            self._pause(tries)
+            pause(self.world, tries)
             tries += 1
 
     def _check_in_time(self, lost: int, deadline: float) -> None:
@@ -384,7 +361,7 @@ class Lake:
         answer is `changed`, the token has moved for good, and no delayed copy can land; the next read tells whether it
         was ours. Nothing is deleted whatever happens.
         """
-        tries = _Tries(self, keys.ROOT)
+        tries = WriteTries(self.world, self.where(keys.ROOT))
         while True:
             match tries.send(lambda: self.store.replace(keys.ROOT, body, expected=etag)):
                 case Applied():
@@ -398,39 +375,3 @@ class Lake:
                     return False
                 case Unknown(because=why):
                     tries.wait_or_give_up(why)
-
-
-class _Tries:
-    """The tries of one write, and the doubt that an unknown one leaves behind."""
-
-    def __init__(self, lake: Lake, key: str) -> None:
-        self.lake, self.key = lake, key
-        self.deadline = lake.world.monotonic_s() + UNKNOWN_S
-        self.unknown = 0
-
-    def send(self, write: Callable[[], Outcome]) -> Outcome:
-        """Send once; an error after an unknown try must not hide the doubt. Raises OutcomeUnknown for it."""
-        try:
-            return write()
-        except StoreUnavailable as error:
-            if not self.unknown:
-                raise
-            # This try did not land, an earlier one may have: insist until the store answers again.
-            return Unknown(because=str(error))
-        except TallystickError as error:
-            if self.unknown:
-                raise self._in_doubt(str(error)) from error
-            raise
-
-    def wait_or_give_up(self, why: str) -> None:
-        """Note that a try ended unknown and wait for the next. Raises OutcomeUnknown where time is up."""
-        self.unknown += 1
-        if self.lake.world.monotonic_s() >= self.deadline:
-            raise self._in_doubt(why)
-        self.lake._pause(self.unknown - 1)
-
-    def _in_doubt(self, why: str) -> OutcomeUnknown:
-        return OutcomeUnknown(
-            f"writing {self.lake.where(self.key)} has no certain outcome after {self.unknown} tries ({why}).",
-            next_step="nothing was deleted; run the task again: it finds out what landed.",
-        )

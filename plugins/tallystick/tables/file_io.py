@@ -6,30 +6,26 @@ by create-if-absent; nothing is ever deleted, because writers delete nothing (I6
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from io import BytesIO
 from types import TracebackType
 
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
 
-from tallystick.errors import Corrupt, StoreUnavailable
+from tallystick.errors import Corrupt
 from tallystick.format import keys
-from tallystick.store import Applied, NotApplied, Store
-
-WRITES_MAX = 6
-PAUSE_S = 0.2
-
-Sleep = Callable[[float], None]
+from tallystick.runtime import World, real_world
+from tallystick.store import Store
+from tallystick.store.create_once import create_once
 
 
 class StoreFileIO(FileIO):
     """Reads and creates objects under one lake root; locations are `<store.uri>/<key>`."""
 
-    def __init__(self, store: Store, *, sleep: Sleep = time.sleep) -> None:
+    def __init__(self, store: Store, world: World | None = None) -> None:
         super().__init__()
         self._store = store
-        self._sleep = sleep
+        self._world = world or real_world()
 
     def location(self, key: str) -> str:
         """Return the location of a key."""
@@ -56,7 +52,7 @@ class StoreFileIO(FileIO):
 
     def new_output(self, location: str) -> StoreOutput:
         """Return the file at a location, to be created."""
-        return StoreOutput(location, key=self.key(location), store=self._store, sleep=self._sleep)
+        return StoreOutput(location, key=self.key(location), store=self._store, world=self._world)
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
         """Refuse: only gc deletes."""
@@ -98,11 +94,11 @@ class StoreInput(InputFile):
 class StoreOutput(OutputFile):
     """One object under a fresh name, created when its stream is closed."""
 
-    def __init__(self, location: str, *, key: str, store: Store, sleep: Sleep) -> None:
+    def __init__(self, location: str, *, key: str, store: Store, world: World) -> None:
         super().__init__(location)
         self._key = key
         self._store = store
-        self._sleep = sleep
+        self._world = world
         self._size_bytes = 0
 
     def __len__(self) -> int:
@@ -126,34 +122,15 @@ class StoreOutput(OutputFile):
         """Create the object.
 
         Safe to repeat: the name is fresh, nobody else writes it, so `exists` can only be a copy of these very bytes,
-        which is checked. Raises StoreUnavailable where no try had a known outcome: nothing names the
-        object yet, so it may land late and harm nobody.
+        which is checked. Raises OutcomeUnknown if no try had a known outcome: nothing names the object yet, so it may
+        land late and harm nobody.
         """
         self._size_bytes = len(body)
-        why = ""
-        for tries in range(WRITES_MAX):
-            if tries:
-                self._sleep(PAUSE_S * 2 ** (tries - 1))
-            outcome = self._store.create(self._key, body)
-            if isinstance(outcome, Applied):
-                return
-            if isinstance(outcome, NotApplied):
-                # An earlier try landed, or something on the way sent this one twice: the bytes tell.
-                found = self._store.get(self._key)
-                if found is None:
-                    why = "gone after it was there"
-                    continue  # C13: gc has taken an earlier try's: what would name it gets 412
-                if found.body == body:
-                    return
-                raise Corrupt(
-                    f"{self.location} should be a fresh name, the store answers {outcome.because!r}.",
-                    next_step="nothing was changed. Run again; if this repeats, names are not drawn at random.",
-                )
-            why = outcome.because
-        raise StoreUnavailable(
-            f"{self.location} could not be written in {WRITES_MAX} tries, the last ended with {why}.",
-            next_step="run the task again when the store answers; nothing was published.",
-        )
+        if not create_once(self._store, self._key, body, world=self._world):
+            raise Corrupt(
+                f"{self.location} should be a fresh name, and holds other bytes.",
+                next_step="nothing was changed. Run again; if this repeats, names are not drawn at random.",
+            )
 
 
 class _CreateOnClose(BytesIO):

@@ -5,8 +5,7 @@ The root publishes it, or nobody does. A rebase stages again from the new root a
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -35,9 +34,10 @@ from tallystick.errors import IdentityChanged, TallystickError
 from tallystick.format import keys
 from tallystick.format.canonical import corrupt
 from tallystick.format.report import FileReport
+from tallystick.runtime import World
 from tallystick.store import Store
 from tallystick.tables.data_files import check_files, data_file
-from tallystick.tables.file_io import Sleep, StoreFileIO
+from tallystick.tables.file_io import StoreFileIO
 from tallystick.tables.iceberg import (
     evolved_columns,
     iceberg_schema,
@@ -64,15 +64,10 @@ TABLE_PROPERTIES = {
 class IcebergTables:
     """Stages changes of the tables under one lake root."""
 
-    def __init__(
-        self, store: Store, *, new_uuid: Callable[[], str], sleep: Sleep = time.sleep
-    ) -> None:
-        """`new_uuid` returns 32 fresh hexadecimal digits at each call: all file names and snapshot ids come from it.
-
-        `sleep` takes seconds; it is called between tries of a write whose outcome is unknown.
-        """
-        self._io = StoreFileIO(store, sleep=sleep)
-        self._new_uuid = new_uuid
+    def __init__(self, store: Store, world: World) -> None:
+        """All file names and snapshot ids come from `world.uuid`."""
+        self._io = StoreFileIO(store, world)
+        self._new_uuid = world.uuid
 
     def stage(
         self,

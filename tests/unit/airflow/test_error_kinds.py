@@ -34,7 +34,7 @@ from tallystick.errors import TallystickError
 from tallystick.format import keys
 from tallystick.format.interval import Interval, Request
 from tallystick.kafka.planning import LogPlanner
-from tallystick.lake import CONTENDED_S, UNKNOWN_S, Change, Lake, View
+from tallystick.lake import CONTENDED_S, Change, Lake, View
 from tallystick.operations.commit import commit
 from tallystick.operations.plan import Asked, plan
 from tallystick.operations.run_request import RunDates, parse_params
@@ -48,6 +48,7 @@ from tallystick.spark.stage import caught
 from tallystick.store import ETag, Outcome
 from tallystick.store.memory import MemoryStore
 from tallystick.store.open import open_store
+from tallystick.store.tries import UNKNOWN_S
 from tallystick_devstack.testing.faults import Call, Fault, FaultyStore
 from tallystick_devstack.testing.servers import free_port
 from unit.airflow.runs import FakeRun

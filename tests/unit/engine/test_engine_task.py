@@ -20,11 +20,11 @@ from tallystick.engine.parquet import WriteLimits
 from tallystick.engine.pieces import cut
 from tallystick.engine.records import BATCH_ROWS, coalesce
 from tallystick.engine.task import TaskResult, Work, describe, run_piece
-from tallystick.engine.upload import TRIES_MAX
 from tallystick.errors import InvalidPipeline, ReportRejected, StoreUnavailable
 from tallystick.format import keys
 from tallystick.format.report import Lineage, Report
 from tallystick.store import NotApplied, Outcome, Unknown
+from tallystick.store.create_once import TRIES_MAX
 from tallystick.store.memory import MemoryStore
 from tallystick.tables.schema import FIELD_ID
 

@@ -158,7 +158,7 @@ class Scene:
 
     def committer(self) -> None:
         lake = self.lake(self.commit_store)
-        tables = IcebergTables(self.commit_store, new_uuid=lake.world.uuid, sleep=self.time.wait)
+        tables = IcebergTables(self.commit_store, lake.world)
         plan_key, report_key = self.staged
         self.result.append(commit(lake, tables, plan_key=plan_key, report_key=report_key))
 

@@ -41,7 +41,7 @@ STAGED, PLAN_KEY, REPORT_KEY = staged_lake()
 
 def commit_over(small: SmallLake, store: Store) -> None:
     lake = Lake(store, small.world, proven=True)
-    tables = IcebergTables(store, new_uuid=small.world.uuid, sleep=small.world.sleep)
+    tables = IcebergTables(store, small.world)
     commit(lake, tables, plan_key=PLAN_KEY, report_key=REPORT_KEY)
 
 

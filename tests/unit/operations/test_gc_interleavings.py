@@ -87,7 +87,7 @@ class Meanwhile:
 
 def commit_over(small: SmallLake, store: Store) -> None:
     lake = Lake(store, small.world, proven=True)
-    tables = IcebergTables(store, new_uuid=small.world.uuid, sleep=small.world.sleep)
+    tables = IcebergTables(store, small.world)
     commit(lake, tables, plan_key=PLAN_KEY, report_key=REPORT_KEY)
 
 

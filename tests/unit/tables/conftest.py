@@ -17,6 +17,7 @@ import pytest
 from tallystick.format import keys
 from tallystick.format.columns import TableColumn
 from tallystick.format.report import FileReport
+from tallystick.runtime import real_world
 from tallystick.store import Applied, Outcome, Stored, Unknown
 from tallystick.store.memory import MemoryStore
 from tallystick.tables.partitioning import split_by_partition
@@ -158,7 +159,16 @@ def make_table() -> Callable[..., TableInHand]:
         return TableInHand(
             store=store,
             state=state,
-            tables=IcebergTables(store, new_uuid=new_uuid, sleep=pauses.append),
+            tables=IcebergTables(
+                store,
+                replace(
+                    real_world(),
+                    uuid=new_uuid,
+                    sleep=pauses.append,
+                    monotonic_s=lambda: sum(pauses),
+                    chance=lambda: 1.0,
+                ),
+            ),
             pauses=pauses,
         )
 

@@ -13,37 +13,27 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from tallystick.errors import Corrupt, OutcomeUnknown, RetryLater
+from tallystick.errors import Corrupt, RetryLater
 from tallystick.format import keys
 from tallystick.format.calls import Call, Calls
 from tallystick.outputs.calls.effects import Effect
 from tallystick.outputs.port import Sending
-from tallystick.store import Applied, NotApplied, Store
+from tallystick.runtime import real_world
+from tallystick.store import Store
+from tallystick.store.create_once import create_once
 
-WRITES_MAX = 5
+# A call waits for its note: a receiver must not wait as long as a commit may.
+UNKNOWN_S = 10.0
 INSIST_S = 30.0
 PAUSE_S = 0.5
 
 
 def _create(store: Store, key: str, body: bytes) -> bool:
-    """Create an object; True where it was this very call, or one of its lost replies, that made it.
+    """Create an object; True if it was this very call, or one of its lost replies, that made it.
 
     Safe to repeat: a second call finds the first one's bytes. Raises OutcomeUnknown in the end.
     """
-    for _ in range(WRITES_MAX):
-        outcome = store.create(key, body)
-        if isinstance(outcome, Applied):
-            return True
-        # `exists` may be our own write, of which the reply was lost.
-        found = store.get(key)
-        if found is not None:
-            return found.body == body
-        if isinstance(outcome, NotApplied):
-            continue  # a person took it away between the two requests
-    raise OutcomeUnknown(
-        f"{store.uri}/{key} may or may not have been written.",
-        next_step="nothing, if it passes: the next try reads what is there.",
-    )
+    return create_once(store, key, body, world=real_world(), unknown_s=UNKNOWN_S)
 
 
 def _insist(store: Store, key: str, body: bytes) -> None:

@@ -1,0 +1,62 @@
+"""Writes objects that never change: under a given key until the outcome is certain, or under a fresh key per try."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tallystick.errors import StoreUnavailable
+from tallystick.runtime import World
+from tallystick.store import Applied, ETag, NotApplied, Store, Unknown
+from tallystick.store.tries import UNKNOWN_S, WriteTries, pause
+
+TRIES_MAX = 6
+
+
+def create_once(
+    store: Store, key: str, body: bytes, *, world: World, unknown_s: float = UNKNOWN_S
+) -> bool:
+    """Create an object; return True if it holds `body` now, False if it holds other bytes, which are left as they are.
+
+    Safe to repeat: `exists` may mean that an earlier try landed, whose reply was lost; the bytes tell. Raises
+    OutcomeUnknown after `unknown_s` without a certain outcome, StoreUnavailable if the first try never left.
+    """
+    tries = WriteTries(world, f"{store.uri}/{key}", unknown_s=unknown_s)
+    while True:
+        match tries.send(lambda: store.create(key, body)):
+            case Applied():
+                return True
+            case NotApplied():
+                found = store.get(key)
+                if found is not None:
+                    return found.body == body
+                # C13: an earlier try landed, and gc has deleted it since: what would name it gets 412. A store that
+                # answers so again and again is in doubt, and not asked for ever.
+                tries.wait_or_give_up(
+                    "the store answers that the object exists, and then finds none"
+                )
+            case Unknown(because=why):
+                tries.wait_or_give_up(why)
+
+
+def create_fresh(
+    store: Store, key_of: Callable[[str], str], body: bytes | Path, *, world: World, what: str
+) -> tuple[str, ETag]:
+    """Create an object under `key_of(uuid)` with a fresh uuid per try; return its key and ETag.
+
+    Safe to repeat: nothing names a key before the caller does, so a try whose outcome is unknown is left behind for gc
+    (C4). Raises StoreUnavailable if no try is known to have landed; `what` is for its message.
+    """
+    why = ""
+    for tries in range(TRIES_MAX):
+        key = key_of(world.uuid())
+        outcome = store.create(key, body)
+        if isinstance(outcome, Applied):
+            return key, outcome.etag
+        why = outcome.because
+        if isinstance(outcome, Unknown):
+            pause(world, tries)
+    raise StoreUnavailable(
+        f"{what} did not succeed in {TRIES_MAX} tries ({why}).",
+        next_step="check that the store answers (AWS_ENDPOINT_URL_S3, network, credentials); then retry.",
+    )
