@@ -13,7 +13,7 @@ from tallystick.engine import attempt, upload
 from tallystick.errors import OutcomeUnknown, Superseded
 from tallystick.format import keys
 from tallystick.format.page import Entry, Granted
-from tallystick.lake import Change, Lake
+from tallystick.lake import Lake, Update
 from tallystick.lake import lake as lakes
 from tallystick.operations import commit as commit_module
 from tallystick.protocol import committing
@@ -260,7 +260,7 @@ def dead_letters_committed_apart() -> Iterator[None]:
         if done.already or not files:
             return done
 
-        def follow(view: Any) -> Change[None]:
+        def follow(view: Any) -> Update[None]:
             table = view.root.tables["dead_letters"]
             state = commit_module.TableState(
                 name="dead_letters",
@@ -274,7 +274,7 @@ def dead_letters_committed_apart() -> Iterator[None]:
             )
             both = {**view.root.tables, "dead_letters": replace(table, metadata=metadata)}
             ledger = view.ledger(done.interval.start, done.interval.end)
-            return Change(tables=both, topics=view.root.topics, ledger=ledger, value=None)
+            return Update(tables=both, topics=view.root.topics, ledger=ledger, value=None)
 
         lake.swap(follow)
         return done

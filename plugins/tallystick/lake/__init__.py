@@ -10,6 +10,6 @@ from __future__ import annotations
 
 from tallystick.lake.lake import CONTENDED_S, Lake
 from tallystick.lake.snapshot import View
-from tallystick.lake.update import Change, Settled
+from tallystick.lake.update import NoUpdate, Update
 
-__all__ = ["CONTENDED_S", "Change", "Lake", "Settled", "View"]
+__all__ = ["CONTENDED_S", "Lake", "NoUpdate", "Update", "View"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from tallystick import __version__
 from tallystick.errors import (
@@ -29,7 +29,7 @@ from tallystick.format.report import Report
 from tallystick.format.root import Root, first_root
 from tallystick.lake.room import Asking, Turn
 from tallystick.lake.snapshot import ObjectGone, RootMoved, View
-from tallystick.lake.update import Change, Settled
+from tallystick.lake.update import NoUpdate, Update
 from tallystick.protocol.invariants import check_pages, check_swap
 from tallystick.runtime import World
 from tallystick.store import Applied, ETag, NotApplied, Store, Unknown
@@ -256,7 +256,7 @@ class Lake:
             self._proven = True
 
     def swap(
-        self, step: Callable[[View], Change[T] | Settled[T]], *, turn: Turn | None = None
+        self, step: Callable[[View], Update[T] | NoUpdate[T]], *, turn: Turn | None = None
     ) -> T:
         """Swap the root for what `step` makes of it; the PUT is the commit.
 
@@ -273,7 +273,7 @@ class Lake:
         turn.after()
         return value
 
-    def _swap(self, step: Callable[[View], Change[T] | Settled[T]], turn: Turn) -> T:
+    def _swap(self, step: Callable[[View], Update[T] | NoUpdate[T]], turn: Turn) -> T:
         """The tries of one swap. Safe to repeat: as `swap` is."""
         deadline = self.world.monotonic_s() + CONTENDED_S
         tries = overtaken = 0
@@ -297,12 +297,12 @@ class Lake:
                 if overtaken <= OVERTAKEN_MAX and self._moved(view):
                     continue
                 raise
-            if isinstance(change, Settled):
-                return change.value
+            if isinstance(change, NoUpdate):
+                return _answer(change)
             # Only after another look: a swap whose reply was lost has been won, and `step` finds that settled (C9).
             self._check_in_time(tries, deadline)
             if self._publish(view, change):
-                return change.value
+                return _answer(change)
             pause(self.world, tries)
             tries += 1
 
@@ -313,7 +313,7 @@ class Lake:
                 next_step="run the task again; let fewer tasks commit at once (pool, max_active_tis_per_dag).",
             )
 
-    def _publish(self, view: View, change: Change[T]) -> bool:
+    def _publish(self, view: View, change: Update[T]) -> bool:
         """Write pages and record, then PUT the root. True: landed. False: certainly not; read again and decide."""
         before = view.root
         index, pages = change.ledger.flush(
@@ -375,3 +375,9 @@ class Lake:
                     return False
                 case Unknown(because=why):
                     tries.wait_or_give_up(why)
+
+
+def _answer(update: Update[T] | NoUpdate[T]) -> T:
+    if update.then_raise is not None:
+        raise update.then_raise
+    return cast("T", update.value)

@@ -9,7 +9,7 @@ from datetime import datetime
 from tallystick.errors import IdentityChanged, InvalidRequest, Superseded
 from tallystick.format.interval import Interval
 from tallystick.format.root import Root, RootTopic
-from tallystick.lake import Change, Lake, Settled, View
+from tallystick.lake import Lake, NoUpdate, Update, View
 from tallystick.operations.plan.question import TopicView
 from tallystick.protocol import adoption
 
@@ -70,13 +70,13 @@ def adopt(
     starts = tuple(partition.log_start for partition in seen.partitions)
     new = RootTopic(topic_id=seen.topic_id, cluster_id=seen.cluster_id, origins=starts)
 
-    def step(view: View) -> Change[Adopted] | Settled[Adopted]:
+    def step(view: View) -> Update[Adopted] | NoUpdate[Adopted]:
         # An adoption is rare, and what waits is to be named: the whole ledger is read.
         ledger = view.whole_ledger()
         last = ledger.boundaries[-1] if ledger.boundaries else None
         decision = adoption.decide_adoption(view.root, last, topic, new, ends)
         if isinstance(decision, adoption.AlreadyRead) and decision.follows is not None:
-            return Settled(value=_found(lake, view, topic, decision.name, decision.follows))
+            return NoUpdate(value=_found(lake, view, topic, decision.name, decision.follows))
         if not isinstance(decision, adoption.Adopt):
             raise _refusal(lake, topic, decision, new)
         if decision.closed != opened:
@@ -103,10 +103,10 @@ def adopt(
             done=confirmed_id is not None,
         )
         if confirmed_id is None:
-            return Settled(value=answer)
+            return NoUpdate(value=answer)
         # Every boundary was looked at to decide; none of them changes, and the swap need not check them all.
         edge = view.ledger(decision.since, decision.since)
-        return Change(tables=view.root.tables, topics=decision.topics, ledger=edge, value=answer)
+        return Update(tables=view.root.tables, topics=decision.topics, ledger=edge, value=answer)
 
     return lake.swap(step)
 

@@ -19,7 +19,7 @@ from tallystick.format.plan import Plan
 from tallystick.format.record import CommittedInterval
 from tallystick.format.report import FileReport, Report, account_totals
 from tallystick.format.root import RootTable
-from tallystick.lake import Change, Lake, Settled, View
+from tallystick.lake import Lake, NoUpdate, Update, View
 from tallystick.lake.room import Asking
 from tallystick.operations.published_rows import rows_sent
 from tallystick.pipeline import DEAD_LETTERS, PlannedOutput, outputs_in_spec
@@ -76,12 +76,22 @@ def commit(
     if plan is None or report is None:
         gone = plan_key if plan is None else report_key
         return _without_objects(lake, plan_key, gone)
-    checked: list[bool] = []
-    refused: list[tuple[ReportRejected, Committed | None]] = []
+    attempt = _CommitAttempt(lake, tables, plan, report)
+    # Room from the first try on: the metadata of many tables takes long to write, and all of it is void after a loss.
+    return lake.swap(attempt.step, turn=Asking(store=lake.store, world=lake.world, after_losses=0))
 
-    def step(
-        view: View,
-    ) -> Change[CommitResult | ReportRejected] | Settled[CommitResult | ReportRejected]:
+
+class _CommitAttempt:
+    """One call of `commit`: what its tries have in common."""
+
+    def __init__(self, lake: Lake, tables: TableWriter, plan: Plan, report: Report) -> None:
+        self._lake, self._tables, self._plan, self._report = lake, tables, plan, report
+        self._checked = False
+        self._refused: tuple[ReportRejected, Committed | None] | None = None
+
+    def step(self, view: View) -> Update[CommitResult] | NoUpdate[CommitResult]:
+        """Decide on the root as it is now. Safe to repeat: it finds this call's own earlier success there (C9)."""
+        lake, plan, report = self._lake, self._plan, self._report
         ledger = view.ledger(plan.interval.start, plan.interval.end)
         entry = ledger.entry(plan.interval)
         decision = committing.decide_commit(
@@ -90,30 +100,28 @@ def commit(
         if isinstance(decision, committing.AlreadyCommitted):
             found = find_commit(lake, view, plan.key)
             assert isinstance(found, CommitResult)
-            return Settled(value=found)
+            return NoUpdate(value=found)
         if not isinstance(decision, committing.Publish):
-            for why, stands in refused:
-                # C9: it was this call that withdrew the grant, unless someone else has changed the interval since.
-                if entry is not None and (entry.granted, entry.committed) == (None, stands):
-                    return Settled(value=why)
+            if (refusal := self._withdrawn(entry)) is not None:
+                return NoUpdate(then_raise=refusal)
             raise _refusal(lake, plan, decision)
-        if not checked:
+        if not self._checked:
             # Only now: a plan that is committed or superseded needs no look at files that gc may have taken.
             check_report(lake, plan, report)
-            checked.append(True)
-        why_not = _holds_fewer(lake, plan, report, decision.before) or _sent_for_good(
-            lake, plan, decision.before
-        )
+            self._checked = True
+        before = decision.before
+        why_not = _holds_fewer(lake, plan, report, before) or _sent_for_good(lake, plan, before)
         if why_not is not None:
-            refused[:] = [(why_not, decision.before.committed)]
-            return _withdraw(view, decision.before, why_not)
-        return _publish(lake, tables, view, decision.before, plan, report)
+            self._refused = (why_not, before.committed)
+            return _withdraw(view, before, why_not)
+        return _publish(lake, self._tables, view, before, plan, report)
 
-    # Room from the first try on: the metadata of many tables takes long to write, and all of it is void after a loss.
-    answer = lake.swap(step, turn=Asking(store=lake.store, world=lake.world, after_losses=0))
-    if isinstance(answer, ReportRejected):
-        raise answer
-    return answer
+    def _withdrawn(self, entry: Entry | None) -> ReportRejected | None:
+        """Return why this call withdrew the grant (C9), unless someone else has changed the interval since."""
+        if self._refused is None or entry is None:
+            return None
+        why, stands = self._refused
+        return why if (entry.granted, entry.committed) == (None, stands) else None
 
 
 def _earlier_plans(lake: Lake, entry: Entry | None, plan: Plan) -> frozenset[str]:
@@ -344,16 +352,14 @@ def _sent_for_good(lake: Lake, plan: Plan, before: Entry) -> ReportRejected | No
     return None
 
 
-def _withdraw(
-    view: View, before: Entry, why: ReportRejected
-) -> Change[CommitResult | ReportRejected]:
+def _withdraw(view: View, before: Entry, why: ReportRejected) -> Update[CommitResult]:
     """Take the grant away: no clear of this run can do better, and its grant must not bar the run that can.
 
     Safe to repeat: a repeat finds the grant gone.
     """
     ledger = view.ledger(before.interval.start, before.interval.end)
     ledger.cancel(before.interval)
-    return Change(tables=view.root.tables, topics=view.root.topics, ledger=ledger, value=why)
+    return Update(tables=view.root.tables, topics=view.root.topics, ledger=ledger, then_raise=why)
 
 
 # ---------------------------------------------------------------- what is published
@@ -361,7 +367,7 @@ def _withdraw(
 
 def _publish(
     lake: Lake, tables: TableWriter, view: View, before: Entry, plan: Plan, report: Report
-) -> Change[CommitResult | ReportRejected]:
+) -> Update[CommitResult]:
     """Write the metadata of every table for this very root. Safe to repeat: nothing names it before the swap (C7, C8)."""
     replaced, granted = before.committed, before.granted
     assert granted is not None  # committing.Publish says so
@@ -408,7 +414,7 @@ def _publish(
         totals=totals,
         already=False,
     )
-    return Change(
+    return Update(
         tables={**view.root.tables, **staged},
         topics=view.root.topics,
         ledger=ledger,

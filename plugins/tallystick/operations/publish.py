@@ -18,7 +18,7 @@ from tallystick.format.outputs import OutputSlot
 from tallystick.format.page import Entry
 from tallystick.format.plan import Plan
 from tallystick.format.report import FileReport, Report
-from tallystick.lake import Change, Lake, Settled, View
+from tallystick.lake import Lake, NoUpdate, Update, View
 from tallystick.lake.room import Giving, Turn
 from tallystick.outputs.port import Leftover, NoRows, Output, Rows, Scope, Sending, Sweeping
 from tallystick.pipeline import LINEAGE, pipeline_from_spec
@@ -286,26 +286,26 @@ def _note(
     turn: Turn,
     alone: _Owing | None = None,
 ) -> Noted:
-    """Change one slot by a swap: `set` by this call, `there` already, or `refused` as the ledger stands now.
+    """Update one slot by a swap: `set` by this call, `there` already, or `refused` as the ledger stands now.
 
     `alone`: refused also while another interval is begun there. An output need not know more than where the last
     publication stands, and that of the first would be overwritten by the second.
     Safe to repeat: the slot says whether it was changed already (C9).
     """
 
-    def step(view: View) -> Change[Noted] | Settled[Noted]:
+    def step(view: View) -> Update[Noted] | NoUpdate[Noted]:
         ledger = view.ledger(interval.start, interval.end)
         entry = ledger.entry(interval)
         slot = entry.outputs.get(name) if entry is not None else None
         now = change(slot) if slot is not None else None
         if entry is None or now is None:
-            return Settled(value="refused")
+            return NoUpdate(value="refused")
         if now == slot:
-            return Settled(value="there")
+            return NoUpdate(value="there")
         if alone is not None and any(other != interval for other in alone.begun(view)):
-            return Settled(value="refused")
+            return NoUpdate(value="refused")
         ledger.put(replace(entry, outputs={**entry.outputs, name: now}))
-        return Change(tables=view.root.tables, topics=view.root.topics, ledger=ledger, value="set")
+        return Update(tables=view.root.tables, topics=view.root.topics, ledger=ledger, value="set")
 
     return lake.swap(step, turn=turn)
 

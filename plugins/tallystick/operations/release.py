@@ -8,7 +8,7 @@ from tallystick.errors import InvalidRequest
 from tallystick.format import keys
 from tallystick.format.interval import Interval, Request
 from tallystick.format.page import Entry
-from tallystick.lake import Change, Lake, Settled, View
+from tallystick.lake import Lake, NoUpdate, Update, View
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,32 +30,38 @@ def release(lake: Lake, interval: Interval) -> Released:
     is deleted. Raises InvalidRequest where no such interval is granted, and what the lake raises.
     """
     lake.prove()
-    done: list[Released] = []
+    return lake.swap(_ReleaseAttempt(lake, interval).step)
 
-    def step(view: View) -> Change[Released] | Settled[Released]:
+
+class _ReleaseAttempt:
+    """One call of `release`: what its tries have in common."""
+
+    def __init__(self, lake: Lake, interval: Interval) -> None:
+        self._lake, self._interval = lake, interval
+        self._done: Released | None = None
+
+    def step(self, view: View) -> Update[Released] | NoUpdate[Released]:
+        """Decide on the root as it is now. Safe to repeat: it finds this call's own earlier success there (C9)."""
+        interval, done = self._interval, self._done
         ledger = view.ledger(interval.start, interval.end)
         entry = ledger.entry(interval)
         if entry is None or entry.granted is None:
-            # C9: our own swap may have landed unheard; but where the run was quicker, nothing is released.
-            if done and not _was_committed(lake, entry, done[0].plan):
-                return Settled(value=replace(done[0], version=view.root.version))
+            # C9: our own swap may have landed unheard; but if the run was quicker, nothing is released.
+            if done is not None and not _was_committed(self._lake, entry, done.plan):
+                return NoUpdate(value=replace(done, version=view.root.version))
             raise _not_granted(interval, ledger.overlapping(interval))
-        done[:] = [
-            Released(
-                interval=interval,
-                request=entry.granted.request,
-                plan=entry.granted.plan,
-                generation=entry.granted.generation,
-                committed=entry.committed is not None,
-                version=view.root.version + 1,
-            )
-        ]
-        ledger.cancel(interval)
-        return Change(
-            tables=view.root.tables, topics=view.root.topics, ledger=ledger, value=done[0]
+        self._done = Released(
+            interval=interval,
+            request=entry.granted.request,
+            plan=entry.granted.plan,
+            generation=entry.granted.generation,
+            committed=entry.committed is not None,
+            version=view.root.version + 1,
         )
-
-    return lake.swap(step)
+        ledger.cancel(interval)
+        return Update(
+            tables=view.root.tables, topics=view.root.topics, ledger=ledger, value=self._done
+        )
 
 
 def _was_committed(lake: Lake, entry: Entry | None, plan_key: keys.PlanKey) -> bool:

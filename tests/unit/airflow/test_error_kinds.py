@@ -34,7 +34,7 @@ from tallystick.errors import TallystickError
 from tallystick.format import keys
 from tallystick.format.interval import Interval, Request
 from tallystick.kafka.planning import LogPlanner
-from tallystick.lake import CONTENDED_S, Change, Lake, View
+from tallystick.lake import CONTENDED_S, Lake, Update, View
 from tallystick.operations.commit import commit
 from tallystick.operations.plan import Asked, plan
 from tallystick.operations.run_request import RunDates, parse_params
@@ -87,17 +87,17 @@ def asked(small: SmallLake, declared: Pipeline, interval: Interval) -> object:
     return plan(small.lake, small.log, question)
 
 
-def moved_on(view: View) -> Change[None]:
+def moved_on(view: View) -> Update[None]:
     """A swap that only raises the version."""
     ledger = view.ledger(day(1), day(2))
-    return Change(tables=view.root.tables, topics=view.root.topics, ledger=ledger, value=None)
+    return Update(tables=view.root.tables, topics=view.root.topics, ledger=ledger, value=None)
 
 
 def contended(small: SmallLake) -> object:
     passed = iter(range(0, 9_999, round(CONTENDED_S)))
     late = replace(small.world, monotonic_s=lambda: float(next(passed)))
 
-    def overtaken(view: View) -> Change[None]:
+    def overtaken(view: View) -> Update[None]:
         small.lake.swap(moved_on)
         return moved_on(view)
 

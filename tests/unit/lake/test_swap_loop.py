@@ -12,13 +12,13 @@ import pytest
 from support.small_lake import SmallLake, days
 from tallystick.errors import InvalidRequest, OutcomeUnknown, SettingsError, SwapContended
 from tallystick.format import canonical, keys
-from tallystick.lake import CONTENDED_S, Change, Lake, Settled, View
+from tallystick.lake import CONTENDED_S, Lake, NoUpdate, Update, View
 from tallystick.store import ETag, NotApplied, Outcome, Store, Unknown
 from tallystick.store.memory import MemoryStore
 from tallystick.store.tries import UNKNOWN_S
 from tallystick_devstack.testing.faults import Call, Fault, FaultyStore
 
-Step = Callable[[View], Change[str] | Settled[str]]
+Step = Callable[[View], Update[str] | NoUpdate[str]]
 
 
 @dataclass
@@ -54,19 +54,19 @@ def committed_lake() -> SmallLake:
     return small
 
 
-def once(view: View) -> Change[str] | Settled[str]:
-    """Change nothing but the version, once: settled where the root is newer than the one that was there."""
+def once(view: View) -> Update[str] | NoUpdate[str]:
+    """Update nothing but the version, once: settled where the root is newer than the one that was there."""
     if view.root.version > 3:
-        return Settled(value="found")
+        return NoUpdate(value="found")
     ledger = view.ledger(days(1, 2).start, days(1, 2).end)
-    return Change(tables=view.root.tables, topics=view.root.topics, ledger=ledger, value="swapped")
+    return Update(tables=view.root.tables, topics=view.root.topics, ledger=ledger, value="swapped")
 
 
 def test_a_swap_that_was_won_and_not_heard_of_is_found_although_time_is_up() -> None:
     small, clock = committed_lake(), Clock()
     assert small.lake.require().root.version == 3
 
-    def slow(view: View) -> Change[str] | Settled[str]:
+    def slow(view: View) -> Update[str] | NoUpdate[str]:
         clock.now_s += CONTENDED_S
         return once(view)
 
@@ -79,7 +79,7 @@ def test_swaps_that_others_win_end_as_contended() -> None:
     small, clock = committed_lake(), Clock()
     lake = lake_over(small, small.store, clock)
 
-    def overtaken(view: View) -> Change[str] | Settled[str]:
+    def overtaken(view: View) -> Update[str] | NoUpdate[str]:
         clock.now_s += CONTENDED_S / 3
         # Another writer moves the root between this read and this swap, each time.
         small.lake.swap(lambda other: replace_version(other, view.root.version))
@@ -89,11 +89,11 @@ def test_swaps_that_others_win_end_as_contended() -> None:
         lake.swap(overtaken)
 
 
-def replace_version(view: View, known: int) -> Change[str] | Settled[str]:
+def replace_version(view: View, known: int) -> Update[str] | NoUpdate[str]:
     if view.root.version > known:
-        return Settled(value="moved")
+        return NoUpdate(value="moved")
     ledger = view.ledger(days(1, 2).start, days(1, 2).end)
-    return Change(tables=view.root.tables, topics=view.root.topics, ledger=ledger, value="swapped")
+    return Update(tables=view.root.tables, topics=view.root.topics, ledger=ledger, value="swapped")
 
 
 def test_a_doubt_is_insisted_on_while_the_store_is_away_and_then_settled() -> None:

@@ -19,7 +19,7 @@ from tallystick.errors import (
     TallystickError,
 )
 from tallystick.format import keys
-from tallystick.lake import Change, Lake, View
+from tallystick.lake import Lake, Update, View
 from tallystick.operations.commit import commit
 from tallystick.operations.stage import still_granted
 from tallystick.pipeline import pipeline_from_spec
@@ -120,10 +120,10 @@ def test_a_fresh_key_that_somebody_else_wrote_is_refused(staged: Staged) -> None
 def test_a_root_that_goes_between_reading_and_swapping_is_not_created_again(staged: Staged) -> None:
     small = staged.small
 
-    def step(view: View) -> Change[None]:
+    def step(view: View) -> Update[None]:
         small.store.delete([keys.ROOT])
         ledger = view.ledger(DAY_2.start, DAY_2.end)
-        return Change(tables=view.root.tables, topics=view.root.topics, ledger=ledger, value=None)
+        return Update(tables=view.root.tables, topics=view.root.topics, ledger=ledger, value=None)
 
     with pytest.raises(RootVanished, match=r"root\.json was there and is gone.*bucket version"):
         small.lake.swap(step)

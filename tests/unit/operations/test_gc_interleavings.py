@@ -18,7 +18,7 @@ from support.fakes import stage
 from support.small_lake import NOW, SmallLake, days, good_lake
 from tallystick.errors import Corrupt, RetryLater, Superseded
 from tallystick.format import keys
-from tallystick.lake import Change, Lake, View
+from tallystick.lake import Lake, Update, View
 from tallystick.operations.commit import commit
 from tallystick.operations.gc import Collection, collect
 from tallystick.operations.verify import verify
@@ -254,8 +254,8 @@ class Moving(Meanwhile):
 
 
 def moving(small: SmallLake) -> Moving:
-    def untouched(view: View) -> Change[None]:
-        return Change(
+    def untouched(view: View) -> Update[None]:
+        return Update(
             tables=view.root.tables, topics=view.root.topics, ledger=view.around(()), value=None
         )
 

@@ -12,7 +12,7 @@ from tallystick.errors import Corrupt
 from tallystick.format import keys
 from tallystick.format.keys import Kind
 from tallystick.format.page import Entry
-from tallystick.lake import Change, Lake, View
+from tallystick.lake import Lake, Update, View
 from tallystick.operations.gc.listing import Listing, Watch
 from tallystick.operations.gc.marking import READERS, Marking, Marks, TableReach
 from tallystick.operations.gc.result import Cancelled, Collection, Heap
@@ -91,7 +91,7 @@ def _swap(lake: Lake, before: datetime | None) -> tuple[Cancelled, ...]:
     lake.prove()
     done: dict[str, Cancelled] = {}
 
-    def step(view: View) -> Change[None]:
+    def step(view: View) -> Update[None]:
         ledger = view.whole_ledger()
         # Its owner was quicker than an earlier try; what is gone altogether, such a try has taken (C9).
         committed = {e.committed.plan for e in ledger.entries if e.committed is not None}
@@ -103,7 +103,7 @@ def _swap(lake: Lake, before: datetime | None) -> tuple[Cancelled, ...]:
         for one in cancelled:
             edited.cancel(one.interval)
             done[one.plan] = one
-        return Change(tables=view.root.tables, topics=view.root.topics, ledger=edited, value=None)
+        return Update(tables=view.root.tables, topics=view.root.topics, ledger=edited, value=None)
 
     lake.swap(step)
     return tuple(done.values())

@@ -25,7 +25,7 @@ from tallystick.format.page import SERVED_MAX, Boundary, Committed, Entry, Grant
 from tallystick.format.plan import Plan, PlannedRange, PlannedTable, PlannedTopic
 from tallystick.format.record import CommittedInterval
 from tallystick.format.root import RootTable, RootTopic
-from tallystick.lake import Change, View
+from tallystick.lake import Update, View
 from tallystick.operations.plan.closed import closed_topics, positions_without_lookup
 from tallystick.operations.plan.question import Asked, Log, Piece, Planned, TopicView, answered
 from tallystick.operations.published_rows import rows_sent
@@ -50,9 +50,7 @@ class Granting:
         self.topics_seen = {self.root.open_topic(name): seen for name, seen in described.items()}
         self._same_history: set[tuple[str, datetime]] = set()
 
-    def grant(
-        self, intent: planning.Intent, wanted: Interval
-    ) -> Change[Planned | InvalidRequest | OutsideRetention]:
+    def grant(self, intent: planning.Intent, wanted: Interval) -> Update[Planned]:
         """Make the change that grants `intent`. Safe to repeat: a plan counts only once a root names it (C1)."""
         refresh = self.asked.params.mode == "refresh"
         if len(intent.grants) > GRANTS_MAX and not refresh:
@@ -92,7 +90,7 @@ class Granting:
         if left and not pieces:
             return self._nothing_to_refresh(next(iter(left.values())), intent.cancelled)
         told = answered(intent, wanted, self.root.version + 1, pieces)
-        return Change(
+        return Update(
             tables=tables,
             topics=topics,
             ledger=self.ledger,
@@ -107,7 +105,7 @@ class Granting:
 
     def _nothing_to_refresh(
         self, error: OutsideRetention, withdrawn: Sequence[Entry]
-    ) -> Change[Planned | InvalidRequest | OutsideRetention]:
+    ) -> Update[Planned]:
         """Refuse a refresh of which the log allows nothing; its grants of earlier clears are withdrawn all the same."""
         refusal = OutsideRetention(
             error.happened,
@@ -120,8 +118,8 @@ class Granting:
         ledger = self.view.whole_ledger().copy()
         for entry in own:
             ledger.cancel(entry.interval)
-        return Change(
-            tables=self.root.tables, topics=self.root.topics, ledger=ledger, value=refusal
+        return Update(
+            tables=self.root.tables, topics=self.root.topics, ledger=ledger, then_raise=refusal
         )
 
     def _refreshable(

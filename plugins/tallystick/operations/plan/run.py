@@ -9,7 +9,7 @@ from tallystick.errors import InvalidRequest, OutsideRetention, Superseded
 from tallystick.format import keys
 from tallystick.format.interval import Interval, Request
 from tallystick.format.page import Entry
-from tallystick.lake import Change, Lake, Settled, View
+from tallystick.lake import Lake, NoUpdate, Update, View
 from tallystick.operations.plan.granting import Granting
 from tallystick.operations.plan.question import Asked, Log, Planned, answered
 from tallystick.operations.published_rows import rows_sent
@@ -31,19 +31,16 @@ def plan(lake: Lake, log: Log, asked: Asked) -> Planned:
     """
     wanted = wanted_interval(asked.pipeline, asked.params, asked.dates, now=lake.world.now())
     lake.open(asked.pipeline.name)
-    answer = lake.swap(lambda view: _step(view, log, asked, wanted))
-    if isinstance(answer, Refusal):
-        raise answer
-    return answer
+    return lake.swap(lambda view: _step(view, log, asked, wanted))
 
 
 def _step(
     view: View, log: Log, asked: Asked, wanted: Interval | datetime
-) -> Change[Planned | Refusal] | Settled[Planned | Refusal]:
+) -> Update[Planned] | NoUpdate[Planned]:
     if isinstance(wanted, datetime) and asked.params.mode == "refresh":
         entries = view.whole_ledger().entries
         if not entries:
-            return Settled(value=Planned(interval=None, version=view.root.version))
+            return NoUpdate(value=Planned(interval=None, version=view.root.version))
         end = max(e.interval.end for e in entries)
         wanted = Interval(start=entries[0].interval.start, end=end)
     if isinstance(wanted, datetime):
@@ -56,7 +53,7 @@ def _step(
             tail = view.whole_ledger()  # its entries and their neighbours may be anywhere
         open_end = open_interval.open_interval(tail, asked.request, end=wanted, first=asked.first)
         if open_end is None:
-            return Settled(value=Planned(interval=None, version=view.root.version))
+            return NoUpdate(value=Planned(interval=None, version=view.root.version))
         wanted = open_end
     if wanted.start < EPOCH:
         raise InvalidRequest(
@@ -76,7 +73,7 @@ def _step(
         refusal = OutsideRetention(kept.happened, next_step=kept.next_step)
         return _refused(view, ledger, refusal, own)
     if not intent.grants and not intent.cancelled:
-        return Settled(value=answered(intent, wanted, view.root.version, ()))
+        return NoUpdate(value=answered(intent, wanted, view.root.version, ()))
     view.lake.prove()
     return Granting(view, log, asked, ledger.copy()).grant(intent, wanted)
 
@@ -168,10 +165,12 @@ def _cut_through(cut: planning.CutThrough, wanted: Interval) -> InvalidRequest:
 
 def _refused(
     view: View, ledger: Ledger, refusal: Refusal, withdrawn: Sequence[Entry]
-) -> Change[Planned | Refusal] | Settled[Planned | Refusal]:
+) -> Update[Planned]:
     if not withdrawn:
-        return Settled(value=refusal)
+        raise refusal
     edited = ledger.copy()
     for entry in withdrawn:
         edited.cancel(entry.interval)
-    return Change(tables=view.root.tables, topics=view.root.topics, ledger=edited, value=refusal)
+    return Update(
+        tables=view.root.tables, topics=view.root.topics, ledger=edited, then_raise=refusal
+    )
