@@ -29,7 +29,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from bench_memory import resident_kib
 
-from tallystick.connections.calls import HttpSettings, SmtpSettings
+from tallystick.connections.http import HttpSettings
+from tallystick.connections.smtp import SmtpSettings
 from tallystick.format.interval import Interval
 from tallystick.outputs.calls import EmailOutput, HttpOutput
 from tallystick.outputs.calls import http as http_calls

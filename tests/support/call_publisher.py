@@ -11,7 +11,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from support.folder_store import FolderStore
-from tallystick.connections.calls import HttpSettings, SmtpSettings
+from tallystick.connections.http import HttpSettings
+from tallystick.connections.smtp import SmtpSettings
 from tallystick.outputs.calls import EmailOutput, HttpOutput
 from tallystick.outputs.calls.email import Mailbox
 from tallystick.outputs.calls.http import HttpReceiver

@@ -11,8 +11,11 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from tallystick.connections.http import HttpSettings
 from tallystick.connections.kafka import KafkaSettings
-from tallystick.connections.resolve import KAFKA_ENV_PREFIX, OUTPUT_ENV_PREFIXES, kafka_env_name
+from tallystick.connections.postgres import PostgresSettings
+from tallystick.connections.resolve import env_name, env_prefix
+from tallystick.connections.smtp import SmtpSettings
 from tallystick.errors import InvalidPipeline, without_user_info
 
 RESULT_FILE_ENV = "TALLYSTICK_RESULT_FILE"
@@ -59,6 +62,8 @@ _EXECUTOR_ENVIRONMENT = re.compile(
     r"spark\.executorEnv\.(TALLYSTICK_(SECRETS_DIR|S3_(BUCKET_OWNER|ENCRYPTION|KMS_KEY_ID|CHECKSUMS))|NUMBA_CACHE_DIR"
     r"|AWS_(ENDPOINT_URL(_S3)?|REGION|DEFAULT_REGION|PROFILE|CONFIG_FILE|SHARED_CREDENTIALS_FILE|CA_BUNDLE))"
 )
+# Only outputs connect to the last three: the Spark driver, which publishes nothing, gets none of them.
+_CONNECTIONS = tuple(map(env_prefix, (KafkaSettings, PostgresSettings, HttpSettings, SmtpSettings)))
 
 
 def driver_environment(
@@ -78,10 +83,9 @@ def driver_environment(
     kept = {
         name: value
         for name, value in worker.items()
-        if (name in names or name.startswith(_PREFIXES))
-        and not name.startswith((KAFKA_ENV_PREFIX, *OUTPUT_ENV_PREFIXES))
+        if (name in names or name.startswith(_PREFIXES)) and not name.startswith(_CONNECTIONS)
     }
-    kept[kafka_env_name(kafka_name)] = kafka.as_env_json()
+    kept[env_name(KafkaSettings, kafka_name)] = kafka.as_env_json()
     kept[RESULT_FILE_ENV] = str(result_file)
     # The driver's lines reach the task's log when they are written, not when the driver ends.
     kept["PYTHONUNBUFFERED"] = "1"

@@ -25,6 +25,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import Asset, BaseOperator
 from airflow.sdk.exceptions import AirflowRescheduleException
 
+from tallystick.airflow.connections import settings_named
 from tallystick.airflow.environment import check_conf
 from tallystick.airflow.job import JobDied
 from tallystick.airflow.lines import log_lines
@@ -32,9 +33,10 @@ from tallystick.airflow.links import LakeObjectLink
 from tallystick.airflow.messages import committed_lines, dead_line, planned_lines, stale_line
 from tallystick.airflow.notes import commit_note, leave_note
 from tallystick.airflow.outcome import airflow_errors, raise_told, read_result, with_span
-from tallystick.airflow.run import asked_of, job_file, kafka_of, request_of, span_of, utc
+from tallystick.airflow.run import asked_of, job_file, request_of, span_of, utc
 from tallystick.airflow.run_summary import Covered, Own
 from tallystick.airflow.spark_submit import ScrubbedSparkSubmit, die_with_parent
+from tallystick.connections.kafka import KafkaSettings
 from tallystick.errors import Corrupt, InvalidRequest, NotYet, TallystickError
 from tallystick.format import keys
 from tallystick.format.interval import Interval
@@ -127,7 +129,7 @@ class PlanOperator(BaseOperator):
         # The Kafka client loads in the task, never at DAG parse.
         from tallystick.kafka.planning import LogPlanner
 
-        with LogPlanner(kafka_of(self.pipeline)) as log:
+        with LogPlanner(settings_named(KafkaSettings, self.pipeline.kafka)) as log:
             return plan(lake, log, asked)
 
 
@@ -240,7 +242,7 @@ class StageOperator(SparkSubmitOperator):
             hook = ScrubbedSparkSubmit(
                 conf=self.spark_conf,
                 kafka_name=self.pipeline.kafka,
-                kafka=kafka_of(self.pipeline),
+                kafka=settings_named(KafkaSettings, self.pipeline.kafka),
                 result_file=result,
                 conn_id=self._conn_id,
                 spark_binary=self._spark_binary,

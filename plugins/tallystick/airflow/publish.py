@@ -9,12 +9,13 @@ from typing import Any
 
 from airflow.sdk import BaseOperator
 
+from tallystick.airflow.connections import settings_named
 from tallystick.airflow.lines import log_lines
 from tallystick.airflow.links import LakeObjectLink
 from tallystick.airflow.messages import not_published_line, published_line
 from tallystick.airflow.notes import leave_note
 from tallystick.airflow.outcome import airflow_errors
-from tallystick.airflow.run import http_named, kafka_named, postgres_named, smtp_named, span_of
+from tallystick.airflow.run import span_of
 from tallystick.operations.publish import Opens, Published, publish
 from tallystick.outputs.opening import open_output
 from tallystick.outputs.port import Output
@@ -30,14 +31,7 @@ def openers(pipeline: Pipeline, store: Store) -> dict[str, Opens]:
 
 
 def _opened(declared: DeclaredOutput, store: Store) -> Output:
-    return open_output(
-        declared,
-        kafka=kafka_named,
-        postgres=postgres_named,
-        http=http_named,
-        smtp=smtp_named,
-        store=store,
-    )
+    return open_output(declared, settings=settings_named, store=store)
 
 
 class PublishOperator(BaseOperator):

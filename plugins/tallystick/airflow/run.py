@@ -2,39 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
-
-from airflow.sdk import BaseHook
-from airflow.sdk.exceptions import AirflowNotFoundException
-from airflow.sdk.log import mask_secret
+from typing import Any, Protocol
 
 from tallystick.airflow.job import check_syntax
-from tallystick.connections.calls import HttpSettings, SmtpSettings, http_settings, smtp_settings
-from tallystick.connections.kafka import KafkaSettings, words_of_json
-from tallystick.connections.postgres import PostgresSettings
-from tallystick.connections.postgres import words_of_json as postgres_words_of_json
-from tallystick.connections.resolve import (
-    call_env_name,
-    check_connection_name,
-    kafka_env_name,
-    kafka_settings,
-    postgres_env_name,
-    postgres_settings,
-)
-from tallystick.errors import InvalidPipeline, InvalidRequest, SettingsError
+from tallystick.errors import InvalidPipeline, InvalidRequest
 from tallystick.format import keys
 from tallystick.format.interval import Interval, Request
 from tallystick.operations.run_request import RunDates, RunParams, parse_params
 from tallystick.pipeline import Pipeline
 from tallystick.runtime import whole_ms
-
-NamedSettings = TypeVar("NamedSettings", HttpSettings, SmtpSettings, PostgresSettings)
-
 
 BACKFILL = "backfill"
 # Airflow's DagRunType; of the other kinds a person, an asset or another DAG is the cause, and no schedule.
@@ -173,148 +153,3 @@ def job_file(pipeline: Pipeline, job_root: str) -> Path:
         )
     check_syntax(path, path.read_bytes())
     return path
-
-
-def kafka_of(pipeline: Pipeline) -> KafkaSettings:
-    """Resolve the pipeline's Kafka connection, as `kafka_named` does."""
-    return kafka_named(pipeline.kafka)
-
-
-def kafka_named(connection: str) -> KafkaSettings:
-    """Resolve a Kafka connection by its name: environment, secrets folder, then Airflow's `kafka_<name>`.
-
-    Raises SettingsError naming every place that was looked at. What is secret is masked in this task's log from here on.
-    """
-    name = check_connection_name(connection)
-    otherwise = None if os.environ.get(kafka_env_name(name)) else _airflow_words(f"kafka_{name}")
-    try:
-        settings = kafka_settings(name, environ=os.environ, otherwise=otherwise)
-    except SettingsError as error:
-        where = (
-            f"Or define the Airflow connection kafka_{name}, with kafka-python's words as its extra "
-            "(Airflow takes one that it cannot parse for one that is not there)."
-        )
-        raise SettingsError(error.happened, next_step=f"{error.next_step} {where}") from None
-    for secret in (settings.sasl_plain_password, settings.ssl_password, settings.proxy_url):
-        if secret:
-            mask_secret(secret)
-    return settings
-
-
-def http_named(connection: str) -> HttpSettings:
-    """Resolve an HTTP connection by its name: environment, secrets folder, then Airflow's `http_<name>`.
-
-    Raises SettingsError. What is secret is masked in this task's log from here on.
-    """
-    name = check_connection_name(connection)
-    otherwise = None if os.environ.get(call_env_name("http", name)) else _call_words("http", name)
-    return _masked(http_settings(name, environ=os.environ, otherwise=otherwise))
-
-
-def smtp_named(connection: str) -> SmtpSettings:
-    """Resolve a mail server by its name, as `http_named` does: Airflow's connection is `smtp_<name>`."""
-    name = check_connection_name(connection)
-    otherwise = None if os.environ.get(call_env_name("smtp", name)) else _call_words("smtp", name)
-    return _masked(smtp_settings(name, environ=os.environ, otherwise=otherwise))
-
-
-def postgres_named(connection: str) -> PostgresSettings:
-    """Resolve a PostgreSQL connection by its name: environment, secrets folder, then Airflow's `postgres_<name>`.
-
-    Raises SettingsError naming every place that was looked at. What is secret is masked in this task's log from here on.
-    """
-    name = check_connection_name(connection)
-    conn_id = f"postgres_{name}"
-    otherwise = None if os.environ.get(postgres_env_name(name)) else _postgres_words(conn_id)
-    try:
-        return _masked(postgres_settings(name, environ=os.environ, otherwise=otherwise))
-    except SettingsError as error:
-        where = (
-            f"Or define the Airflow connection {conn_id}, with host, port, schema (the database), login and password, "
-            "and other words of libpq in its extra."
-        )
-        raise SettingsError(error.happened, next_step=f"{error.next_step} {where}") from None
-
-
-def _masked(settings: NamedSettings) -> NamedSettings:
-    for secret in settings.secrets():
-        mask_secret(secret)
-    return settings
-
-
-def _call_words(kind: Literal["http", "smtp"], name: str) -> dict[str, Any] | None:
-    """An Airflow connection in our words: its extra, and host, port, login and password where that says nothing."""
-    conn_id = f"{kind}_{name}"
-    try:
-        connection = BaseHook.get_connection(conn_id)
-    except AirflowNotFoundException:
-        return None
-    words: dict[str, Any] = {}
-    if connection.extra:
-        # As for Kafka: a broken extra is an error, not an empty one.
-        source = f"extra of the Airflow connection {conn_id!r}"
-        words_of_json(connection.extra, source=source, form='{"timeout_s": 30, ...}')
-        words = dict(connection.extra_dejson)
-    if connection.host and kind == "smtp":
-        words.setdefault("host", connection.host)
-        if connection.port:
-            words.setdefault("port", connection.port)
-    elif connection.host:
-        host = connection.host
-        scheme = "" if "://" in host else f"{connection.schema or 'https'}://"
-        words.setdefault(
-            "base_url", f"{scheme}{host}{f':{connection.port}' if connection.port else ''}"
-        )
-    for word, value in (("username", connection.login), ("password", connection.password)):
-        if value:
-            words.setdefault(word, value)
-    return words
-
-
-def _postgres_words(conn_id: str) -> dict[str, Any] | None:
-    """An Airflow connection in libpq's words: its extra, and its own fields where that does not say them."""
-    try:
-        connection = BaseHook.get_connection(conn_id)
-    except AirflowNotFoundException:
-        return None
-    words: dict[str, Any] = {}
-    if connection.extra:
-        # Airflow's own reading takes a broken extra for an empty one: a connection without TLS, and nobody is told.
-        postgres_words_of_json(
-            connection.extra, source=f"extra of the Airflow connection {conn_id!r}"
-        )
-        words = dict(connection.extra_dejson)  # masks in this task's log what is secret in it
-    own = {
-        "host": connection.host,
-        "port": connection.port,
-        "dbname": connection.schema,
-        "user": connection.login,
-        "password": connection.password,
-    }
-    return {name: value for name, value in own.items() if value} | words
-
-
-def _airflow_words(conn_id: str) -> dict[str, Any] | None:
-    """An Airflow connection in kafka-python's words: its extra, or hosts and port where that has no servers."""
-    try:
-        connection = BaseHook.get_connection(conn_id)
-    except AirflowNotFoundException:
-        return None
-    words: dict[str, Any] = {}
-    if connection.extra:
-        # Airflow's own reading takes a broken extra for an empty one: a connection without TLS, and nobody is told.
-        words_of_json(connection.extra, source=f"extra of the Airflow connection {conn_id!r}")
-        words = dict(connection.extra_dejson)  # masks in this task's log what is secret in it
-    if connection.host and "bootstrap_servers" not in words:
-        hosts = (host.strip() for host in connection.host.split(","))
-        words["bootstrap_servers"] = ",".join(
-            # What follows a bracket is not part of an IPv6 address.
-            host if ":" in host.rpartition("]")[2] else f"{host}:{connection.port or 9092}"
-            for host in hosts
-            if host
-        )
-    if connection.login:
-        words.setdefault("sasl_plain_username", connection.login)
-    if connection.password:
-        words.setdefault("sasl_plain_password", connection.password)
-    return words

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from tallystick.connections.kafka import KafkaSettings
 from tallystick.errors import Corrupt, IdentityChanged, KafkaUnavailable, TallystickError
 from tallystick.format import keys
 from tallystick.lake import Lake
@@ -127,11 +128,11 @@ def ask_kafka(connection: str, topics: Sequence[str]) -> Mapping[str, TopicEnds]
     """Ask the cluster of a connection for topics; raises SettingsError, and what the client raises."""
     import os
 
-    from tallystick.connections.resolve import kafka_settings
+    from tallystick.connections.resolve import resolve
     from tallystick.kafka.client import KafkaClient
     from tallystick.kafka.wire import EARLIEST, LATEST
 
-    settings = kafka_settings(connection, environ=os.environ)
+    settings = resolve(KafkaSettings, connection, environ=os.environ)
     quick = replace(
         settings,
         request_timeout_ms=min(settings.request_timeout_ms, _ANSWER_MS),

@@ -12,10 +12,8 @@ from pathlib import Path
 
 from tallystick.cli.errors import busy
 from tallystick.cli.text import INDENT, many, paragraph, span
-from tallystick.connections.calls import http_settings, smtp_settings
-from tallystick.connections.kafka import KafkaSettings
-from tallystick.connections.postgres import PostgresSettings
-from tallystick.connections.resolve import kafka_settings, postgres_settings
+from tallystick.connections.resolve import resolve
+from tallystick.connections.settings import S
 from tallystick.errors import InvalidPipeline, InvalidRequest
 from tallystick.lake import Lake
 from tallystick.operations.publish import NotPublished, Published, publish
@@ -89,23 +87,12 @@ def published(lake: Lake, file: Path, only: Sequence[str]) -> Publishing:
 
 
 def _opened(declared: DeclaredOutput, lake: Lake) -> Output:
-    return open_output(
-        declared,
-        kafka=_kafka_named,
-        postgres=_postgres_named,
-        http=lambda name: http_settings(name, environ=os.environ),
-        smtp=lambda name: smtp_settings(name, environ=os.environ),
-        store=lake.store,
-    )
+    return open_output(declared, settings=_settings_named, store=lake.store)
 
 
-def _kafka_named(name: str) -> KafkaSettings:
-    """A connection of this shell: environment or secrets folder; Airflow's own are known to its tasks alone."""
-    return kafka_settings(name, environ=os.environ)
-
-
-def _postgres_named(name: str) -> PostgresSettings:
-    return postgres_settings(name, environ=os.environ)
+def _settings_named(kind: type[S], connection: str) -> S:
+    """Return a connection of this shell: environment or secrets folder. Airflow's own are known to its tasks alone."""
+    return resolve(kind, connection, environ=os.environ)
 
 
 def text(answer: Publishing) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from tallystick.cli.errors import busy, out, out_json, told
+from tallystick.connections.kafka import KafkaSettings
 
 if TYPE_CHECKING:
     from tallystick.format.root import Root
@@ -135,10 +136,10 @@ def ends_on(
 
 def described(connection: str, topic: str, *, environ: Mapping[str, str]) -> TopicState:
     """Identity and reach of a topic by a connection's name; raises SettingsError, and what the client raises."""
-    from tallystick.connections.resolve import kafka_settings
+    from tallystick.connections.resolve import resolve
     from tallystick.kafka.planning import LogPlanner
 
-    with LogPlanner(kafka_settings(connection, environ=environ)) as planner:
+    with LogPlanner(resolve(KafkaSettings, connection, environ=environ)) as planner:
         return planner.describe([topic])[topic]
 
 

@@ -14,16 +14,13 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from tallystick.connections.kafka import KafkaSettings, words_of_json
-from tallystick.connections.postgres import PostgresSettings
+from tallystick.connections.http import HttpSettings
+from tallystick.connections.kafka import KafkaSettings
+from tallystick.connections.settings import S, Settings
 from tallystick.errors import SettingsError
 
-KAFKA_ENV_PREFIX = "TALLYSTICK_KAFKA_"
-POSTGRES_ENV_PREFIX = "TALLYSTICK_POSTGRES_"
-# What only outputs connect to: the Spark driver, which publishes nothing, is told none of it.
-OUTPUT_ENV_PREFIXES = (POSTGRES_ENV_PREFIX, "TALLYSTICK_HTTP_", "TALLYSTICK_SMTP_")
 SECRETS_DIR_ENV = "TALLYSTICK_SECRETS_DIR"
 SECRET_BYTES_MAX = 64 << 10
 ROOT_UID = 0
@@ -43,71 +40,42 @@ def check_connection_name(name: str) -> str:
     return name
 
 
-def kafka_env_name(name: str) -> str:
-    """The environment variable of a connection: upper case, '-' as '_' ("a-b" and "a_b" share one)."""
-    return KAFKA_ENV_PREFIX + check_connection_name(name).upper().replace("-", "_")
+def env_name(kind: type[Settings], name: str) -> str:
+    """Return the environment variable of a connection: upper case, '-' as '_' ("a-b" and "a_b" share one)."""
+    return f"{env_prefix(kind)}{check_connection_name(name).upper().replace('-', '_')}"
 
 
-def postgres_env_name(name: str) -> str:
-    """The environment variable of a PostgreSQL connection, spelt as Kafka's is."""
-    return POSTGRES_ENV_PREFIX + check_connection_name(name).upper().replace("-", "_")
+def env_prefix(kind: type[Settings]) -> str:
+    """Return what the variables of all connections of a kind begin with."""
+    return f"TALLYSTICK_{kind.KIND.upper()}_"
 
 
-def kafka_settings(
-    name: str, *, environ: Mapping[str, str], otherwise: Mapping[str, object] | None = None
-) -> KafkaSettings:
-    """Resolve the Kafka connection `name`: environment, then secrets folder, then the mapping `otherwise`.
+def resolve(
+    kind: type[S],
+    name: str,
+    *,
+    environ: Mapping[str, str],
+    fallback: Mapping[str, Any] | None = None,
+) -> S:
+    """Return the settings of a connection: from the environment, the secrets folder, or the mapping `fallback`.
 
-    Raises SettingsError naming every place that was looked at, or what is wrong with the first that was found; a
+    Raises SettingsError that names every place that was looked at, or what is wrong with the first that has settings: a
     place that holds something unusable is an error, never a reason to look further.
     """
-    variable = kafka_env_name(name)
-    found, looked = _look(variable, f"{name}.json", environ)
-    if found is not None:
-        return KafkaSettings.from_json(found.text, source=found.source)
-    if otherwise is not None:
-        return KafkaSettings.from_mapping(otherwise, source=f"connection {name!r}")
-    raise SettingsError(
-        f"Kafka connection {name!r} is not defined: {looked}.",
-        next_step=f'set {variable} to JSON such as {{"bootstrap_servers": "host:port"}}, or mount {name}.json.',
-    )
-
-
-def postgres_settings(
-    name: str, *, environ: Mapping[str, str], otherwise: Mapping[str, object] | None = None
-) -> PostgresSettings:
-    """Resolve the PostgreSQL connection `name`, as `kafka_settings` does; its file is postgres.<name>.json."""
-    variable = postgres_env_name(name)
-    file = f"postgres.{name}.json"
+    variable = env_name(kind, name)
+    # No connection's name has a dot: a file of one kind is never taken for another's.
+    file = f"{name}.json" if kind is KafkaSettings else f"{kind.KIND}.{name}.json"
     found, looked = _look(variable, file, environ)
     if found is not None:
-        return PostgresSettings.from_json(found.text, source=found.source)
-    if otherwise is not None:
-        return PostgresSettings.from_mapping(otherwise, source=f"connection {name!r}")
+        return kind.from_json(found.text, source=found.source)
+    if fallback is not None:
+        return kind.from_mapping(fallback, source=f"connection {name!r}")
+    if kind is HttpSettings and name == "default":
+        return kind.from_mapping({}, source=f"connection {name!r}")  # calls without headers
     raise SettingsError(
-        f"PostgreSQL connection {name!r} is not defined: {looked}.",
-        next_step=f'set {variable} to JSON such as {{"host": "db", "dbname": "flights", "user": "replay"}}, or mount '
-        f"{file}.",
+        f"{kind.TITLE} connection {name!r} is not defined: {looked}.",
+        next_step=f"set {variable} to JSON such as {kind.EXAMPLE}, or mount {file}.",
     )
-
-
-def call_env_name(kind: Literal["http", "smtp"], name: str) -> str:
-    """The environment variable of a connection to a receiver of calls."""
-    return f"TALLYSTICK_{kind}_{check_connection_name(name)}".upper().replace("-", "_")
-
-
-def call_words(
-    kind: Literal["http", "smtp"], name: str, *, environ: Mapping[str, str]
-) -> tuple[Mapping[str, Any], str] | None:
-    """The words of a connection to a receiver of calls, and where they stand; None where they stand nowhere.
-
-    Raises SettingsError for a place that holds something unusable: it is never a reason to look further.
-    """
-    form = '{"base_url": "https://host", ...}' if kind == "http" else '{"host": "name", ...}'
-    found, _ = _look(call_env_name(kind, name), f"{kind}.{name}.json", environ)
-    if found is None:
-        return None
-    return words_of_json(found.text, source=found.source, form=form), found.source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,10 +85,7 @@ class _Found:
 
 
 def _look(variable: str, file: str, environ: Mapping[str, str]) -> tuple[_Found | None, str]:
-    """What the environment or the secrets folder says, and in words where it says nothing.
-
-    No connection's name has a dot: a file of one kind is never taken for another's.
-    """
+    """Return what the environment or the secrets folder holds, and where it was looked for if they hold nothing."""
     if text := environ.get(variable):
         return _Found(text=text, source=f"environment variable {variable}"), ""
     looked = f"the environment variable {variable} is not set and "

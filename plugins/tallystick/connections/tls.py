@@ -20,8 +20,7 @@ def tls_context(settings: KafkaSettings) -> ssl.SSLContext | None:
     """
     if not settings.security_protocol.endswith("SSL"):
         return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context = _context()
     context.check_hostname = settings.ssl_check_hostname
     authorities, own, revoked = settings.ssl_cafile, settings.ssl_certfile, settings.ssl_crlfile
     if authorities is None:
@@ -39,7 +38,24 @@ def tls_context(settings: KafkaSettings) -> ssl.SSLContext | None:
     return context
 
 
-def _load(name: str, files: str, load: Callable[[], None]) -> None:
+def tls_of(cafile: str | None) -> ssl.SSLContext:
+    """Return the TLS of a call: certificates and host names are always checked. Raises SettingsError for its file."""
+    context = _context()
+    if cafile is None:
+        context.load_default_certs()
+    else:
+        _load("cafile", cafile, lambda: context.load_verify_locations(cafile))
+    return context
+
+
+def _context() -> ssl.SSLContext:
+    # Not ssl.create_default_context: what Python 3.13 adds to it refuses the authorities of many companies.
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
+def _load(name: str, files: str, load: Callable[[], object]) -> None:
     try:
         load()
         return
@@ -49,5 +65,5 @@ def _load(name: str, files: str, load: Callable[[], None]) -> None:
         why = error.strerror or type(error).__name__
     raise SettingsError(
         f"{name} {files} cannot be used: {why}.",
-        next_step="check that the file is there, is PEM and may be read by this user, and ssl_password of its key.",
+        next_step="check that the file is there, is PEM and may be read by this user, and the ssl_password of its key.",
     )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from tallystick.connections.calls import HttpSettings, SmtpSettings
+from tallystick.connections.http import HttpSettings
 from tallystick.connections.kafka import KafkaSettings
 from tallystick.connections.postgres import PostgresSettings
+from tallystick.connections.settings import SettingsNamed
+from tallystick.connections.smtp import SmtpSettings
 from tallystick.errors import InvalidPipeline
 from tallystick.outputs.calls import EmailOutput, HttpOutput
 from tallystick.outputs.files import FileOutput, Folder
@@ -18,22 +19,16 @@ from tallystick.outputs.postgres import PostgresOutput
 from tallystick.pipeline import DeclaredOutput
 from tallystick.store import Store
 
-Connect = Callable[[str], KafkaSettings]
-ConnectPostgres = Callable[[str], PostgresSettings]
-
 
 def open_output(
     declared: DeclaredOutput,
     *,
-    kafka: Connect,
-    postgres: ConnectPostgres,
-    http: Callable[[str], HttpSettings],
-    smtp: Callable[[str], SmtpSettings],
+    settings: SettingsNamed,
     store: Store,
 ) -> Output:
     """The output that a declaration stands for; nothing is connected yet.
 
-    `kafka`, `http` and `smtp` resolve a connection by its name; `store` is the lake's, where calls are noted.
+    `settings` resolves a connection by its name when the output connects; `store` is the lake's, for the notes of calls.
     A class of the user's own brings it by its method `open()`. Raises InvalidPipeline where there is none.
     """
     if isinstance(declared, FileOutput):
@@ -41,21 +36,21 @@ def open_output(
     if isinstance(declared, KafkaOutput):
         from tallystick.outputs.kafka.topic import KafkaTopic
 
-        return KafkaTopic(declared, lambda: kafka(declared.kafka))
+        return KafkaTopic(declared, lambda: settings(KafkaSettings, declared.kafka))
     if isinstance(declared, PostgresOutput):
         try:
             from tallystick.outputs.postgres.table import PostgresTable
         except ImportError as missing:
             return NotInstalled(declared.name, extra="postgres", why=str(missing))
-        return PostgresTable(declared, lambda: postgres(declared.postgres))
+        return PostgresTable(declared, lambda: settings(PostgresSettings, declared.postgres))
     if isinstance(declared, HttpOutput):
         from tallystick.outputs.calls.http import HttpReceiver
 
-        return HttpReceiver(declared, lambda: http(declared.http), store)
+        return HttpReceiver(declared, lambda: settings(HttpSettings, declared.http), store)
     if isinstance(declared, EmailOutput):
         from tallystick.outputs.calls.email import Mailbox
 
-        return Mailbox(declared, lambda: smtp(declared.smtp), store)
+        return Mailbox(declared, lambda: settings(SmtpSettings, declared.smtp), store)
     opening: Any = getattr(declared, "open", None)
     if callable(opening):
         opened: Output = opening()

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from tallystick import __version__
-from tallystick.connections.resolve import kafka_settings
+from tallystick.connections.kafka import KafkaSettings
+from tallystick.connections.resolve import resolve
 from tallystick.engine.attempt import assemble
 from tallystick.engine.pieces import cut
 from tallystick.errors import Corrupt, InvalidPipeline, JobChanged, Superseded, TallystickError
@@ -168,7 +169,7 @@ def _order(lake: Lake, plan: Plan, attempt: str, environ: Mapping[str, str]) -> 
     for topic in plan.topics:
         offsets = sum(r.readable.length for r in topic.ranges)
         log.info("topic %s: %d offsets in %d partition(s)", topic.name, offsets, len(topic.ranges))
-    settings = kafka_settings(pipeline.kafka, environ=environ)
+    settings = resolve(KafkaSettings, pipeline.kafka, environ=environ)
     return Order(
         target=Target(root=lake.store.uri, plan=plan, attempt=attempt),
         pieces=pieces,

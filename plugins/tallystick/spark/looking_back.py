@@ -19,7 +19,8 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from tallystick.connections.resolve import kafka_settings
+from tallystick.connections.kafka import KafkaSettings
+from tallystick.connections.resolve import resolve
 from tallystick.engine.pieces import cut_topics
 from tallystick.engine.transform import written_schema
 from tallystick.errors import Corrupt
@@ -104,7 +105,7 @@ def _found(
     # A driver whose pipeline does not look back asks Kafka nothing: it loads no client.
     from tallystick.kafka.planning import LogPlanner
 
-    settings = kafka_settings(plan.spec["kafka"], environ=os.environ, otherwise=order.kafka)
+    settings = resolve(KafkaSettings, plan.spec["kafka"], environ=os.environ, fallback=order.kafka)
     with LogPlanner(settings) as planner:
         return earlier(lake, plan, lookback, staged=staged, log=planner)
 

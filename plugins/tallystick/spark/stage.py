@@ -19,7 +19,8 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from tallystick import errors as kinds
-from tallystick.connections.resolve import kafka_settings
+from tallystick.connections.kafka import KafkaSettings
+from tallystick.connections.resolve import resolve
 from tallystick.engine.clock import LogSpan
 from tallystick.engine.combine import require_room, too_much_for_driver
 from tallystick.engine.pieces import Piece
@@ -93,7 +94,9 @@ class Order:
 
         plan = self.target.plan
         # An executor's own environment or mounted secret comes first; else what the driver resolved.
-        settings = kafka_settings(plan.spec["kafka"], environ=os.environ, otherwise=self.kafka)
+        settings = resolve(
+            KafkaSettings, plan.spec["kafka"], environ=os.environ, fallback=self.kafka
+        )
         topics = plan.topics if self.topics is None else self.topics
         topic = next(t for t in topics if t.name == piece.topic)
         return KafkaReading(settings, topic, piece, tell_aborted=self.stretch is not None)

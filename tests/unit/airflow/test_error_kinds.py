@@ -29,7 +29,7 @@ from tallystick.airflow.note_text import NOTE
 from tallystick.airflow.outcome import airflow_errors, raise_told, with_span
 from tallystick.cli import app as cli
 from tallystick.connections.kafka import KafkaSettings
-from tallystick.connections.resolve import kafka_settings
+from tallystick.connections.resolve import resolve
 from tallystick.errors import TallystickError
 from tallystick.format import keys
 from tallystick.format.interval import Interval, Request
@@ -284,7 +284,7 @@ CASES: dict[str, Case] = {
         next_step="a warehouse of its own",
     ),
     "settings": Case(
-        run=lambda _: kafka_settings("main", environ={}),
+        run=lambda _: resolve(KafkaSettings, "main", environ={}),
         told=("'main'", "TALLYSTICK_KAFKA_MAIN is not set", "TALLYSTICK_SECRETS_DIR is not set"),
         next_step='set TALLYSTICK_KAFKA_MAIN to JSON such as {"bootstrap_servers": "host:port"}',
     ),

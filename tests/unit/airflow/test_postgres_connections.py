@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from tallystick.airflow.connections import settings_named
 from tallystick.airflow.environment import driver_environment
-from tallystick.airflow.run import postgres_named
+from tallystick.connections.http import HttpSettings
 from tallystick.connections.kafka import KafkaSettings
-from tallystick.connections.resolve import call_env_name, postgres_env_name
+from tallystick.connections.postgres import PostgresSettings
+from tallystick.connections.resolve import env_name
+from tallystick.connections.smtp import SmtpSettings
 from tallystick.errors import SettingsError
 
 pytestmark = pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning")
@@ -27,30 +30,34 @@ def test_airflows_own_connection_is_the_last_place(monkeypatch: pytest.MonkeyPat
         "extra": {"sslmode": "verify-full", "lock_timeout_s": 5},
     }
     monkeypatch.setenv("AIRFLOW_CONN_POSTGRES_MAIN", json.dumps(words))
-    found = postgres_named("main")
+    found = settings_named(PostgresSettings, "main")
     assert (found.host, found.port, found.dbname, found.user) == ("db", 5433, "flights", "replay")
     assert (found.password, found.sslmode, found.lock_timeout_s) == ("secret", "verify-full", 5)
     monkeypatch.setenv("TALLYSTICK_POSTGRES_MAIN", '{"host": "env", "dbname": "d", "user": "u"}')
-    assert postgres_named("main").host == "env"
+    assert settings_named(PostgresSettings, "main").host == "env"
 
 
 def test_what_is_nowhere_is_told_with_airflows_name(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(
         SettingsError, match=r"PostgreSQL connection 'gone' is not defined"
     ) as caught:
-        postgres_named("gone")
+        settings_named(PostgresSettings, "gone")
     assert "Airflow connection postgres_gone" in caught.value.next_step
     monkeypatch.setenv(
         "AIRFLOW_CONN_POSTGRES_MAIN",
         json.dumps({"conn_type": "postgres", "host": "db", "extra": {"cursor": "dict"}}),
     )
     with pytest.raises(SettingsError, match=r"connection 'main': 'cursor' is not a setting"):
-        postgres_named("main")
+        settings_named(PostgresSettings, "main")
 
 
 @pytest.mark.parametrize(
     "name",
-    [postgres_env_name("main"), call_env_name("http", "main"), call_env_name("smtp", "main")],
+    [
+        env_name(PostgresSettings, "main"),
+        env_name(HttpSettings, "main"),
+        env_name(SmtpSettings, "main"),
+    ],
 )
 def test_the_spark_driver_gets_no_connection_of_an_output(name: str) -> None:
     kept = driver_environment(

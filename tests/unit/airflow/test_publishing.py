@@ -270,10 +270,8 @@ def test_one_output_that_fails_holds_up_no_other_and_fails_the_task(
 
 
 def test_what_cannot_be_opened_is_named(bench: Bench) -> None:
-    def nobody(_: str) -> Any:
-        pytest.fail("nobody asks")
+    def never(kind: Any, _: str) -> Any:
+        pytest.fail(f"{kind} is not needed")
 
     with pytest.raises(InvalidPipeline, match=r"output feed is declared as Declared, which"):
-        open_output(
-            Declared(), kafka=nobody, postgres=nobody, http=nobody, smtp=nobody, store=MemoryStore()
-        )
+        open_output(Declared(), settings=never, store=MemoryStore())

@@ -15,7 +15,9 @@ from airflow.sdk import BaseHook, Connection
 from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException
 
 from support.call_receiver import Desk, receiver
-from tallystick.airflow.run import http_named, smtp_named
+from tallystick.airflow.connections import settings_named
+from tallystick.connections.http import HttpSettings
+from tallystick.connections.smtp import SmtpSettings
 from tallystick.errors import SettingsError
 from tallystick.operations.gc import collect
 from tallystick.outputs.calls import EmailOutput, HttpOutput
@@ -124,7 +126,7 @@ def test_an_airflow_connection_is_read_in_our_words(monkeypatch: pytest.MonkeyPa
         conn_id="any", conn_type="http", host="host", port=8443, login="me", password="canary"
     )
     monkeypatch.setattr(BaseHook, "get_connection", lambda name: asked.append(name) or found)
-    http, smtp = http_named("main"), smtp_named("main")
+    http, smtp = settings_named(HttpSettings, "main"), settings_named(SmtpSettings, "main")
     assert asked == ["http_main", "smtp_main"]
     assert (http.base_url, http.username, http.password) == ("https://host:8443", "me", "canary")
     assert (smtp.host, smtp.port, smtp.username, smtp.password) == ("host", 8443, "me", "canary")
@@ -141,7 +143,7 @@ def test_the_extra_of_an_airflow_connection_is_checked_without_being_quoted(
         found = Connection(conn_id="any", conn_type="http", host="https://host", extra=extra)
         monkeypatch.setattr(BaseHook, "get_connection", lambda _, found=found: found)
         with pytest.raises(SettingsError) as caught:
-            http_named("main")
+            settings_named(HttpSettings, "main")
         assert told in str(caught.value)
         assert "canary" not in str(caught.value)
 
@@ -152,7 +154,7 @@ def test_a_mail_server_that_is_nowhere_names_every_place(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(BaseHook, "get_connection", no_connection)
     with pytest.raises(SettingsError) as caught:
-        smtp_named("main")
+        settings_named(SmtpSettings, "main")
     for place in ("TALLYSTICK_SMTP_MAIN", "TALLYSTICK_SECRETS_DIR", "smtp.main.json", "smtp_main"):
         assert place in str(caught.value)
 

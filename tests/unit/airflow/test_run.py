@@ -14,7 +14,9 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 
 from support.canaries import told_by
 from support.small_lake import pipeline
-from tallystick.airflow.run import dates_of, job_file, kafka_of, request_of, span_of, utc
+from tallystick.airflow.connections import settings_named
+from tallystick.airflow.run import dates_of, job_file, request_of, span_of, utc
+from tallystick.connections.kafka import KafkaSettings
 from tallystick.errors import InvalidPipeline, InvalidRequest, SettingsError
 from tallystick.format.interval import Interval
 
@@ -102,7 +104,7 @@ def no_connection(_: str) -> Connection:
 def test_environment_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TALLYSTICK_KAFKA_DEFAULT", '{"bootstrap_servers": "env:9092"}')
     monkeypatch.setattr(BaseHook, "get_connection", lambda _: pytest.fail("Airflow was asked"))
-    assert kafka_of(SMALL).endpoint == "env:9092"
+    assert settings_named(KafkaSettings, SMALL.kafka).endpoint == "env:9092"
 
 
 def test_secrets_folder_comes_before_airflow(
@@ -116,7 +118,7 @@ def test_secrets_folder_comes_before_airflow(
     monkeypatch.setattr(
         BaseHook, "get_connection", lambda _: Connection(conn_id="x", conn_type="kafka", host="air")
     )
-    assert kafka_of(SMALL).endpoint == "file:9092"
+    assert settings_named(KafkaSettings, SMALL.kafka).endpoint == "file:9092"
 
 
 def test_airflow_connection_is_read_in_kafka_words(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +134,7 @@ def test_airflow_connection_is_read_in_kafka_words(monkeypatch: pytest.MonkeyPat
         extra='{"security_protocol": "SASL_SSL", "sasl_mechanism": "SCRAM-SHA-512"}',
     )
     monkeypatch.setattr(BaseHook, "get_connection", lambda name: asked.append(name) or found)
-    settings = kafka_of(SMALL)
+    settings = settings_named(KafkaSettings, SMALL.kafka)
     assert asked == ["kafka_default"]
     assert (settings.endpoint, settings.sasl_plain_username, settings.sasl_plain_password) == (
         "broker:9093",
@@ -157,7 +159,9 @@ def test_hosts_of_an_airflow_connection_get_its_port_where_they_have_none(
     monkeypatch.delenv("TALLYSTICK_KAFKA_DEFAULT", raising=False)
     found = Connection(conn_id="x", conn_type="kafka", host=host, port=port)
     monkeypatch.setattr(BaseHook, "get_connection", lambda _: found)
-    assert kafka_of(SMALL).bootstrap_servers == tuple(endpoint.split(","))
+    assert settings_named(KafkaSettings, SMALL.kafka).bootstrap_servers == tuple(
+        endpoint.split(",")
+    )
 
 
 def test_words_that_are_not_on_the_list_are_refused_without_their_value(
@@ -171,7 +175,7 @@ def test_words_that_are_not_on_the_list_are_refused_without_their_value(
     )
     monkeypatch.setattr(BaseHook, "get_connection", lambda _: found)
     with pytest.raises(SettingsError, match=r"bootstrap\.servers") as caught:
-        kafka_of(SMALL)
+        settings_named(KafkaSettings, SMALL.kafka)
     assert "canary" not in str(caught.value)
 
 
@@ -180,7 +184,7 @@ def test_connection_that_is_nowhere_names_every_place(monkeypatch: pytest.Monkey
     monkeypatch.delenv("TALLYSTICK_SECRETS_DIR", raising=False)
     monkeypatch.setattr(BaseHook, "get_connection", no_connection)
     with pytest.raises(SettingsError) as caught:
-        kafka_of(SMALL)
+        settings_named(KafkaSettings, SMALL.kafka)
     for place in ("TALLYSTICK_KAFKA_DEFAULT", "TALLYSTICK_SECRETS_DIR", "kafka_default"):
         assert place in str(caught.value)
 
@@ -196,7 +200,7 @@ def test_an_extra_that_is_no_json_object_is_refused_and_not_taken_for_an_empty_o
     with pytest.raises(
         SettingsError, match="extra of the Airflow connection 'kafka_default': "
     ) as caught:
-        kafka_of(SMALL)
+        settings_named(KafkaSettings, SMALL.kafka)
     assert "canary" not in told_by(caught.value) + caplog.text
 
 
@@ -208,5 +212,5 @@ def test_a_connection_that_airflow_cannot_parse_is_named_and_not_quoted(
     broken = '{"conn_type": "kafka", "host": "b:1", "password": "canary"'
     monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", broken)
     with pytest.raises(SettingsError, match="takes one that it cannot parse for one") as caught:
-        kafka_of(SMALL)
+        settings_named(KafkaSettings, SMALL.kafka)
     assert "canary" not in told_by(caught.value) + caplog.text

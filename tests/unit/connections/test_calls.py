@@ -11,7 +11,8 @@ import pytest
 
 from support.call_receiver import Desk, receiver
 from support.certificates import self_signed
-from tallystick.connections.calls import HttpSettings, http_settings
+from tallystick.connections.http import HttpSettings
+from tallystick.connections.resolve import resolve
 from tallystick.errors import (
     OutputRefused,
     SettingsError,
@@ -91,18 +92,18 @@ def test_a_base_url_may_hold_a_secret_in_its_path() -> None:
         ({"headers": {"Idempotency-Key": SECRET}}, "header Idempotency-Key is one that tallystick"),
         ({"headers": {"X-A": f"{SECRET}\r\nX-B: 1"}}, "a sign that no header has"),
         ({"headers": {f"{SECRET}:": "1"}}, "a sign that no header has"),
-        ({"headers": {"X-A": 1}}, "not an object of texts"),
+        ({"headers": {"X-A": 1}}, "headers: expected an object of strings"),
         ({"verify": False}, "'verify' is not a setting"),
         ({"username": "me"}, "one of username and password"),
         ({"username": "me", "password": SECRET, "bearer_token": SECRET}, "both given"),
-        ({"timeout_s": True}, "timeout_s is not of type int"),
+        ({"timeout_s": True}, "timeout_s: expected an integer, found a boolean"),
         ({"timeout_s": 0}, "timeout_s 0 is out of bounds"),
         ({"base_url": f"https://me:{SECRET}@a"}, "base_url is not"),
     ],
 )
 def test_a_connection_that_cannot_be_meant_is_refused(words: dict[str, Any], told: str) -> None:
     with pytest.raises(SettingsError) as caught:
-        http_settings("main", environ={"TALLYSTICK_HTTP_MAIN": json.dumps(words)})
+        resolve(HttpSettings, "main", environ={"TALLYSTICK_HTTP_MAIN": json.dumps(words)})
     assert told in str(caught.value)
     assert "TALLYSTICK_HTTP_MAIN" in str(caught.value)
     assert SECRET not in f"{caught.value} {caught.value.__context__}"
@@ -113,11 +114,11 @@ def test_a_connection_is_found_where_it_is_defined(tmp_path: Path) -> None:
     path.touch(mode=0o600)
     path.write_text('{"timeout_s": 7}')
     environ = {"TALLYSTICK_SECRETS_DIR": str(tmp_path)}
-    assert http_settings("main", environ=environ).timeout_s == 7
+    assert resolve(HttpSettings, "main", environ=environ).timeout_s == 7
     environ["TALLYSTICK_HTTP_MAIN"] = '{"timeout_s": 8}'
-    assert http_settings("main", environ=environ).timeout_s == 8
-    assert http_settings("default", environ={}) == HttpSettings()
-    assert http_settings("other", environ={}, otherwise={"timeout_s": 9}).timeout_s == 9
-    with pytest.raises(SettingsError, match="http connection 'other' is not defined") as caught:
-        http_settings("other", environ={})
+    assert resolve(HttpSettings, "main", environ=environ).timeout_s == 8
+    assert resolve(HttpSettings, "default", environ={}) == HttpSettings()
+    assert resolve(HttpSettings, "other", environ={}, fallback={"timeout_s": 9}).timeout_s == 9
+    with pytest.raises(SettingsError, match="HTTP connection 'other' is not defined") as caught:
+        resolve(HttpSettings, "other", environ={})
     assert "TALLYSTICK_HTTP_OTHER" in str(caught.value)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tallystick.connections.kafka import KafkaSettings
-from tallystick.connections.resolve import check_connection_name, kafka_env_name, kafka_settings
+from tallystick.connections.resolve import check_connection_name, env_name, resolve
 from tallystick.errors import SettingsError
 
 PASSWORD = "not-to-be-seen"
@@ -33,13 +33,13 @@ def test_the_environment_comes_first(tmp_path: Path) -> None:
     (tmp_path / "main.json").write_text(json.dumps({"bootstrap_servers": "file:1"}))
     (tmp_path / "main.json").chmod(0o600)
     environ = {"TALLYSTICK_KAFKA_MAIN": json.dumps(PLAIN), "TALLYSTICK_SECRETS_DIR": str(tmp_path)}
-    assert kafka_settings("main", environ=environ).bootstrap_servers == ("a:1", "b:2")
+    assert resolve(KafkaSettings, "main", environ=environ).bootstrap_servers == ("a:1", "b:2")
     del environ["TALLYSTICK_KAFKA_MAIN"]
-    assert kafka_settings("main", environ=environ).bootstrap_servers == ("file:1",)
+    assert resolve(KafkaSettings, "main", environ=environ).bootstrap_servers == ("file:1",)
 
 
 def test_a_mapping_handed_in_comes_last() -> None:
-    assert kafka_settings("main", environ={}, otherwise=PLAIN).endpoint == "a:1,b:2"
+    assert resolve(KafkaSettings, "main", environ={}, fallback=PLAIN).endpoint == "a:1,b:2"
 
 
 def test_an_unknown_connection_says_where_it_was_looked_for(tmp_path: Path) -> None:
@@ -47,9 +47,9 @@ def test_an_unknown_connection_says_where_it_was_looked_for(tmp_path: Path) -> N
         SettingsError,
         match=r"TALLYSTICK_KAFKA_MY_MAIN is not set and TALLYSTICK_SECRETS_DIR is not",
     ):
-        kafka_settings("my-main", environ={})
+        resolve(KafkaSettings, "my-main", environ={})
     with pytest.raises(SettingsError, match=r"there is no file .*my-main\.json"):
-        kafka_settings("my-main", environ={"TALLYSTICK_SECRETS_DIR": str(tmp_path)})
+        resolve(KafkaSettings, "my-main", environ={"TALLYSTICK_SECRETS_DIR": str(tmp_path)})
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_secret_file_is_taken_when_it_is_ours_or_roots_and_others_cannot_touch
     monkeypatch.setattr("tallystick.connections.resolve.os.geteuid", lambda: 1000)
     environ = {"TALLYSTICK_SECRETS_DIR": str(tmp_path)}
     if taken:
-        assert kafka_settings("main", environ=environ).sasl_plain_password == PASSWORD
+        assert resolve(KafkaSettings, "main", environ=environ).sasl_plain_password == PASSWORD
         return
     says = (
         "belongs to user 1001, we are 1000"
@@ -101,7 +101,7 @@ def test_a_secret_file_is_taken_when_it_is_ours_or_roots_and_others_cannot_touch
         else f"has mode {mode:04o}.*Next: chmod 06"
     )
     with pytest.raises(SettingsError, match=says) as refused:
-        kafka_settings("main", environ=environ)
+        resolve(KafkaSettings, "main", environ=environ)
     assert PASSWORD not in str(refused.value)
 
 
@@ -112,9 +112,9 @@ def test_a_secret_file_may_be_a_link_but_not_a_folder(tmp_path: Path) -> None:
     (tmp_path / "main.json").symlink_to(target)
     (tmp_path / "other.json").mkdir()
     environ = {"TALLYSTICK_SECRETS_DIR": str(tmp_path)}
-    assert kafka_settings("main", environ=environ).endpoint == "a:1,b:2"
+    assert resolve(KafkaSettings, "main", environ=environ).endpoint == "a:1,b:2"
     with pytest.raises(SettingsError, match="is not a file"):
-        kafka_settings("other", environ=environ)
+        resolve(KafkaSettings, "other", environ=environ)
 
 
 @pytest.mark.parametrize("body", [b"\xff\xfe", b"x" * (65 << 10)])
@@ -123,7 +123,7 @@ def test_a_secret_file_that_cannot_be_one_is_refused(tmp_path: Path, body: bytes
     path.write_bytes(body)
     path.chmod(0o600)
     with pytest.raises(SettingsError, match=r"is not UTF-8|is larger than"):
-        kafka_settings("main", environ={"TALLYSTICK_SECRETS_DIR": str(tmp_path)})
+        resolve(KafkaSettings, "main", environ={"TALLYSTICK_SECRETS_DIR": str(tmp_path)})
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_odd_names_are_refused(name: str) -> None:
 
 
 def test_names_become_variables() -> None:
-    assert kafka_env_name("my-main_2") == "TALLYSTICK_KAFKA_MY_MAIN_2"
+    assert env_name(KafkaSettings, "my-main_2") == "TALLYSTICK_KAFKA_MY_MAIN_2"
 
 
 def test_secrets_show_nowhere() -> None:
@@ -165,14 +165,14 @@ def test_the_json_form_comes_back_the_same() -> None:
             {"bootstrap_servers": f"user:{PASSWORD}@a:1"},
             "an entry of bootstrap_servers is not host:port",
         ),
-        ({"bootstrap_servers": 5}, "neither a text nor a list"),
-        ({"bootstrap_servers": ["a:1", 5]}, "neither a text nor a list"),
+        ({"bootstrap_servers": 5}, "expected a string or a list of strings"),
+        ({"bootstrap_servers": ["a:1", 5]}, "expected a string or a list of strings"),
         ({"security_protocol": "TLS"}, "security_protocol 'TLS' is unknown"),
         ({"sasl_mechanism": "GSSAPI"}, "sasl_mechanism 'GSSAPI' is not supported"),
         ({"sasl_plain_username": ""}, "lacks sasl_plain_username or"),
         (
             {"sasl_plain_password": 12345},
-            "sasl_plain_password is an integer, where a string belongs",
+            "sasl_plain_password: expected a string, found an integer",
         ),
         (
             {"security_protocol": "PLAINTEXT"},
@@ -183,10 +183,10 @@ def test_the_json_form_comes_back_the_same() -> None:
         ({"request_timeout_ms": 0}, "request_timeout_ms 0 is out of bounds"),
         ({"empty_fetch_timeout_ms": 0}, "empty_fetch_timeout_ms 0 is out of bounds"),
         ({"empty_fetch_timeout_ms": 3_600_001}, "use 1 to 3600000"),
-        ({"request_timeout_ms": True}, "request_timeout_ms is a boolean, where an integer belongs"),
+        ({"request_timeout_ms": True}, "request_timeout_ms: expected an integer, found a boolean"),
         (
             {"ssl_check_hostname": "false"},
-            "ssl_check_hostname is a string, where a boolean belongs",
+            "ssl_check_hostname: expected a boolean, found a string",
         ),
         ({"proxy_url": f"http://u:{PASSWORD}@p:1"}, "proxy_url is not a SOCKS5 address"),
     ],
@@ -208,6 +208,6 @@ def test_text_that_is_no_object_is_refused_without_quoting_it(text: str) -> None
     with pytest.raises(
         SettingsError, match="environment variable TALLYSTICK_KAFKA_MAIN: the value is"
     ) as refused:
-        kafka_settings("main", environ={"TALLYSTICK_KAFKA_MAIN": text})
+        resolve(KafkaSettings, "main", environ={"TALLYSTICK_KAFKA_MAIN": text})
     assert PASSWORD not in str(refused.value)
     assert refused.value.__cause__ is None

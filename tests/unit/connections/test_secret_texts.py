@@ -17,7 +17,7 @@ import pytest
 from support.canaries import told_by
 from support.small_lake import pipeline
 from tallystick.connections.kafka import KafkaSettings
-from tallystick.connections.resolve import kafka_settings
+from tallystick.connections.resolve import resolve
 from tallystick.engine.transform import JobTransform
 from tallystick.errors import (
     InvalidPipeline,
@@ -62,7 +62,7 @@ def quiet(
 
 
 def in_environment(text: str) -> KafkaSettings:
-    return kafka_settings("main", environ={"TALLYSTICK_KAFKA_MAIN": text})
+    return resolve(KafkaSettings, "main", environ={"TALLYSTICK_KAFKA_MAIN": text})
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_a_secrets_file_that_is_refused_is_not_quoted(
     path.write_bytes(body)
     path.chmod(mode)
     environ = {"TALLYSTICK_SECRETS_DIR": str(tmp_path)}
-    refused = quiet(SettingsError, lambda: kafka_settings("main", environ=environ), caplog)
+    refused = quiet(SettingsError, lambda: resolve(KafkaSettings, "main", environ=environ), caplog)
     assert f"secret file {path}" in refused.happened
     assert told in refused.happened
 
@@ -142,7 +142,7 @@ def test_a_secrets_file_that_cannot_be_opened_or_is_anothers_is_named(
     path = tmp_path / "main.json"
     path.symlink_to(path)
     with pytest.raises(SettingsError, match=rf"{path} cannot be opened: Too many levels"):
-        kafka_settings("main", environ=environ)
+        resolve(KafkaSettings, "main", environ=environ)
     path.unlink()
     path.write_text(json.dumps(LOGIN))
     path.chmod(0o600)
@@ -150,7 +150,7 @@ def test_a_secrets_file_that_cannot_be_opened_or_is_anothers_is_named(
     monkeypatch.setattr("os.geteuid", lambda: owner + 2)
     monkeypatch.setattr("tallystick.connections.resolve.ROOT_UID", owner + 1)
     with pytest.raises(SettingsError, match=rf"belongs to user {owner}, we are {owner + 2}\."):
-        kafka_settings("main", environ=environ)
+        resolve(KafkaSettings, "main", environ=environ)
 
 
 @pytest.mark.parametrize(

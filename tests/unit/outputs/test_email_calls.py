@@ -14,7 +14,8 @@ import pytest
 from support.call_publisher import ROWS, mail
 from support.certificates import self_signed
 from support.mail_server import Post, mail_server
-from tallystick.connections.calls import SmtpSettings, smtp_settings
+from tallystick.connections.resolve import resolve
+from tallystick.connections.smtp import SmtpSettings
 from tallystick.errors import InvalidPipeline, OutputRefused, OutputUnavailable, SettingsError
 from tallystick.format import keys
 from tallystick.outputs.calls.declared import EmailOutput, is_address
@@ -315,7 +316,7 @@ def test_a_server_without_tls_gets_nothing_where_tls_is_wanted() -> None:
 )
 def test_a_connection_that_cannot_be_meant_is_refused(words: dict[str, Any], told: str) -> None:
     with pytest.raises(SettingsError) as caught:
-        smtp_settings("main", environ={"TALLYSTICK_SMTP_MAIN": json.dumps(words)})
+        resolve(SmtpSettings, "main", environ={"TALLYSTICK_SMTP_MAIN": json.dumps(words)})
     assert told in str(caught.value)
     assert SECRET not in f"{caught.value} {caught.value.__context__}"
 
@@ -323,5 +324,5 @@ def test_a_connection_that_cannot_be_meant_is_refused(words: dict[str, Any], tol
 def test_ports_are_those_of_what_is_spoken() -> None:
     found = [SmtpSettings(host="a", security=s).port for s in ("starttls", "tls", "none")]
     assert found == [587, 465, 25]
-    with pytest.raises(SettingsError, match="smtp connection 'default' is not defined"):
-        smtp_settings("default", environ={})
+    with pytest.raises(SettingsError, match="SMTP connection 'default' is not defined"):
+        resolve(SmtpSettings, "default", environ={})

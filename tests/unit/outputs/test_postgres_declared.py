@@ -11,7 +11,8 @@ import psycopg
 import pytest
 
 from tallystick.connections.postgres import PostgresSettings
-from tallystick.connections.resolve import postgres_env_name, postgres_settings
+from tallystick.connections.resolve import env_name, resolve
+from tallystick.connections.settings import Settings
 from tallystick.errors import InvalidPipeline, SettingsError
 from tallystick.outputs.opening import open_output
 from tallystick.outputs.postgres import PostgresOutput
@@ -100,12 +101,10 @@ def test_where_the_driver_is_not_installed_the_output_says_so_and_the_commit_is_
 def opened() -> Any:
     """The output, as a task opens it."""
 
-    def nobody(name: str) -> Any:
-        pytest.fail(f"nothing is connected yet, and {name} was asked for")
+    def never(kind: type[Settings], name: str) -> Any:
+        pytest.fail(f"nothing is connected yet, and {kind.KIND} {name} was asked for")
 
-    return open_output(
-        declared(), kafka=nobody, postgres=nobody, http=nobody, smtp=nobody, store=MemoryStore()
-    )
+    return open_output(declared(), settings=never, store=MemoryStore())
 
 
 def test_opening_connects_nothing() -> None:
@@ -129,24 +128,24 @@ def test_names_in_the_database_are_one_per_lake_pipeline_and_output() -> None:
 def test_a_connection_is_found_in_the_environment_then_in_the_secrets_folder_then_otherwise(
     tmp_path: Path,
 ) -> None:
-    assert postgres_env_name("my-main_2") == "TALLYSTICK_POSTGRES_MY_MAIN_2"
+    assert env_name(PostgresSettings, "my-main_2") == "TALLYSTICK_POSTGRES_MY_MAIN_2"
     otherwise = {"host": "c", "dbname": "d", "user": "u"}
     folder = {"TALLYSTICK_SECRETS_DIR": str(tmp_path)}
-    assert postgres_settings("main", environ=folder, otherwise=otherwise).host == "c"
+    assert resolve(PostgresSettings, "main", environ=folder, fallback=otherwise).host == "c"
     # A Kafka connection's file of the same name is another one.
     (tmp_path / "main.json").write_text('{"bootstrap_servers": "a:1"}')
     file = tmp_path / "postgres.main.json"
     file.write_text(WORDS.replace('"db"', '"file"'))
     file.chmod(0o600)
-    assert postgres_settings("main", environ=folder, otherwise=otherwise).host == "file"
+    assert resolve(PostgresSettings, "main", environ=folder, fallback=otherwise).host == "file"
     environ = folder | {"TALLYSTICK_POSTGRES_MAIN": WORDS}
-    found = postgres_settings("main", environ=environ, otherwise=otherwise)
+    found = resolve(PostgresSettings, "main", environ=environ, fallback=otherwise)
     assert (found.host, found.endpoint, found.secrets()) == ("db", "flights on db:5432", (CANARY,))
 
 
 def test_one_that_is_nowhere_is_told_with_the_places() -> None:
     with pytest.raises(SettingsError) as caught:
-        postgres_settings("main", environ={})
+        resolve(PostgresSettings, "main", environ={})
     assert caught.value.happened == (
         "PostgreSQL connection 'main' is not defined: the environment variable TALLYSTICK_POSTGRES_MAIN is not set and "
         "TALLYSTICK_SECRETS_DIR is not set."
@@ -162,7 +161,10 @@ def test_one_that_is_nowhere_is_told_with_the_places() -> None:
         ('{"dbname": "d", "user": "u"}', "host is missing or empty"),
         (WORDS.replace('"db"', f'"postgres://u:{CANARY}@db"'), "host is not a host's name"),
         (WORDS.replace("password", "options"), "'options' is not a setting"),
-        (WORDS.replace('"host"', '"port": "5432", "host"'), "port is not an integer"),
+        (
+            WORDS.replace('"host"', '"port": "5432", "host"'),
+            "port: expected an integer, found a string",
+        ),
         (WORDS.replace('"host"', '"port": 70000, "host"'), "port 70000 is out of bounds"),
         (WORDS.replace('"host"', '"sslmode": "yes", "host"'), "sslmode 'yes' is unknown"),
         (WORDS.replace('"host"', '"sslkey": "k", "host"'), "given without sslcert"),
@@ -174,7 +176,7 @@ def test_one_that_is_nowhere_is_told_with_the_places() -> None:
 )
 def test_settings_that_do_not_fit_are_told_without_the_secret(text: str, told: str) -> None:
     with pytest.raises(SettingsError) as caught:
-        postgres_settings("main", environ={"TALLYSTICK_POSTGRES_MAIN": text})
+        resolve(PostgresSettings, "main", environ={"TALLYSTICK_POSTGRES_MAIN": text})
     assert caught.value.happened.startswith("environment variable TALLYSTICK_POSTGRES_MAIN: ")
     assert told in caught.value.happened
     assert "canary" not in f"{caught.value}{caught.value.__cause__}{caught.value.__context__}"

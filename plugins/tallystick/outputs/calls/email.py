@@ -20,7 +20,9 @@ from email.message import EmailMessage
 from email.policy import SMTP
 from email.utils import formatdate
 
-from tallystick.connections.calls import SmtpSettings, struck, tls
+from tallystick.connections.settings import without_secrets
+from tallystick.connections.smtp import SmtpSettings
+from tallystick.connections.tls import tls_of
 from tallystick.errors import OutputRefused, OutputUnavailable, SettingsError
 from tallystick.format import keys
 from tallystick.outputs.calls.call_log import Tries
@@ -242,7 +244,7 @@ class Mailbox:
     def _connected(self, sending: Sending) -> smtplib.SMTP:
         assert self._settings is not None, "begin comes first"
         s = self._settings
-        context = tls(s.cafile) if s.security != "none" else None
+        context = tls_of(s.cafile) if s.security != "none" else None
         where = f"{sending}: the mail server of connection {self.declared.smtp} ({s.host}:{s.port})"
         try:
             if s.security == "tls":
@@ -288,7 +290,7 @@ class Mailbox:
     ) -> OutputRefused | OutputUnavailable:
         """An answer that is a no: 4xx passes, 5xx does not (RFC 5321, 4.2.1)."""
         secrets = self._settings.secrets() if self._settings is not None else ()
-        text = f"the mail server answered {code}: {struck(said, secrets)}"
+        text = f"the mail server answered {code}: {without_secrets(said, secrets)}"
         if code < 500:
             return self._unavailable(sending, effect, text)
         return OutputRefused(
@@ -333,7 +335,7 @@ def _connection_failed(
         )
     if isinstance(error, smtplib.SMTPAuthenticationError | smtplib.SMTPNotSupportedError):
         what = (
-            f"answered {error.smtp_code}: {struck(error.smtp_error, settings.secrets())}"
+            f"answered {error.smtp_code}: {without_secrets(error.smtp_error, settings.secrets())}"
             if isinstance(error, smtplib.SMTPAuthenticationError)
             else f"lacks what security={settings.security!r} or a password needs"
         )

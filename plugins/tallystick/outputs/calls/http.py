@@ -27,7 +27,9 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnec
 from itertools import islice
 from urllib.parse import urlsplit
 
-from tallystick.connections.calls import HttpSettings, struck, tls
+from tallystick.connections.http import HttpSettings
+from tallystick.connections.settings import without_secrets
+from tallystick.connections.tls import tls_of
 from tallystick.errors import OutputBusy, OutputRefused, OutputUnavailable, SettingsError
 from tallystick.format import keys
 from tallystick.outputs.calls import HttpOutput
@@ -95,7 +97,7 @@ class HttpReceiver:
         """Resolve the connection. Safe to repeat: nothing is taken, for two at once do no harm (see above)."""
         self._scope, self._settings = scope, self._settings_of()
         self._url()
-        self._tls = tls(self._settings.cafile)
+        self._tls = tls_of(self._settings.cafile)
 
     def prepare(self, sending: Sending) -> None:
         """Refuse a key that is null or stands twice, a time and a connection that are none.
@@ -204,7 +206,7 @@ class HttpReceiver:
             answer = connection.getresponse()
             return Answer(
                 status=answer.status,
-                text=struck(self._beginning(answer), self._settings.secrets()),
+                text=without_secrets(self._beginning(answer), self._settings.secrets()),
                 retry_after_s=_retry_after_s(answer.getheader("Retry-After")),
             )
         except (HTTPException, OSError) as error:

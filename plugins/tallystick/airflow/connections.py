@@ -1,0 +1,115 @@
+"""Connections by name inside an Airflow task: environment, secrets folder, then Airflow's connection `<kind>_<name>`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import AirflowNotFoundException
+from airflow.sdk.log import mask_secret
+
+from tallystick.connections.http import HttpSettings
+from tallystick.connections.kafka import KafkaSettings
+from tallystick.connections.postgres import PostgresSettings
+from tallystick.connections.resolve import check_connection_name, env_name, resolve
+from tallystick.connections.settings import S, Settings
+from tallystick.connections.smtp import SmtpSettings
+from tallystick.errors import SettingsError
+
+
+def settings_named(kind: type[S], connection: str) -> S:
+    """Return the settings of a connection by its name; its secrets are masked in this task's log from here on.
+
+    Raises SettingsError that names every place that was looked at.
+    """
+    name = check_connection_name(connection)
+    conn_id = f"{kind.KIND}_{name}"
+    fallback = None if os.environ.get(env_name(kind, name)) else _airflow_options(kind, conn_id)
+    try:
+        settings = resolve(kind, name, environ=os.environ, fallback=fallback)
+    except SettingsError as error:
+        also = f"Or define the Airflow connection {conn_id}, with {_HINTS[kind.KIND]}."
+        raise SettingsError(error.happened, next_step=f"{error.next_step} {also}") from None
+    for secret in settings.secrets():
+        mask_secret(secret)
+    return settings
+
+
+def _airflow_options(kind: type[Settings], conn_id: str) -> dict[str, Any] | None:
+    """Return an Airflow connection as our options: its extra, and its own fields for options that are not in there."""
+    try:
+        connection = BaseHook.get_connection(conn_id)
+    except AirflowNotFoundException:
+        return None
+    options: dict[str, Any] = {}
+    if connection.extra:
+        # Airflow itself reads a broken extra as an empty one: a connection without TLS, and no error.
+        source = f"extra of the Airflow connection {conn_id!r}"
+        kind.options_of_json(connection.extra, source=source)
+        options = dict(connection.extra_dejson)  # masks in this task's log what is secret in it
+    own = _FIELDS[kind.KIND](connection)
+    return {name: value for name, value in own.items() if value} | options
+
+
+def _kafka_fields(connection: Any) -> dict[str, Any]:
+    hosts = (host.strip() for host in (connection.host or "").split(","))
+    servers = (
+        # What follows a bracket is not part of an IPv6 address.
+        host if ":" in host.rpartition("]")[2] else f"{host}:{connection.port or 9092}"
+        for host in hosts
+        if host
+    )
+    return {
+        "bootstrap_servers": ",".join(servers),
+        "sasl_plain_username": connection.login,
+        "sasl_plain_password": connection.password,
+    }
+
+
+def _postgres_fields(connection: Any) -> dict[str, Any]:
+    return {
+        "host": connection.host,
+        "port": connection.port,
+        "dbname": connection.schema,
+        "user": connection.login,
+        "password": connection.password,
+    }
+
+
+def _http_fields(connection: Any) -> dict[str, Any]:
+    base_url = None
+    if host := connection.host:
+        scheme = "" if "://" in host else f"{connection.schema or 'https'}://"
+        base_url = f"{scheme}{host}{f':{connection.port}' if connection.port else ''}"
+    return {
+        "base_url": base_url,
+        "username": connection.login,
+        "password": connection.password,
+    }
+
+
+def _smtp_fields(connection: Any) -> dict[str, Any]:
+    return {
+        "host": connection.host,
+        "port": connection.port,
+        "username": connection.login,
+        "password": connection.password,
+    }
+
+
+_FIELDS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
+    KafkaSettings.KIND: _kafka_fields,
+    PostgresSettings.KIND: _postgres_fields,
+    HttpSettings.KIND: _http_fields,
+    SmtpSettings.KIND: _smtp_fields,
+}
+_HINTS: Mapping[str, str] = {
+    KafkaSettings.KIND: "kafka-python's options as its extra (Airflow takes one that it cannot parse for one that is "
+    "not there)",
+    PostgresSettings.KIND: "host, port, schema (the database), login and password, and other options of libpq in its "
+    "extra",
+    HttpSettings.KIND: "host, port, login and password, and other options in its extra",
+    SmtpSettings.KIND: "host, port, login and password, and other options in its extra",
+}

@@ -1,0 +1,91 @@
+"""How an HTTP receiver of calls is reached: one frozen value, checked when it is built, that never shows a secret."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+from urllib.parse import urlsplit
+
+from tallystick.connections.settings import Settings, check_timeout, unfit
+
+# What tallystick itself sets in each call.
+OWN_HEADERS = ("idempotency-key", "content-length", "transfer-encoding", "host", "connection")
+OWN_PREFIX = "tallystick-"
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
+_VALUE = re.compile(r"[\t\x20-\x7e]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpSettings(Settings):
+    """An HTTP connection. `base_url` goes before an output's url that is a path; `headers` go with each call.
+
+    `repr` shows neither headers nor password, nor the base url: some receivers put a secret into its path.
+    """
+
+    KIND: ClassVar[str] = "http"
+    TITLE: ClassVar[str] = "HTTP"
+    EXAMPLE: ClassVar[str] = '{"base_url": "https://host", "timeout_s": 30}'
+    OPTIONS: ClassVar[str] = "in docs/reference/outputs.md"
+
+    base_url: str | None = field(default=None, repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    bearer_token: str | None = field(default=None, repr=False)
+    cafile: str | None = None
+    timeout_s: int = 30
+
+    def __post_init__(self) -> None:
+        check_timeout(self.timeout_s)
+        if self.base_url is not None and not _is_base_url(self.base_url):
+            raise unfit(
+                "base_url is not http(s)://host with a path at most",
+                "write it without user, query and fragment.",
+            )
+        if (self.username is None) != (self.password is None):
+            raise unfit("one of username and password is given", "give both, or neither.")
+        if self.bearer_token is not None and self.username is not None:
+            raise unfit("bearer_token and username are both given", "give one of the two.")
+        for name, value in self.sent_headers().items():
+            if not _HEADER.fullmatch(name) or not _VALUE.fullmatch(value):
+                # Without quoting them: a broken name may be half of a secret.
+                raise unfit(
+                    "a header's name or value has a sign that no header has",
+                    "use printable ASCII, and letters, digits and hyphens in names.",
+                )
+            if name.lower() in OWN_HEADERS or name.lower().startswith(OWN_PREFIX):
+                raise unfit(
+                    f"header {name} is one that tallystick sets itself",
+                    "leave it out of `headers`.",
+                )
+
+    def sent_headers(self) -> dict[str, str]:
+        """The headers of each call; they hold secrets."""
+        found = dict(self.headers)
+        if self.bearer_token is not None:
+            found["Authorization"] = f"Bearer {self.bearer_token}"
+        if self.username is not None:
+            pair = f"{self.username}:{self.password}".encode()
+            found["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
+        return found
+
+    def secrets(self) -> tuple[str, ...]:
+        """The values that no message may hold, the longest first; of `Bearer abc` also the `abc`."""
+        values = [*self.sent_headers().values()]
+        words = [value.rpartition(" ")[2] for value in values]
+        path = urlsplit(self.base_url).path.strip("/") if self.base_url else ""
+        found = {*values, *words, self.password or "", self.bearer_token or "", path}
+        return tuple(sorted((one for one in found if len(one) > 4), key=len, reverse=True))
+
+
+def _is_base_url(url: str) -> bool:
+    if not url.isascii() or not url.isprintable() or any(sign in url for sign in " @?#"):
+        return False
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number
+        return False
