@@ -214,7 +214,7 @@ class AirflowStack:
             why = " ".join(str(error.orig).split())
             raise RetryLater(
                 f"Airflow's metadata database does not answer at {where}: {why}.",
-                next_step="start the database, or correct AIRFLOW__DATABASE__SQL_ALCHEMY_CONN.",
+                hint="start the database, or correct AIRFLOW__DATABASE__SQL_ALCHEMY_CONN.",
             ) from None
         finally:
             engine.dispose()

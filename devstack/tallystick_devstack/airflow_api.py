@@ -273,7 +273,7 @@ class AirflowApi:
                 raise SettingsError(
                     f"{what} was not {' or '.join(sorted(states))} within {deadline_s:g} s but {value['state']} "
                     f"({detail()}).",
-                    next_step="read the task's log in Airflow.",
+                    hint="read the task's log in Airflow.",
                 )
             time.sleep(_POLL_S)
 
@@ -318,7 +318,7 @@ class AirflowApi:
         except (OSError, urllib.error.URLError) as error:
             raise SettingsError(
                 f"Airflow does not answer at {self.base_url}: {error}.",
-                next_step="look at `tally local status`.",
+                hint="look at `tally local status`.",
             ) from error
         parsed: Json = json.loads(text) if text else {}
         return parsed
@@ -391,15 +391,15 @@ class _LoginExpired(SettingsError):
 def _refusal(
     method: str, path: str, error: urllib.error.HTTPError
 ) -> SettingsError | InvalidRequest | RetryLater:
-    happened = f"Airflow answered {error.code} to {method} {path}: {error.read().decode(errors='replace')[:2000]}."
+    message = f"Airflow answered {error.code} to {method} {path}: {error.read().decode(errors='replace')[:2000]}."
     if error.code in {401, 403}:
         return _LoginExpired(
-            happened,
-            next_step="`tally local status` names the user; the password is in stack.json of the state folder.",
+            message,
+            hint="`tally local status` names the user; the password is in stack.json of the state folder.",
         )
     if error.code in {429, 502, 503, 504}:
-        return RetryLater(happened, next_step="try again.")
-    return InvalidRequest(happened, next_step="mend what the answer names.")
+        return RetryLater(message, hint="try again.")
+    return InvalidRequest(message, hint="mend what the answer names.")
 
 
 def _dag(dag_id: str) -> str:

@@ -70,7 +70,7 @@ def stack_module() -> ModuleType:
     except ModuleNotFoundError as error:
         raise SettingsError(
             f"the embedded stack needs the module {error.name}, which is not installed.",
-            next_step="install it with: pip install tallystick-devstack.",
+            hint="install it with: pip install tallystick-devstack.",
         ) from error
     return stack
 
@@ -151,9 +151,7 @@ def env(state_dir: Path | None = StateDir, as_json: bool = AsJson) -> None:
     folder = state_dir or default_state_dir()
     info = stack.status(folder)
     if info is None or not info.running:
-        raise SettingsError(
-            f"no stack runs in {folder}.", next_step="start it with `tally local up`."
-        )
+        raise SettingsError(f"no stack runs in {folder}.", hint="start it with `tally local up`.")
     if as_json:
         out_json({"state_dir": str(folder), "variables": info.environment()})
     else:

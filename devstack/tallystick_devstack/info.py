@@ -91,7 +91,7 @@ class StackInfo:
         """Return a client of the stack's Airflow; raises SettingsError where the stack has none."""
         if self.airflow_url is None or self.airflow_user is None or self.airflow_password is None:
             raise SettingsError(
-                "This stack runs without Airflow.", next_step="start it with all its parts."
+                "This stack runs without Airflow.", hint="start it with all its parts."
             )
         return AirflowApi(self.airflow_url, self.airflow_user, self.airflow_password)
 
@@ -108,7 +108,7 @@ def read_stack(state_dir: Path) -> StackInfo | None:
     if content.pop("format", None) != _FORMAT:
         raise SettingsError(
             f"{state_dir / _FILE} is not of the format {_FORMAT}.",
-            next_step="stop that stack with the version that started it, or remove the folder.",
+            hint="stop that stack with the version that started it, or remove the folder.",
         )
     parts = {
         name: PartInfo(
@@ -165,7 +165,7 @@ def supervisor_lock(state_dir: Path) -> Iterator[None]:
             file.seek(0)
             raise SettingsError(
                 f"Another stack runs in {state_dir} (process {file.read().strip() or 'unknown'}).",
-                next_step="use it, or stop it with `tally local down`.",
+                hint="use it, or stop it with `tally local down`.",
             ) from error
         file.truncate(0)
         file.write(str(os.getpid()))
@@ -194,7 +194,7 @@ def wanted_parts(parts: Collection[str]) -> tuple[str, ...]:
     if unknown or not parts:
         raise InvalidRequest(
             f"{', '.join(sorted(unknown)) or 'nothing'} is no part of the stack.",
-            next_step=f"name some of {', '.join(ALL_PARTS)}.",
+            hint=f"name some of {', '.join(ALL_PARTS)}.",
         )
     needed = set(parts) | ({"postgres"} if "airflow" in parts else set())
     return tuple(name for name in ALL_PARTS if name in needed)

@@ -21,7 +21,7 @@ def find_java() -> Path:
     if found is None:
         where = f"JAVA_HOME ({home})" if home else "PATH"
         raise SettingsError(
-            f"no java in {where}.", next_step="install Java 17 or newer, or set JAVA_HOME to it."
+            f"no java in {where}.", hint="install Java 17 or newer, or set JAVA_HOME to it."
         )
     return Path(found)
 
@@ -32,6 +32,6 @@ def spark_home() -> Path:
     if spec is None or not spec.submodule_search_locations:
         raise SettingsError(
             "pyspark is not installed.",
-            next_step="install it with: pip install 'tallystick[spark]'.",
+            hint="install it with: pip install 'tallystick[spark]'.",
         )
     return Path(spec.submodule_search_locations[0])

@@ -140,13 +140,13 @@ def _retrieve(scratch: Path, log_path: Path) -> None:
         )
     except SettingsError as error:
         raise SettingsError(
-            error.happened,
-            next_step=f"check network and proxy of this machine ({log_path} has the whole log), try again.",
+            error.message,
+            hint=f"check network and proxy of this machine ({log_path} has the whole log), try again.",
         ) from error
     if not list((scratch / "jars").glob(f"kafka_{_SCALA}-*.jar")):
         raise SettingsError(
             f"the download of Kafka {KAFKA_VERSION} ended without its jars.",
-            next_step="check access to Maven Central.",
+            hint="check access to Maven Central.",
         )
 
 
@@ -155,12 +155,12 @@ def _ivy_jar() -> Path:
     if spec is None or spec.origin is None:
         raise SettingsError(
             "pyspark, whose Ivy fetches Kafka, is not installed.",
-            next_step="install tallystick-devstack.",
+            hint="install tallystick-devstack.",
         )
     jars = sorted((Path(spec.origin).parent / "jars").glob("ivy-2*.jar"))
     if not jars:
         raise SettingsError(
-            "pyspark's folder holds no Ivy.", next_step="reinstall pyspark as uv.lock pins it."
+            "pyspark's folder holds no Ivy.", hint="reinstall pyspark as uv.lock pins it."
         )
     return jars[-1]
 
@@ -289,7 +289,7 @@ class KafkaBroker:
         if not port_is_free(self._wanted_port):
             raise SettingsError(
                 f"port {self._wanted_port} of 127.0.0.1, wanted for Kafka, is in use.",
-                next_step="stop what listens there, or choose another port.",
+                hint="stop what listens there, or choose another port.",
             )
         return self._wanted_port
 

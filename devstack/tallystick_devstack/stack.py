@@ -75,16 +75,14 @@ def up(
         if holder is not None:
             raise SettingsError(
                 f"A stack runs in {state_dir} already (process {holder}).",
-                next_step="use it, or stop it with `tally local down`.",
+                hint="use it, or stop it with `tally local down`.",
             )
         _up_in_background(state_dir, project_dir.resolve(), wanted_parts(parts), tell)
         if not bound:
             release(state_dir)
     info = read_stack(state_dir)
     if info is None:
-        raise SettingsError(
-            f"{state_dir} has no stack.", next_step=f"look into {SUPERVISOR_LOG} there."
-        )
+        raise SettingsError(f"{state_dir} has no stack.", hint=f"look into {SUPERVISOR_LOG} there.")
     return info
 
 
@@ -219,7 +217,7 @@ def _follow(state_dir: Path, pid: int, log: TextIO, report: Report) -> None:
             shown = "\n".join(lines[-_TAIL_LINES:])
             raise SettingsError(
                 f"The stack did not start:\n{shown}\n",
-                next_step=f"mend what these lines name ({state_dir / SUPERVISOR_LOG} is the log of the stack that "
+                hint=f"mend what these lines name ({state_dir / SUPERVISOR_LOG} is the log of the stack that "
                 "started last), try again.",
             )
         for line in lines[told:]:

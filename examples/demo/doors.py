@@ -253,17 +253,17 @@ class Doors:
         try:
             yield told.append
         except BaseException as error:
-            happened = str(error) or type(error).__name__
-            self._note(door, done, happened, began, held=False)
+            message = str(error) or type(error).__name__
+            self._note(door, done, message, began, held=False)
             raise
         self._note(door, done, told[0], began, held=True)
 
-    def _note(self, door: str, done: str, happened: str, began: float, *, held: bool) -> None:
+    def _note(self, door: str, done: str, message: str, began: float, *, held: bool) -> None:
         elapsed_s = time.monotonic() - began
         self.deeds.append(
-            Deed(door=door, done=done, happened=happened, elapsed_s=elapsed_s, held=held)
+            Deed(door=door, done=done, message=message, elapsed_s=elapsed_s, held=held)
         )
-        self._story.say(f"[{door}] {'' if held else 'BAD: '}{happened}")
+        self._story.say(f"[{door}] {'' if held else 'BAD: '}{message}")
 
     @contextmanager
     def _gate(self) -> Iterator[Gate]:

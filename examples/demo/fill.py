@@ -49,7 +49,7 @@ def create_bucket(name: str) -> None:
         if answer.get("Code") != "BucketAlreadyOwnedByYou":
             raise StoreUnavailable(
                 f"the S3 server did not create the bucket {name}: {error}.",
-                next_step="check AWS_ENDPOINT_URL_S3, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and the server's log.",
+                hint="check AWS_ENDPOINT_URL_S3, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and the server's log.",
             ) from error
 
 
@@ -65,7 +65,7 @@ def fill_topic(kafka: Mapping[str, str], topic: str, batches: Sequence[Batch]) -
     if found is not None:
         raise SettingsError(
             f"topic {topic} holds {found:,} offsets; the year of flights has {wanted:,}.",
-            next_step="a fill was interrupted, or others write to it: delete the topic and the lake, fill again.",
+            hint="a fill was interrupted, or others write to it: delete the topic and the lake, fill again.",
         )
     create_topic(kafka, topic)
     return produce(kafka, topic, batches, sent=None)
@@ -105,7 +105,7 @@ def offsets_in(kafka: Mapping[str, str], topic: str) -> int | None:
 def _unavailable(kafka: Mapping[str, str], topic: str, what: str) -> KafkaUnavailable:
     return KafkaUnavailable(
         f"looking into topic {topic} at {kafka['bootstrap.servers']}: {what}.",
-        next_step="look into the broker's log, then try again.",
+        hint="look into the broker's log, then try again.",
     )
 
 

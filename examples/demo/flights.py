@@ -65,7 +65,7 @@ def csv_archive() -> Path:
     except PackageNotFoundError:
         raise SettingsError(
             f"the package {PACKAGE}, which holds the demo's flights, is not installed.",
-            next_step="install tallystick-devstack.",
+            hint="install tallystick-devstack.",
         ) from None
 
 

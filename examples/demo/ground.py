@@ -51,13 +51,13 @@ class Ground:
         if not ours and self._holds_something() and not is_state_dir(self.state_dir):
             raise SettingsError(
                 f"{self.state_dir} is not empty, and holds no state of a stack.",
-                next_step="give --state a folder that is empty or does not exist: the demo removes what it made there.",
+                hint="give --state a folder that is empty or does not exist: the demo removes what it made there.",
             )
         if supervisor_pid(self.state_dir) is not None:
             if not ours:
                 raise SettingsError(
                     f"a stack that no demo made runs in {self.state_dir}.",
-                    next_step="stop it with `tally local down` (its state is kept), or give another --state.",
+                    hint="stop it with `tally local down` (its state is kept), or give another --state.",
                 )
             self._story.say("stopping the earlier demo's stack")
             down(self.state_dir)
@@ -95,7 +95,7 @@ class Ground:
             if not (source / name / file).is_file():
                 raise SettingsError(
                     f"{source / name} does not hold the demo's {file}.",
-                    next_step="run the demo from a clone of the repository (`make demo`).",
+                    hint="run the demo from a clone of the repository (`make demo`).",
                 )
             shutil.copytree(
                 source / name,
@@ -131,7 +131,7 @@ class Ground:
             part = info.parts.get("kafka") if info is not None else None
             if info is not None and part is not None and part.state == "running":
                 return info.kafka_client()
-        raise SettingsError("Kafka did not start.", next_step="read the lines above.")
+        raise SettingsError("Kafka did not start.", hint="read the lines above.")
 
 
 def _is_made(name: str) -> bool:

@@ -152,5 +152,5 @@ class _SendLog:
 def _unavailable(kafka: Mapping[str, str], what: str) -> KafkaUnavailable:
     return KafkaUnavailable(
         f"producing the demo's flights to {kafka['bootstrap.servers']}: {what}.",
-        next_step="look into the broker's log (tally local status names it), then run the demo again.",
+        hint="look into the broker's log (tally local status names it), then run the demo again.",
     )

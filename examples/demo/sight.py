@@ -91,7 +91,7 @@ class Watcher:
         objects = self.objects()
         if keys.ROOT not in objects:
             raise SettingsError(
-                f"{self._example.lake} has no root.", next_step="look into the plan task's log."
+                f"{self._example.lake} has no root.", hint="look into the plan task's log."
             )
         entries = view.whole_ledger().entries
         tables = {

@@ -18,7 +18,7 @@ class Deed:
 
     door: str
     done: str
-    happened: str
+    message: str
     elapsed_s: float
     held: bool = True
 
@@ -55,7 +55,7 @@ def deeds_table(deeds: Sequence[Deed]) -> Iterable[str]:
     widths = (12, 37, 38, 4)
     rows = [("door", "what was done", "what happened", "s")]
     rows += [
-        (d.door, d.done, ("" if d.held else "BAD: ") + d.happened, f"{d.elapsed_s:.0f}")
+        (d.door, d.done, ("" if d.held else "BAD: ") + d.message, f"{d.elapsed_s:.0f}")
         for d in deeds
     ]
     for number, row in enumerate(rows):

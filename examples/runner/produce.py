@@ -192,7 +192,7 @@ def _send_and_die(kafka: Mapping[str, str], topic: str, batch: Batch) -> list[in
 def _unavailable(kafka: Mapping[str, str], topic: str, what: str) -> KafkaUnavailable:
     return KafkaUnavailable(
         f"producing to topic {topic} at {kafka['bootstrap.servers']}: {what}.",
-        next_step="look into the broker's log (tally local status names it), then run the example again.",
+        hint="look into the broker's log (tally local status names it), then run the example again.",
     )
 
 

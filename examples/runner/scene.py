@@ -286,6 +286,6 @@ def copy_files(source: Path, project: Path, names: Sequence[str]) -> None:
             if not file.is_file():
                 raise SettingsError(
                     f"{file} is not there.",
-                    next_step="run the examples from a clone of the repository (`make example`).",
+                    hint="run the examples from a clone of the repository (`make example`).",
                 )
             (folder / file.name).write_bytes(file.read_bytes())

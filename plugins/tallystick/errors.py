@@ -41,21 +41,21 @@ _WORD = re.compile(r"\S+")
 
 
 class TallystickError(Exception):
-    """Root of the tree; `kind` is a stable name for programs, `next_step` a sentence for people."""
+    """Root of the tree; `kind` is a stable name for programs, `hint` a sentence for people."""
 
     kind: ClassVar[str] = "error"
 
-    def __init__(self, happened: str, *, next_step: str) -> None:
-        self.happened = without_user_info(happened)
-        self.next_step = without_user_info(next_step)
-        super().__init__(self.happened, self.next_step)
+    def __init__(self, message: str, *, hint: str) -> None:
+        self.message = without_user_info(message)
+        self.hint = without_user_info(hint)
+        super().__init__(self.message, self.hint)
 
     def __str__(self) -> str:
-        return f"{self.happened} Next: {self.next_step}"
+        return f"{self.message} Next: {self.hint}"
 
     def __reduce__(self) -> tuple[object, ...]:
         # Exceptions with keyword-only arguments do not survive pickling by themselves, and Spark pickles them.
-        return (_rebuild, (type(self), self.happened, self.next_step))
+        return (_rebuild, (type(self), self.message, self.hint))
 
 
 def without_user_info(text: str) -> str:
@@ -78,8 +78,8 @@ def listed(names: Iterable[object]) -> str:
     return ", ".join(map(str, names)) or "none"
 
 
-def _rebuild(cls: type[TallystickError], happened: str, next_step: str) -> TallystickError:
-    return cls(happened, next_step=next_step)
+def _rebuild(cls: type[TallystickError], message: str, hint: str) -> TallystickError:
+    return cls(message, hint=hint)
 
 
 class RetryLater(TallystickError):
@@ -232,9 +232,9 @@ class Corrupt(Ask):
     kind = "corrupt"
 
 
-def error_of_kind(kind: str, happened: str, *, next_step: str) -> TallystickError:
+def error_of_kind(kind: str, message: str, *, hint: str) -> TallystickError:
     """The error whose class names `kind`, as another process told it; a plain TallystickError for a kind unknown here."""
-    return _KINDS.get(kind, TallystickError)(happened, next_step=next_step)
+    return _KINDS.get(kind, TallystickError)(message, hint=hint)
 
 
 def _tree(top: type[TallystickError]) -> dict[str, type[TallystickError]]:

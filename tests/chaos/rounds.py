@@ -256,9 +256,9 @@ class Round:
         self.tell(f"{finding.records} records, each once")
         return finding
 
-    def violation(self, happened: str) -> Violation:
+    def violation(self, message: str) -> Violation:
         """The counter-example with the round's story and the last words of its tasks."""
-        lines = [happened, "", *self.story]
+        lines = [message, "", *self.story]
         try:
             for run in self._runs():
                 lines += ["", f"{run['dag_run_id']} is {run['state']}"]

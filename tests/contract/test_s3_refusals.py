@@ -58,7 +58,7 @@ def test_a_refused_connection_names_the_endpoint_and_its_setting(
     with pytest.raises(StoreUnavailable) as raised:
         call(open_at(url, session))
     assert url in str(raised.value)
-    assert "AWS_ENDPOINT_URL_S3" in raised.value.next_step
+    assert "AWS_ENDPOINT_URL_S3" in raised.value.hint
 
 
 @each_call
@@ -111,8 +111,8 @@ def test_a_refusal_is_an_error_that_names_bucket_endpoint_and_setting(
     fault = HttpFault(forward="never", answer=refusal[0], code=refusal[1])
     with refusing(ministack_url, fault) as url, pytest.raises(error, match=words) as raised:
         call(open_at(url, session))
-    assert url in raised.value.happened
-    assert "'contract'" in raised.value.happened
+    assert url in raised.value.message
+    assert "'contract'" in raised.value.message
 
 
 @each_call

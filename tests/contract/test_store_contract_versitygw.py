@@ -90,5 +90,5 @@ def test_a_wrong_key_is_a_matter_of_settings_and_shown_nowhere(
     monkeypatch.setenv(name, "canary")
     with pytest.raises(SettingsError, match=rf"'contract' at {on_versitygw} .*{answer}") as refused:
         call(S3Store("s3://contract/wrong-key"))
-    assert name in refused.value.next_step
+    assert name in refused.value.hint
     assert "canary" not in told_by(refused.value) + caplog.text

@@ -145,7 +145,7 @@ def test_sql_says_that_a_data_file_is_gone_not_that_it_may_come_back(own_lake: S
         assert result.exit_code == 77, result.stderr
         told = json.loads(result.stderr)["error"]
         assert told["kind"] == "corrupt"
-        assert "404" in told["happened"]
+        assert "404" in told["message"]
 
 
 def test_damage_on_s3_is_found(own_lake: SmallLake) -> None:

@@ -187,8 +187,8 @@ def test_a_log_that_is_rewritten_before_its_read_ends_is_not_staged(
     said = rf"the record before offset {KEPT + LOST} was of leader epoch \d+, .* ends at {KEPT}"
     with pytest.raises(LogDamaged, match=said) as told:
         case.staging.result(2 * MOVED_S)
-    assert "unclean leader election" in told.value.next_step
-    assert "A new plan stops too" in told.value.next_step
+    assert "unclean leader election" in told.value.hint
+    assert "A new plan stops too" in told.value.hint
     # Offsets and counts fit, so the same plan would be staged at once by who looks at nothing else.
     case.lake.refuses(LogDamaged, "written anew", run=lambda: case.lake.stage(case.plan))
     case.lake.refuses(

@@ -130,7 +130,7 @@ def test_a_replacement_after_compaction_is_refused_unless_it_is_accepted(
     report = lake.stage(plan)
     with pytest.raises(ReportRejected, match=r"the replacement holds \d+ .* holds 40\.") as told:
         lake.commit(plan, report)
-    assert "accept_compaction=true" in told.value.next_step
+    assert "accept_compaction=true" in told.value.hint
     assert len(lake.rows()) == RECORDS
     lake.proven()
     done = lake.run(DAY_1, run="by hand", mode="replace", accept_compaction=True)

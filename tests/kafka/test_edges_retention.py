@@ -31,7 +31,7 @@ def test_a_plan_behind_retention_names_both_offsets_and_a_loss_may_be_accepted(
         f"{topic}[0]: offsets [10, 30) are wanted, the log begins at 14: 4 offsets are gone",
         run=lambda: lake.planned(DAY_2),
     )
-    assert "accept_loss=true" in error.next_step
+    assert "accept_loss=true" in error.hint
     done = lake.run(DAY_2, accept_loss=True)
     assert done is not None
     assert (done.totals.records, done.totals.lost) == (16, 4)

@@ -196,7 +196,7 @@ def test_a_transaction_whose_producer_was_killed_is_told_with_the_way_to_find_it
     for _ in ("the plan", "its retry"):
         with pytest.raises(NotYet, match="is still open") as told:
             lake.planned(days(0, 1))
-        assert "kafka-transactions.sh find-hanging" in told.value.next_step
+        assert "kafka-transactions.sh find-hanging" in told.value.hint
     # What the operator does: the transaction is aborted. Here a producer of the same name fences the dead one.
     before = broker.high_watermark(topic)
     broker.transactions(f"{topic}-dead")

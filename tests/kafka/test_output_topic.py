@@ -314,7 +314,7 @@ def test_a_time_that_no_consumer_understands_is_refused_before_anything_is_sent(
     feed.begin(SCOPE)
     with pytest.raises(OutputRefused) as caught:
         feed.prepare(in_the_year_10000())
-    assert caught.value.happened == IN_THE_YEAR_10000
+    assert caught.value.message == IN_THE_YEAR_10000
     assert seen(broker, topic) == []
 
 
@@ -339,7 +339,7 @@ def test_a_message_that_is_too_large_is_told_and_nothing_of_it_is_seen(broker: T
     feed.begin(SCOPE)
     with pytest.raises(OutputRefused, match=r"output feed of .* does not take it") as caught:
         feed.publish(sending([OLD[0], {"k": "x" * 200_000, "n": 1}]), resumed=False)
-    assert caught.value.next_step == "raise the topic's max.message.bytes, then clear `publish`."
+    assert caught.value.hint == "raise the topic's max.message.bytes, then clear `publish`."
     feed.begin(SCOPE)
     assert seen(broker, topic) == []
     feed.publish(sending(OLD), resumed=True)

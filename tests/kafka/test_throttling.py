@@ -209,5 +209,5 @@ def test_a_quota_that_no_batch_fits_into_is_said_in_the_end(
         KafkaUnavailable, match=r"has throttled topic .* from offset 0 for 1 s.*nothing of it"
     ) as failed:
         list(ours.read(0, OffsetRange(start=0, end=RECORDS)))
-    assert "consumer_byte_rate" in failed.value.next_step
+    assert "consumer_byte_rate" in failed.value.hint
     assert not wire.broken()

@@ -95,7 +95,7 @@ def delete_on_timeout() -> AbstractContextManager[Any]:
 
     def swap(outcome: Any) -> bool:
         if isinstance(outcome, Unknown):
-            raise OutcomeUnknown("timeout.", next_step="none.")
+            raise OutcomeUnknown("timeout.", hint="none.")
         return isinstance(outcome, Applied)
 
     return _tidying(swap)
@@ -106,7 +106,7 @@ def conflict_is_a_loss() -> AbstractContextManager[Any]:
 
     def swap(outcome: Any) -> bool:
         if isinstance(outcome, Unknown) and "409" in outcome.because:
-            raise Superseded("409.", next_step="none.")
+            raise Superseded("409.", hint="none.")
         return isinstance(outcome, Applied)
 
     return _tidying(swap)

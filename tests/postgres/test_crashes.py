@@ -191,7 +191,7 @@ def test_a_slow_statement_ends_at_its_bound(database: Database) -> None:
     database.run("LOCK TABLE public.events")
     with pytest.raises(OutputUnavailable, match=r"lock timeout") as caught:
         output.publish(second(), resumed=False)
-    assert "pg_locks" in caught.value.next_step
+    assert "pg_locks" in caught.value.hint
     database.run("ROLLBACK")
     output.close()
     taken_up(database)

@@ -30,7 +30,7 @@ def test_of_two_publishers_the_later_one_writes_and_the_other_is_told(database: 
     other.publish(first()[0], resumed=False)
     with pytest.raises(OutputBusy) as caught:
         one.publish(first()[1], resumed=False)
-    assert caught.value.happened == (
+    assert caught.value.message == (
         "output feed of [2013-01-02T00:00:00.000Z, 2013-01-03T00:00:00.000Z), generation 1: another publisher has taken "
         "output feed (table public.events of connection default: epoch 2, ours is 1)."
     )
@@ -61,7 +61,7 @@ def test_one_that_took_the_output_last_but_read_the_ledger_first_changes_nothing
     late = database.begun()
     with pytest.raises(OutputBusy) as caught:
         late.publish(first()[1], resumed=False)
-    assert f"holds generation 2, plan {2:032x}: it was replaced meanwhile" in caught.value.happened
+    assert f"holds generation 2, plan {2:032x}: it was replaced meanwhile" in caught.value.message
     late.close()
     assert database.held() == ALL_NEW
 
@@ -76,7 +76,7 @@ def test_one_that_stands_still_in_its_transaction_is_waited_for_and_told(
     def another_comes() -> None:
         with pytest.raises(OutputBusy) as caught:
             database.begun(lock_timeout_s=1)
-        told.append(caught.value.happened)
+        told.append(caught.value.message)
 
     at_step(frozen, "reveal", another_comes)
     frozen.publish(second(), resumed=False)

@@ -31,10 +31,10 @@ def prepared(database: Database, one: Sending, error: type[TallystickError], **h
         with pytest.raises(error) as caught:
             output.prepare(one)
         output.close()
-        said.add(caught.value.happened)
+        said.add(caught.value.message)
     assert database.run("SELECT count(*) FROM tallystick.progress") == [(0,)]
-    (happened,) = said
-    return happened
+    (message,) = said
+    return message
 
 
 def of_types(rows: dict[str, pa.Array]) -> Sending:
@@ -181,9 +181,9 @@ def test_types_that_would_round_cut_or_shift_a_value(
 ) -> None:
     database.run(f"ALTER TABLE public.events ADD COLUMN v {column}")
     one = of_types({"k": pa.array(["a"]), "v": pa.array([None], type=kind)})
-    happened = prepared(database, one, OutputRefused)
-    assert happened.startswith(f"{WHO}column 'v' is ")
-    assert f" in the lake and {column} in {TABLE}" in happened or column == "numeric(18)"
+    message = prepared(database, one, OutputRefused)
+    assert message.startswith(f"{WHO}column 'v' is ")
+    assert f" in the lake and {column} in {TABLE}" in message or column == "numeric(18)"
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_rules_beyond_the_key_speak_in_a_rehearsal_that_is_taken_back(
     output = database.begun()
     with pytest.raises(OutputRefused) as caught:
         output.prepare(sending(OLD))
-    assert caught.value.happened == f"{WHO}{TABLE}: {told}"
+    assert caught.value.message == f"{WHO}{TABLE}: {told}"
     assert database.held() == []
     # What does fit is rehearsed, too, and is not there before it is published.
     database.run("ALTER TABLE public.events DROP CONSTRAINT IF EXISTS events_n_check")
@@ -246,7 +246,7 @@ def test_a_table_belongs_to_one_output(database: Database) -> None:
     for scope, name in ((Scope(lake="memory://other", pipeline="small"), "feed"), (SCOPE, "other")):
         with pytest.raises(OutputRefused) as caught:
             database.begun(scope, name=name)
-        assert caught.value.happened == (
+        assert caught.value.message == (
             f"output {name}: {TABLE} belongs to output feed of pipeline small in memory://small."
         )
 
@@ -270,7 +270,7 @@ def test_columns_that_change_later_are_told(database: Database) -> None:
     output = database.begun()
     with pytest.raises(OutputRefused) as caught:
         output.prepare(wide)
-    assert caught.value.happened.endswith(
+    assert caught.value.message.endswith(
         f"column 'more' of {TABLE} is NOT NULL, and intervals that were written before have no value for it."
     )
     database.run("ALTER TABLE public.events ALTER COLUMN more DROP NOT NULL")
@@ -332,7 +332,7 @@ def test_a_database_that_does_not_know_what_the_ledger_knows_is_not_guessed_at(
     for again in (output.prepare, lambda one: output.publish(one, resumed=True)):
         with pytest.raises(OutputRefused) as caught:
             again(new)
-        assert caught.value.happened == (
+        assert caught.value.message == (
             f"{who}what {TABLE} holds is in doubt: " + told.format(number)
         )
     output.close()
@@ -364,7 +364,7 @@ def test_a_server_that_is_away_and_rights_that_are_missing(database: Database) -
     ) as caught:
         reader.begin(SCOPE)
     reader.close()
-    assert "docs/reference/outputs.md" in caught.value.next_step
+    assert "docs/reference/outputs.md" in caught.value.hint
 
 
 def test_the_rights_that_the_page_lists_are_enough(database: Database) -> None:

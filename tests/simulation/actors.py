@@ -194,7 +194,7 @@ def stage_one(
     """Stand in for Spark: one file per table that says which offsets it holds, then the real report."""
     for t in todo.topics:
         if any(not r.readable.empty for r in t.ranges) and t.topic_id != log.topic_id:
-            raise IdentityChanged(f"{log.topic_id}, not {t.topic_id}.", next_step="adopt it.")
+            raise IdentityChanged(f"{log.topic_id}, not {t.topic_id}.", hint="adopt it.")
     rows = [
         [t.name, p, r.start, r.end]
         for t in todo.topics

@@ -136,7 +136,7 @@ class _TakenForALoss(RetryLater):
     """Stands for the error that a writer with SDK retries would raise."""
 
     def __init__(self) -> None:
-        super().__init__("412.", next_step="none.")
+        super().__init__("412.", hint="none.")
 
 
 @contextmanager

@@ -53,7 +53,7 @@ class SimulatedRows:
         for file in self._files:
             found = self._store.get(file.key)
             if found is None:
-                raise Corrupt(f"{file.key} is gone.", next_step="restore it.")
+                raise Corrupt(f"{file.key} is gone.", hint="restore it.")
             yield SimulatedBatch(json.loads(found.body))
 
 
@@ -89,7 +89,7 @@ class Publisher:
         self.sim.step()
         if what in ("send", "sent") and self.sim.fault(0.2):
             self.sim.trace.append(f"   the receiver is gone: {what}")
-            raise OutputUnavailable("the receiver is gone.", next_step="try again.")
+            raise OutputUnavailable("the receiver is gone.", hint="try again.")
 
 
 class PublishingSchedule(Schedule):

@@ -105,7 +105,7 @@ def what_is_there_is_forgotten() -> Iterator[None]:
 @contextmanager
 def newest_first() -> Iterator[None]:
     """What is wanted is published, whatever was begun before."""
-    real = slots.next_step
+    real = slots.hint
 
     def hasty(slot: OutputSlot) -> slots.Step:
         return real(replace(slot, begun=None)) if slot.begun != slot.wanted else real(slot)
@@ -115,7 +115,7 @@ def newest_first() -> Iterator[None]:
 
     with (
         _quiet_invariants(),
-        patch.object(slots, "next_step", hasty),
+        patch.object(slots, "hint", hasty),
         patch.object(slots, "begun", begin),
     ):
         yield

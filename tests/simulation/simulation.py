@@ -254,7 +254,7 @@ class SimulatedLog:
                 len(log),
             )
             if offset > self.stable[p]:
-                raise NotYet(f"{topic}[{p}]: {offset} > {self.stable[p]}.", next_step="wait.")
+                raise NotYet(f"{topic}[{p}]: {offset} > {self.stable[p]}.", hint="wait.")
             found.append(Position(offset=offset, leader_epoch=0))
         return found
 
@@ -299,7 +299,7 @@ class Session:
         self.log.sim.step()
         self.seen = self.seen or self.log.topic_id
         if self.log.topic_id != self.seen:
-            raise IdentityChanged(f"{self.log.topic_id}, not {self.seen}.", next_step="adopt it.")
+            raise IdentityChanged(f"{self.log.topic_id}, not {self.seen}.", hint="adopt it.")
 
 
 class SimulatedTables:
@@ -322,7 +322,7 @@ class SimulatedTables:
             found = self.store.get(state.metadata)
             if found is None:
                 # As the real tables say it: where the root has moved, the swap decides again.
-                raise Corrupt(f"{state.metadata} is gone.", next_step="nothing was changed.")
+                raise Corrupt(f"{state.metadata} is gone.", hint="nothing was changed.")
             files = json.loads(found.body)
         if not set(drop) <= set(files):
             raise Violation(f"I1: {sorted(set(drop) - set(files))[0]} is dropped and not live")
@@ -340,7 +340,7 @@ class SimulatedTables:
         for key in metadata:
             there = self.store.get(key)
             if there is None:
-                raise Corrupt(f"{key} is gone.", next_step="nothing was deleted.")
+                raise Corrupt(f"{key} is gone.", hint="nothing was deleted.")
             found.update(json.loads(there.body))
         return frozenset(found)
 

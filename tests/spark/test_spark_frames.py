@@ -181,8 +181,8 @@ def test_an_output_that_does_not_fit_is_refused(frames_lake: Any, tmp_path: Path
         assert (int(written) > 0) is (number == len(UNFIT) - 1)
         error = json.loads((place / f"{number}.json").read_text())["error"]
         assert error["kind"] == "invalid_pipeline"
-        assert error["happened"].startswith(message)
-        assert "clear `plan`" in error["next_step"]
+        assert error["message"].startswith(message)
+        assert "clear `plan`" in error["hint"]
 
 
 def test_the_example_gives_the_share_of_flights_on_time_per_airline_and_day(
@@ -217,6 +217,6 @@ def test_a_landed_file_that_goes_away_is_an_error_that_says_so(frames_lake: Any)
     assert ended.code == 77, ended.output
     error = ended.result["error"]
     assert error["kind"] == "corrupt"
-    assert error["happened"].startswith(f"{frames_lake.uri}/scratch/")
-    assert error["happened"].endswith(".parquet is not there.")
-    assert "clear the stage task" in error["next_step"]
+    assert error["message"].startswith(f"{frames_lake.uri}/scratch/")
+    assert error["message"].endswith(".parquet is not there.")
+    assert "clear the stage task" in error["hint"]

@@ -102,7 +102,7 @@ def test_a_changed_job_is_refused_before_spark_starts(spark_lake: Any) -> None:
     ended = spark_lake.submit([plan])
     assert ended.code == 77, ended.output
     assert ended.result["error"]["kind"] == "job_changed"
-    assert "clear the plan task" in ended.result["error"]["next_step"]
+    assert "clear the plan task" in ended.result["error"]["hint"]
     assert spark_lake.uploaded(plan, "flights") == set()
 
 
@@ -114,10 +114,10 @@ def test_an_error_in_a_task_reaches_the_operator_whole(spark_lake: Any) -> None:
     assert ended.code == 77, ended.output
     error = ended.result["error"]
     assert error["kind"] == "invalid_pipeline"
-    assert "the transform raised KeyError: 'gate'" in error["happened"]
-    assert error["happened"].startswith("job job.py, flights[0] [0, ")
-    assert "batch from offset 0" in error["happened"]
-    assert "Traceback" not in error["happened"]
+    assert "the transform raised KeyError: 'gate'" in error["message"]
+    assert error["message"].startswith("job job.py, flights[0] [0, ")
+    assert "batch from offset 0" in error["message"]
+    assert "Traceback" not in error["message"]
 
 
 def test_an_unreachable_broker_is_an_error_to_retry_that_names_the_endpoint(
@@ -127,7 +127,7 @@ def test_an_unreachable_broker_is_an_error_to_retry_that_names_the_endpoint(
     ended = spark_lake.submit([spark_lake.plan(0)], TALLYSTICK_KAFKA_DEFAULT=settings)
     assert ended.code == 75, ended.output
     assert ended.result["error"]["kind"] == "kafka_unavailable"
-    assert "127.0.0.1:1" in ended.result["error"]["happened"]
+    assert "127.0.0.1:1" in ended.result["error"]["message"]
 
 
 def test_another_python_for_the_workers_is_named(spark_lake: Any, tmp_path: Path) -> None:
@@ -140,5 +140,5 @@ def test_another_python_for_the_workers_is_named(spark_lake: Any, tmp_path: Path
         PYSPARK_DRIVER_PYTHON=str(Path(pyspark.__file__).parents[4] / "bin" / "python"),
     )
     assert ended.code == 77, ended.output
-    assert str(other) in ended.result["error"]["happened"]
-    assert "PYSPARK_PYTHON=" in ended.result["error"]["next_step"]
+    assert str(other) in ended.result["error"]["message"]
+    assert "PYSPARK_PYTHON=" in ended.result["error"]["hint"]

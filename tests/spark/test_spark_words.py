@@ -89,11 +89,11 @@ def test_other_arguments_are_refused(argv: list[str]) -> None:
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (KafkaUnavailable("a", next_step="b"), 75),
-        (OutcomeUnknown("a", next_step="b"), 75),
-        (Superseded("a", next_step="b"), 76),
-        (JobChanged("a", next_step="b"), 77),
-        (InvalidPipeline("a", next_step="b"), 77),
+        (KafkaUnavailable("a", hint="b"), 75),
+        (OutcomeUnknown("a", hint="b"), 75),
+        (Superseded("a", hint="b"), 76),
+        (JobChanged("a", hint="b"), 77),
+        (InvalidPipeline("a", hint="b"), 77),
         (ValueError("a"), 1),
     ],
 )
@@ -109,15 +109,15 @@ def answered(piece: int, error: TallystickError | None = None, *partials: bytes)
 
 def test_of_all_errors_the_one_that_decides_is_raised() -> None:
     later, stop, ask, foreign = (
-        KafkaUnavailable("away.", next_step="retry."),
-        Superseded("other.", next_step="nothing."),
-        LogDamaged("broken.", next_step="ask."),
-        TallystickError("odd.", next_step="read."),
+        KafkaUnavailable("away.", hint="retry."),
+        Superseded("other.", hint="nothing."),
+        LogDamaged("broken.", hint="ask."),
+        TallystickError("odd.", hint="read."),
     )
     assert most_decisive([later, foreign, stop, ask]) is ask
     assert most_decisive([later, foreign, stop]) is stop
     assert most_decisive([later, foreign]) is foreign
-    first, second = (JobChanged(n, next_step="") for n in ("first", "second"))
+    first, second = (JobChanged(n, hint="") for n in ("first", "second"))
     assert most_decisive([later, first, second]) is first
     with pytest.raises(LogDamaged, match=r"broken\. Next: ask\."):
         results_of([answered(0, later), answered(1), answered(2, ask), answered(3, later)])
@@ -134,7 +134,7 @@ def test_too_many_partial_rows_are_our_error_whoever_counted_them(
     told = "Total size of serialized results of 9 tasks is bigger than spark.driver.maxResultSize"
     found = explained(spark, RuntimeError(told))
     assert isinstance(found, InvalidPipeline)
-    assert "records_per_task" in found.next_step
+    assert "records_per_task" in found.hint
 
 
 def test_an_error_of_ours_is_found_in_what_spark_wraps_around_it() -> None:
@@ -147,18 +147,18 @@ def test_an_error_of_ours_is_found_in_what_spark_wraps_around_it() -> None:
     )
     found = explained(spark, RuntimeError(told))
     assert type(found) is StoreUnavailable
-    assert found.happened == "S3 at h:1 did not answer.\nTried twice."
-    assert found.next_step == "retry."
+    assert found.message == "S3 at h:1 did not answer.\nTried twice."
+    assert found.hint == "retry."
     other = RuntimeError("tallystick.errors says nothing")
     assert explained(spark, other) is other
 
 
 def test_an_error_keeps_its_class_on_its_way_through_json() -> None:
-    error = KafkaUnavailable("no broker at h:1.", next_step="retry.")
+    error = KafkaUnavailable("no broker at h:1.", hint="retry.")
     found = error_from(json.loads(json.dumps(error_json(error))))
     assert type(found) is KafkaUnavailable
     assert str(found) == str(error)
-    assert type(error_from({"kind": "newer", "happened": "a", "next_step": "b"})) is TallystickError
+    assert type(error_from({"kind": "newer", "message": "a", "hint": "b"})) is TallystickError
 
 
 def test_the_line_that_says_most_is_found_in_pages_of_traces() -> None:
@@ -178,9 +178,9 @@ def test_the_result_file_is_whole_or_not_there(tmp_path: Path) -> None:
         {"plan": "p", "report": "r"},
         {"plan": "q", "report": None},
     ]
-    write_error(str(path), JobChanged("a", next_step="b"))
+    write_error(str(path), JobChanged("a", hint="b"))
     assert json.loads(path.read_text()) == {
-        "error": {"kind": "job_changed", "happened": "a", "next_step": "b"}
+        "error": {"kind": "job_changed", "message": "a", "hint": "b"}
     }
     assert list(tmp_path.iterdir()) == [path]
     write_results(None, [])
@@ -224,7 +224,7 @@ def test_a_job_file_can_be_imported_without_spark() -> None:
 
 
 @pytest.mark.parametrize(
-    ("edit", "kind", "told", "next_step"),
+    ("edit", "kind", "told", "hint"),
     [
         ("digest", "corrupt", "this job was started for 000000", "clear the plan task"),
         (
@@ -237,7 +237,7 @@ def test_a_job_file_can_be_imported_without_spark() -> None:
     ],
 )
 def test_a_job_that_was_started_for_something_else_stages_nothing(
-    tmp_path: Path, edit: str, kind: str, told: str | None, next_step: str | None
+    tmp_path: Path, edit: str, kind: str, told: str | None, hint: str | None
 ) -> None:
     store = open_store("memory://words")
     assert isinstance(store, MemoryStore)
@@ -261,8 +261,8 @@ def test_a_job_that_was_started_for_something_else_stages_nothing(
         assert (code, said) == (0, [{"plan": plan.key, "report": None}])
         return
     assert (code, said["error"]["kind"]) == (77, kind)
-    assert told in said["error"]["happened"]
-    assert next_step in said["error"]["next_step"]
+    assert told in said["error"]["message"]
+    assert hint in said["error"]["hint"]
 
 
 def full_disk() -> None:
@@ -276,7 +276,7 @@ def test_a_full_disk_is_tried_again_and_told_by_the_last_try() -> None:
     assert result is None
     error = json.loads(told or "")
     assert error["kind"] == "scratch_full"
-    assert f"on {socket.gethostname()}: No space left on device" in error["happened"]
+    assert f"on {socket.gethostname()}: No space left on device" in error["message"]
     assert isinstance(error_from(error), RetryLater)
 
 
@@ -291,7 +291,7 @@ def test_a_full_disk_is_told_where_python_finds_no_temporary_folder_on_it(
     monkeypatch.setenv("TMPDIR", "/full")
     found = scratch_full(OSError(28, "No space left on device"))
     assert found is not None
-    assert found.happened.startswith("/full on ")
+    assert found.message.startswith("/full on ")
 
 
 def test_another_error_of_the_system_stays_what_it_is() -> None:
@@ -307,5 +307,5 @@ def test_sparks_own_full_disk_is_known_by_its_text() -> None:
     )
     error = explained(cast("Any", None), RuntimeError(text))
     assert isinstance(error, ScratchFull)
-    assert "Nothing was committed" in error.happened
+    assert "Nothing was committed" in error.message
     assert exit_code(error) == 75

@@ -90,7 +90,7 @@ class FakeOutput:
         self.step("prepare")
         for row in rows_of(sending):
             if self.refuses(row):
-                raise OutputRefused(f"{sending}: {row} does not fit.", next_step="mend the job.")
+                raise OutputRefused(f"{sending}: {row} does not fit.", hint="mend the job.")
         self.prepared.append(sending.plan)
 
     def publish(self, sending: Sending, *, resumed: bool) -> None:
@@ -119,7 +119,7 @@ class FakeOutput:
 
     def _own(self) -> None:
         if self.epoch != self.wire.epoch:
-            raise OutputBusy("another publisher has the output.", next_step="nothing.")
+            raise OutputBusy("another publisher has the output.", hint="nothing.")
 
 
 def rows_of(sending: Sending) -> list[tuple[Any, ...]]:

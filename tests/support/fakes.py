@@ -106,7 +106,7 @@ class FakeLog:
             if partition.stable is not None and offset > partition.stable:
                 raise NotYet(
                     f"{topic}[{number}]: offset {offset} lies behind the last stable offset {partition.stable}.",
-                    next_step="try again when the transaction has ended.",
+                    hint="try again when the transaction has ended.",
                 )
             found.append(
                 Position(offset=offset, leader_epoch=self._epoch_before(partition, offset))
@@ -200,7 +200,7 @@ class FakeLog:
         if found is None:
             raise IdentityChanged(
                 f"topic {name!r} does not exist on the cluster at fake.",
-                next_step="check its name.",
+                hint="check its name.",
             )
         return found
 

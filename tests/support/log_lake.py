@@ -297,7 +297,7 @@ class LogLake:
             run()
         for part in parts:
             assert part in str(caught.value), str(caught.value)
-        assert caught.value.next_step.strip()
+        assert caught.value.hint.strip()
         assert self.lake.store.get(keys.ROOT) == before
         return caught.value
 

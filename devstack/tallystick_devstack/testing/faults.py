@@ -233,5 +233,5 @@ class FaultyStore:
 def _unavailable(call: Call) -> StoreUnavailable:
     return StoreUnavailable(
         f"call {call.index}, {call.verb} {call.key}, was made to fail.",
-        next_step="nothing: a test wanted it.",
+        hint="nothing: a test wanted it.",
     )

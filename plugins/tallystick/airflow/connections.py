@@ -31,7 +31,7 @@ def settings_named(kind: type[S], connection: str) -> S:
         settings = resolve(kind, name, environ=os.environ, fallback=fallback)
     except SettingsError as error:
         also = f"Or define the Airflow connection {conn_id}, with {_HINTS[kind.KIND]}."
-        raise SettingsError(error.happened, next_step=f"{error.next_step} {also}") from None
+        raise SettingsError(error.message, hint=f"{error.hint} {also}") from None
     for secret in settings.secrets():
         mask_secret(secret)
     return settings

@@ -74,12 +74,12 @@ def replay_dag(
     for name, at in (("start_date", start_date), ("end_date", end_date)):
         if at is not None and at.tzinfo is None:
             raise InvalidPipeline(
-                f"{name} {at} has no zone.", next_step="use datetime(..., tzinfo=UTC)."
+                f"{name} {at} has no zone.", hint="use datetime(..., tzinfo=UTC)."
             )
         if name in (default_args or {}):
             raise InvalidPipeline(
                 f"default_args holds {name!r}: Airflow would leave tasks out of runs by hand because of it.",
-                next_step=f"give {name} to replay_dag itself.",
+                hint=f"give {name} to replay_dag itself.",
             )
     # The factory's caller is the DAG file: Airflow shows its code, and the job lies beside its folder.
     dag_file = sys._getframe(1).f_code.co_filename

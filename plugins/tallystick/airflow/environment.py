@@ -128,24 +128,24 @@ def check_conf(conf: Mapping[str, str]) -> dict[str, str]:
         if not reference and not _may_be_set(key):
             raise InvalidPipeline(
                 f"spark_conf has {key!r}, which is not on the allow-list.",
-                next_step="sizes, counts, timeouts, most of spark.sql.* and spark.dynamicAllocation.* may be set; "
+                hint="sizes, counts, timeouts, most of spark.sql.* and spark.dynamicAllocation.* may be set; "
                 "libraries and classes belong into the image, credentials into the environment.",
             )
         if not isinstance(value, str):
             raise InvalidPipeline(
                 f"spark_conf {key!r} is {value!r}, which is no text.",
-                next_step=f"write it as Spark does: '{str(value).lower()}'.",
+                hint=f"write it as Spark does: '{str(value).lower()}'.",
             )
         if without_user_info(value) != value:
             raise InvalidPipeline(
                 f"spark_conf {key!r} holds a URL with a user or a password.",
-                next_step="take them out: spark-submit's arguments are there for every user of the machine to read.",
+                hint="take them out: spark-submit's arguments are there for every user of the machine to read.",
             )
         if reference and not _SECRET_NAME_AND_KEY.fullmatch(value):
             # What stands there may be the secret itself, so it is not repeated.
             raise InvalidPipeline(
                 f"spark_conf {key!r} is no reference to a Kubernetes secret.",
-                next_step="write the secret's name and the key in it as name:key; the value stays in the secret.",
+                hint="write the secret's name and the key in it as name:key; the value stays in the secret.",
             )
     return dict(conf)
 

@@ -45,7 +45,7 @@ def gc_dag(
     Raises InvalidPipeline for a lake's name that is no name.
     """
     if not lakes:
-        raise InvalidPipeline("gc_dag names no lake.", next_step='use {"flights": "s3://..."}.')
+        raise InvalidPipeline("gc_dag names no lake.", hint='use {"flights": "s3://..."}.')
     dag = DAG(
         dag_id,
         schedule=schedule,

@@ -49,10 +49,10 @@ def check_syntax(job: Path, source: bytes, environ: Mapping[str, str] = os.envir
         shown = f" `{line}`" if line else ""
         raise InvalidPipeline(
             f"the job {job}, line {error.lineno}, is no Python: {error.msg}:{shown}.",
-            next_step=_CORRECT,
+            hint=_CORRECT,
         ) from None
     except ValueError as error:
-        raise InvalidPipeline(f"the job {job} is no Python: {error}.", next_step=_CORRECT) from None
+        raise InvalidPipeline(f"the job {job} is no Python: {error}.", hint=_CORRECT) from None
 
 
 def job_died(code: int | None, lines: Iterable[str]) -> JobDied:
@@ -61,13 +61,13 @@ def job_died(code: int | None, lines: Iterable[str]) -> JobDied:
     errors = [found for line in last if (found := _ERROR.match(line))]
     traced = any("Traceback (most recent call last)" in line for line in last)
     word = errors[-1].string if errors else "; ".join(last[-3:]) or "it printed nothing"
-    happened = (
+    message = (
         f"spark-submit ended with exit code {code} before the job wrote a result: {word[:500]}."
     )
     # Python prints no "Traceback" line above a SyntaxError of the file that it was given.
     if errors and errors[-1][1] in _OF_THE_SOURCE and (traced or errors[-1][1] == "SyntaxError"):
-        return JobDied(happened, InvalidPipeline(happened, next_step=_CORRECT))
+        return JobDied(message, InvalidPipeline(message, hint=_CORRECT))
     return JobDied(
-        f"{happened} Next: its output is in this log, above; the task is tried again by itself.",
+        f"{message} Next: its output is in this log, above; the task is tried again by itself.",
         None,
     )

@@ -19,7 +19,7 @@ from tallystick.format.page import Totals
 log = logging.getLogger(__name__)
 
 ERROR = "error"
-"""The XCom with a failed task's error, for programs: `kind`, `message`, `next`."""
+"""The XCom with a failed task's error, for programs: `kind`, `message`, `hint`."""
 
 _NAMED_MAX = 2
 
@@ -79,7 +79,7 @@ def error_note(task: str, error: TallystickError) -> str:
 
 def error_form(error: TallystickError) -> Mapping[str, str]:
     """The error as an XCom. It holds no secrets, as no error does."""
-    return {"kind": error.kind, "message": error.happened, "next": error.next_step}
+    return {"kind": error.kind, "message": error.message, "hint": error.hint}
 
 
 def leave_note(ti: Any, text: str) -> None:

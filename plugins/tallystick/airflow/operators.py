@@ -8,7 +8,7 @@ Between them only keys travel by XCom; everything else stands on S3, frozen, so 
              "holes": [[start, end]], "record": key or null, "totals": {class: offsets}, "generation": n or null,
              "committed": {"intervals", "already", "totals", "rows": {table: n}, "bytes"}}
 
-docs/reference/airflow.md describes them. A task that fails leaves {"kind", "message", "next"} under the key `error`.
+docs/reference/airflow.md describes them. A task that fails leaves {"kind", "message", "hint"} under the key `error`.
 """
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ class PlanOperator(BaseOperator):
             try:
                 planned = self.ask(lake, asked)
             except NotYet as error:
-                happened = with_span(error, _span(context)).happened
-                log_lines(self.log.info, [f"not yet: {happened}"])
+                message = with_span(error, _span(context)).message
+                log_lines(self.log.info, [f"not yet: {message}"])
                 again = again_at(self.pipeline, dates, datetime.now(UTC))
                 # Airflow's exception has no types.
                 raise AirflowRescheduleException(again) from None  # type: ignore[no-untyped-call]
@@ -150,7 +150,7 @@ def _left_to_stage(lake: Lake, planned: Planned) -> list[Plan]:
         if found is None:
             raise Corrupt(
                 f"{lake.where(piece.plan)} was granted at version {planned.version} and is not there.",
-                next_step="someone deleted it behind tallystick's back: clear this task to plan the interval anew.",
+                hint="someone deleted it behind tallystick's back: clear this task to plan the interval anew.",
             )
         plans.append(found)
     return plans
@@ -277,7 +277,7 @@ def _same_plans(lake: Lake, plans: Sequence[Plan], wanted: Sequence[Mapping[str,
         if one.sha256 != digests[one.key]:
             raise Corrupt(
                 f"{lake.where(one.key)} has the digest {one.sha256}, planned was {digests[one.key]}.",
-                next_step="someone replaced the plan: clear this run's plan task, which writes a new one.",
+                hint="someone replaced the plan: clear this run's plan task, which writes a new one.",
             )
 
 
@@ -375,7 +375,7 @@ class CommitOperator(BaseOperator):
                 return None
             raise InvalidRequest(
                 f"the stage task of this run named no report for {plan_key}.",
-                next_step="clear the stage task with its downstream: it stages the plan.",
+                hint="clear the stage task with its downstream: it stages the plan.",
             )
         tables = IcebergTables(lake.store, lake.world)
         return commit(lake, tables, plan_key=plan_key, report_key=report_key)
@@ -396,6 +396,6 @@ def _pull(context: Any, task: str) -> Any:
         with airflow_errors(_span(context), context["ti"]):
             raise InvalidRequest(
                 f"the {task} task of this run has told nothing: it has not run, or its XCom was cleared.",
-                next_step=f"clear the {task} task with its downstream.",
+                hint=f"clear the {task} task with its downstream.",
             )
     return found

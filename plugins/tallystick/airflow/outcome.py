@@ -49,25 +49,25 @@ def airflow_errors(span: str = "", ti: Any = None) -> Iterator[None]:
 
 def error_lines(error: TallystickError) -> Iterator[str]:
     """The error in the log: the kind and what happened, the next step, and where to read more."""
-    yield f"{error.kind}: {error.happened}"
-    yield f"Next: {error.next_step}"
+    yield f"{error.kind}: {error.message}"
+    yield f"Next: {error.hint}"
     yield f"More: {WHEN_A_TASK_SAYS}#{error.kind}"
 
 
 def with_span(error: TallystickError, span: str) -> TallystickError:
     """The error with what its run wants: most are raised where only a topic, a key or a server is known."""
-    if span in error.happened:
+    if span in error.message:
         return error
-    happened = f"{error.happened} This run wants {span}."
-    return type(error)(happened, next_step=error.next_step)
+    message = f"{error.message} This run wants {span}."
+    return type(error)(message, hint=error.hint)
 
 
 def error_from(told: Mapping[str, Any]) -> TallystickError | None:
     """The error that a job told in its result file, by its kind; None where it is none of ours, so that it is retried."""
     error = error_of_kind(
         str(told.get("kind")),
-        str(told.get("happened", "")),
-        next_step=str(told.get("next_step", "")),
+        str(told.get("message", "")),
+        hint=str(told.get("hint", "")),
     )
     return None if type(error) is TallystickError else error
 
@@ -83,9 +83,7 @@ def raise_told(result: Path) -> None:
     error = error_from(told["error"])
     if error is not None:
         raise error
-    raise AirflowException(
-        f"{told['error'].get('happened')} Next: {told['error'].get('next_step')}"
-    )
+    raise AirflowException(f"{told['error'].get('message')} Next: {told['error'].get('hint')}")
 
 
 def read_result(result: Path, plans: Sequence[Plan]) -> list[dict[str, Any]]:
@@ -96,13 +94,13 @@ def read_result(result: Path, plans: Sequence[Plan]) -> list[dict[str, Any]]:
     if not result.is_file():
         raise InvalidPipeline(
             "the job ended well and staged nothing.",
-            next_step="end the job file with `if __name__ == '__main__': run(transform)` (tallystick.spark).",
+            hint="end the job file with `if __name__ == '__main__': run(transform)` (tallystick.spark).",
         )
     told = json.loads(result.read_text(encoding="utf-8"))
     named = sorted(str(one.get("plan")) for one in told) if isinstance(told, list) else []
     if named != sorted(one.key for one in plans):
         raise ReportRejected(
             f"the job was started for {listed(sorted(one.key for one in plans))} and named {listed(named)}.",
-            next_step="deploy the same version of tallystick for Airflow and for Spark, then clear the stage task.",
+            hint="deploy the same version of tallystick for Airflow and for Spark, then clear the stage task.",
         )
     return [{"plan": one["plan"], "report": one["report"]} for one in told]

@@ -53,7 +53,7 @@ def asked_of(run: DagRun, params: RunParams, *, infers: bool = False) -> tuple[R
             raise InvalidRequest(
                 f"the parameters from={keys.instant(params.start)} to={keys.instant(params.end)} were given to a "  # type: ignore[arg-type]
                 "backfill: each of its runs would ask for this same span.",
-                next_step="create the backfill with the parameters `from` and `to` empty: its own two dates say which "
+                hint="create the backfill with the parameters `from` and `to` empty: its own two dates say which "
                 "runs it makes, and each run has an interval. For one span, press Trigger.",
             )
         return params, dates_of(run)
@@ -64,12 +64,12 @@ def asked_of(run: DagRun, params: RunParams, *, infers: bool = False) -> tuple[R
     if infers:
         raise InvalidRequest(
             f"a run by hand with the data interval {typed}: it may have been typed, or inferred from the schedule.",
-            next_step="trigger with `from` and `to`, or with an empty Logical Date for what is new.",
+            hint="trigger with `from` and `to`, or with an empty Logical Date for what is new.",
         )
     if span and (params.start, params.end) != (typed.start, typed.end):
         raise InvalidRequest(
             f"two spans: the parameters say {Interval(start=params.start, end=params.end)}, the data interval {typed}.",  # type: ignore[arg-type]
-            next_step="trigger with one of them; the data interval may be left to Airflow.",
+            hint="trigger with one of them; the data interval may be left to Airflow.",
         )
     return replace(params, start=typed.start, end=typed.end), dates
 
@@ -89,7 +89,7 @@ def dates_of(run: DagRun) -> RunDates:
     if not first < last:
         raise InvalidRequest(
             f"the run's data interval [{first.isoformat()}, {last.isoformat()}) holds no time.",
-            next_step="schedule the DAG by a cron string, a timedelta or a CronDataIntervalTimetable. If a backfill took "
+            hint="schedule the DAG by a cron string, a timedelta or a CronDataIntervalTimetable. If a backfill took "
             "over a run by hand, which has no interval: trigger with `from` and `to`.",
         )
     return RunDates(data_interval=Interval(start=first, end=last), run_after=utc(run.run_after))
@@ -149,7 +149,7 @@ def job_file(pipeline: Pipeline, job_root: str) -> Path:
     if not path.is_file():
         raise InvalidPipeline(
             f"the job of pipeline {pipeline.name} is {pipeline.job!r}, and {path} is no file.",
-            next_step="deploy the job file with the DAG, mend Pipeline(job=...), or give replay_dag a job_root.",
+            hint="deploy the job file with the DAG, mend Pipeline(job=...), or give replay_dag a job_root.",
         )
     check_syntax(path, path.read_bytes())
     return path

@@ -76,7 +76,7 @@ class ScrubbedSparkSubmit(SparkSubmitHook):
         except AirflowNotFoundException:
             raise SettingsError(
                 f"Spark connection {self._conn_id!r} is not defined.",
-                next_step=f"define it, e.g. AIRFLOW_CONN_{self._conn_id.upper()}="
+                hint=f"define it, e.g. AIRFLOW_CONN_{self._conn_id.upper()}="
                 '\'{"conn_type": "spark", "host": "local[2]"}\', or name another as spark_conn_id.',
             ) from None
         if not self.spark_binary and "spark-binary" not in connection.extra_dejson:
@@ -87,7 +87,7 @@ class ScrubbedSparkSubmit(SparkSubmitHook):
             ValueError
         ) as error:  # the connection's extra names another binary than Airflow allows
             raise SettingsError(
-                f"Spark connection {self._conn_id!r}: {error}.", next_step="mend its extra."
+                f"Spark connection {self._conn_id!r}: {error}.", hint="mend its extra."
             ) from None
         if resolved["master"] == "yarn" and connection.host != "yarn":
             # The second look at the connection failed, and Airflow's hook fell back to its default.
@@ -97,12 +97,12 @@ class ScrubbedSparkSubmit(SparkSubmitHook):
         if not _MASTER.fullmatch(resolved["master"]):
             raise SettingsError(
                 f"Spark connection {self._conn_id!r} has the master {resolved['master']!r}.",
-                next_step="use local[N], spark://host:port, k8s://https://host:port or yarn.",
+                hint="use local[N], spark://host:port, k8s://https://host:port or yarn.",
             )
         if resolved["deploy_mode"] not in (None, "client"):
             raise SettingsError(
                 f"Spark connection {self._conn_id!r} has deploy-mode {resolved['deploy_mode']!r}.",
-                next_step="set it to client: the driver runs beside the task, which reads its result and can end it.",
+                hint="set it to client: the driver runs beside the task, which reads its result and can end it.",
             )
         return resolved
 
@@ -123,7 +123,7 @@ class ScrubbedSparkSubmit(SparkSubmitHook):
         except (FileNotFoundError, PermissionError) as error:
             raise SettingsError(
                 f"{self._connection['spark_binary']!r} cannot be started: {error.strerror}.",
-                next_step="install tallystick[spark] beside Airflow, or give replay_dag a spark_binary.",
+                hint="install tallystick[spark] beside Airflow, or give replay_dag a spark_binary.",
             ) from None
         except AirflowException:
             # Airflow's text is the whole command; the task's log has it already.

@@ -35,7 +35,7 @@ def bounded(schedule: Any, first: datetime, last: datetime | None) -> Any:
     if schedule == "@once":
         raise InvalidPipeline(
             "schedule='@once': the data interval of its one run holds no time.",
-            next_step="use schedule=None and Trigger, or a cron string with a start_date and an end_date.",
+            hint="use schedule=None and Trigger, or a cron string with a start_date and an end_date.",
         )
     if isinstance(schedule, str) and schedule != "@continuous":
         # Airflow would make a CronTriggerTimetable of it, whose intervals hold no time.
@@ -45,7 +45,7 @@ def bounded(schedule: Any, first: datetime, last: datetime | None) -> Any:
         except (ValueError, AirflowTimetableInvalid) as error:
             raise InvalidPipeline(
                 f"schedule={schedule!r} is no cron expression: {error}.",
-                next_step="use one such as '@daily' or '0 6 * * *', a timedelta, or None.",
+                hint="use one such as '@daily' or '0 6 * * *', a timedelta, or None.",
             ) from error
         return made
     if isinstance(schedule, (timedelta, relativedelta)):
@@ -59,7 +59,7 @@ def bounded(schedule: Any, first: datetime, last: datetime | None) -> Any:
         raise InvalidPipeline(
             f"end_date={last.isoformat()} with schedule={schedule!r}: Airflow would leave all tasks out of each run by "
             "hand that is triggered after it, and call it a success.",
-            next_step="leave end_date out, and let the timetable end by itself; or use a cron string or a timedelta.",
+            hint="leave end_date out, and let the timetable end by itself; or use a cron string or a timedelta.",
         )
     return schedule
 
@@ -76,7 +76,7 @@ def _by_delta(
     if first + delta < first + SHORTEST or first + delta + delta < first + delta + SHORTEST:
         raise InvalidPipeline(
             f"schedule={delta!r} is shorter than a second.",
-            next_step="use e.g. timedelta(hours=1), or a cron string.",
+            hint="use e.g. timedelta(hours=1), or a cron string.",
         )
     return BoundedDelta(delta, first=first, last=last)
 

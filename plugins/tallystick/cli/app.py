@@ -195,7 +195,7 @@ def sql(
 
     limit = None if timeout == "never" else duration(timeout, "--timeout")
     if limit is not None and not limit:
-        raise InvalidRequest("--timeout is 0.", next_step="use 1s or more, or never.")
+        raise InvalidRequest("--timeout is 0.", hint="use 1s or more, or never.")
     answer(_open(lake), question, form="json" if as_json else form, as_of=as_of, timeout=limit)
 
 
@@ -349,9 +349,7 @@ def verify(
     from tallystick.operations.verify import Demands
 
     if (every_record or repeats) and not deep:
-        raise InvalidRequest(
-            "--every-record and --repeats are about rows.", next_step="add --deep."
-        )
+        raise InvalidRequest("--every-record and --repeats are about rows.", hint="add --deep.")
     demands = Demands(every_record=frozenset(every_record), repeats=frozenset(repeats))
     answer = _verify(_open(lake), deep=deep, demands=demands)
     if as_json:

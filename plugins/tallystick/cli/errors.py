@@ -103,13 +103,13 @@ def on_terminal() -> bool:
 def tell(error: TallystickError, *, as_json: bool) -> None:
     """Write an error to standard error: what happened, and what to do next."""
     if as_json:
-        form = {"kind": error.kind, "happened": error.happened, "next_step": error.next_step}
+        form = {"kind": error.kind, "message": error.message, "hint": error.hint}
         typer.echo(json.dumps({"error": form}), err=True)
         return
     from tallystick.cli.text import paragraph
 
-    typer.echo(paragraph(f"{error.kind}: {error.happened}"), err=True)
-    typer.echo(paragraph(f"Next: {error.next_step}"), err=True)
+    typer.echo(paragraph(f"{error.kind}: {error.message}"), err=True)
+    typer.echo(paragraph(f"Next: {error.hint}"), err=True)
 
 
 def out(text: str) -> None:

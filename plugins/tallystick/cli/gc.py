@@ -35,7 +35,7 @@ def duration(text: str, option: str) -> timedelta:
     if not found:
         raise InvalidRequest(
             f"{option} is {text!r}.",
-            next_step="use a whole number and s, m, h or d, e.g. 24h or 7d.",
+            hint="use a whole number and s, m, h or d, e.g. 24h or 7d.",
         )
     return timedelta(**{_UNITS[found[2]]: int(found[1])})
 

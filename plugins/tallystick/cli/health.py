@@ -16,7 +16,7 @@ def problems(answer: Status, *, allowed: Collection[str] = ()) -> Mapping[str, i
     unknown = sorted(set(allowed) - set(PROBLEMS))
     if unknown:
         raise InvalidRequest(
-            f"--allow {unknown[0]} is not known.", next_step=f"use {', '.join(PROBLEMS)}."
+            f"--allow {unknown[0]} is not known.", hint=f"use {', '.join(PROBLEMS)}."
         )
     counts = {
         "holes": len(answer.holes),

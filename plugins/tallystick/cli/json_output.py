@@ -144,8 +144,8 @@ def _lag(lag: Lag) -> Form:
         if lag.error is None
         else {
             "kind": lag.error.kind,
-            "happened": lag.error.happened,
-            "next_step": lag.error.next_step,
+            "message": lag.error.message,
+            "hint": lag.error.hint,
         },
     }
 
@@ -302,7 +302,7 @@ def proof(answer: Proof) -> Form:
                     {
                         "rule": finding.rule,
                         "where": finding.where,
-                        "happened": finding.happened,
+                        "message": finding.message,
                         "expected": finding.expected,
                         "found": finding.found,
                     }
@@ -353,8 +353,8 @@ def published(answer: Publishing) -> Form:
                 "to": None if one.interval is None else keys.instant(one.interval.end),
                 "output": one.output,
                 "kind": one.error.kind,
-                "happened": one.error.happened,
-                "next_step": one.error.next_step,
+                "message": one.error.message,
+                "hint": one.error.hint,
             }
             for one in answer.failed
         ],

@@ -83,7 +83,7 @@ def _lag(status: Status, topic: str, seen: TopicEnds) -> TopicLag:
         raise IdentityChanged(
             f"topic {keys.kafka_topic(topic)} has the id {seen.topic_id} in cluster {seen.cluster_id}; the ledger reads "
             f"id {known.topic_id} in cluster {known.cluster_id}.",
-            next_step="name the connection that leads to it (--kafka); if the topic is meant to be new, see "
+            hint="name the connection that leads to it (--kafka); if the topic is meant to be new, see "
             "`tally topic adopt --help`.",
         )
     # A partition that was added since the last plan is read from its beginning.
@@ -119,7 +119,7 @@ def _within(
     if not found:
         raise KafkaUnavailable(
             f"Kafka (connection {connection}) has not answered within {limit_s:g} s.",
-            next_step="check that this machine reaches the brokers; --no-kafka does not ask.",
+            hint="check that this machine reaches the brokers; --no-kafka does not ask.",
         )
     return found[0]
 

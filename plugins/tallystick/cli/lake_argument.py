@@ -24,7 +24,7 @@ def open_lake(uri: str | None, *, writes: bool = False) -> Lake:
     if not named:
         raise SettingsError(
             f"no lake is named: neither an argument nor {LAKE_ENV} is given.",
-            next_step="give the lake root, e.g. s3://lake/flights. For the local stack set its variables first: "
+            hint="give the lake root, e.g. s3://lake/flights. For the local stack set its variables first: "
             'eval "$(tally local env)".',
         )
     if named.startswith("s3://") and (endpoint := _endpoint()) is not None:

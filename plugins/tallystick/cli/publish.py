@@ -38,7 +38,7 @@ def declared_in(file: Path, name: str) -> Pipeline:
     spec = importlib.util.spec_from_file_location(f"tally_publish_{file.stem}", file)
     if not file.is_file() or spec is None or spec.loader is None:
         raise InvalidRequest(
-            f"{file} is no Python file.", next_step="name the file that declares the pipeline."
+            f"{file} is no Python file.", hint="name the file that declares the pipeline."
         )
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
@@ -47,13 +47,13 @@ def declared_in(file: Path, name: str) -> Pipeline:
     except Exception as error:  # the user's own code: whatever it raises, it is told
         raise InvalidPipeline(
             f"{file} cannot be loaded: {type(error).__name__}: {error}.",
-            next_step="run it with Airflow's own Python, from the project's folder.",
+            hint="run it with Airflow's own Python, from the project's folder.",
         ) from error
     found = [v for v in vars(module).values() if isinstance(v, Pipeline) and v.name == name]
     if not found:
         raise InvalidRequest(
             f"{file} declares no pipeline named {name!r}.",
-            next_step="name the file of the lake's own pipeline; `tally status` says which it is.",
+            hint="name the file of the lake's own pipeline; `tally status` says which it is.",
         )
     return found[0]
 
@@ -67,7 +67,7 @@ def published(lake: Lake, file: Path, only: Sequence[str]) -> Publishing:
     if strange := sorted(set(only) - declared.keys()):
         raise InvalidRequest(
             f"pipeline {pipeline.name} declares no output {strange[0]!r}.",
-            next_step=f"use some of {', '.join(sorted(declared)) or 'none'}.",
+            hint=f"use some of {', '.join(sorted(declared)) or 'none'}.",
         )
     done: list[Published] = []
     with busy("publishing"):

@@ -35,7 +35,7 @@ def split_address(what: str) -> tuple[str | None, str]:
             return f"{scheme}://{lake}", start + tail
     raise InvalidRequest(
         f"{what!r} names no object that tallystick writes.",
-        next_step=f"give an address or a key that begins with one of {', '.join(_PARSERS)}.",
+        hint=f"give an address or a key that begins with one of {', '.join(_PARSERS)}.",
     )
 
 
@@ -48,13 +48,13 @@ def read_object(lake: Lake, key: str) -> Any:
     if parse is None:
         raise InvalidRequest(
             f"{key!r} is no key of an object that can be shown.",
-            next_step=f"give one that begins with {', '.join(_PARSERS)}.",
+            hint=f"give one that begins with {', '.join(_PARSERS)}.",
         )
     found = lake.store.get(key)
     if found is None:
         raise InvalidRequest(
             f"there is no {lake.where(key)}.",
-            next_step="check the key; `tally status --json` and `tally log --json` name plans, reports and records.",
+            hint="check the key; `tally status --json` and `tally log --json` name plans, reports and records.",
         )
     parse(found.body, where=lake.where(key))
     return json.loads(found.body)

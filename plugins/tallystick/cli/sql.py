@@ -52,9 +52,7 @@ def answer(
     import duckdb
 
     if form not in FORMATS:
-        raise InvalidRequest(
-            f"format {form!r} is not known.", next_step=f"use {', '.join(FORMATS)}."
-        )
+        raise InvalidRequest(f"format {form!r} is not known.", hint=f"use {', '.join(FORMATS)}.")
     with busy("reading the tables' metadata"):
         connection = connect(lake, read_tables(lake, count=False, as_of=as_of))
     from tallystick.tables.sql import reading_only
@@ -122,7 +120,7 @@ def _too_long(timeout: timedelta | None) -> TallystickError:
     limit = "its time" if timeout is None else text.length(timeout)
     return InvalidRequest(
         f"the question took longer than {limit}, and was ended.",
-        next_step="ask for less, e.g. by a WHERE on the columns that `tally tables` shows after `by`; or give it more "
+        hint="ask for less, e.g. by a WHERE on the columns that `tally tables` shows after `by`; or give it more "
         "time with --timeout TIME, e.g. 30m, or never.",
     )
 
@@ -131,7 +129,7 @@ def _too_large(error: duckdb.Error) -> TallystickError:
     first = str(error).strip().splitlines()[0]
     return InvalidRequest(
         f"the question needs more memory than DuckDB takes ({first}).",
-        next_step="ask for less, or ask on a larger machine: DuckDB takes up to 80 % of its memory.",
+        hint="ask for less, or ask on a larger machine: DuckDB takes up to 80 % of its memory.",
     )
 
 
@@ -215,4 +213,4 @@ def _refused(error: duckdb.Error) -> TallystickError:
         from tallystick.tables.sql import unreadable
 
         return unreadable(error, "the tables", os.environ)
-    return InvalidRequest(f"DuckDB refused the question ({told}).", next_step="mend the statement.")
+    return InvalidRequest(f"DuckDB refused the question ({told}).", hint="mend the statement.")

@@ -77,7 +77,7 @@ def _lag(answer: Status, lag: Lag | None) -> list[str]:
     if lag is None:
         return [*lines, "lag not asked for"] if answer.read_to else lines
     if lag.error is not None:
-        shown = f"lag not known ({lag.error.kind}): {lag.error.happened}"
+        shown = f"lag not known ({lag.error.kind}): {lag.error.message}"
         return [*lines, paragraph(shown)]
     to = "the topic's beginning" if answer.committed_to is None else spell(answer.committed_to)
     for name, one in lag.topics.items():

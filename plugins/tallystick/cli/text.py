@@ -287,7 +287,7 @@ def _finding(finding: Finding) -> str:
     indent = INDENT * 3
     return "\n".join(
         (
-            paragraph(f"{finding.rule}: {finding.happened}", indent=indent),
+            paragraph(f"{finding.rule}: {finding.message}", indent=indent),
             paragraph(f"in        {finding.where}", indent=indent),
             paragraph(f"expected  {finding.expected}", indent=indent),
             paragraph(f"found     {finding.found}", indent=indent),

@@ -89,12 +89,12 @@ def _said_ends(
 
     if old_kafka is not None and said:
         raise InvalidRequest(
-            "--old-kafka and --old-end both say where the old topic ended.", next_step="name one."
+            "--old-kafka and --old-end both say where the old topic ended.", hint="name one."
         )
     if not said and old_kafka is None and needed:
         raise InvalidRequest(
             f"nobody has said where the old topic {topic} ended: what was not read of it is lost for ever.",
-            next_step="name a connection that still leads to it (--old-kafka), the ends that you know "
+            hint="name a connection that still leads to it (--old-kafka), the ends that you know "
             f"(--old-end 0=1234 --old-end 1=1300), or --old-end {UNKNOWN}.",
         )
     if not said:
@@ -106,7 +106,7 @@ def _said_ends(
     if len(ends) != len(said) or max(ends.values()) >= 2**63:
         raise InvalidRequest(
             f"--old-end is {' '.join(said)}.",
-            next_step=f"use PARTITION=OFFSET, once per partition, e.g. 0=1234; or {UNKNOWN} alone.",
+            hint=f"use PARTITION=OFFSET, once per partition, e.g. 0=1234; or {UNKNOWN} alone.",
         )
     return ends
 
@@ -129,7 +129,7 @@ def ends_on(
         raise IdentityChanged(
             f"connection {connection} leads to topic {topic} with id {seen.topic_id} in cluster {seen.cluster_id}; the "
             f"ledger reads id {known.topic_id} in cluster {known.cluster_id}.",
-            next_step="name a connection that leads to the old topic; or say where it ended with --old-end.",
+            hint="name a connection that leads to the old topic; or say where it ended with --old-end.",
         )
     return {number: one.high_watermark for number, one in enumerate(seen.partitions)}
 

@@ -33,7 +33,7 @@ def seconds(text: str) -> float:
     if not 1 <= found <= 86_400:
         raise InvalidRequest(
             f"the time limit (--timeout, {TIMEOUT_ENV}) is {text!r}.",
-            next_step="give seconds, from 1 to 86400; without it the limit is 60.",
+            hint="give seconds, from 1 to 86400; without it the limit is 60.",
         )
     return found
 

@@ -35,7 +35,7 @@ def check_connection_name(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise SettingsError(
             f"{name!r} is not a connection name.",
-            next_step="use 1 to 63 of a-z, 0-9, '_' and '-', beginning with a letter or digit.",
+            hint="use 1 to 63 of a-z, 0-9, '_' and '-', beginning with a letter or digit.",
         )
     return name
 
@@ -74,7 +74,7 @@ def resolve(
         return kind.from_mapping({}, source=f"connection {name!r}")  # calls without headers
     raise SettingsError(
         f"{kind.TITLE} connection {name!r} is not defined: {looked}.",
-        next_step=f"set {variable} to JSON such as {kind.EXAMPLE}, or mount {file}.",
+        hint=f"set {variable} to JSON such as {kind.EXAMPLE}, or mount {file}.",
     )
 
 
@@ -108,7 +108,7 @@ def _read_secret(path: Path) -> str | None:
     except OSError as error:
         raise SettingsError(
             f"secret file {path} cannot be opened: {error.strerror}.",
-            next_step="make it readable for the user who runs this process, and for nobody else.",
+            hint="make it readable for the user who runs this process, and for nobody else.",
         ) from None
     try:
         _check_private(path, os.fstat(descriptor))
@@ -119,13 +119,13 @@ def _read_secret(path: Path) -> str | None:
     if len(body) > SECRET_BYTES_MAX:
         raise SettingsError(
             f"secret file {path} is larger than {SECRET_BYTES_MAX} bytes.",
-            next_step="check what was mounted there.",
+            hint="check what was mounted there.",
         )
     try:
         return body.decode()
     except UnicodeDecodeError:
         pass  # told outside the handler: that error holds the whole body
-    raise SettingsError(f"secret file {path} is not UTF-8.", next_step="write it as UTF-8 JSON.")
+    raise SettingsError(f"secret file {path} is not UTF-8.", hint="write it as UTF-8 JSON.")
 
 
 def _check_private(path: Path, status: os.stat_result) -> None:
@@ -136,17 +136,17 @@ def _check_private(path: Path, status: os.stat_result) -> None:
     """
     if not stat.S_ISREG(status.st_mode):
         raise SettingsError(
-            f"secret file {path} is not a file.", next_step="check what was mounted there."
+            f"secret file {path} is not a file.", hint="check what was mounted there."
         )
     mode = stat.S_IMODE(status.st_mode)
     of_root = status.st_uid == ROOT_UID
     if mode & (0o037 if of_root else 0o077):
         raise SettingsError(
             f"secret file {path} has mode {mode:04o}: others can read or change it.",
-            next_step=f"chmod {'0640' if of_root else '0600'} {path} (a Kubernetes secret: defaultMode 0400, fsGroup).",
+            hint=f"chmod {'0640' if of_root else '0600'} {path} (a Kubernetes secret: defaultMode 0400, fsGroup).",
         )
     if status.st_uid not in (os.geteuid(), ROOT_UID):
         raise SettingsError(
             f"secret file {path} belongs to user {status.st_uid}, we are {os.geteuid()}.",
-            next_step="let it belong to the user who runs this process, or to root.",
+            hint="let it belong to the user who runs this process, or to root.",
         )

@@ -46,7 +46,7 @@ class Settings:
         except SettingsError as unfit:
             why = unfit
         # Outside the handler, here and below: an error keeps the one that was handled, which may quote a value.
-        raise SettingsError(f"{source}: {why.happened}", next_step=why.next_step)
+        raise SettingsError(f"{source}: {why.message}", hint=why.hint)
 
     @classmethod
     def from_json(cls, text: str, *, source: str) -> Self:
@@ -66,7 +66,7 @@ class Settings:
                 return options
         raise SettingsError(
             f"{source}: the value is {why}.",
-            next_step=f"write it as {cls.EXAMPLE}; the options are {cls.OPTIONS}.",
+            hint=f"write it as {cls.EXAMPLE}; the options are {cls.OPTIONS}.",
         )
 
     @classmethod
@@ -135,9 +135,9 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return options
 
 
-def unfit(happened: str, next_step: str) -> SettingsError:
+def unfit(message: str, hint: str) -> SettingsError:
     """Build the error of settings that do not fit together; it names options and never their values."""
-    return SettingsError(f"{happened}.", next_step=next_step)
+    return SettingsError(f"{message}.", hint=hint)
 
 
 def check_timeout(timeout_s: int) -> None:

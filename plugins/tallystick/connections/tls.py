@@ -65,5 +65,5 @@ def _load(name: str, files: str, load: Callable[[], object]) -> None:
         why = error.strerror or type(error).__name__
     raise SettingsError(
         f"{name} {files} cannot be used: {why}.",
-        next_step="check that the file is there, is PEM and may be read by this user, and the ssl_password of its key.",
+        hint="check that the file is there, is PEM and may be read by this user, and the ssl_password of its key.",
     )

@@ -146,5 +146,5 @@ def _account(
 def _rejected(problem: str) -> ReportRejected:
     return ReportRejected(
         f"the results of this attempt do not add up: {problem}.",
-        next_step="nothing was committed. Clear the stage task; if it comes back, it is a defect: keep the driver's log.",
+        hint="nothing was committed. Clear the stage task; if it comes back, it is a defect: keep the driver's log.",
     )

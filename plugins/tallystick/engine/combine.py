@@ -81,7 +81,7 @@ def _narrowed(values: pa.ChunkedArray, field: pa.Field, table: Table) -> pa.Chun
     except pa.ArrowInvalid as error:
         raise InvalidPipeline(
             f"table {table.name!r}: the sum of {field.name!r} does not fit {field.type}.",
-            next_step="declare a wider type for the column, e.g. long or decimal(38,0), and clear `plan`.",
+            hint="declare a wider type for the column, e.g. long or decimal(38,0), and clear `plan`.",
         ) from error
 
 
@@ -121,7 +121,7 @@ class Partials:
         return InvalidPipeline(
             f"table {self._table.name!r} has {keys} keys in one piece: {size_bytes} bytes of partial rows, "
             f"at most {PARTIAL_BYTES_MAX} go to the driver.",
-            next_step="combine over coarser keys, lower records_per_task, or make it a record-level table.",
+            hint="combine over coarser keys, lower records_per_task, or make it a record-level table.",
         )
 
 
@@ -138,7 +138,7 @@ def too_much_for_driver(what: str) -> InvalidPipeline:
     """Build the error for more partial rows than the driver takes, as we or as Spark have counted them."""
     return InvalidPipeline(
         f"{what}, the driver takes {PARTIALS_BYTES_MAX} of all aggregating tables together.",
-        next_step="combine over coarser keys; raise the pipeline's records_per_task, so that fewer pieces repeat the "
+        hint="combine over coarser keys; raise the pipeline's records_per_task, so that fewer pieces repeat the "
         "same keys; or make it a record-level table.",
     )
 

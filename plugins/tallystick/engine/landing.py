@@ -285,9 +285,9 @@ def _since_reached(batch: pa.RecordBatch, file: LandedFile) -> list[pa.Array]:
     return columns
 
 
-def _damaged(happened: str) -> Corrupt:
+def _damaged(message: str) -> Corrupt:
     return Corrupt(
-        f"{happened}.",
-        next_step="something else wrote or deleted in scratch/ (a lifecycle rule?): clear the stage task, which lands "
+        f"{message}.",
+        hint="something else wrote or deleted in scratch/ (a lifecycle rule?): clear the stage task, which lands "
         "the records again.",
     )

@@ -88,8 +88,8 @@ def _check_lineage(plan: Plan, rows: pa.Table, where: str) -> None:
             )
 
 
-def _misfit(happened: str) -> InvalidPipeline:
+def _misfit(message: str) -> InvalidPipeline:
     return InvalidPipeline(
-        f"{happened}.",
-        next_step="mend the transform or the pipeline's declaration, deploy both and clear `plan`.",
+        f"{message}.",
+        hint="mend the transform or the pipeline's declaration, deploy both and clear `plan`.",
     )

@@ -94,8 +94,8 @@ def too_many_files(what: str, plan: Plan, bytes_max: int) -> InvalidPipeline:
     )
 
 
-def _too_many(happened: str, bytes_max: int, ways: str) -> InvalidPipeline:
+def _too_many(message: str, bytes_max: int, ways: str) -> InvalidPipeline:
     return InvalidPipeline(
-        f"{happened}. A report lists all files of an attempt in one object of at most {bytes_max} bytes.",
-        next_step=f"nothing was committed. Each of these makes fewer files: {ways}. Then clear `plan`.",
+        f"{message}. A report lists all files of an attempt in one object of at most {bytes_max} bytes.",
+        hint=f"nothing was committed. Each of these makes fewer files: {ways}. Then clear `plan`.",
     )

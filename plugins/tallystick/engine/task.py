@@ -73,7 +73,7 @@ class Attempt:
         if found is None:
             raise ReportRejected(
                 f"plan {self.plan.key} does not know the table {table!r} of pipeline {self.pipeline.name!r}.",
-                next_step="clear the plan task: it plans the interval with the declaration of now.",
+                hint="clear the plan task: it plans the interval with the declaration of now.",
             )
         return found
 
@@ -236,7 +236,7 @@ def _account(piece: Piece, read: Account, records: int, dead: int) -> RangeAccou
     except ValueError as error:
         raise ReportRejected(
             f"{piece}: {error}.",
-            next_step="nothing was committed. Run the task again; if it comes back, it is a defect.",
+            hint="nothing was committed. Run the task again; if it comes back, it is a defect.",
         ) from error
 
 

@@ -38,14 +38,14 @@ class JobTransform:
         if pipeline.lookback is not None:
             raise InvalidPipeline(
                 f"pipeline {pipeline.name} looks back, and {pipeline.job} is an Arrow job, which sees a batch at a time.",
-                next_step="make it a DataFrame job (run_dataframe), whose context has the earlier rows.",
+                hint="make it a DataFrame job (run_dataframe), whose context has the earlier rows.",
             )
         for table in pipeline.tables:
             if table.aggregates and not table.combine:
                 raise InvalidPipeline(
                     f"table {table.name} has keys but no combine, and {pipeline.job} is an Arrow job: its rows are "
                     "partial.",
-                    next_step="add combine={...} or remove keys; or make it a DataFrame job (run_dataframe), which "
+                    hint="add combine={...} or remove keys; or make it a DataFrame job (run_dataframe), which "
                     "returns one row per key by itself.",
                 )
         self._function = function
@@ -68,7 +68,7 @@ class JobTransform:
             log.exception("the transform raised: %s", where)
             raise InvalidPipeline(
                 f"{where}: the transform raised {type(error).__name__}: {error}.",
-                next_step="the task's log has the traceback. Mend the job, deploy it and clear `plan`.",
+                hint="the task's log has the traceback. Mend the job, deploy it and clear `plan`.",
             ) from error
         if isinstance(outcome, pa.Table | pa.RecordBatch) and len(self._tables) == 1:
             outcome = {next(iter(self._tables)): outcome}
@@ -140,7 +140,7 @@ def fitted(table: Table, rows: pa.Table, where: str) -> pa.Table:
         if (outside := outside_calendar(values)) is not None:
             raise InvalidPipeline(
                 f"{where}, column {field.name!r}: {outside} {ONLY_THESE}, which all readers of a table can read.",
-                next_step="is the unit wrong, or is it a sentinel for 'no time'? Return null there (the column must then "
+                hint="is the unit wrong, or is it a sentinel for 'no time'? Return null there (the column must then "
                 "be required=False) or leave the row out; deploy the job and clear `plan`.",
             )
         columns.append(values)
@@ -237,8 +237,8 @@ def _numbers(table: pa.Table, name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
     return numbers
 
 
-def _misfit(happened: str) -> InvalidPipeline:
+def _misfit(message: str) -> InvalidPipeline:
     return InvalidPipeline(
-        f"{happened}.",
-        next_step="mend the transform or the pipeline's declaration, deploy both and clear `plan`.",
+        f"{message}.",
+        hint="mend the transform or the pipeline's declaration, deploy both and clear `plan`.",
     )

@@ -48,7 +48,7 @@ def corrupt(where: str, why: str) -> Corrupt:
     """Build the one error for an object that is not what it claims to be."""
     return Corrupt(
         f"{where}: {why}.",
-        next_step="nothing was changed. Find out who wrote this object; restore it from a bucket version if there is "
+        hint="nothing was changed. Find out who wrote this object; restore it from a bucket version if there is "
         "one, or run a tallystick that knows this format.",
     )
 

@@ -246,7 +246,7 @@ def _built(cls: type[StoredValue], values: dict[str, Any]) -> StoredValue:
     except ValueError as error:
         raise _Refused(str(error)) from error
     except InvalidPipeline as error:
-        raise _Refused(error.happened.rstrip(".")) from error
+        raise _Refused(error.message.rstrip(".")) from error
 
 
 def _object_coder(cls: type[StoredValue]) -> _Coder:

@@ -117,7 +117,7 @@ def check_name(name: str, what: str) -> str:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InvalidPipeline(
             f"{what} name {name!r} is not allowed.",
-            next_step="use 1 to 63 of a-z, 0-9, _ and -, beginning with a letter or a digit.",
+            hint="use 1 to 63 of a-z, 0-9, _ and -, beginning with a letter or a digit.",
         )
     return name
 
@@ -127,7 +127,7 @@ def check_topic(name: str) -> str:
     if not isinstance(name, str) or not _TOPIC.fullmatch(name) or name in {".", ".."}:
         raise InvalidPipeline(
             f"topic name {name!r} is not allowed.",
-            next_step="use Kafka's own rule: 1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-', and not '.' or '..'.",
+            hint="use Kafka's own rule: 1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-', and not '.' or '..'.",
         )
     return name
 

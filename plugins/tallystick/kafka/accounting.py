@@ -92,7 +92,7 @@ class Tally:
             raise LogDamaged(
                 f"{self._place} holds nothing at {count} of the offsets [{start}, {end}), and the topic "
                 "is not compacted.",
-                next_step="nothing was committed. Leave the topic's configuration as it is: every change of its cleanup "
+                hint="nothing was committed. Leave the topic's configuration as it is: every change of its cleanup "
                 "or retention may delete more. Find out why nothing is there: kafka-dump-log.sh on the leader shows the "
                 "segments around the hole; was the topic compacted once, did a segment get lost in tiered storage or on "
                 "disk? If it comes back, run again. If not, copy what is there into a new topic, keeping timestamps, "

@@ -194,7 +194,7 @@ def _codec(batch: Batch) -> Callable[[memoryview, bytearray], int] | None:
     known = ", ".join(_CODEC_NAMES.values())
     raise LogDamaged(
         f"{batch.place} is compressed with codec number {batch.codec}; this reader knows {known}.",
-        next_step="update tallystick, or check the partition with kafka-dump-log.sh --deep-iteration.",
+        hint="update tallystick, or check the partition with kafka-dump-log.sh --deep-iteration.",
     )
 
 
@@ -202,11 +202,11 @@ def _unsupported_format(where: str, magic: int) -> LogDamaged:
     if magic in (0, 1):
         return LogDamaged(
             f"{where} is in message format v{magic}, from before Kafka 0.11.",
-            next_step="copy the topic with a producer of version 0.11 or newer; this reader reads format v2 only.",
+            hint="copy the topic with a producer of version 0.11 or newer; this reader reads format v2 only.",
         )
     return LogDamaged(
         f"{where} is in message format v{magic}, which this reader does not know.",
-        next_step="update tallystick, or check the partition with kafka-dump-log.sh --deep-iteration.",
+        hint="update tallystick, or check the partition with kafka-dump-log.sh --deep-iteration.",
     )
 
 
@@ -214,7 +214,7 @@ def damaged(where: str, why: str) -> LogDamaged:
     """Build the error for bytes that are not what they must be."""
     return LogDamaged(
         f"{where} is damaged: {why}.",
-        next_step="check the partition with kafka-dump-log.sh --deep-iteration on its leader; nothing was committed.",
+        hint="check the partition with kafka-dump-log.sh --deep-iteration on its leader; nothing was committed.",
     )
 
 

@@ -95,7 +95,7 @@ class KafkaClient:
         if topic_id is not None and layout.topic_id != topic_id:
             raise IdentityChanged(
                 f"topic {topic!r} was deleted and created anew: its id is {layout.topic_id}, {topic_id} is expected.",
-                next_step="its old offsets are gone for good. Restore the old topic; or begin a new pipeline, with a "
+                hint="its old offsets are gone for good. Restore the old topic; or begin a new pipeline, with a "
                 "warehouse of its own, for the new one.",
             )
         return layout
@@ -303,7 +303,7 @@ class KafkaClient:
         if part.partition_index != order.partition:
             raise LogDamaged(
                 f"asked for partition {order.partition} of {order.layout.name!r}, answered with {part.partition_index}.",
-                next_step="check what stands between this process and the brokers.",
+                hint="check what stands between this process and the brokers.",
             )
         return Fetched(
             error_code=part.error_code,
@@ -353,7 +353,7 @@ class KafkaClient:
         return KafkaUnavailable(
             f"Kafka at {self.endpoint} has throttled topic {order.layout.name!r} partition {order.partition} from "
             f"offset {order.offset} for {_THROTTLED_S_MAX:g} s, and sent nothing of it.",
-            next_step="raise this client's quota, consumer_byte_rate or request_percentage (kafka-configs.sh --describe "
+            hint="raise this client's quota, consumer_byte_rate or request_percentage (kafka-configs.sh --describe "
             "--entity-type clients, and users): over its window, 11 s by default, it must hold the largest batch of the "
             "topic, for all tasks that read at the same time.",
         )
@@ -361,7 +361,7 @@ class KafkaClient:
     def _missing(self, topic: str) -> IdentityChanged:
         return IdentityChanged(
             f"topic {topic!r} does not exist on the cluster at {self.endpoint} (or this user may not see it).",
-            next_step="check the topic's name in the pipeline and the connection's bootstrap_servers. If it was "
+            hint="check the topic's name in the pipeline and the connection's bootstrap_servers. If it was "
             "deleted, its offsets are gone for good: a new one needs a new pipeline, with a warehouse of its own.",
         )
 

@@ -250,7 +250,7 @@ class Connection:
         if not found:
             raise KafkaUnavailable(
                 f"the cluster at {self.settings.endpoint} did not say its id.",
-                next_step="try again; if it stays, upgrade the brokers.",
+                hint="try again; if it stays, upgrade the brokers.",
             )
         return str(found)
 
@@ -304,7 +304,7 @@ class Connection:
         """Build the error for a broker that does not give `what`."""
         return KafkaUnavailable(
             f"Kafka at {self.settings.endpoint} did not give {what}: {why}.",
-            next_step="check that the brokers are up and that bootstrap_servers of the connection names them; "
+            hint="check that the brokers are up and that bootstrap_servers of the connection names them; "
             "then retry.",
         )
 
@@ -382,7 +382,7 @@ class Connection:
         if "CERTIFICATE_VERIFY_FAILED" in text or "Hostname mismatch" in text:
             return SettingsError(
                 f"Kafka at {self.settings.endpoint} shows a certificate that does not verify: {text}.",
-                next_step="check ssl_cafile of the connection, and that bootstrap_servers names the certificate's host.",
+                hint="check ssl_cafile of the connection, and that bootstrap_servers names the certificate's host.",
             )
         return self.unavailable("its metadata", text)
 
@@ -405,33 +405,33 @@ class Connection:
         ):
             return SettingsError(
                 f"Kafka at {endpoint} refused to authenticate user {self.settings.sasl_plain_username!r}.",
-                next_step="check sasl_mechanism, sasl_plain_username and sasl_plain_password of the connection.",
+                hint="check sasl_mechanism, sasl_plain_username and sasl_plain_password of the connection.",
             )
         if isinstance(error, kerrors.AuthorizationError):
             return SettingsError(
                 f"Kafka at {endpoint} does not allow this: {why}.",
-                next_step="grant READ and DESCRIBE and DESCRIBE_CONFIGS on the topic to the connection's user.",
+                hint="grant READ and DESCRIBE and DESCRIBE_CONFIGS on the topic to the connection's user.",
             )
         if isinstance(error, kerrors.UnsupportedVersionError):
             return SettingsError(
                 f"Kafka at {endpoint} is too old: {why}.",
-                next_step="use brokers of version 3.1 or newer (topic ids).",
+                hint="use brokers of version 3.1 or newer (topic ids).",
             )
         if isinstance(error, kerrors.InvalidReceiveError):
             # Before anybody has introduced itself as Kafka, a length beyond all bounds is the beginning of other words.
             if self._manager is None or not self._manager.cluster.cluster_id:
                 return SettingsError(
                     f"what answers at {endpoint} does not speak Kafka in plain text ({why}).",
-                    next_step="check bootstrap_servers and security_protocol of the connection: is this port TLS?",
+                    hint="check bootstrap_servers and security_protocol of the connection: is this port TLS?",
                 )
             return LogDamaged(
                 f"Kafka at {endpoint} sent an answer that is larger than {RESPONSE_BYTES_MAX} bytes, or is no Kafka.",
-                next_step="check bootstrap_servers and security_protocol; batches beyond that size cannot be read.",
+                hint="check bootstrap_servers and security_protocol; batches beyond that size cannot be read.",
             )
         if isinstance(error, kerrors.KafkaConfigurationError | OSError | ValueError):
             return SettingsError(
                 f"the connection to Kafka at {endpoint} cannot be set up: {why}.",
-                next_step="check the ssl_* files, proxy_url and sasl_mechanism of the connection.",
+                hint="check the ssl_* files, proxy_url and sasl_mechanism of the connection.",
             )
         return self.unavailable(what, why)
 

@@ -14,7 +14,7 @@ def require_cluster(client: KafkaClient, cluster_id: str) -> None:
     if found != cluster_id:
         raise IdentityChanged(
             f"the connection leads to cluster {found} at {client.endpoint}, the ledger knows cluster {cluster_id}.",
-            next_step="point the connection at the cluster that was planned; offsets mean nothing on another one.",
+            hint="point the connection at the cluster that was planned; offsets mean nothing on another one.",
         )
 
 

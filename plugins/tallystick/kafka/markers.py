@@ -93,12 +93,12 @@ class MarkerCheck:
             return KafkaUnavailable(
                 f"{self._place}, a transaction of producer id {batch.producer_id}: {what}. The topic is compacted: "
                 "it may have been cleaned between the broker's two answers.",
-                next_step="nothing was committed from this read; run again. If the same offsets are named again, the "
+                hint="nothing was committed from this read; run again. If the same offsets are named again, the "
                 "broker has a defect, or its index of transactions is damaged.",
             )
         return LogDamaged(
             f"{self._place}, a transaction of producer id {batch.producer_id}: {what}.",
-            next_step="nothing was committed from this read. A broker with a defect (KAFKA-13727 was one) or a damaged "
+            hint="nothing was committed from this read. A broker with a defect (KAFKA-13727 was one) or a damaged "
             "index of transactions gives records that were aborted, or withholds committed ones, from every consumer. "
             "Look at the partition's .log and .txnindex files with kafka-dump-log.sh on its leader. If another leader or "
             "an upgraded broker, gives an answer without the contradiction, run again.",

@@ -140,7 +140,7 @@ class LogPlanner:
             raise IdentityChanged(
                 f"topic {topic!r} has {len(layout.leaders)} partitions, but positions are known up to partition "
                 f"{beyond[-1]}.",
-                next_step="find out who recreated the topic: partitions never disappear from one that was not.",
+                hint="find out who recreated the topic: partitions never disappear from one that was not.",
             )
         ends = self._client.epoch_ends(layout, {p: one.leader_epoch for p, one in known.items()})
         messages = (
@@ -183,7 +183,7 @@ class LogPlanner:
 def _floor_beyond(place: str, floor: int, end: int) -> LogDamaged:
     return LogDamaged(
         f"{place} ends at offset {end}, but a boundary was set at {floor} before: the log was truncated.",
-        next_step="find out about unclean leader elections on this cluster; acknowledged records are gone.",
+        hint="find out about unclean leader elections on this cluster; acknowledged records are gone.",
     )
 
 
@@ -191,5 +191,5 @@ def _open_transaction(topic: str, partition: int, offset: int, stable: int) -> N
     return NotYet(
         f"topic {topic!r} partition {partition}: the boundary is at offset {offset}, the last stable offset at {stable}: "
         f"a transaction that began at offset {stable} is still open.",
-        next_step="retry later; if it stays, look for its producer with kafka-transactions.sh find-hanging.",
+        hint="retry later; if it stays, look for its producer with kafka-transactions.sh find-hanging.",
     )

@@ -359,7 +359,7 @@ class _Reading:
         if offset > high:
             return LogDamaged(
                 f"{self._place} ends at offset {high}, but {self._span} was planned: the log was truncated.",
-                next_step="find out about unclean leader elections on this cluster; acknowledged records are gone.",
+                hint="find out about unclean leader elections on this cluster; acknowledged records are gone.",
             )
         return Retriable(f"a leader found offset {offset} out of range, but holds [{low}, {high})")
 
@@ -367,7 +367,7 @@ class _Reading:
         return OutsideRetention(
             f"{self._place}: offsets [{self._span.start}, {self._span.end}) are wanted, from {offset} on are still to "
             f"be read, the log begins at {log_start}.",
-            next_step="raise the topic's retention for what is not lost yet; what is lost can only be accepted as "
+            hint="raise the topic's retention for what is not lost yet; what is lost can only be accepted as "
             "lost (accept_loss=true).",
         )
 
@@ -376,7 +376,7 @@ class _Reading:
             f"{self._place}: offsets up to {self._span.end} are wanted, the last stable offset is {fetched.last_stable} "
             f"(high watermark {fetched.high_watermark}): a transaction is open before the end, or a leader has "
             "just moved.",
-            next_step="retry; if it stays, look for the producer with kafka-transactions.sh find-hanging.",
+            hint="retry; if it stays, look for the producer with kafka-transactions.sh find-hanging.",
         )
 
     def _require_whole_batch(self, fetched: Fetched) -> None:
@@ -395,7 +395,7 @@ class _Reading:
         if self._partition >= len(layout.leaders):
             raise IdentityChanged(
                 f"{self._place} does not exist: the topic has {len(layout.leaders)} partitions.",
-                next_step="plan again; partitions never disappear from a topic that was not recreated.",
+                hint="plan again; partitions never disappear from a topic that was not recreated.",
             )
         return layout
 
@@ -429,7 +429,7 @@ class _Reading:
                     self._client.layout(self._reader.topic, topic_id=self._reader.topic_id)
                     raise LogDamaged(
                         message,
-                        next_step="nothing was committed from this read, and what is committed stands. Find out about "
+                        hint="nothing was committed from this read, and what is committed stands. Find out about "
                         "unclean leader elections on this cluster: acknowledged records are gone. A new plan stops too "
                         "where a boundary of its interval lies in what was lost; then go on in a new pipeline, with a "
                         "warehouse of its own, from the last committed interval.",

@@ -84,7 +84,7 @@ class Silence:
             f"Kafka at {self._client.endpoint} did not give {self._place} from offset {offset}: {self.answers} answers "
             f"in {waited_s:.0f} s were empty, without an error, below the high watermark {self._high_watermark}. "
             "That does not prove that nothing is there.",
-            next_step="retry. If it stays: with tiered storage, raise remote.fetch.max.wait.ms on the brokers (500 ms by "
+            hint="retry. If it stays: with tiered storage, raise remote.fetch.max.wait.ms on the brokers (500 ms by "
             "default), or empty_fetch_timeout_ms of the connection; else look into the leader's log. At the end of a "
             "compacted partition, the next record that is written to it is the proof.",
         )

@@ -79,7 +79,7 @@ class Lake:
         if view is None:
             raise RootVanished(
                 f"there is no {self.where(keys.ROOT)}.",
-                next_step="check the lake's URI and AWS_ENDPOINT_URL_S3. If the object was deleted, restore it from a "
+                hint="check the lake's URI and AWS_ENDPOINT_URL_S3. If the object was deleted, restore it from a "
                 "bucket version: nothing else knows which rows are committed.",
             )
         return view
@@ -107,7 +107,7 @@ class Lake:
             raise Corrupt(
                 f"{self.where(str(missing))} is named by {self.where(keys.ROOT)} version {view.root.version} and is "
                 "not there.",
-                next_step="someone deleted it behind tallystick's back (a lifecycle rule?). Restore it from a bucket "
+                hint="someone deleted it behind tallystick's back (a lifecycle rule?). Restore it from a bucket "
                 "version; nothing was changed.",
             ) from missing
 
@@ -155,7 +155,7 @@ class Lake:
         if own != key:
             raise Corrupt(
                 f"{self.where(key)} calls itself {own}.",
-                next_step="someone copied an object: remove the copy, or restore the original.",
+                hint="someone copied an object: remove the copy, or restore the original.",
             )
         return value
 
@@ -185,7 +185,7 @@ class Lake:
             ) >= keys.record_version(key):
                 raise Corrupt(
                     f"{self.where(key)} replaces {found.replaces}, which is not older.",
-                    next_step="nothing was changed. Run `tally verify`: restore the record from a bucket version.",
+                    hint="nothing was changed. Run `tally verify`: restore the record from a bucket version.",
                 )
             key = found.replaces
 
@@ -200,13 +200,13 @@ class Lake:
         if len(body) > BODY_BYTES_MAX:
             raise InvalidRequest(
                 f"{self.where(key)} would have {len(body)} bytes; more than {BODY_BYTES_MAX} are never read back.",
-                next_step="ask for less at once (a shorter from/to); or make fewer and larger files (a larger "
+                hint="ask for less at once (a shorter from/to); or make fewer and larger files (a larger "
                 "records_per_task).",
             )
         if not create_once(self.store, key, body, world=self.world):
             raise Corrupt(
                 f"{self.where(key)} was written by someone else under a fresh key.",
-                next_step="check that nobody copies objects into the lake; clear the task to run it again.",
+                hint="check that nobody copies objects into the lake; clear the task to run it again.",
             )
 
     def open(self, pipeline: str) -> View:
@@ -222,7 +222,7 @@ class Lake:
                 if view.root.pipeline != pipeline:
                     raise InvalidPipeline(
                         f"{self.store.uri} is the lake of pipeline {view.root.pipeline!r}, not of {pipeline!r}.",
-                        next_step="give each pipeline a warehouse of its own, or name this one as it was.",
+                        hint="give each pipeline a warehouse of its own, or name this one as it was.",
                     )
                 return view
             self._refuse_leftovers()
@@ -239,7 +239,7 @@ class Lake:
                     return  # another task has created the first root meanwhile
                 raise RootVanished(
                     f"{self.where(keys.ROOT)} is not there, but {self.where(listed.key)} is.",
-                    next_step="restore root.json from a bucket version, or use an empty prefix. A new root is never "
+                    hint="restore root.json from a bucket version, or use an empty prefix. A new root is never "
                     "created over an old lake.",
                 )
 
@@ -310,7 +310,7 @@ class Lake:
         if lost and self.world.monotonic_s() >= deadline:
             raise SwapContended(
                 f"{lost} swaps of {self.where(keys.ROOT)} were lost to other writers.",
-                next_step="run the task again; let fewer tasks commit at once (pool, max_active_tis_per_dag).",
+                hint="run the task again; let fewer tasks commit at once (pool, max_active_tis_per_dag).",
             )
 
     def _publish(self, view: View, change: Update[T]) -> bool:
@@ -369,7 +369,7 @@ class Lake:
                 case NotApplied(because="missing"):
                     raise RootVanished(
                         f"{self.where(keys.ROOT)} was there and is gone.",
-                        next_step="restore it from a bucket version; nothing else knows which rows are committed.",
+                        hint="restore it from a bucket version; nothing else knows which rows are committed.",
                     )
                 case NotApplied():
                     return False

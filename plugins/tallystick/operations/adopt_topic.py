@@ -65,7 +65,7 @@ def adopt(
     if confirmed_id is not None and confirmed_id != seen.topic_id:
         raise InvalidRequest(
             f"topic {topic} has id {seen.topic_id} in cluster {seen.cluster_id}; {confirmed_id} was confirmed.",
-            next_step="look at what stands there now: the same command without --confirm.",
+            hint="look at what stands there now: the same command without --confirm.",
         )
     starts = tuple(partition.log_start for partition in seen.partitions)
     new = RootTopic(topic_id=seen.topic_id, cluster_id=seen.cluster_id, origins=starts)
@@ -83,7 +83,7 @@ def adopt(
             raise Superseded(
                 f"the ledger of {lake.store.uri} read {opened} a moment ago, and reads {decision.closed} now: somebody "
                 "else has adopted.",
-                next_step="look at what it reads: `tally status`.",
+                hint="look at what it reads: `tally status`.",
             )
         old = view.root.topics[decision.closed]
         waiting = tuple(e.interval for e in ledger.entries if e.granted is not None)
@@ -146,32 +146,32 @@ def _refusal(
         return InvalidRequest(
             f"partition {decision.partition} of the old topic is said to end at offset {decision.end}; the ledger has "
             f"read to {decision.read_to}.",
-            next_step="find out whether the old topic was truncated (unclean leader election?); say its end with "
+            hint="find out whether the old topic was truncated (unclean leader election?); say its end with "
             "--old-end, or leave that partition out there.",
         )
     if isinstance(decision, adoption.OddEnds):
         return InvalidRequest(
             f"the ends that are said of the old topic {topic} cannot be: {decision.why}.",
-            next_step="name each partition once, by the number and the end that it had.",
+            hint="name each partition once, by the number and the end that it had.",
         )
     if isinstance(decision, adoption.SameTopic):
         return IdentityChanged(
             f"{which} is a copy of {decision.name} in the ledger of {lake.store.uri}, which has that very id on another "
             "cluster: the records that were read before would be read twice.",
-            next_step="point the connection back at the old cluster, or begin a pipeline with a warehouse of its own.",
+            hint="point the connection back at the old cluster, or begin a pipeline with a warehouse of its own.",
         )
     if isinstance(decision, adoption.ReadBefore):
         return IdentityChanged(
             f"{which} is {decision.name} in the ledger of {lake.store.uri}, and was closed there: its offsets are "
             "accounted for, and would be read twice.",
-            next_step="adopt a topic that the ledger has not read yet, or begin a pipeline with a warehouse of its own.",
+            hint="adopt a topic that the ledger has not read yet, or begin a pipeline with a warehouse of its own.",
         )
     if isinstance(decision, adoption.AlreadyRead):
         return InvalidRequest(
             f"{which} is the one that {lake.store.uri} reads.",
-            next_step="nothing is to be adopted.",
+            hint="nothing is to be adopted.",
         )
     return InvalidRequest(
         f"the ledger of {lake.store.uri} has read nothing of topic {topic} yet.",
-        next_step="nothing is to be adopted: the first run takes the topic as it finds it. `tally status` names topics.",
+        hint="nothing is to be adopted: the first run takes the topic as it finds it. `tally status` names topics.",
     )

@@ -172,12 +172,12 @@ def _without_objects(lake: Lake, plan_key: keys.PlanKey, gone: str) -> CommitRes
     if found is not None and found.granted is not None and found.granted.plan == plan_key:
         raise ReportRejected(
             f"{lake.where(gone)} is gone, and plan {plan_key} is granted and not committed.",
-            next_step="someone deleted it behind tallystick's back (a lifecycle rule?): clear this run's plan task with "
+            hint="someone deleted it behind tallystick's back (a lifecycle rule?): clear this run's plan task with "
             "its downstream.",
         )
     raise Superseded(
         f"{lake.where(gone)} is gone, and plan {plan_key} is not committed: its grant was cancelled and collected.",
-        next_step="clear this run's plan task to plan the interval again.",
+        hint="clear this run's plan task to plan the interval again.",
     )
 
 
@@ -190,12 +190,12 @@ def _refusal(
         case committing.IdentityDiffers(what=what, planned=planned, found=found):
             return IdentityChanged(
                 f"{what}: the plan of {plan.interval} says {planned}, the lake {found}.",
-                next_step="clear this run's plan task; if the topic was created anew, that will say how to go on.",
+                hint="clear this run's plan task; if the topic was created anew, that will say how to go on.",
             )
         case committing.ColumnsDiffer(table=table, planned=planned, found=found):
             return SchemaChanged(
                 f"table {table}: the plan of {plan.interval} says {planned}, the lake {found}.",
-                next_step="clear this run's plan task to plan with the columns of now.",
+                hint="clear this run's plan task to plan with the columns of now.",
             )
         case committing.NotMine(holder=holder):
             who = (
@@ -205,7 +205,7 @@ def _refusal(
             )
             return Superseded(
                 f"{plan.interval} was granted to {plan.request} as generation {plan.generation} and {who}.",
-                next_step="nothing, if that was meant; else clear this run's plan task. Its files are left to gc.",
+                hint="nothing, if that was meant; else clear this run's plan task. Its files are left to gc.",
             )
 
 
@@ -239,7 +239,7 @@ def check_report(lake: Lake, plan: Plan, report: Report) -> None:
 def _rejected(lake: Lake, plan: Plan, report: Report, problem: str) -> ReportRejected:
     return ReportRejected(
         f"{lake.where(report.key)} for {plan.interval} is not what was planned: {problem}.",
-        next_step="clear this run's stage task to stage it again; if it comes back, it is a defect: keep the report.",
+        hint="clear this run's stage task to stage it again; if it comes back, it is a defect: keep the report.",
     )
 
 
@@ -304,7 +304,7 @@ def _holds_fewer(lake: Lake, plan: Plan, report: Report, entry: Entry) -> Report
         return ReportRejected(
             f"{plan.interval}: the replacement holds {now.records + now.dead} records and dead letters, the committed "
             f"generation {before.generation} holds {then.records + then.dead}. {stays}",
-            next_step="the topic was compacted or lost records since. To replace all the same, "
+            hint="the topic was compacted or lost records since. To replace all the same, "
             f"{again}accept_compaction=true or accept_loss=true{also}.",
         )
     if not to_dead:
@@ -316,7 +316,7 @@ def _holds_fewer(lake: Lake, plan: Plan, report: Report, entry: Entry) -> Report
         f"{plan.interval}: the replacement holds {now.records} records and {now.dead} dead letters, the committed "
         f"generation {before.generation} holds {then.records} and {then.dead}: {to_dead} row(s) or more would become "
         f"dead letters. {stays}",
-        next_step="check the declaration (a column's type, parse or source, the topic's decode): the log of `stage` has "
+        hint="check the declaration (a column's type, parse or source, the topic's decode): the log of `stage` has "
         f"the reasons. If they are no records, {again}accept_dead_letters=true{accepted}.",
     )
 
@@ -346,7 +346,7 @@ def _sent_for_good(lake: Lake, plan: Plan, before: Entry) -> ReportRejected | No
             return ReportRejected(
                 f"{plan.interval} has been sent to output {output.name}, which takes no second sending. The old commit "
                 "stands, and the grant is withdrawn.",
-                next_step="leave the interval as it is; or declare what a replacement means there, with "
+                hint="leave the interval as it is; or declare what a replacement means there, with "
                 "replaced='correct', 'compensate' or 'once'.",
             )
     return None
@@ -439,7 +439,7 @@ def _files_of(lake: Lake, entry: Entry, committed: Committed) -> Mapping[str, tu
         found = f"tells of plan {chain[0].plan}" if chain else "is not there, or tells of no commit"
         raise Corrupt(
             f"{lake.where(committed.record)}, the record of the commit of plan {committed.plan} to be replaced, {found}.",
-            next_step="it was changed behind tallystick's back: restore it from a bucket version. The old commit stands.",
+            hint="it was changed behind tallystick's back: restore it from a bucket version. The old commit stands.",
         )
     return chain[0].added
 

@@ -183,7 +183,7 @@ def _part(
     if found is None and (done is None or key is not None):
         raise Corrupt(
             f"{lake.where(key or committed.record)} is gone, and the rows of {entry.interval} are looked back at.",
-            next_step="restore it from a bucket version, or replace that interval (mode=replace).",
+            hint="restore it from a bucket version, or replace that interval (mode=replace).",
         )
     records = committed.totals.records
     if records and (lacks := _lacks(lake.plan(committed.plan), plan, lookback)) is not None:
@@ -307,7 +307,7 @@ def _useless(passed: Passed, why: str) -> SchemaChanged:
     first, last = (keys.instant(at) for at in (passed.interval.start, passed.interval.end))
     return SchemaChanged(
         f"{passed.interval} is looked back at and was committed without {passed.lacks}, {why}.",
-        next_step="replace it by the job of now, and before it what it looks back at itself: mode=replace, "
+        hint="replace it by the job of now, and before it what it looks back at itself: mode=replace, "
         f"from={first} or earlier, to={last}.",
     )
 

@@ -62,16 +62,16 @@ def preview(
             one = intent.entry.interval
             raise InvalidRequest(
                 f"{interval} cuts through the committed interval {one}.",
-                next_step=f"move the cut to {keys.instant(one.start)} or to {keys.instant(one.end)}.",
+                hint=f"move the cut to {keys.instant(one.start)} or to {keys.instant(one.end)}.",
             )
         if isinstance(intent, planning.Overtaken):
             raise InvalidRequest(
                 f"the ledger knows the run {_NOBODY}, which is made up for this question.",
-                next_step="give the DAG `tally` another name.",
+                hint="give the DAG `tally` another name.",
             )
         replaced = (g.interval for g in intent.grants if g.before and g.before.committed)
         if (kept := adoption.last_copy(ledger, view.root.topics, replaced)) is not None:
-            raise OutsideRetention(kept.happened, next_step=kept.next_step)
+            raise OutsideRetention(kept.message, hint=kept.hint)
         return Preview(
             uri=lake.store.uri,
             pipeline=view.root.pipeline,

@@ -98,7 +98,7 @@ def _ours(output: str, error: Exception) -> TallystickError:
         return error
     found = OutputUnavailable(
         f"output {output}: {type(error).__name__}: {error}.",
-        next_step="it is tried again. If it comes back, mend the output: it raises what is none of tallystick's errors.",
+        hint="it is tried again. If it comes back, mend the output: it raises what is none of tallystick's errors.",
     )
     found.__cause__ = error
     return found
@@ -369,7 +369,7 @@ def _committed(
         raise Corrupt(
             f"the ledger of {lake.store.uri} wants rows of plan {uuid} of {entry.interval} in an output; no record of "
             "its commits names that plan.",
-            next_step="nothing was sent. Run `tally verify`: the ledger and its records disagree.",
+            hint="nothing was sent. Run `tally verify`: the ledger and its records disagree.",
         )
     plan = lake.plan(commit.plan)
     report = lake.report(commit.report) if commit.report is not None else None
@@ -377,7 +377,7 @@ def _committed(
         if found is None and key is not None:
             raise Corrupt(
                 f"{lake.where(key)} is gone, and output {output} lacks its rows.",
-                next_step="restore it from a bucket version; nothing was sent.",
+                hint="restore it from a bucket version; nothing was sent.",
             )
     assert plan is not None
     return _staged(lake, plan, report, output, rows_of)

@@ -73,10 +73,10 @@ def _not_granted(interval: Interval, near: tuple[Entry, ...]) -> InvalidRequest:
     if not granted:
         return InvalidRequest(
             f"{interval} is not granted to anybody.",
-            next_step="nothing is to be released; `tally status` shows all grants.",
+            hint="nothing is to be released; `tally status` shows all grants.",
         )
     one = granted[0].interval
     return InvalidRequest(
         f"{interval} is no granted interval; {one} is, which shares time with it.",
-        next_step=f"name that one whole: --from {keys.instant(one.start)} --to {keys.instant(one.end)}.",
+        hint=f"name that one whole: --from {keys.instant(one.start)} --to {keys.instant(one.end)}.",
     )

@@ -44,38 +44,36 @@ def parse_params(raw: Mapping[str, Any]) -> RunParams:
     unknown = sorted(set(raw) - set(NAMES))
     if unknown:
         raise InvalidRequest(
-            f"parameter {unknown[0]!r} is not known.", next_step=f"allowed are {', '.join(NAMES)}."
+            f"parameter {unknown[0]!r} is not known.", hint=f"allowed are {', '.join(NAMES)}."
         )
     mode = raw.get("mode", "process")
     if mode not in MODES:
         raise InvalidRequest(
-            f"mode={mode!r} is not allowed.", next_step="use 'process', 'replace' or 'refresh'."
+            f"mode={mode!r} is not allowed.", hint="use 'process', 'replace' or 'refresh'."
         )
     switches: dict[str, bool] = {}
     for name in SWITCHES:
         value = raw.get(name, False)
         if not isinstance(value, bool):
-            raise InvalidRequest(
-                f"{name}={value!r} is not allowed.", next_step="use true or false."
-            )
+            raise InvalidRequest(f"{name}={value!r} is not allowed.", hint="use true or false.")
         switches[name] = value
     fewer = ("accept_loss", "accept_compaction", "accept_dead_letters")
     if mode == "refresh" and (set_ := [name for name in fewer if switches[name]]):
         raise InvalidRequest(
             f"mode=refresh with {set_[0]}=true.",
-            next_step="refresh replaces rows that are whole: to accept that they become fewer, use mode=replace with "
+            hint="refresh replaces rows that are whole: to accept that they become fewer, use mode=replace with "
             "from and to.",
         )
     start, end = (_instant(name, raw.get(name)) for name in ("from", "to"))
     if (start is None) != (end is None):
         given, other = ("from", "to") if end is None else ("to", "from")
         raise InvalidRequest(
-            f"{given!r} is given without {other!r}.", next_step="give both, or neither."
+            f"{given!r} is given without {other!r}.", hint="give both, or neither."
         )
     if start is not None and end is not None and not start < end:
         raise InvalidRequest(
             f"from={keys.instant(start)} is not before to={keys.instant(end)}.",
-            next_step="intervals are half-open, [from, to), in UTC.",
+            hint="intervals are half-open, [from, to), in UTC.",
         )
     return RunParams(mode=mode, start=start, end=end, **switches)
 
@@ -96,7 +94,7 @@ def _instant(name: str, value: Any) -> datetime | None:
     except (ValueError, OverflowError) as error:
         raise InvalidRequest(
             f"{name}={value!r} is no date ({error}).",
-            next_step="use e.g. 2013-01-04T06:00:00+00:00, or 2013-01-04; without an offset it is UTC.",
+            hint="use e.g. 2013-01-04T06:00:00+00:00, or 2013-01-04; without an offset it is UTC.",
         ) from error
 
 
@@ -122,7 +120,7 @@ def wanted_interval(
             raise InvalidRequest(
                 f"to={keys.instant(params.end)} is later than {keys.instant(latest)} (now, less the pipeline's lateness "
                 f"of {pipeline.lateness}).",
-                next_step="use an earlier `to`: what has not happened yet cannot be replayed.",
+                hint="use an earlier `to`: what has not happened yet cannot be replayed.",
             )
         return Interval(start=params.start, end=params.end)
     if dates.data_interval is not None:
@@ -130,19 +128,19 @@ def wanted_interval(
             raise NotYet(
                 f"interval {dates.data_interval} may still get records until "
                 f"{keys.instant(whole_ms(dates.data_interval.end + pipeline.lateness))}.",
-                next_step="nothing: the task tries again by itself.",
+                hint="nothing: the task tries again by itself.",
             )
         return dates.data_interval
     if params.mode == "replace":
         raise InvalidRequest(
             "mode=replace without dates.",
-            next_step="give `from` and `to`, or use a backfill, whose runs have dates.",
+            hint="give `from` and `to`, or use a backfill, whose runs have dates.",
         )
     if dates.run_after > now:
         # A clock behind Airflow's must not shorten the interval: each try of a run has to mean the same one.
         raise NotYet(
             f"the run is due at {keys.instant(whole_ms(dates.run_after))}, and here it is {keys.instant(whole_ms(now))}.",
-            next_step="nothing: the task tries again by itself.",
+            hint="nothing: the task tries again by itself.",
         )
     return whole_ms(dates.run_after - pipeline.lateness)
 

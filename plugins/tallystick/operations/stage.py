@@ -43,7 +43,7 @@ def to_stage(lake: Lake, plan_keys: Sequence[keys.PlanKey], *, fingerprint: str)
             raise JobChanged(
                 f"the job or the pipeline changed since {plan.interval} was planned (fingerprint {fingerprint[:12]} is "
                 f"deployed, {plan.fingerprint[:12]} was planned).",
-                next_step="clear this run's plan task: it plans the interval with the job of now.",
+                hint="clear this run's plan task: it plans the interval with the job of now.",
             )
         plans.append(plan)
     if lost and not plans:
@@ -63,11 +63,11 @@ def still_granted(lake: Lake, plan_key: keys.PlanKey) -> Plan | None:
             return plan
         raise Corrupt(
             f"{lake.where(plan_key)} is granted and is not there.",
-            next_step="someone deleted it behind tallystick's back (a lifecycle rule?): clear this run's plan task.",
+            hint="someone deleted it behind tallystick's back (a lifecycle rule?): clear this run's plan task.",
         )
     holder = granted.request if granted is not None else None
     raise Superseded(
         f"plan {plan_key} is no longer granted"
         + (f": {holder} holds its interval." if holder else "."),
-        next_step="nothing, if that was meant; else clear this run's plan task to plan the interval again.",
+        hint="nothing, if that was meant; else clear this run's plan task to plan the interval again.",
     )

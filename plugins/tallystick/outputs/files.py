@@ -118,7 +118,7 @@ class Folder:
         if owner != own:
             raise OutputRefused(
                 f"{own} is to publish into {self.folder}, which belongs to {owner}, as {self._owner_path} says.",
-                next_step="declare another folder; or, where that output is no more, remove the file. Nothing was "
+                hint="declare another folder; or, where that output is no more, remove the file. Nothing was "
                 "published, and the commit of the tables stands.",
             )
 
@@ -128,7 +128,7 @@ class Folder:
         except OSError as error:
             raise SettingsError(
                 f"output {self.declared.name}: {self.hidden} cannot be made: {error.strerror}.",
-                next_step="let the user who runs Airflow's tasks write there, on each machine that does.",
+                hint="let the user who runs Airflow's tasks write there, on each machine that does.",
             ) from error
 
     def prepare(self, sending: Sending) -> None:
@@ -246,7 +246,7 @@ class Folder:
         except (ValueError, TypeError) as error:
             raise Corrupt(
                 f"{path} does not say which plan {self._file(sending)} is of.",
-                next_step=f"nothing was changed. Compare the file with `tally sql`; then remove {path}, and it is "
+                hint=f"nothing was changed. Compare the file with `tally sql`; then remove {path}, and it is "
                 "published again.",
             ) from error
 
@@ -264,7 +264,7 @@ class Folder:
         except (ValueError, TypeError) as error:
             raise Corrupt(
                 f"{self._owner_path} does not say whose the folder is: {error}.",
-                next_step="nothing was changed. Run the version of tallystick that wrote it; or find out which output "
+                hint="nothing was changed. Run the version of tallystick that wrote it; or find out which output "
                 f"publishes there, and remove {self._owner_path}: the next one that publishes takes the folder.",
             ) from error
 
@@ -311,7 +311,7 @@ class Folder:
                         raise OutputBusy(
                             f"another process has held {file.name} for {self.lock_s:g} s: it is publishing into "
                             f"output {self.declared.name}, or stands still.",
-                            next_step="try again later; `fuser` names the process.",
+                            hint="try again later; `fuser` names the process.",
                         ) from None
                     time.sleep(PAUSE_S)
             yield
@@ -319,10 +319,8 @@ class Folder:
     def _failed(self, of: Sending | str, error: OSError) -> ScratchFull | SettingsError:
         what = f"{of}: {error.filename or self.folder}: {error.strerror}."
         if error.errno == errno.ENOSPC:
-            return ScratchFull(
-                what, next_step="free some room there; the commit of the tables stands."
-            )
-        return SettingsError(what, next_step="mend the folder; the commit of the tables stands.")
+            return ScratchFull(what, hint="free some room there; the commit of the tables stands.")
+        return SettingsError(what, hint="mend the folder; the commit of the tables stands.")
 
 
 def _leftover(name: str) -> Leftover | None:

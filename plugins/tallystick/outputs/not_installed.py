@@ -15,7 +15,7 @@ class NotInstalled:
     def __init__(self, output: str, *, extra: str, why: str) -> None:
         self._error = SettingsError(
             f"output {output}: its client library cannot be loaded: {why}.",
-            next_step=f"install tallystick[{extra}] where Airflow's tasks and `tally` run; the tables are committed.",
+            hint=f"install tallystick[{extra}] where Airflow's tasks and `tally` run; the tables are committed.",
         )
 
     def begin(self, scope: Scope) -> None:

@@ -58,6 +58,6 @@ def open_output(
     raise InvalidPipeline(
         f"output {declared.name} is declared as {type(declared).__name__}, which tallystick does not know and which has "
         "no method open().",
-        next_step="declare one of the kinds in docs/reference/outputs.md, or give the class an open() that returns an "
+        hint="declare one of the kinds in docs/reference/outputs.md, or give the class an open() that returns an "
         "object with begin, prepare, publish, abort and close.",
     )

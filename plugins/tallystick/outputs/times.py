@@ -62,7 +62,7 @@ def _refused(
     return OutputRefused(
         f"{sending}: row {number + at} ({named}) has {value} {unit} since 1970 in its column {field.name!r}: outside "
         "the years 1 to 9999, which receivers can read.",
-        next_step="nothing of it was sent, and the tables are committed. Mend the job (a wrong unit? let such a time be "
+        hint="nothing of it was sent, and the tables are committed. Mend the job (a wrong unit? let such a time be "
         "null, or the record a dead letter), and clear `plan`.",
     )
 

@@ -27,9 +27,9 @@ _OTHER_NAMES = {
 }
 
 
-def refuse(happened: str, next_step: str) -> InvalidPipeline:
+def refuse(message: str, hint: str) -> InvalidPipeline:
     """The error for a declaration that is not allowed."""
-    return InvalidPipeline(happened, next_step=next_step)
+    return InvalidPipeline(message, hint=hint)
 
 
 @dataclass(frozen=True, slots=True)

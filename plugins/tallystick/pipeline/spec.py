@@ -44,6 +44,6 @@ def _fields(spec: Mapping[str, Any], where: str) -> dict[str, Any]:
     if name != PipelineSpec.FORMAT:
         raise InvalidPipeline(
             f"{where}: spec format is {name!r}, this version reads {PipelineSpec.FORMAT!r}.",
-            next_step="run the version of tallystick that made the plan, or clear the plan task.",
+            hint="run the version of tallystick that made the plan, or clear the plan task.",
         )
     return found

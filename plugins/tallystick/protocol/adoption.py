@@ -183,7 +183,7 @@ class LastCopy:
     since: datetime
 
     @property
-    def happened(self) -> str:
+    def message(self) -> str:
         """What a run is told that would replace it."""
         return (
             f"{self.interval} is committed with {self.offsets} offsets of topic {self.name}, which is read no more: "
@@ -191,7 +191,7 @@ class LastCopy:
         )
 
     @property
-    def next_step(self) -> str:
+    def hint(self) -> str:
         """What can be done instead."""
         return (
             "leave it as it is: what was read before an adoption cannot be computed anew. Ask from "

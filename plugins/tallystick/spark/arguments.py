@@ -65,8 +65,8 @@ def parse_plan_ref(text: str) -> PlanRef:
         raise _bad(str(error)) from error
 
 
-def _bad(happened: str) -> InvalidRequest:
+def _bad(message: str) -> InvalidRequest:
     return InvalidRequest(
-        f"arguments of the job: {happened}.",
-        next_step="start it as `spark-submit job.py --plan <lake root>/<plan key>@<sha256> --attempt <id>`.",
+        f"arguments of the job: {message}.",
+        hint="start it as `spark-submit job.py --plan <lake root>/<plan key>@<sha256> --attempt <id>`.",
     )

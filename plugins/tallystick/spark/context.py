@@ -40,7 +40,7 @@ class Context:
         if table not in self.rows_before:
             raise InvalidPipeline(
                 f"the job looks back at {table!r}, which the pipeline does not declare.",
-                next_step="declare it: Pipeline(lookback=Lookback(tables=[...], back=...)).",
+                hint="declare it: Pipeline(lookback=Lookback(tables=[...], back=...)).",
             )
         return self.rows_before[table]
 

@@ -150,14 +150,14 @@ def _checked(lake: Lake, ref: PlanRef, job_source: bytes) -> Plan | None:
     if plan.sha256 != ref.sha256:
         raise Corrupt(
             f"{lake.where(ref.key)} has the digest {plan.sha256}, this job was started for {ref.sha256}.",
-            next_step="someone replaced the plan: clear the plan task, which writes a new one.",
+            hint="someone replaced the plan: clear the plan task, which writes a new one.",
         )
     running = pipeline_of(plan).fingerprint(job_source)
     if running != plan.fingerprint:
         raise JobChanged(
             f"the job that runs is not the one that {plan.interval} was planned with (fingerprint {running[:12]}, "
             f"planned {plan.fingerprint[:12]}).",
-            next_step="clear the plan task: it plans the interval with the job of now.",
+            hint="clear the plan task: it plans the interval with the job of now.",
         )
     return plan
 
@@ -226,6 +226,6 @@ def _running_file() -> Path:
     if file is None:
         raise InvalidPipeline(
             "run(transform) was not called from a job file.",
-            next_step="start the file with spark-submit, with run(transform) under `if __name__ == '__main__'`.",
+            hint="start the file with spark-submit, with run(transform) under `if __name__ == '__main__'`.",
         )
     return Path(file)

@@ -180,7 +180,7 @@ def _rows(store: Store, key: str, etag: str, schema: pa.Schema) -> Iterator[pa.R
         what = "is not there" if stored is None else f"has the ETag {stored.etag}, not {etag}"
         raise Corrupt(
             f"{store.uri}/{key} {what}, and its rows are looked back at.",
-            next_step="clear the stage task: it looks at what is committed now. If it comes back, restore the file "
+            hint="clear the stage task: it looks at what is committed now. If it comes back, restore the file "
             "from a bucket version.",
         )
     for batch in pq.ParquetFile(pa.BufferReader(stored.body)).iter_batches():

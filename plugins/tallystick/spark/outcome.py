@@ -1,7 +1,7 @@
 """How a job tells its starter what became of it: an exit code, and a file of JSON where one is asked for.
 
 The file that TALLYSTICK_RESULT_FILE names holds a list of {"plan": key, "report": key or null (committed already)}, or
-{"error": {"kind", "happened", "next_step"}}. It is written once, whole, at the end.
+{"error": {"kind", "message", "hint"}}. It is written once, whole, at the end.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ def scratch_full(error: BaseException) -> ScratchFull | None:
             error.filename or tempfile.tempdir or os.environ.get("TMPDIR", "the temporary folder")
         )
         where = f"{place} on {socket.gethostname()}"
-        happened = f"{where}: {os.strerror(error.errno)}"
+        message = f"{where}: {os.strerror(error.errno)}"
     elif NO_ROOM in str(error):
-        happened = telling_line(str(error)).rstrip(".")  # Spark's own files: its text says which
+        message = telling_line(str(error)).rstrip(".")  # Spark's own files: its text says which
     else:
         return None
     return ScratchFull(
-        f"{happened}. Nothing was committed.",
-        next_step="free space there, or give Spark another place: spark.local.dir, and TMPDIR for its Python workers. "
+        f"{message}. Nothing was committed.",
+        hint="free space there, or give Spark another place: spark.local.dir, and TMPDIR for its Python workers. "
         "The task is tried again by itself; what failed attempts left in the lake is collected by gc.",
     )
 
@@ -64,11 +64,11 @@ def exit_code(error: BaseException) -> int:
 def error_json(error: BaseException) -> dict[str, str]:
     """Return what a program needs of an error; of a foreign one only its type and first line."""
     if isinstance(error, TallystickError):
-        return {"kind": error.kind, "happened": error.happened, "next_step": error.next_step}
+        return {"kind": error.kind, "message": error.message, "hint": error.hint}
     return {
         "kind": "error",
-        "happened": f"{type(error).__name__}: {telling_line(str(error))}",
-        "next_step": "read the driver's log above; then clear the stage task.",
+        "message": f"{type(error).__name__}: {telling_line(str(error))}",
+        "hint": "read the driver's log above; then clear the stage task.",
     }
 
 
@@ -104,7 +104,7 @@ def write_error(path: str | None, error: BaseException) -> None:
 
 def error_from(value: dict[str, Any]) -> TallystickError:
     """Return the error whose JSON form is `value`, of the class that its kind names."""
-    return error_of_kind(value["kind"], value["happened"], next_step=value["next_step"])
+    return error_of_kind(value["kind"], value["message"], hint=value["hint"])
 
 
 def _write(path: str | None, value: Any) -> None:

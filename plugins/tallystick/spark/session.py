@@ -70,7 +70,7 @@ def check_versions(session: SparkSession) -> None:
     if session.version != pyspark.__version__:
         raise SettingsError(
             f"pyspark is {pyspark.__version__}, the JVM runs Spark {session.version}.",
-            next_step="install one version of pyspark, pyspark-client and Spark; unset SPARK_HOME if it names another.",
+            hint="install one version of pyspark, pyspark-client and Spark; unset SPARK_HOME if it names another.",
         )
 
 
@@ -98,5 +98,5 @@ def _check_worker_python(executable: str) -> None:
 def _other_python(executable: str, why: str) -> SettingsError:
     return SettingsError(
         f"Spark's workers would run the Python {executable!r}, which {why}.",
-        next_step=f"set PYSPARK_PYTHON={sys.executable} (and no spark.pyspark.python) where spark-submit starts.",
+        hint=f"set PYSPARK_PYTHON={sys.executable} (and no spark.pyspark.python) where spark-submit starts.",
     )

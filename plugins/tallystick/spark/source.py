@@ -55,7 +55,7 @@ def parse_landed_ref(text: str) -> LandedRef:
         pass  # told just below
     raise InvalidRequest(
         f"{text!r} names no landed records.",
-        next_step="load the path that a DataFrame job's log tells: <lake root>/scratch/.../<uuid>.json@<sha256>.",
+        hint="load the path that a DataFrame job's log tells: <lake root>/scratch/.../<uuid>.json@<sha256>.",
     )
 
 
@@ -88,7 +88,7 @@ class LandedSource(DataSource):
         if topic not in declared:
             raise InvalidRequest(
                 f"option topic is {topic!r}, pipeline {pipeline.name} reads {listed(declared)}.",
-                next_step="name one of these.",
+                hint="name one of these.",
             )
         return str(topic)
 

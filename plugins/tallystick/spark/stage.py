@@ -226,7 +226,7 @@ def explained(session: SparkSession, error: Exception) -> Exception:
         return too_much_for_driver("the tasks' results are larger than spark.driver.maxResultSize")
     if (ours := _OURS.search(text)) is not None:
         kind = getattr(kinds, ours[1], TallystickError)
-        return error_of_kind(kind.kind, ours[2], next_step=ours[3])
+        return error_of_kind(kind.kind, ours[2], hint=ours[3])
     if (full := scratch_full(error)) is not None:
         return full
     if "ModuleNotFoundError" not in text:
@@ -238,5 +238,5 @@ def explained(session: SparkSession, error: Exception) -> Exception:
     python = session.sparkContext.pythonExec
     return SettingsError(
         f"Spark's Python workers run {python!r}, and there: {line[:200]}.",
-        next_step="set PYSPARK_PYTHON to an interpreter that has tallystick[spark], or ship one with --archives.",
+        hint="set PYSPARK_PYTHON to an interpreter that has tallystick[spark], or ship one with --archives.",
     )

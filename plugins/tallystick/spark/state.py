@@ -162,7 +162,7 @@ def running(
     if context.back is not None:
         raise InvalidPipeline(
             f"a running value of {partials!r} goes back to the beginning, the pipeline looks back by {context.back}.",
-            next_step="declare Lookback(..., back=None, uncommitted='stale').",
+            hint="declare Lookback(..., back=None, uncommitted='stale').",
         )
     names = list(key)
     own = _by_key(records, names, lambda rows: partial(rows, names, aggregates))
@@ -177,7 +177,7 @@ def _require_back(context: Context, needed: timedelta, what: str) -> None:
     if context.back is not None and context.back < needed:
         raise InvalidPipeline(
             f"{what} need a look back of {needed}, the pipeline declares {context.back}.",
-            next_step=f"declare Lookback(..., back={needed!r}) or more.",
+            hint=f"declare Lookback(..., back={needed!r}) or more.",
         )
 
 
@@ -186,7 +186,7 @@ def _timed(context: Context, records: DataFrame) -> DataFrame:
     if LOG_TIME not in records.columns:
         raise InvalidPipeline(
             f"the records of {context.start} lack the column {LOG_TIME}, the log's clock.",
-            next_step="declare Pipeline(lookback=...), and keep that column in what is handed to this function.",
+            hint="declare Pipeline(lookback=...), and keep that column in what is handed to this function.",
         )
     return records
 

@@ -46,7 +46,7 @@ def transformed(
         log.exception("the transform raised: %s", where)
         raise InvalidPipeline(
             f"{where}: the transform raised {type(error).__name__}: {_first_line(error)}.",
-            next_step="the driver's log has the traceback. Mend the job, deploy it and clear `plan`.",
+            hint="the driver's log has the traceback. Mend the job, deploy it and clear `plan`.",
         ) from error
     declared = {t.name: t for t in pipeline.tables}
     if isinstance(outcome, DataFrame) and len(declared) == 1:
@@ -65,7 +65,7 @@ def _check_shape(table: Table, frame: DataFrame, where: str) -> None:
     except PySparkException as error:
         raise InvalidPipeline(
             f"{where} has a column that no table can hold: {_first_line(error)}.",
-            next_step="cast it to a declared type in the transform, deploy it and clear `plan`.",
+            hint="cast it to a declared type in the transform, deploy it and clear `plan`.",
         ) from error
     check_shape(table, schema, where)
 

@@ -30,7 +30,7 @@ class Aggregate:
         if self.how not in _HOW or (self.how == "count") is not (self.column is None):
             raise InvalidPipeline(
                 f"an aggregate is {self.how!r} of {self.column!r}.",
-                next_step="use how='count' without a column, or sum, min or max of one.",
+                hint="use how='count' without a column, or sum, min or max of one.",
             )
 
 
@@ -74,7 +74,7 @@ def _refuse_overflow(rows: pa.Table, key: Sequence[str], sums: Sequence[str]) ->
         if largest is not None and largest >= room * 0.999:
             raise InvalidPipeline(
                 f"the sum {name!r} is about {largest:.3g}, {kind} holds less than {room:.3g}.",
-                next_step="sum a decimal(38, ...) column, or smaller units.",
+                hint="sum a decimal(38, ...) column, or smaller units.",
             )
 
 
@@ -86,14 +86,14 @@ def _value(rows: pa.Table, name: str, one: Aggregate) -> pa.ChunkedArray:
             raise InvalidPipeline(
                 f"aggregate {name!r} sums {one.column!r}, which is {values.type}: its last digits would depend on the "
                 "order in which intervals ran.",
-                next_step="cast it to a decimal or a whole number first.",
+                hint="cast it to a decimal or a whole number first.",
             )
         if pa.types.is_integer(values.type):
             return values.cast(pa.int64())
         if not pa.types.is_decimal(values.type):
             raise InvalidPipeline(
                 f"aggregate {name!r} sums {one.column!r}, which is {values.type}.",
-                next_step="sum a whole number or a decimal.",
+                hint="sum a whole number or a decimal.",
             )
         return pc.cast(values, pa.decimal128(38, values.type.scale))
     return values

@@ -42,7 +42,7 @@ def require_keys(records: pa.Table, key: Sequence[str]) -> None:
             raise InvalidPipeline(
                 f"key column {name!r} is null in {row['_topic']}[{row['_kafka_partition']}] at offset "
                 f"{row['_offset']}, and rows are told apart by it.",
-                next_step="drop such records in the transform, or send them to a table of their own.",
+                hint="drop such records in the transform, or send them to a table of their own.",
             )
 
 

@@ -47,7 +47,7 @@ class Sessions:
             raise InvalidPipeline(
                 f"sessions with a gap of {self.gap}, at most {self.longest} long, lateness {self.lateness}, "
                 f"{self.ahead} ahead, are not allowed.",
-                next_step="use a gap above zero, a longest session that is no shorter, and no negative time.",
+                hint="use a gap above zero, a longest session that is no shorter, and no negative time.",
             )
 
     @property

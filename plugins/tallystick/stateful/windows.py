@@ -42,12 +42,12 @@ class Windows:
         if self.size < _US or self.every < _US or self.size % self.every:
             raise InvalidPipeline(
                 f"windows of {self.size} every {self.every} are not allowed.",
-                next_step="use a size that is a multiple of the slide.",
+                hint="use a size that is a multiple of the slide.",
             )
         if min(self.lateness, self.ahead) < timedelta(0):
             raise InvalidPipeline(
                 f"windows with a lateness of {self.lateness} and {self.ahead} ahead are not allowed.",
-                next_step="use no negative time.",
+                hint="use no negative time.",
             )
 
     @property

@@ -62,7 +62,7 @@ def check_no_key(uri: str) -> None:
     if "@" in uri:
         raise InvalidPipeline(
             "a lake root with an @ is not allowed, as if a user or a key stood before it.",
-            next_step="write it as s3://bucket/prefix, e.g. s3://lake/flights; keys belong into AWS_ACCESS_KEY_ID and "
+            hint="write it as s3://bucket/prefix, e.g. s3://lake/flights; keys belong into AWS_ACCESS_KEY_ID and "
             "AWS_SECRET_ACCESS_KEY.",
         )
 
@@ -156,7 +156,7 @@ def _check_bucket(uri: str, bucket: str) -> None:
 def _bad_uri(uri: str, why: str) -> InvalidPipeline:
     return InvalidPipeline(
         f"lake root {uri!r} is not allowed: {why}.",
-        next_step="write `warehouse` as s3://bucket/prefix, e.g. s3://lake/flights.",
+        hint="write `warehouse` as s3://bucket/prefix, e.g. s3://lake/flights.",
     )
 
 
@@ -164,5 +164,5 @@ def _bad_key(key: str, why: str) -> InvalidPipeline:
     shown = key if len(key) <= 200 else key[:200] + "..."
     return InvalidPipeline(
         f"object key {shown!r} is not allowed: {why}.",
-        next_step="build keys with tallystick.format.keys; a stored object that names this one is damaged.",
+        hint="build keys with tallystick.format.keys; a stored object that names this one is damaged.",
     )

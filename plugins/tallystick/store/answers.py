@@ -181,17 +181,17 @@ def _plain(code: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Wording:
-    """How an answer is told; `happened` may name {action}, {place}, {endpoint} and {text}."""
+    """How an answer is told; `message` may name {action}, {place}, {endpoint} and {text}."""
 
     error: Callable[..., TallystickError]
-    happened: str
-    next_step: str
+    message: str
+    hint: str
 
 
 _AGAIN = _Wording(
     error=StoreUnavailable,
-    happened="{place} did not {action} ({text}).",
-    next_step=f"try again; if it stays so, check the server and {ENDPOINT_SETTING}.",
+    message="{place} did not {action} ({text}).",
+    hint=f"try again; if it stays so, check the server and {ENDPOINT_SETTING}.",
 )
 _WORDING: dict[Verdict, _Wording] = {
     Verdict.UNKNOWN: _AGAIN,
@@ -199,54 +199,54 @@ _WORDING: dict[Verdict, _Wording] = {
     Verdict.NO_OBJECT: _AGAIN,
     Verdict.NEVER_SENT: _Wording(
         error=StoreUnavailable,
-        happened="cannot connect to the object store at {endpoint} to {action} ({text}).",
-        next_step=f"check that it runs and can be reached from here, and that {ENDPOINT_SETTING} names it.",
+        message="cannot connect to the object store at {endpoint} to {action} ({text}).",
+        hint=f"check that it runs and can be reached from here, and that {ENDPOINT_SETTING} names it.",
     ),
     Verdict.NO_BUCKET: _Wording(
         error=SettingsError,
-        happened="{place} does not exist: could not {action}.",
-        next_step=f"create the bucket or correct `warehouse`; if it is on another server set {ENDPOINT_SETTING}.",
+        message="{place} does not exist: could not {action}.",
+        hint=f"create the bucket or correct `warehouse`; if it is on another server set {ENDPOINT_SETTING}.",
     ),
     Verdict.DENIED: _Wording(
         error=SettingsError,
-        happened="{place} refused to {action} ({text}).",
-        next_step=f"check {_CREDENTIALS_SETTING}: wrong, expired, or without s3:GetObject, s3:PutObject and "
+        message="{place} refused to {action} ({text}).",
+        hint=f"check {_CREDENTIALS_SETTING}: wrong, expired, or without s3:GetObject, s3:PutObject and "
         "s3:ListBucket on this prefix (without s3:ListBucket S3 answers 403 for an object that is not there).",
     ),
     Verdict.CLOCK: _Wording(
         error=SettingsError,
-        happened="{place} refused to {action}: this machine's clock is too far from the server's ({text}).",
-        next_step="set the clock of this machine (NTP).",
+        message="{place} refused to {action}: this machine's clock is too far from the server's ({text}).",
+        hint="set the clock of this machine (NTP).",
     ),
     Verdict.MOVED: _Wording(
         error=SettingsError,
-        happened="{place} is not served there: could not {action} ({text}).",
-        next_step=f"set AWS_DEFAULT_REGION to the bucket's region, or correct {ENDPOINT_SETTING}.",
+        message="{place} is not served there: could not {action} ({text}).",
+        hint=f"set AWS_DEFAULT_REGION to the bucket's region, or correct {ENDPOINT_SETTING}.",
     ),
     Verdict.NO_CONDITIONS: _Wording(
         error=StoreRefused,
-        happened="{place} does not implement what is needed to {action} ({text}).",
-        next_step="use a store with conditional writes (If-Match and If-None-Match on PutObject).",
+        message="{place} does not implement what is needed to {action} ({text}).",
+        hint="use a store with conditional writes (If-Match and If-None-Match on PutObject).",
     ),
     Verdict.NO_CREDENTIALS: _Wording(
         error=SettingsError,
-        happened="no usable credentials for {place}: could not {action} ({text}).",
-        next_step=f"set {_CREDENTIALS_SETTING}, or give this machine a role.",
+        message="no usable credentials for {place}: could not {action} ({text}).",
+        hint=f"set {_CREDENTIALS_SETTING}, or give this machine a role.",
     ),
     Verdict.CREDENTIALS_LATE: _Wording(
         error=StoreUnavailable,
-        happened="the source of the credentials for {place} did not answer: could not {action} ({text}).",
-        next_step="try again; if it stays so, check the machine's role or its credential_process.",
+        message="the source of the credentials for {place} did not answer: could not {action} ({text}).",
+        hint="try again; if it stays so, check the machine's role or its credential_process.",
     ),
     Verdict.CERTIFICATE: _Wording(
         error=SettingsError,
-        happened="the certificate of {endpoint} is not trusted: could not {action}.",
-        next_step=f"set AWS_CA_BUNDLE to the authority that signed it, or correct {ENDPOINT_SETTING}.",
+        message="the certificate of {endpoint} is not trusted: could not {action}.",
+        hint=f"set AWS_CA_BUNDLE to the authority that signed it, or correct {ENDPOINT_SETTING}.",
     ),
     Verdict.REFUSED: _Wording(
         error=SettingsError,
-        happened="{place} refused the request to {action} ({text}).",
-        next_step=f"check that {ENDPOINT_SETTING} names an S3 server, and the bucket's settings.",
+        message="{place} refused the request to {action} ({text}).",
+        hint=f"check that {ENDPOINT_SETTING} names an S3 server, and the bucket's settings.",
     ),
 }
 
@@ -255,7 +255,7 @@ def explain(answer: Answer, *, action: str, bucket: str, endpoint_url: str) -> T
     """The error for an answer that is no outcome: where, what was answered, which setting to look at."""
     wording = _WORDING[answer.verdict]
     place = f"bucket {bucket!r} at {endpoint_url}"
-    happened = wording.happened.format(
+    message = wording.message.format(
         action=action, place=place, endpoint=endpoint_url, text=answer.text
     )
-    return wording.error(happened, next_step=wording.next_step)
+    return wording.error(message, hint=wording.hint)

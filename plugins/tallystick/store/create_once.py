@@ -58,5 +58,5 @@ def create_fresh(
             pause(world, tries)
     raise StoreUnavailable(
         f"{what} did not succeed in {TRIES_MAX} tries ({why}).",
-        next_step="check that the store answers (AWS_ENDPOINT_URL_S3, network, credentials); then retry.",
+        hint="check that the store answers (AWS_ENDPOINT_URL_S3, network, credentials); then retry.",
     )

@@ -36,5 +36,5 @@ def open_store(uri: str, *, answers_within_s: float | None = None) -> Store:
         return S3Store(uri, settings=settings)
     raise InvalidPipeline(
         f"lake root {uri!r} is not allowed: it begins with neither s3:// nor memory://.",
-        next_step="write `warehouse` as s3://bucket/prefix; for another S3 server set AWS_ENDPOINT_URL_S3 as well.",
+        hint="write `warehouse` as s3://bucket/prefix; for another S3 server set AWS_ENDPOINT_URL_S3 as well.",
     )

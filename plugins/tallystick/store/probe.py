@@ -189,7 +189,7 @@ class _Probe:
                 raise StoreUnavailable(
                     f"the probe of {self._store.uri} could not be finished: to {asked} got no clear answer "
                     f"({outcome.because}).",
-                    next_step="try again; if it stays so, check the store and AWS_ENDPOINT_URL_S3.",
+                    hint="try again; if it stays so, check the store and AWS_ENDPOINT_URL_S3.",
                 )
 
     def _note(self, asked: str, expected: str, answered: str, good: bool) -> None:
@@ -201,6 +201,6 @@ class _Probe:
             raise StoreRefused(
                 f"{self._store.uri} does not honour conditional writes: asked to {asked}, expected {expected!r}, "
                 f"answered {answered!r}.",
-                next_step="use a store that does (Amazon S3, or a server that honours If-Match and If-None-Match on "
+                hint="use a store that does (Amazon S3, or a server that honours If-Match and If-None-Match on "
                 "PutObject); nothing was written but scratch objects.",
             )

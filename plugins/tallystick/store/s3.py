@@ -110,8 +110,8 @@ class S3Settings:
         )
 
 
-def _unfit(name: str, why: str, next_step: str) -> SettingsError:
-    return SettingsError(f"the environment variable {name} {why}.", next_step=next_step)
+def _unfit(name: str, why: str, hint: str) -> SettingsError:
+    return SettingsError(f"the environment variable {name} {why}.", hint=hint)
 
 
 class S3Store:
@@ -330,7 +330,7 @@ def _client_factory(
         if "@" in client.meta.endpoint_url:
             raise SettingsError(
                 f"the S3 endpoint {without_user_info(client.meta.endpoint_url)} carries a user name or a password.",
-                next_step=f"take them out of {ENDPOINT_SETTING}; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
+                hint=f"take them out of {ENDPOINT_SETTING}; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
             )
         return client
 
@@ -355,9 +355,9 @@ def _usable(make: Callable[[], T]) -> T:
     if verdict is Verdict.CREDENTIALS_LATE:
         raise StoreUnavailable(
             f"the source of the credentials for S3 did not answer ({reason}).",
-            next_step="try again; if it stays so, check the machine's role or the credential_process of AWS_PROFILE.",
+            hint="try again; if it stays so, check the machine's role or the credential_process of AWS_PROFILE.",
         )
     raise SettingsError(
         f"boto3 cannot be set up for S3: {reason}.",
-        next_step=f"check {ENDPOINT_SETTING}, AWS_PROFILE, AWS_DEFAULT_REGION and the file ~/.aws/config.",
+        hint=f"check {ENDPOINT_SETTING}, AWS_PROFILE, AWS_DEFAULT_REGION and the file ~/.aws/config.",
     )

@@ -53,5 +53,5 @@ class WriteTries:
     def _in_doubt(self, why: str) -> OutcomeUnknown:
         return OutcomeUnknown(
             f"writing {self._what} has no certain outcome after {self._unknown} tries ({why}).",
-            next_step="nothing was deleted; run the task again: it finds out what landed.",
+            hint="nothing was deleted; run the task again: it finds out what landed.",
         )

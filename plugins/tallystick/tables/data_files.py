@@ -87,7 +87,7 @@ def _check_statistics(file: FileReport, schema: Schema) -> None:
         )
 
 
-def _rejected(happened: str) -> ReportRejected:
+def _rejected(message: str) -> ReportRejected:
     return ReportRejected(
-        happened, next_step="nothing was changed. Clear `stage`, so that the attempt is made anew."
+        message, hint="nothing was changed. Clear `stage`, so that the attempt is made anew."
     )

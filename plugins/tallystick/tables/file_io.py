@@ -42,7 +42,7 @@ class StoreFileIO(FileIO):
         ):
             raise Corrupt(
                 f"table metadata names {location!r}, which lies outside the tables of {self._store.uri}.",
-                next_step="Iceberg paths are absolute: read the lake where it was written, not in a copy.",
+                hint="Iceberg paths are absolute: read the lake where it was written, not in a copy.",
             )
         return key
 
@@ -73,7 +73,7 @@ class StoreInput(InputFile):
         if stored is None:
             raise Corrupt(
                 f"{self.location} is gone, and table metadata names it.",
-                next_step="nothing was changed. Find out who deleted it; restore it from a bucket version.",
+                hint="nothing was changed. Find out who deleted it; restore it from a bucket version.",
             )
         return stored.body
 
@@ -129,7 +129,7 @@ class StoreOutput(OutputFile):
         if not create_once(self._store, self._key, body, world=self._world):
             raise Corrupt(
                 f"{self.location} should be a fresh name, and holds other bytes.",
-                next_step="nothing was changed. Run again; if this repeats, names are not drawn at random.",
+                hint="nothing was changed. Run again; if this repeats, names are not drawn at random.",
             )
 
 

@@ -189,14 +189,14 @@ def _optional(column: TableColumn) -> TableColumn:
     return TableColumn(id=column.id, name=column.name, type=column.type, required=False)
 
 
-def _changed(happened: str) -> SchemaChanged:
+def _changed(message: str) -> SchemaChanged:
     return SchemaChanged(
-        happened,
-        next_step="nothing was changed. Give the changed column a new name, so that it gets an id of its own.",
+        message,
+        hint="nothing was changed. Give the changed column a new name, so that it gets an id of its own.",
     )
 
 
-def _refused(happened: str) -> InvalidPipeline:
+def _refused(message: str) -> InvalidPipeline:
     return InvalidPipeline(
-        happened, next_step="mend partition_by or rename the column in the pipeline's file."
+        message, hint="mend partition_by or rename the column in the pipeline's file."
     )

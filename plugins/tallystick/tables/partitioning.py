@@ -79,7 +79,7 @@ def transformed(values: pa.ChunkedArray | pa.Array, transform: str, kind: str) -
     if (outside := outside_calendar(array)) is not None:
         raise InvalidPipeline(
             f"partition_by {transform} of a {kind}: {outside} {ONLY_THESE}.",
-            next_step="change the job so that such a time becomes null, or its record a dead letter; deploy it and "
+            hint="change the job so that such a time becomes null, or its record a dead letter; deploy it and "
             "clear `plan`.",
         )
     if transform == "identity":
@@ -130,6 +130,6 @@ def _rule(rule: str, columns: Sequence[TableColumn]) -> tuple[str, TableColumn]:
     if found is None:
         raise InvalidPipeline(
             f"partition_by {rule!r} names none of the columns {listed(c.name for c in columns)}.",
-            next_step="partition by a column of the table.",
+            hint="partition by a column of the table.",
         )
     return transform, found

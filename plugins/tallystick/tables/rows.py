@@ -31,7 +31,7 @@ class StoredRows:
             if found is None:
                 raise Corrupt(
                     f"{self._store.uri}/{file.key} is gone, and an output lacks its rows.",
-                    next_step="restore it from a bucket version; what was sent stays noted.",
+                    hint="restore it from a bucket version; what was sent stays noted.",
                 )
             try:
                 for batch in pq.ParquetFile(pa.BufferReader(found.body)).iter_batches():
@@ -41,5 +41,5 @@ class StoredRows:
             except (pa.ArrowException, OSError) as error:
                 raise Corrupt(
                     f"{self._store.uri}/{file.key} cannot be read as Parquet: {str(error).splitlines()[0]}.",
-                    next_step="restore it from a bucket version; what was sent stays noted.",
+                    hint="restore it from a bucket version; what was sent stays noted.",
                 ) from error

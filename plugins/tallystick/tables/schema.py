@@ -80,7 +80,7 @@ def _table_column(field: Any, where: str) -> TableColumn:
         told = "no field id" if number is None else f"field id {int(number)}"
         raise SchemaChanged(
             f"{where}: column {field.name!r} has type {kind} and {told}.",
-            next_step="write the file with tallystick.tables.schema.arrow_schema of the planned columns.",
+            hint="write the file with tallystick.tables.schema.arrow_schema of the planned columns.",
         )
     return TableColumn(id=int(number), name=field.name, type=name, required=not field.nullable)
 
@@ -99,7 +99,7 @@ def check_file_columns(
         if want.get(name) != have.get(name):
             raise SchemaChanged(
                 f"{where}: column {name!r} is {_told(have.get(name))}, planned is {_told(want.get(name))}.",
-                next_step="clear `plan`, so that the job writes the columns that the lake knows.",
+                hint="clear `plan`, so that the job writes the columns that the lake knows.",
             )
 
 

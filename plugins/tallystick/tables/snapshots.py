@@ -150,7 +150,7 @@ class FileChange(_MergeAppendFiles):
         if missing or twice:
             raise Corrupt(
                 f"{(missing or twice)[0]} is to be dropped and is in the table {'twice' if twice else 'no more'}.",
-                next_step="nothing was changed. Run `tally verify`: the ledger and this table disagree.",
+                hint="nothing was changed. Run `tally verify`: the ledger and this table disagree.",
             )
 
     def _existing_manifests(self) -> list[ManifestFile]:

@@ -72,15 +72,13 @@ def reading_only(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
     try:
         statements = connection.extract_statements(sql)
     except duckdb.Error as error:
-        raise InvalidRequest(
-            f"not understood: {error}.", next_step="mend the statement."
-        ) from error
+        raise InvalidRequest(f"not understood: {error}.", hint="mend the statement.") from error
     kinds = [statement.type for statement in statements]
     # Not EXPLAIN either: EXPLAIN ANALYZE runs what it explains, and its type does not say what that is.
     if kinds != [duckdb.StatementType.SELECT]:
         raise InvalidRequest(
             f"the statement is {' and '.join(kind.name for kind in kinds) or 'empty'}.",
-            next_step="give one SELECT (or WITH, FROM, VALUES, DESCRIBE, SUMMARIZE): tables change by commits only.",
+            hint="give one SELECT (or WITH, FROM, VALUES, DESCRIBE, SUMMARIZE): tables change by commits only.",
         )
     return statements[0].query
 
@@ -91,7 +89,7 @@ def _place(name: str, uri: str) -> tuple[str, str]:
     if not found:
         raise SettingsError(
             f"table {name} lies at {uri!r}, which is no table of a lake on S3.",
-            next_step="SQL reads s3:// only: use a pipeline whose warehouse is there.",
+            hint="SQL reads s3:// only: use a pipeline whose warehouse is there.",
         )
     return found[1], found[2]
 
@@ -107,7 +105,7 @@ def _extension_file(name: str) -> Path:
             return file
     raise SettingsError(
         f"DuckDB {duckdb.__version__} finds no {name} extension of its version.",
-        next_step=f"install duckdb-extension-{name}=={duckdb.__version__}.",
+        hint=f"install duckdb-extension-{name}=={duckdb.__version__}.",
     )
 
 
@@ -137,7 +135,7 @@ def _create_secret(
         pass  # told outside the handler: DuckDB quotes the statement, and this one holds the secret
     raise SettingsError(
         "DuckDB refused the S3 settings.",
-        next_step="check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL_S3.",
+        hint="check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL_S3.",
     )
 
 
@@ -157,12 +155,12 @@ def _credentials(environ: Mapping[str, str]) -> tuple[str, str, str, str]:
     if why:  # outside the handler: botocore quotes what a credential process printed
         raise SettingsError(
             f"AWS credentials could not be had ({why}).",
-            next_step="check AWS_PROFILE and the files in ~/.aws.",
+            hint="check AWS_PROFILE and the files in ~/.aws.",
         )
     if frozen is None or not frozen.access_key or not frozen.secret_key:
         raise SettingsError(
             "no AWS credentials were found.",
-            next_step="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE.",
+            hint="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE.",
         )
     return (
         frozen.access_key,
@@ -182,7 +180,7 @@ def _endpoint(environ: Mapping[str, str]) -> tuple[str, bool] | None:
     if parts.scheme not in ("http", "https") or not host:
         raise SettingsError(
             "AWS_ENDPOINT_URL_S3 is no http or https URL.",
-            next_step="set it to e.g. http://127.0.0.1:4566.",
+            hint="set it to e.g. http://127.0.0.1:4566.",
         )
     return host, parts.scheme == "http"
 
@@ -204,20 +202,18 @@ def unreadable(error: duckdb.Error, what: str, environ: Mapping[str, str]) -> Ta
     told = f"DuckDB could not read {what} at {endpoint[0] if endpoint else 'AWS'} ({str(error).splitlines()[0]})."
     if not isinstance(error, duckdb.IOException):
         return Corrupt(
-            told, next_step="run `tally verify`: it looks at every object that the root reaches."
+            told, hint="run `tally verify`: it looks at every object that the root reaches."
         )
     status = getattr(error, "status_code", 0)  # only an HTTPException has one
     if status == 404:
         return Corrupt(
             told,
-            next_step="find out who deleted it, or what the root named; restore it from a version.",
+            hint="find out who deleted it, or what the root named; restore it from a version.",
         )
     if status in (401, 403):
-        return SettingsError(
-            told, next_step="check the AWS credentials: may they read this bucket?"
-        )
+        return SettingsError(told, hint="check the AWS credentials: may they read this bucket?")
     return StoreUnavailable(
-        told, next_step="check that the endpoint answers (AWS_ENDPOINT_URL_S3); run it again."
+        told, hint="check that the endpoint answers (AWS_ENDPOINT_URL_S3); run it again."
     )
 
 

@@ -145,7 +145,7 @@ class IcebergTables:
             raise IdentityChanged(
                 f"table {state.name}: {key} is of table {found[0]} at {found[1]} (format {found[2]}), the root means "
                 f"{wanted[0]} at {wanted[1]} (format 2).",
-                next_step="nothing was changed. Find out who wrote it: only tallystick may write these tables.",
+                hint="nothing was changed. Find out who wrote it: only tallystick may write these tables.",
             )
         return metadata
 

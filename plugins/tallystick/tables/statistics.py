@@ -167,5 +167,5 @@ def _text(raw: bytes) -> str | None:
         return None
 
 
-def _rejected(happened: str, next_step: str) -> ReportRejected:
-    return ReportRejected(happened, next_step=next_step)
+def _rejected(message: str, hint: str) -> ReportRejected:
+    return ReportRejected(message, hint=hint)

@@ -364,7 +364,7 @@ def test_page_of_a_run_that_failed_says_the_error_and_the_next_step(triggered: T
     error = desk.api.xcom("doors", "mistyped", "plan", "error")
     assert isinstance(error, dict)
     assert error["kind"] == "invalid_request"
-    assert error["next"] in note
+    assert error["hint"] in note
     assert "when-a-task-says.md#invalid_request" in desk.log("mistyped", "plan")
 
 

@@ -46,8 +46,8 @@ class Bench:
             {
                 "error": {
                     "kind": "ask",
-                    "happened": "nothing was prepared.",
-                    "next_step": "prepare.",
+                    "message": "nothing was prepared.",
+                    "hint": "prepare.",
                 }
             },
             code=77,

@@ -72,7 +72,7 @@ class Case:
 
     run: Callable[[SmallLake], object]
     told: tuple[str, ...]
-    next_step: str
+    hint: str
 
 
 def asked(small: SmallLake, declared: Pipeline, interval: Interval) -> object:
@@ -223,49 +223,49 @@ CASES: dict[str, Case] = {
     "not_yet": Case(
         run=lambda small: asked(small, pipeline(small.store.uri), days(1, 1 + 365 * 20)),
         told=("2013-01-01T00:00:00.000Z", "may still get records until 2032-12-27T00:00:00.000Z"),
-        next_step="the task tries again by itself",
+        hint="the task tries again by itself",
     ),
     "store_unavailable": Case(
         run=lambda _: Lake(open_store("s3://lake/flights"), counting_world()).require(),
         told=(f"http://127.0.0.1:{PORT}", "flights/root.json"),
-        next_step="AWS_ENDPOINT_URL_S3",
+        hint="AWS_ENDPOINT_URL_S3",
     ),
     "kafka_unavailable": Case(
         run=lambda _: LogPlanner(
             KafkaSettings(bootstrap_servers=(f"127.0.0.1:{PORT}",), bootstrap_timeout_ms=300)
         ).__enter__(),
         told=(f"Kafka at 127.0.0.1:{PORT} did not give its metadata", "ECONNREFUSED"),
-        next_step="bootstrap_servers",
+        hint="bootstrap_servers",
     ),
     "scratch_full": Case(
         run=lambda _: told_by_a_task(onto_a_full_disk),
         told=("/dev/full on ", "No space left on device", "Nothing was committed"),
-        next_step="spark.local.dir",
+        hint="spark.local.dir",
     ),
     "swap_contended": Case(
         run=contended,
         told=("1 swaps of memory://memory/root.json", "lost to other writers"),
-        next_step="max_active_tis_per_dag",
+        hint="max_active_tis_per_dag",
     ),
     "outcome_unknown": Case(
         run=in_doubt,
         told=("memory://memory/root.json", "after 1 tries (timeout"),
-        next_step="run the task again",
+        hint="run the task again",
     ),
     "output_unavailable": Case(
         run=silent_broker,
         told=("output feed of [2013-01-01T00:00:00.000Z", "topic feed of connection default"),
-        next_step="the next try goes on where this one stood",
+        hint="the next try goes on where this one stood",
     ),
     "output_busy": Case(
         run=held_folder,
         told=("another process has held ", "output feed"),
-        next_step="try again later",
+        hint="try again later",
     ),
     "superseded": Case(
         run=overtaken_request,
         told=("(clear 1)", "clear 3", "[2013-01-02T00:00:00.000Z, 2013-01-04T00:00:00.000Z)"),
-        next_step="Trigger with from=2013-01-02T00:00:00.000Z, to=2013-01-04T00:00:00.000Z, take_over=true",
+        hint="Trigger with from=2013-01-02T00:00:00.000Z, to=2013-01-04T00:00:00.000Z, take_over=true",
     ),
     "invalid_request": Case(
         run=lambda small: asked(
@@ -274,49 +274,49 @@ CASES: dict[str, Case] = {
             Interval(start=day(1).replace(year=1960), end=day(1)),
         ),
         told=("1960-01-01T00:00:00.000Z", "before 1970"),
-        next_step="use a later start_date",
+        hint="use a later start_date",
     ),
     "invalid_pipeline": Case(
         run=lambda small: asked(
             small, replace(pipeline(small.store.uri), name="other"), days(2, 3)
         ),
         told=("the lake of pipeline 'small', not of 'other'",),
-        next_step="a warehouse of its own",
+        hint="a warehouse of its own",
     ),
     "settings": Case(
         run=lambda _: resolve(KafkaSettings, "main", environ={}),
         told=("'main'", "TALLYSTICK_KAFKA_MAIN is not set", "TALLYSTICK_SECRETS_DIR is not set"),
-        next_step='set TALLYSTICK_KAFKA_MAIN to JSON such as {"bootstrap_servers": "host:port"}',
+        hint='set TALLYSTICK_KAFKA_MAIN to JSON such as {"bootstrap_servers": "host:port"}',
     ),
     "job_changed": Case(
         run=other_job,
         told=("000000000000 is deployed", " was planned", "2013-01-02T00:00:00.000Z"),
-        next_step="clear this run's plan task",
+        hint="clear this run's plan task",
     ),
     "identity_changed": Case(
         run=recreated,
         told=("topic events has id topic-id-2", "the ledger knows id topic-id-1"),
-        next_step="tally topic adopt events",
+        hint="tally topic adopt events",
     ),
     "schema_changed": Case(
         run=other_columns,
         told=("table events", "'n' is long in the lake", "declared as int"),
-        next_step="under another name",
+        hint="under another name",
     ),
     "outside_retention": Case(
         run=expired,
         told=("events[1]: offsets [4, 10) are wanted, the log begins at 6", "2 offsets are gone"),
-        next_step="accept_loss=true",
+        hint="accept_loss=true",
     ),
     "log_damaged": Case(
         run=rewritten,
         told=("events", "the boundary at 2013-01-02T00:00:00.000Z", "epoch 1", "not 0"),
-        next_step="ask whoever runs the cluster",
+        hint="ask whoever runs the cluster",
     ),
     "report_rejected": Case(
         run=changed_file,
         told=("memory://memory/attempts/", "has 11 bytes and ETag", "reported were"),
-        next_step="clear this run's stage task",
+        hint="clear this run's stage task",
     ),
     "output_refused": Case(
         run=null_key,
@@ -324,22 +324,22 @@ CASES: dict[str, Case] = {
             "output feed of [2013-01-01T00:00:00.000Z",
             "row 1 has no value in its key column 'k'",
         ),
-        next_step="Mend the job, so that the key is there, and clear `plan`",
+        hint="Mend the job, so that the key is there, and clear `plan`",
     ),
     "store_refused": Case(
         run=lambda _: Lake(Overwrites("odd"), counting_world()).open("small"),
         told=("memory://odd", "stale If-Match", "expected 'refused: changed', answered 'applied'"),
-        next_step="Amazon S3",
+        hint="Amazon S3",
     ),
     "root_vanished": Case(
         run=vanished,
         told=("memory://memory/root.json is not there, but memory://memory/", " is."),
-        next_step="restore root.json from a bucket version",
+        hint="restore root.json from a bucket version",
     ),
     "corrupt": Case(
         run=newer,
         told=("memory://memory/root.json", "tallystick.root/9", "tallystick.root/1"),
-        next_step="restore it from a bucket version",
+        hint="restore it from a bucket version",
     ),
 }
 
@@ -376,8 +376,8 @@ def raised(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tallystick
         case.run(small)
     assert type(caught.value) is kind
     for part in case.told:
-        assert part in caught.value.happened
-    assert case.next_step in caught.value.next_step
+        assert part in caught.value.message
+    assert case.hint in caught.value.hint
     if request.param == "corrupt":
         assert small.store.get(keys.ROOT) != before, "never repaired: it is as it was damaged"
     error = caught.value
@@ -390,11 +390,11 @@ def raised(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tallystick
 
 def test_a_kind_is_told_with_both_values_and_a_next_step(raised: TallystickError) -> None:
     # What the case names was checked when it was raised; this is what holds for all.
-    for part in (raised.happened, raised.next_step):
+    for part in (raised.message, raised.hint):
         assert part.endswith("."), part
         assert not HALF_A_THING.search(part), part
         assert "\n" not in part
-    assert str(raised) == f"{raised.happened} Next: {raised.next_step}"
+    assert str(raised) == f"{raised.message} Next: {raised.hint}"
 
 
 def test_a_task_ends_as_the_page_says_and_its_log_has_all_of_it_in_lines_that_fit(
@@ -410,8 +410,8 @@ def test_a_task_ends_as_the_page_says_and_its_log_has_all_of_it_in_lines_that_fi
     what, _ = documented()[group.__name__]
     assert isinstance(ended.value, AirflowFailException) is ("retried" not in what)
     told = str(ended.value)
-    assert told.startswith(raised.happened)
-    assert told.endswith(f" Next: {raised.next_step}")
+    assert told.startswith(raised.message)
+    assert told.endswith(f" Next: {raised.hint}")
     assert told.count(SPAN) == 1
     assert ended.value.__cause__ is None
     lines = [r.getMessage() for r in caplog.records]
@@ -448,7 +448,7 @@ def test_each_task_tells_the_interval_with_the_error(
         assert SPAN in str(e.value), task
         assert sum(SPAN in r.getMessage() for r in caplog.records) == 1, task
         shown = with_span(raised, SPAN)
-        error = {"kind": raised.kind, "message": shown.happened, "next": raised.next_step}
+        error = {"kind": raised.kind, "message": shown.message, "hint": raised.hint}
         assert run.pushed[task, "error"] == error
         assert run.pushed[task, NOTE] == f"{task}: {raised.kind}: {shown}"
 

@@ -178,7 +178,7 @@ def test_the_very_first_interval_is_refused_as_the_page_says() -> None:
     small.log.expire(TOPIC, 0, before=1)
     with pytest.raises(errors.OutsideRetention) as refused:
         small.plan(days(1, 2))
-    assert "begins at offset 1, and holds no record before" in refused.value.happened
+    assert "begins at offset 1, and holds no record before" in refused.value.message
     assert "`begins at offset 1, and holds no record before ...`" in page(
         "recover-from-lost-retention"
     )

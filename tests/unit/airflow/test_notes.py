@@ -174,7 +174,7 @@ def test_an_error_that_cannot_be_left_for_the_page_is_raised_all_the_same(
 
 def test_what_is_left_of_an_error_holds_no_password() -> None:
     run = run_of()
-    error = SchemaChanged("http://me:s3cret@host is old.", next_step="ask http://me:s3cret@host.")
+    error = SchemaChanged("http://me:s3cret@host is old.", hint="ask http://me:s3cret@host.")
     leave_error(run.context("plan")["ti"], error)
     assert len(run.pushed) == 2
     assert "s3cret" not in str(run.pushed)

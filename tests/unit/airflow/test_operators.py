@@ -261,9 +261,7 @@ def test_error_of_the_job_reaches_the_task_with_its_text(
 ) -> None:
     run = run_of()
     run.execute(bench.task("plan"))
-    bench.says(
-        {"error": {"kind": kind, "happened": "seen 3, wanted 4.", "next_step": "look."}}, code=1
-    )
+    bench.says({"error": {"kind": kind, "message": "seen 3, wanted 4.", "hint": "look."}}, code=1)
     with pytest.raises(AirflowException, match=r"seen 3, wanted 4\. .*Next: look\.") as caught:
         run.execute(bench.task("stage"))
     assert isinstance(caught.value, AirflowFailException) is final

@@ -46,7 +46,7 @@ def test_what_time_mends_is_retried(kind: type[TallystickError]) -> None:
         ) as caught,
         airflow_errors(SPAN),
     ):
-        raise kind("seen 1, wanted 2.", next_step="wait.")
+        raise kind("seen 1, wanted 2.", hint="wait.")
     assert not isinstance(caught.value, AirflowFailException)
 
 
@@ -58,15 +58,15 @@ def test_what_a_person_decides_is_not_retried(kind: type[TallystickError]) -> No
         ),
         airflow_errors(SPAN),
     ):
-        raise kind("seen 1, wanted 2.", next_step="decide.")
+        raise kind("seen 1, wanted 2.", hint="decide.")
 
 
-@pytest.mark.parametrize("happened", ["seen 1, wanted 2.", f"{SPAN} may still get records."])
-def test_what_the_run_wants_is_told_once(happened: str) -> None:
+@pytest.mark.parametrize("message", ["seen 1, wanted 2.", f"{SPAN} may still get records."])
+def test_what_the_run_wants_is_told_once(message: str) -> None:
     with pytest.raises(AirflowFailException) as caught, airflow_errors(SPAN):
-        raise Ask(happened, next_step="decide.")
+        raise Ask(message, hint="decide.")
     assert str(caught.value).count(SPAN) == 1
-    assert str(caught.value).startswith(happened)
+    assert str(caught.value).startswith(message)
 
 
 def test_foreign_errors_pass_as_they_are() -> None:
@@ -78,16 +78,16 @@ def test_foreign_errors_pass_as_they_are() -> None:
 def test_error_of_a_job_comes_back_as_it_was_raised(
     kind: type[TallystickError], tmp_path: Path
 ) -> None:
-    said = {"kind": kind.kind, "happened": "a.", "next_step": "b."}
+    said = {"kind": kind.kind, "message": "a.", "hint": "b."}
     with pytest.raises(kind) as caught:
         raise_told(told(tmp_path / "r", {"error": said}))
     assert type(caught.value) is kind
-    assert (caught.value.happened, caught.value.next_step) == ("a.", "b.")
+    assert (caught.value.message, caught.value.hint) == ("a.", "b.")
     assert str(pickle.loads(pickle.dumps(caught.value))) == "a. Next: b."
 
 
 def test_foreign_error_of_a_job_is_retried_with_its_text(tmp_path: Path) -> None:
-    said = {"kind": "error", "happened": "KeyError: 'origin'", "next_step": "read the log."}
+    said = {"kind": "error", "message": "KeyError: 'origin'", "hint": "read the log."}
     assert error_from(said) is None
     with pytest.raises(AirflowException, match="KeyError: 'origin'") as caught:
         raise_told(told(tmp_path / "r", {"error": said}))

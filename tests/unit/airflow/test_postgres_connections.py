@@ -42,7 +42,7 @@ def test_what_is_nowhere_is_told_with_airflows_name(monkeypatch: pytest.MonkeyPa
         SettingsError, match=r"PostgreSQL connection 'gone' is not defined"
     ) as caught:
         settings_named(PostgresSettings, "gone")
-    assert "Airflow connection postgres_gone" in caught.value.next_step
+    assert "Airflow connection postgres_gone" in caught.value.hint
     monkeypatch.setenv(
         "AIRFLOW_CONN_POSTGRES_MAIN",
         json.dumps({"conn_type": "postgres", "host": "db", "extra": {"cursor": "dict"}}),

@@ -241,7 +241,7 @@ class Away(FakeOutput):
     """A receiver that does not answer."""
 
     def begin(self, scope: Scope) -> None:
-        raise OutputUnavailable("the receiver of feed is away.", next_step="nothing.")
+        raise OutputUnavailable("the receiver of feed is away.", hint="nothing.")
 
 
 def test_a_kind_of_ones_own_is_opened_by_itself(bench: Bench) -> None:

@@ -110,13 +110,13 @@ def test_backfill_with_a_span_in_its_parameters_is_refused() -> None:
     """Every run of it would ask for the same span."""
     with pytest.raises(InvalidRequest, match=r"given to a backfill.*same span") as refused:
         asked_of(run("backfill", **interval(days(2, 3))), SPAN)
-    assert "`from` and `to` empty" in refused.value.next_step
+    assert "`from` and `to` empty" in refused.value.hint
 
 
 def test_backfill_that_took_over_a_run_by_hand_is_refused_with_the_way_on() -> None:
     with pytest.raises(InvalidRequest, match="holds no time") as refused:
         asked_of(run("backfill", **exact(day(5))), RunParams())
-    assert "took over a run by hand" in refused.value.next_step
+    assert "took over a run by hand" in refused.value.hint
 
 
 @pytest.mark.parametrize(

@@ -248,4 +248,4 @@ def test_verify_as_json_lists_every_counter_example(lake: SmallLake) -> None:
     objects = next(check for check in form["checks"] if check["name"] == "objects")
     assert (form["proven"], objects["proven"], objects["problems"]) == (False, False, 6)
     assert {finding["where"] for finding in objects["findings"]} <= set(gone)
-    assert set(objects["findings"][0]) == {"rule", "where", "happened", "expected", "found"}
+    assert set(objects["findings"][0]) == {"rule", "where", "message", "expected", "found"}

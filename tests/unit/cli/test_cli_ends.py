@@ -40,7 +40,7 @@ def test_an_error_ends_with_its_groups_code_and_no_trace(
     monkeypatch: pytest.MonkeyPatch, kind: type[errors.TallystickError], code: int
 ) -> None:
     def fail(_: str | None) -> None:
-        raise kind("It happened: 1, not 2.", next_step="do this.")
+        raise kind("It happened: 1, not 2.", hint="do this.")
 
     monkeypatch.setattr(cli, "_open", fail)
     result = tally("status")
@@ -50,7 +50,7 @@ def test_an_error_ends_with_its_groups_code_and_no_trace(
     as_json = tally("status", "--json")
     assert as_json.exit_code == code
     assert json.loads(as_json.stderr) == {
-        "error": {"kind": kind.kind, "happened": "It happened: 1, not 2.", "next_step": "do this."}
+        "error": {"kind": kind.kind, "message": "It happened: 1, not 2.", "hint": "do this."}
     }
 
 
@@ -58,7 +58,7 @@ def test_the_spark_entry_ends_with_the_same_codes() -> None:
     from tallystick.spark import outcome
 
     for kind in (errors.NotYet, errors.Superseded, errors.Corrupt):
-        error = kind("a", next_step="b")
+        error = kind("a", hint="b")
         assert report.exit_code(error) == outcome.exit_code(error)
 
 

@@ -77,7 +77,7 @@ def test_aws_is_used_unless_the_environment_names_a_server_even_if_a_stack_runs_
 
 def test_with_json_standard_error_is_for_errors_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     def nothing_there(_: str, **__: Any) -> None:
-        raise errors.SettingsError("It happened.", next_step="do this.")
+        raise errors.SettingsError("It happened.", hint="do this.")
 
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1")
     monkeypatch.setattr(lake_argument, "open_store", nothing_there)

@@ -196,7 +196,7 @@ def test_what_does_not_fit_is_refused_by_name_and_never_by_value(
 ) -> None:
     with pytest.raises(SettingsError, match=said) as refused:
         made(SASL | change)
-    assert refused.value.happened.startswith("here: ")
+    assert refused.value.message.startswith("here: ")
     assert PASSWORD not in str(refused.value)
     assert refused.value.__cause__ is None
 

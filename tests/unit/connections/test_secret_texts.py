@@ -90,7 +90,7 @@ def test_a_connection_that_is_none_is_refused_without_quoting_it(
     text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     refused = quiet(SettingsError, lambda: in_environment(text), caplog)
-    assert refused.happened.startswith("environment variable TALLYSTICK_KAFKA_MAIN: ")
+    assert refused.message.startswith("environment variable TALLYSTICK_KAFKA_MAIN: ")
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_a_proxy_that_is_none_is_refused_without_quoting_it(
     refused = quiet(
         SettingsError, lambda: in_environment(json.dumps(LOGIN | {"proxy_url": url})), caplog
     )
-    assert "%2F" in refused.next_step
+    assert "%2F" in refused.hint
 
 
 @pytest.mark.parametrize(
@@ -131,8 +131,8 @@ def test_a_secrets_file_that_is_refused_is_not_quoted(
     path.chmod(mode)
     environ = {"TALLYSTICK_SECRETS_DIR": str(tmp_path)}
     refused = quiet(SettingsError, lambda: resolve(KafkaSettings, "main", environ=environ), caplog)
-    assert f"secret file {path}" in refused.happened
-    assert told in refused.happened
+    assert f"secret file {path}" in refused.message
+    assert told in refused.message
 
 
 def test_a_secrets_file_that_cannot_be_opened_or_is_anothers_is_named(
@@ -173,7 +173,7 @@ def test_brokers_that_are_not_there_are_named_and_no_password(
     )
     assert "canary" not in repr(settings)
     refused = quiet(KafkaUnavailable, KafkaClient(settings).__enter__, caplog)
-    assert f"Kafka at 127.0.0.1:{port}" in refused.happened
+    assert f"Kafka at 127.0.0.1:{port}" in refused.message
     assert "kafka" in caplog.text
 
 
@@ -193,7 +193,7 @@ def test_a_lake_root_with_a_key_in_it_is_refused_without_quoting_the_key(
 ) -> None:
     given = vars_of(pipeline("memory://lake")) | {"warehouse": uri}
     refused = quiet(InvalidPipeline, lambda: Pipeline(**given), caplog)
-    assert "AWS_ACCESS_KEY_ID" in refused.next_step
+    assert "AWS_ACCESS_KEY_ID" in refused.hint
     quiet(InvalidPipeline, lambda: open_store(uri), caplog)
     ended = tally("status", uri)
     assert (ended.exit_code, ended.stdout) == (77, "")
@@ -220,7 +220,7 @@ def test_an_endpoint_with_a_password_in_it_is_refused_without_quoting_it(
 ) -> None:
     monkeypatch.setenv(name, url)
     refused = quiet(SettingsError, lambda: open_store("s3://lake/flights"), caplog)
-    assert "AWS_ENDPOINT_URL_S3" in refused.next_step
+    assert "AWS_ENDPOINT_URL_S3" in refused.hint
 
 
 @pytest.fixture
@@ -240,7 +240,7 @@ def talkative_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
 @pytest.mark.usefixtures("talkative_credentials")
 def test_what_a_credential_process_prints_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
     refused = quiet(StoreUnavailable, lambda: open_store("s3://lake/flights"), caplog)
-    assert "did not answer (CredentialRetrievalError)" in refused.happened
+    assert "did not answer (CredentialRetrievalError)" in refused.message
 
 
 @pytest.mark.usefixtures("talkative_credentials")
@@ -253,7 +253,7 @@ def test_what_a_credential_process_prints_is_not_told_by_sql(
     refused = quiet(
         SettingsError, lambda: duckdb_connection(tables, environ={"AWS_PROFILE": "odd"}), caplog
     )
-    assert "AWS_PROFILE" in refused.next_step
+    assert "AWS_PROFILE" in refused.hint
 
 
 def test_a_key_that_duckdb_cannot_take_is_not_quoted(caplog: pytest.LogCaptureFixture) -> None:
@@ -262,7 +262,7 @@ def test_a_key_that_duckdb_cannot_take_is_not_quoted(caplog: pytest.LogCaptureFi
     environ = {"AWS_ACCESS_KEY_ID": "AKIA", "AWS_SECRET_ACCESS_KEY": f"{CANARY}\0"}
     tables = {"t": "s3://lake/flights/tables/t/metadata/1.json"}
     refused = quiet(SettingsError, lambda: duckdb_connection(tables, environ=environ), caplog)
-    assert "AWS_SECRET_ACCESS_KEY" in refused.next_step
+    assert "AWS_SECRET_ACCESS_KEY" in refused.hint
 
 
 def test_a_database_url_that_a_job_stumbles_over_is_struck_out() -> None:
@@ -296,8 +296,8 @@ def test_a_database_url_that_a_job_stumbles_over_is_struck_out() -> None:
 )
 def test_users_and_passwords_of_urls_are_struck_out_and_nothing_else(text: str, told: str) -> None:
     assert without_user_info(text) == told
-    error = TallystickError(text, next_step=text)
-    assert (error.happened, error.next_step, error.args) == (told, told, (told, told))
+    error = TallystickError(text, hint=text)
+    assert (error.message, error.hint, error.args) == (told, told, (told, told))
 
 
 def test_names_are_listed_as_people_write_them() -> None:

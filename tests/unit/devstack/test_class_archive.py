@@ -71,7 +71,7 @@ def test_of_other_jars_or_another_java_it_is_another_one(
 
 def test_what_cannot_be_archived_leaves_nothing(archive: ClassArchive) -> None:
     def fails(flags: list[str]) -> None:
-        raise SettingsError("exit code 1.", next_step="look.")
+        raise SettingsError("exit code 1.", hint="look.")
 
     with pytest.raises(SettingsError, match="exit code 1"):
         archive.make(fails)

@@ -35,7 +35,7 @@ def test_a_broker_that_cannot_be_fetched_is_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail() -> None:
-        raise SettingsError("no java in PATH.", next_step="install Java 17 or newer.")
+        raise SettingsError("no java in PATH.", hint="install Java 17 or newer.")
 
     monkeypatch.setattr(prepare, "_fetch_broker", fail)
     monkeypatch.setattr(prepare, "_archive_spark", lambda: None)

@@ -137,7 +137,7 @@ def test_a_server_that_dies_early_reports_its_own_last_lines(tmp_path: Path) -> 
     assert "server ended before its answer" in str(caught.value)
     assert "no such setting" in str(caught.value)
     assert "earlier life" not in str(caught.value)
-    assert str(log_path) in caught.value.next_step
+    assert str(log_path) in caught.value.hint
 
 
 def test_a_process_that_ends_behind_a_look_is_looked_at_again(tmp_path: Path, mark: str) -> None:

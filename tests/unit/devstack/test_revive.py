@@ -78,10 +78,10 @@ def test_a_download_of_kafka_is_told_before_it_begins(
 @pytest.mark.parametrize(
     ("name", "error"),
     [
-        ("kafka", SettingsError("no java.", next_step="install it.")),
-        ("s3", StoreUnavailable("no answer.", next_step="try again.")),
-        ("postgres", RetryLater("no answer.", next_step="try again.")),
-        ("airflow", RetryLater("its database is away.", next_step="try again.")),
+        ("kafka", SettingsError("no java.", hint="install it.")),
+        ("s3", StoreUnavailable("no answer.", hint="try again.")),
+        ("postgres", RetryLater("no answer.", hint="try again.")),
+        ("airflow", RetryLater("its database is away.", hint="try again.")),
     ],
 )
 def test_a_part_that_cannot_be_revived_is_given_up_and_the_others_run_on(
@@ -115,7 +115,7 @@ def test_a_part_whose_server_is_up_and_that_was_not_made_ready_is_tried_again(
 ) -> None:
     def fails_once(_: str) -> None:
         break_it(stack, servers[name].nothing)
-        raise RetryLater("not yet.", next_step="try again.")
+        raise RetryLater("not yet.", hint="try again.")
 
     break_it(stack, fails_once)
     servers[name].alive = False

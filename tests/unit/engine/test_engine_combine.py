@@ -127,7 +127,7 @@ def test_too_many_keys_for_the_driver_are_an_error_that_says_what_to_do(
     partials.add(rows(declared, *((f"key {n}", n) for n in range(1000))))
     with pytest.raises(InvalidPipeline, match="has 1000 keys in one piece") as caught:
         partials.to_ipc()
-    assert "coarser keys" in caught.value.next_step
+    assert "coarser keys" in caught.value.hint
 
 
 @pytest.mark.parametrize("limit", ["WAITING_ROWS_MAX", "WAITING_BYTES_MAX"])
@@ -152,4 +152,4 @@ def test_more_partial_rows_than_the_driver_takes_name_our_own_setting(
         InvalidPipeline, match="of 3 pieces have 1001 bytes, the driver takes 1000"
     ) as caught:
         combine.require_room([500, 1, 500])
-    assert "records_per_task" in caught.value.next_step
+    assert "records_per_task" in caught.value.hint

@@ -135,4 +135,4 @@ def test_a_landed_file_that_changed_or_went_away_is_refused(landed: SimpleNamesp
     landed.store.delete([file.key])
     with pytest.raises(Corrupt, match="is not there") as caught:
         list(read_records(landed.store, file, landed.work.pipeline))
-    assert "clear the stage task" in caught.value.next_step
+    assert "clear the stage task" in caught.value.hint

@@ -117,7 +117,7 @@ def test_rows_of_records_that_were_not_planned_are_refused(
 ) -> None:
     with pytest.raises(InvalidPipeline, match=message) as caught:
         write_output(work, "events", "00000", [batch])
-    assert caught.value.happened.startswith("job jobs/small.py, table 'events'")
+    assert caught.value.message.startswith("job jobs/small.py, table 'events'")
     assert not list(work.store.list("tables/"))
 
 
@@ -145,14 +145,14 @@ def test_two_rows_of_one_key_are_refused(
     monkeypatch.setattr("tallystick.engine.outputs.coalesce", iter)
     with pytest.raises(InvalidPipeline) as caught:
         write_output(work, "shares", "00000", batches)
-    assert f"has 2 rows of the key {key}, where one belongs" in caught.value.happened
+    assert f"has 2 rows of the key {key}, where one belongs" in caught.value.message
 
 
 def test_an_arrow_job_needs_a_combine_with_its_keys(work: Work) -> None:
     untouched: Any = None
     with pytest.raises(InvalidPipeline, match="shares has keys but no combine") as caught:
         JobTransform(untouched, work.pipeline)
-    assert "run_dataframe" in caught.value.next_step
+    assert "run_dataframe" in caught.value.hint
 
 
 def test_a_time_outside_the_calendar_is_refused_by_column_and_value(
@@ -166,7 +166,7 @@ def test_a_time_outside_the_calendar_is_refused_by_column_and_value(
     batch = events((0, 3)).append_column("at", sentinel)
     with pytest.raises(InvalidPipeline) as refused:
         write_output(work, "events", "00000", [batch])
-    assert refused.value.happened.startswith(
+    assert refused.value.message.startswith(
         "job jobs/small.py, table 'events', column 'at': 9223372036854775807 microseconds since 1970"
     )
     assert not list(work.store.list("tables/"))

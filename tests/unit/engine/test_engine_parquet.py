@@ -182,10 +182,10 @@ def test_more_values_than_a_report_can_list_are_refused_at_the_batch_that_brings
     room = ReportRoom(plan=work.plan, attempt="try-1", task="00000", bytes_max=100_000)
     with pytest.raises(InvalidPipeline) as refused:
         written(work, incoming(), tmp_path, WriteLimits(), room=room)
-    assert "'events': one task" in refused.value.happened
-    assert "rows of 300 partition values (day(at)) so far" in refused.value.happened
-    assert "shorter intervals" in refused.value.next_step
-    assert "a table in the lake keeps its own" in refused.value.next_step
+    assert "'events': one task" in refused.value.message
+    assert "rows of 300 partition values (day(at)) so far" in refused.value.message
+    assert "shorter intervals" in refused.value.hint
+    assert "a table in the lake keeps its own" in refused.value.hint
     assert taken == [0, 100, 200]
     assert not list(work.store.list(""))
 
@@ -213,14 +213,14 @@ def test_files_of_all_tasks_together_are_refused_before_the_report_is_written(
     require_room(files, tasks=3, plan=work.plan, bytes_max=file_bytes(files))
     with pytest.raises(InvalidPipeline) as refused:
         require_room(files, tasks=3, plan=work.plan, bytes_max=file_bytes(files) - 1)
-    assert "table 'events' has 60 of 60 files, made by 3 task(s)" in refused.value.happened
+    assert "table 'events' has 60 of 60 files, made by 3 task(s)" in refused.value.message
     for way in (
         "records_per_task (now 1000000)",
         "shorter intervals",
         "repartition()",
         "new table",
     ):
-        assert way in refused.value.next_step
+        assert way in refused.value.hint
 
 
 def test_both_kinds_of_job_refuse_too_many_values(

@@ -209,7 +209,7 @@ def test_exactly_one_result_per_piece_is_taken(
     changed = [strange if r == "strange" else r for r in change(results)]
     with pytest.raises(ReportRejected) as caught:
         assemble(work, pieces, changed)
-    assert problem in caught.value.happened
+    assert problem in caught.value.message
 
 
 def test_a_task_that_ran_twice_leaves_files_and_counts_once(

@@ -164,19 +164,19 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("function", "happened"), REFUSED, ids=[r[1][:50] for r in REFUSED])
+@pytest.mark.parametrize(("function", "message"), REFUSED, ids=[r[1][:50] for r in REFUSED])
 def test_what_does_not_fit_is_named(
-    kit: SimpleNamespace, function: Callable[..., Any], happened: str
+    kit: SimpleNamespace, function: Callable[..., Any], message: str
 ) -> None:
     with pytest.raises(InvalidPipeline) as caught:
         run(kit, function)
-    assert happened in caught.value.happened
-    assert "clear `plan`" in caught.value.next_step
+    assert message in caught.value.message
+    assert "clear `plan`" in caught.value.hint
 
 
 def test_an_error_of_ours_goes_through_as_it_is(kit: SimpleNamespace) -> None:
     def transform(_: pa.Table) -> Any:
-        raise KafkaUnavailable("no broker.", next_step="retry.")
+        raise KafkaUnavailable("no broker.", hint="retry.")
 
     with pytest.raises(KafkaUnavailable):
         run(kit, transform)
@@ -209,9 +209,9 @@ def test_a_time_outside_the_calendar_is_refused_by_column_and_value(
 
     with pytest.raises(InvalidPipeline) as refused:
         run(kit, returning(0, value, None), tables=only)
-    assert "table 'events', column 'at': " + named in refused.value.happened
-    assert "outside the years 1 to 9999" in refused.value.happened
-    assert "Return null there" in refused.value.next_step
+    assert "table 'events', column 'at': " + named in refused.value.message
+    assert "outside the years 1 to 9999" in refused.value.message
+    assert "Return null there" in refused.value.hint
     last = 2_932_896 if kind == "date" else END_US - 1
     first = last - 3_652_058 if kind == "date" else FIRST_US
     assert run(kit, returning(first, last, None), tables=only)["events"].num_rows == 3

@@ -141,7 +141,7 @@ def test_what_does_not_fit_is_refused_with_its_path(
 ) -> None:
     with pytest.raises(Corrupt) as caught:
         Everything.from_json(STORED | change, "here")
-    assert caught.value.happened.startswith(problem)
+    assert caught.value.message.startswith(problem)
     assert not isinstance(caught.value, InvalidPipeline)
 
 

@@ -63,7 +63,7 @@ def test_other_spellings_are_refused(text: str) -> None:
 def test_odd_names_are_refused(name: str) -> None:
     with pytest.raises(InvalidPipeline, match="not allowed") as caught:
         keys.check_name(name, "table")
-    assert "a-z, 0-9" in caught.value.next_step
+    assert "a-z, 0-9" in caught.value.hint
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "a" * 250, "ä"])

@@ -136,8 +136,8 @@ def refused(kind: type[StoredObject], value: Any, name: str) -> str:
     body = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
     with pytest.raises(Corrupt) as caught:
         kind.decode(body, where=name)
-    assert "another spelling" not in caught.value.happened
-    return caught.value.happened
+    assert "another spelling" not in caught.value.message
+    return caught.value.message
 
 
 @stored

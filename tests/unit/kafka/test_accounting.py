@@ -55,7 +55,7 @@ def test_a_hole_between_batches_is_damage_unless_compacted() -> None:
 def test_the_way_on_from_a_hole_deletes_nothing() -> None:
     with pytest.raises(LogDamaged) as caught:
         tally(0, 4).skip_to(3)
-    advice = caught.value.next_step
+    advice = caught.value.hint
     assert "Leave the topic's configuration as it is" in advice
     for destructive in ("cleanup.policy", "compact,delete", "retention.", "expire"):
         assert destructive not in advice

@@ -61,7 +61,7 @@ def test_a_transaction_that_was_aborted_and_is_not_listed_is_refused(run: Read) 
         r"committed, the marker at offset 3 says ABORT",
     ) as failed:
         run(script, 0, 4)
-    assert "kafka-dump-log.sh" in failed.value.next_step
+    assert "kafka-dump-log.sh" in failed.value.hint
 
 
 def test_a_transaction_that_was_committed_and_is_listed_as_aborted_is_refused(run: Read) -> None:

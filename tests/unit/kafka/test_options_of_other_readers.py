@@ -58,7 +58,7 @@ OTHERS = (
 def refused(words: dict[str, object], name: str) -> None:
     with pytest.raises(SettingsError, match=f"main: {name!r} is not a setting") as told:
         KafkaSettings.from_mapping(GOOD | words, source="main")
-    assert told.value.next_step.startswith("use only ")
+    assert told.value.hint.startswith("use only ")
 
 
 @pytest.mark.parametrize("name", [*WHERE_TO_START, *OTHERS])

@@ -194,8 +194,8 @@ def test_a_log_that_stays_empty_is_not_available_and_never_damaged_or_absent(
         run(log, 0, 10, compacted=compacted)
     assert isinstance(failed.value, RetryLater)
     assert "below the high watermark 20" in str(failed.value)
-    assert "remote.fetch.max.wait.ms" in failed.value.next_step
-    assert "empty_fetch_timeout_ms" in failed.value.next_step
+    assert "remote.fetch.max.wait.ms" in failed.value.hint
+    assert "empty_fetch_timeout_ms" in failed.value.hint
 
 
 def test_the_setting_bounds_the_patience(run: Any) -> None:

@@ -95,7 +95,7 @@ def test_a_throttle_that_never_ends_is_said(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(asking, "_THROTTLED_S_MAX", 0.0)
     with pytest.raises(KafkaUnavailable, match="topic 't' partition 0 from offset 7") as failed:
         client(Told(answer(50))).fetch(ORDER).result()
-    assert "consumer_byte_rate" in failed.value.next_step
+    assert "consumer_byte_rate" in failed.value.hint
 
 
 def test_the_clock_of_patience_stands_still_while_a_broker_makes_us_wait(

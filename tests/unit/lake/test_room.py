@@ -98,7 +98,7 @@ class Delayed:
         self.time.wait(REQUEST_S)
         self.asked.append(what)
         if self.refuses(what):
-            raise SettingsError(f"{what} is refused.", next_step="nothing.")
+            raise SettingsError(f"{what} is refused.", hint="nothing.")
 
     def get(self, key: str) -> Stored | None:
         self._request(f"get {key}")
@@ -221,7 +221,7 @@ def test_the_marker_is_gone_after_a_commit_that_is_refused() -> None:
     scene = Scene(backlog=1)
 
     def taken_over(view: Any) -> Any:
-        raise Superseded("taken over meanwhile.", next_step="nothing.")
+        raise Superseded("taken over meanwhile.", hint="nothing.")
 
     asking = Asking(store=scene.small.store, world=scene.small.world, after_losses=0)
     with pytest.raises(Superseded):

@@ -129,7 +129,7 @@ def test_a_refusal_does_not_hide_an_earlier_doubt() -> None:
 
         def _answers(self) -> Iterator[Outcome]:
             yield Unknown(because="reset")
-            raise SettingsError("the token expired.", next_step="renew it.")
+            raise SettingsError("the token expired.", hint="renew it.")
 
         def replace(self, key: str, body: bytes, *, expected: ETag) -> Outcome:
             return next(self.answers)

@@ -368,7 +368,7 @@ def test_verify_finds_an_end_that_was_moved_behind_tallysticks_back() -> None:
     (finding,) = [
         f for check in proof.checks for f in check.findings if f.where == "adopted topics"
     ]
-    assert "events[0] ended at 99" in finding.happened
+    assert "events[0] ended at 99" in finding.message
 
 
 def test_a_store_that_honours_no_conditions_gets_no_adoption() -> None:

@@ -42,7 +42,7 @@ def refused(
     text = str(caught.value)
     for part in parts:
         assert part in text, text
-    assert caught.value.next_step.strip()
+    assert caught.value.hint.strip()
     assert small.store.get(keys.ROOT) == before
     return caught.value
 
@@ -94,7 +94,7 @@ def test_a_first_boundary_at_a_log_start_proves_nothing() -> None:
     small.log.expire(TOPIC, 0, before=2)
     with pytest.raises(OutsideRetention, match=r"events\[0\] begins at offset 2") as caught:
         small.plan(days(1, 2))
-    assert "Pipeline(begin=...)" in caught.value.next_step
+    assert "Pipeline(begin=...)" in caught.value.hint
     declared = replace(pipeline(small.store.uri), begin=DAY)
     planned = asked(small, declared, from_="2013-01-01", to="2013-01-02")
     assert len(planned.pieces) == 1
@@ -203,7 +203,7 @@ def test_odd_parameters_are_refused_with_what_is_allowed(params: dict[str, Any],
     with pytest.raises(InvalidRequest) as caught:
         parse_params(params)
     assert part in str(caught.value)
-    assert caught.value.next_step
+    assert caught.value.hint
 
 
 def test_parameters_are_read_with_their_zone() -> None:
@@ -423,7 +423,7 @@ def test_an_odd_declaration_is_refused_where_it_is_made(build: Any, part: str) -
     with pytest.raises(InvalidPipeline) as caught:
         build()
     assert part in str(caught.value)
-    assert caught.value.next_step
+    assert caught.value.hint
 
 
 @pytest.mark.parametrize(

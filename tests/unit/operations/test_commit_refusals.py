@@ -61,7 +61,7 @@ def test_a_replacement_that_holds_fewer_is_refused_and_bars_nobody() -> None:
         ReportRejected, match=r"holds 6 records .* holds 7\..* mode=replace"
     ) as told:
         commit_over(small, small.store, plan, report)
-    assert "accept_compaction=true" in told.value.next_step
+    assert "accept_compaction=true" in told.value.hint
     after = entry_of(small)
     assert (after.committed, after.granted) == (before.committed, None)
     with pytest.raises(Superseded):
@@ -136,10 +136,10 @@ def test_a_replacement_that_turns_rows_into_dead_letters_is_refused_unless_it_sa
     asked = {"clear": 1} if clear else {"run": "other", "mode": "replace"}
     with pytest.raises(ReportRejected) as refused:
         small.run(DAY_2, **asked)
-    assert "holds 4 records and 3 dead letters" in refused.value.happened
-    assert "generation 1 holds 5 and 2: 1 row(s) or more would become" in refused.value.happened
-    assert "the log of `stage` has the reasons" in refused.value.next_step
-    assert "mode=replace and accept_dead_letters=true" in refused.value.next_step
+    assert "holds 4 records and 3 dead letters" in refused.value.message
+    assert "generation 1 holds 5 and 2: 1 row(s) or more would become" in refused.value.message
+    assert "the log of `stage` has the reasons" in refused.value.hint
+    assert "mode=replace and accept_dead_letters=true" in refused.value.hint
     after = entry_of(small)
     assert (after.committed, after.granted) == (before.committed, None)
     assert small.root()["tables"] == tables
@@ -189,7 +189,7 @@ def test_a_replacement_that_holds_fewer_and_more_dead_letters_needs_both_switche
     with pytest.raises(ReportRejected) as refused:
         small.run(DAY_2, run="other", mode="replace", **accepted)
     for switch in named:
-        assert switch in refused.value.next_step
+        assert switch in refused.value.hint
     both = {"accept_dead_letters": True, "accept_compaction": True}
     (done,) = small.run(DAY_2, run="third", mode="replace", **both)
     assert (done.totals.records, done.totals.dead, done.totals.absent) == (3, 3, 1)
@@ -308,7 +308,7 @@ def test_a_gap_that_was_taken_over_does_not_hold_up_the_others() -> None:
     small.run(days(1, 2), run="other", take_over=True)
     left = to_stage(small.lake, plans, fingerprint=fingerprint)
     assert [p.key for p in left.plans] == plans[1:]
-    assert [plans[0] in error.happened for error in left.lost] == [True]
+    assert [plans[0] in error.message for error in left.lost] == [True]
 
 
 def test_a_run_that_lost_all_of_its_gaps_stops() -> None:

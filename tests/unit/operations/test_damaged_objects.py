@@ -92,9 +92,9 @@ def test_a_damaged_or_newer_object_is_refused_and_left_as_it_is(
     before = {k: staged.small.store.get(k) for k in staged.small.keys("")}
     with pytest.raises(Corrupt) as caught:
         read(staged)
-    assert f"{staged.small.store.uri}/{key}" in caught.value.happened
-    assert told in caught.value.happened
-    assert "restore it from a bucket version" in caught.value.next_step
+    assert f"{staged.small.store.uri}/{key}" in caught.value.message
+    assert told in caught.value.message
+    assert "restore it from a bucket version" in caught.value.hint
     assert {k: staged.small.store.get(k) for k in staged.small.keys("")} == before
 
 
@@ -180,8 +180,8 @@ def test_a_commit_into_a_lake_that_is_about_something_else_names_both(
     with pytest.raises(kind) as caught:
         staged.commit()
     for part in told:
-        assert part in caught.value.happened
-    assert "clear this run's plan task" in caught.value.next_step
+        assert part in caught.value.message
+    assert "clear this run's plan task" in caught.value.hint
     assert staged.small.store.get(keys.ROOT) == before
 
 
@@ -190,4 +190,4 @@ def test_a_plan_that_a_newer_version_made_names_both_formats() -> None:
     with pytest.raises(InvalidPipeline) as caught:
         pipeline_from_spec(spec, where="plans/x spec")
     assert "'tallystick.pipeline/9', this version reads 'tallystick.pipeline/" in str(caught.value)
-    assert "clear the plan task" in caught.value.next_step
+    assert "clear the plan task" in caught.value.hint

@@ -128,7 +128,7 @@ def test_rows_that_are_gone_are_an_error_that_names_the_interval(small: SmallLak
     small.store.delete([report])
     with pytest.raises(Corrupt, match=r"is gone, and the rows of \[2013-01-01") as caught:
         sees(small, plan)
-    assert "mode=replace" in caught.value.next_step
+    assert "mode=replace" in caught.value.hint
 
 
 def without_table(made: Pipeline) -> Pipeline:

@@ -89,7 +89,7 @@ def test_a_refresh_of_which_nothing_is_allowed_withdraws_its_grants_and_names_a_
     expire(small, before=5)
     with pytest.raises(OutsideRetention) as refused:
         refresh(small, 1)
-    assert "mode=replace, accept_loss=true" in refused.value.next_step
+    assert "mode=replace, accept_loss=true" in refused.value.hint
     assert granted(small) == []
 
 

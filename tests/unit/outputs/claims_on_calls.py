@@ -189,7 +189,7 @@ class Away(MemoryStore):
         """Write, or not, or both."""
         self.writes += 1
         if key.endswith(".sent.json") and self.writes % 2 == 0:
-            raise StoreUnavailable("the store is away.", next_step="wait.")
+            raise StoreUnavailable("the store is away.", hint="wait.")
         done = super().create(key, body)
         return Unknown(because="timeout") if self.writes % 3 == 0 else done
 
@@ -241,7 +241,7 @@ def held_until_a_person_decides(decision: str) -> None:
             with pytest.raises(OutputRefused) as caught:
                 publish(output, sending(ROWS), resumed=resumed)
             assert post.to == ["k0@example.org", "k1@example.org"]
-        named = (one.rstrip(".;,") for one in caught.value.next_step.split())
+        named = (one.rstrip(".;,") for one in caught.value.hint.split())
         attempt, sent, no = (one.removeprefix("memory://small/") for one in named if "://" in one)
         body = store.get(attempt)
         assert body is not None

@@ -191,7 +191,7 @@ def test_a_mailer_killed_at_any_step_doubles_at_most_the_one_in_doubt(
             output = mail(port, FolderStore(tmp_path), in_doubt="hold")
             publish(output, sending(ROWS), resumed=True)
         except OutputRefused as error:
-            in_doubt = "nobody noted the server's answer" in error.happened
+            in_doubt = "nobody noted the server's answer" in error.message
         assert len(post.to) == len(set(post.to)), "held e-mails are never sent twice"
         assert in_doubt == ((step, nth) in IN_DOUBT)
         publish(mail(port, FolderStore(tmp_path)), sending(ROWS), resumed=True)

@@ -59,10 +59,8 @@ def test_topics_and_folders_take_a_replacement_as_they_can_or_refuse_it(
     for other in sorted(others):
         with pytest.raises(InvalidPipeline) as caught:
             output(replaced=other)
-        assert (
-            caught.value.happened == f"output feed: replaced={other!r} is not what {what} can do."
-        )
-        assert caught.value.next_step == f"use {default} or refuse."
+        assert caught.value.message == f"output feed: replaced={other!r} is not what {what} can do."
+        assert caught.value.hint == f"use {default} or refuse."
 
 
 @pytest.mark.parametrize("output", [topic, database, http, email])
@@ -79,8 +77,8 @@ def test_two_outputs_with_one_target_are_refused(output: Callable[..., DeclaredO
     one, other = output(), output(name="sums", table="per_kind")
     with pytest.raises(InvalidPipeline) as caught:
         declaring(one, http(name="between", url="https://c/d"), other)
-    assert caught.value.happened == f"outputs feed and sums have one target, {one.target}."
-    assert caught.value.next_step.startswith("give each a place of its own")
+    assert caught.value.message == f"outputs feed and sums have one target, {one.target}."
+    assert caught.value.hint.startswith("give each a place of its own")
 
 
 def test_outputs_with_targets_of_their_own_are_declared_side_by_side() -> None:

@@ -321,7 +321,7 @@ def test_a_time_that_no_reader_understands_is_refused_and_leaves_nothing(tmp_pat
     output.begin(SCOPE)
     with pytest.raises(OutputRefused) as caught:
         output.prepare(in_the_year_10000())
-    assert caught.value.happened == IN_THE_YEAR_10000
+    assert caught.value.message == IN_THE_YEAR_10000
     assert seen(tmp_path) == {}
     assert hidden(tmp_path, ".prepared") == hidden(tmp_path, ".writing") == []
 
@@ -370,11 +370,11 @@ def test_a_folder_of_another_output_is_refused_and_both_are_named(
     said = owner(tmp_path).read_bytes()
     with pytest.raises(OutputRefused) as caught:
         folder(tmp_path, name=name).begin(scope)
-    assert caught.value.happened == (
+    assert caught.value.message == (
         f"{told} is to publish into {tmp_path}, which belongs to output feed of pipeline small in memory://small, as "
         f"{owner(tmp_path)} says."
     )
-    assert caught.value.next_step.startswith(
+    assert caught.value.hint.startswith(
         "declare another folder; or, where that output is no more, remove the file."
     )
     assert owner(tmp_path).read_bytes() == said
@@ -452,8 +452,8 @@ def test_a_note_of_the_owner_that_cannot_be_read_is_not_guessed_at(
     owner(tmp_path).write_text(said)
     with pytest.raises(Corrupt, match="does not say whose the folder is") as caught:
         folder(tmp_path).begin(SCOPE)
-    assert told in caught.value.happened
-    assert f"remove {owner(tmp_path)}" in caught.value.next_step
+    assert told in caught.value.message
+    assert f"remove {owner(tmp_path)}" in caught.value.hint
     assert owner(tmp_path).read_text() == said
 
 

@@ -172,7 +172,7 @@ def test_what_an_answer_means(fault: str, kind: type, told: str, how: dict[str, 
     assert type(error) is kind
     assert told in str(error)
     for part in ("output feed of [2013-01-01", "generation 1", "(k='k0')", "key ts1-"):
-        assert part in error.happened
+        assert part in error.message
 
 
 def test_a_refused_row_can_be_left_out_by_the_note_that_the_error_names() -> None:
@@ -181,7 +181,7 @@ def test_a_refused_row_can_be_left_out_by_the_note_that_the_error_names() -> Non
         with receiver(desk) as url:
             with pytest.raises(OutputRefused) as caught:
                 publish(http(url, notes, **how), sending(ROWS))
-            rest = caught.value.next_step.partition("write an object memory://small/")[2]
+            rest = caught.value.hint.partition("write an object memory://small/")[2]
             key, _, holds = rest.partition(" that holds ")
             key, body = (
                 (key, holds.removesuffix(" first.")) if holds else (key.partition(",")[0], "?")
@@ -352,7 +352,7 @@ def test_a_time_that_no_receiver_understands_is_refused_before_anything_is_sent(
     desk, notes = Desk(), store()
     with receiver(desk) as url, pytest.raises(OutputRefused) as caught:
         publish(http(url, notes), in_the_year_10000())
-    assert caught.value.happened == IN_THE_YEAR_10000
+    assert caught.value.message == IN_THE_YEAR_10000
     assert desk.calls == []
     assert list(notes.list("")) == []
 

@@ -17,7 +17,7 @@ RIGHTS = (
 
 
 @pytest.mark.parametrize(
-    ("error", "kind", "next_step"),
+    ("error", "kind", "hint"),
     [
         (
             # What was begun goes out first, as it is: other columns come too late for it.
@@ -30,11 +30,11 @@ RIGHTS = (
     ],
 )
 def test_a_refusal_of_the_broker_says_what_to_change(
-    error: kerrors.KafkaError, kind: type[TallystickError], next_step: str
+    error: kerrors.KafkaError, kind: type[TallystickError], hint: str
 ) -> None:
     settings = KafkaSettings(bootstrap_servers=("a:1",))
     feed = KafkaTopic(KafkaOutput(name="feed", table="events", topic="feed"), lambda: settings)
     with pytest.raises(kind) as caught, feed._told("output feed"):
         raise error
-    assert caught.value.happened.startswith("output feed: topic feed of connection default")
-    assert caught.value.next_step == next_step
+    assert caught.value.message.startswith("output feed: topic feed of connection default")
+    assert caught.value.hint == hint

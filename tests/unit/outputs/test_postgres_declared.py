@@ -93,7 +93,7 @@ def test_where_the_driver_is_not_installed_the_output_says_so_and_the_commit_is_
     ):
         with pytest.raises(SettingsError, match=r"output feed: .*cannot be loaded") as caught:
             call()
-        assert "tallystick[postgres]" in caught.value.next_step
+        assert "tallystick[postgres]" in caught.value.hint
     output.abort(sending([]))
     output.close()
 
@@ -146,11 +146,11 @@ def test_a_connection_is_found_in_the_environment_then_in_the_secrets_folder_the
 def test_one_that_is_nowhere_is_told_with_the_places() -> None:
     with pytest.raises(SettingsError) as caught:
         resolve(PostgresSettings, "main", environ={})
-    assert caught.value.happened == (
+    assert caught.value.message == (
         "PostgreSQL connection 'main' is not defined: the environment variable TALLYSTICK_POSTGRES_MAIN is not set and "
         "TALLYSTICK_SECRETS_DIR is not set."
     )
-    assert "postgres.main.json" in caught.value.next_step
+    assert "postgres.main.json" in caught.value.hint
 
 
 @pytest.mark.parametrize(
@@ -177,8 +177,8 @@ def test_one_that_is_nowhere_is_told_with_the_places() -> None:
 def test_settings_that_do_not_fit_are_told_without_the_secret(text: str, told: str) -> None:
     with pytest.raises(SettingsError) as caught:
         resolve(PostgresSettings, "main", environ={"TALLYSTICK_POSTGRES_MAIN": text})
-    assert caught.value.happened.startswith("environment variable TALLYSTICK_POSTGRES_MAIN: ")
-    assert told in caught.value.happened
+    assert caught.value.message.startswith("environment variable TALLYSTICK_POSTGRES_MAIN: ")
+    assert told in caught.value.message
     assert "canary" not in f"{caught.value}{caught.value.__cause__}{caught.value.__context__}"
 
 
@@ -187,4 +187,4 @@ def test_neither_settings_nor_messages_show_a_password() -> None:
     assert "canary" not in repr(settings)
     error = psycopg.OperationalError(f"server said {CANARY}\nin two lines")
     said = in_words("output feed", "table", error, settings.secrets())
-    assert said.happened == "output feed: table: server said *** in two lines."
+    assert said.message == "output feed: table: server said *** in two lines."

@@ -16,9 +16,9 @@ from tallystick.pipeline import Column, Json, Pipeline, Table, Topic, pipeline_f
 def test_a_decode_that_is_no_decoder_is_refused(decode: Any) -> None:
     with pytest.raises(InvalidPipeline) as refused:
         Topic("clicks", decode=decode)
-    assert f"topic clicks: decode={decode!r} is not known" in refused.value.happened
-    assert "use Json([Column(...), ...])" in refused.value.next_step
-    assert "Avro" in refused.value.next_step
+    assert f"topic clicks: decode={decode!r} is not known" in refused.value.message
+    assert "use Json([Column(...), ...])" in refused.value.hint
+    assert "Avro" in refused.value.hint
 
 
 @pytest.mark.parametrize(
@@ -36,8 +36,8 @@ def test_a_source_that_is_a_path_is_refused_and_the_field_that_has_a_dot_is_read
 ) -> None:
     with pytest.raises(InvalidPipeline) as refused:
         Column("tags", "string", source=source)
-    assert f"column 'tags': source={source!r} is a path" in refused.value.happened
-    assert refused.value.next_step.endswith(f"write {written}.")
+    assert f"column 'tags': source={source!r} is a path" in refused.value.message
+    assert refused.value.hint.endswith(f"write {written}.")
     # What the message proposes is taken, and means the field of that name.
     proposed = written.removeprefix('source=r"').removesuffix('"')
     assert Column("tags", "string", source=proposed).field == source.replace(r"\.", ".")
@@ -75,8 +75,8 @@ def test_a_field_with_a_dot_in_its_name_is_read_and_survives_a_plan() -> None:
 def test_an_unknown_type_is_refused_by_column_with_the_nearest_type(kind: str, step: str) -> None:
     with pytest.raises(InvalidPipeline) as refused:
         Column("edits", kind)
-    assert refused.value.happened.startswith(f"column 'edits': column type {kind!r} is not one of")
-    assert refused.value.next_step == step
+    assert refused.value.message.startswith(f"column 'edits': column type {kind!r} is not one of")
+    assert refused.value.hint == step
 
 
 def test_a_column_that_is_no_column_is_refused() -> None:

@@ -68,8 +68,8 @@ def test_a_rule_that_no_text_follows_is_refused_with_column_and_rule(
 ) -> None:
     with pytest.raises(InvalidPipeline) as caught:
         Column("x", kind, parse=rule)
-    assert f"column 'x' of type {kind}: the parse rule {rule!r} {problem}" in caught.value.happened
-    assert "strptime" in caught.value.next_step
+    assert f"column 'x' of type {kind}: the parse rule {rule!r} {problem}" in caught.value.message
+    assert "strptime" in caught.value.hint
 
 
 parts = st.one_of(

@@ -124,8 +124,8 @@ def test_what_was_read_of_a_closed_topic_is_the_last_copy() -> None:
     # The first hour has no offsets; the third lost its tail with the adoption, and is read anew from the other topic.
     assert last_copy(there, TOPICS, [first, third]) is None
     assert last_copy(there, {"t": OLD}, [second]) is None
-    assert "18 offsets of topic t" in wanted.happened
-    assert f"Ask from {keys.instant(at(3))} on" in wanted.next_step
+    assert "18 offsets of topic t" in wanted.message
+    assert f"Ask from {keys.instant(at(3))} on" in wanted.hint
     assert cuts(TOPICS) == (at(3),)
 
 

@@ -74,9 +74,9 @@ def test_a_lake_root_is_bucket_and_prefix(uri: str, bucket: str, prefix: str) ->
 def test_a_lake_root_that_clients_could_read_differently_is_refused(uri: str, rule: str) -> None:
     with pytest.raises(InvalidPipeline) as raised:
         parse_s3_uri(uri)
-    assert rule in raised.value.happened
-    assert repr(uri) in raised.value.happened
-    assert "s3://lake/flights" in raised.value.next_step
+    assert rule in raised.value.message
+    assert repr(uri) in raised.value.message
+    assert "s3://lake/flights" in raised.value.hint
 
 
 def test_a_lake_root_with_an_at_may_hold_a_key_and_is_not_repeated() -> None:

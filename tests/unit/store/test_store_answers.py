@@ -190,7 +190,7 @@ def test_each_verdict_has_an_error_that_says_where_and_what_to_do(verdict: Verdi
     error = explain(answer, action="read 'a'", bucket="lake", endpoint_url="http://127.0.0.1:9000")
     assert type(error) is ERRORS[verdict]
     assert isinstance(error, RetryLater) == (ERRORS[verdict] is StoreUnavailable)
-    assert "http://127.0.0.1:9000" in error.happened
-    assert "read 'a'" in error.happened
+    assert "http://127.0.0.1:9000" in error.message
+    assert "read 'a'" in error.message
     assert "{" not in str(error)
-    assert error.next_step
+    assert error.hint

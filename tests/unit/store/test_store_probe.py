@@ -77,12 +77,12 @@ class TellsOtherETags(MemoryStore):
 
 class ForbidsDeletion(MemoryStore):
     def delete(self, keys: Iterable[str]) -> None:
-        raise SettingsError("refused to delete.", next_step="grant s3:DeleteObject.")
+        raise SettingsError("refused to delete.", hint="grant s3:DeleteObject.")
 
 
 class LacksDeletion(MemoryStore):
     def delete(self, keys: Iterable[str]) -> None:
-        raise StoreRefused("501 for DeleteObjects.", next_step="use another store.")
+        raise StoreRefused("501 for DeleteObjects.", hint="use another store.")
 
 
 def test_an_honest_store_passes_and_keeps_no_scratch() -> None:
@@ -134,14 +134,14 @@ def test_a_dishonest_store_is_refused_by_the_step_that_gives_it_away(
     before = store.get("lake/root.json")
     with pytest.raises(StoreRefused) as raised:
         prove_conditional_writes(store, scratch=SCRATCH)
-    told = raised.value.happened
+    told = raised.value.message
     assert told.startswith("memory://memory does not honour conditional writes: asked to ")
     asked_told, _, rest = told.partition(", expected ")
     expected_told, _, answered_told = rest.partition(", answered ")
     assert asked in asked_told
     assert expected in expected_told
     assert answered in answered_told
-    assert "If-Match and If-None-Match" in raised.value.next_step
+    assert "If-Match and If-None-Match" in raised.value.hint
     assert store.get("lake/root.json") == before
     assert [line.key for line in store.list("")] == ["lake/root.json"]
 

@@ -69,7 +69,7 @@ def decoder_of(declared: Format) -> Decoder:
         names = sorted({*_BUILT_IN, *installed})
         raise InvalidPipeline(
             f"format {declared.name!r}: expected the name of an installed decoder, one of {listed(names)}.",
-            next_step=f"install the package that registers {declared.name!r} in the entry point group {GROUP!r} on "
+            hint=f"install the package that registers {declared.name!r} in the entry point group {GROUP!r} on "
             "every machine that runs Spark tasks, or correct the name in the Topic.",
         )
     factory: DecoderFactory = installed[declared.name].load()
@@ -89,7 +89,7 @@ class _Checked:
         if problem := self._problem(decoded, batch.num_rows):
             raise InvalidPipeline(
                 f"decoder {self._declared.name!r}: {problem}.",
-                next_step="nothing was committed. Fix the decoder: the docstring of tallystick.engine.decode.decoder "
+                hint="nothing was committed. Fix the decoder: the docstring of tallystick.engine.decode.decoder "
                 "has what it must return.",
             )
         return decoded

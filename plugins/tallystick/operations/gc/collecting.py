@@ -133,7 +133,7 @@ def _planned_at(lake: Lake, key: keys.PlanKey) -> datetime:
     if plan is None:
         raise Corrupt(
             f"{lake.where(key)} is gone, and it is granted.",
-            next_step="nothing was deleted. `tally release` gives the grant up; then find out who deleted the plan.",
+            hint="nothing was deleted. `tally release` gives the grant up; then find out who deleted the plan.",
         )
     return plan.planned_at
 

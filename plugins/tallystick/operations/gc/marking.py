@@ -206,7 +206,7 @@ class Marking:
         if found is None:
             raise Corrupt(
                 f"{self.lake.where(key)} says nothing of {entry.interval}, which names it.",
-                next_step="nothing was deleted. Run `tally verify`: the ledger and its records disagree.",
+                hint="nothing was deleted. Run `tally verify`: the ledger and its records disagree.",
             )
         return found
 
@@ -215,7 +215,7 @@ class Marking:
         if record is None:
             raise Corrupt(
                 f"{self.lake.where(key)} is gone, and the ledger or the chain of commits names it.",
-                next_step="nothing was deleted. Find out who deleted it, and restore it from a bucket version.",
+                hint="nothing was deleted. Find out who deleted it, and restore it from a bucket version.",
             )
         return record
 
@@ -269,7 +269,7 @@ class Marking:
                 f"{self.lake.where(newer)} was written on a root that {self.lake.where(keys.ROOT)}, version "
                 f"{view.root.version}, does not come from: the root was set back, and what the lost one reached would be "
                 "collected. Nothing was deleted.",
-                next_step="restore the newest version of root.json from the bucket's versions. If it is lost for "
+                hint="restore the newest version of root.json from the bucket's versions. If it is lost for "
                 "good, take away by hand the records that `tally verify` names, the last trace of those commits.",
             )
 

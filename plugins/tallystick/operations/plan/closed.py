@@ -40,13 +40,13 @@ def _unsplit(hole: adoption.Unsplit, at: datetime) -> InvalidRequest:
         return InvalidRequest(
             f"topic {hole.name} has offsets before {end} that were never read, and was closed when another incarnation "
             f"was adopted: which of them come after {keys.instant(at)} can no longer be looked up.",
-            next_step=f"begin at {end}; or run with accept_loss=true, which records them as lost before it.",
+            hint=f"begin at {end}; or run with accept_loss=true, which records them as lost before it.",
         )
     start = keys.instant(hole.start)
     return InvalidRequest(
         f"topic {hole.name} has unread offsets between {start} and {end}, and was closed when another incarnation was "
         f"adopted: how they split at {keys.instant(at)} can no longer be looked up.",
-        next_step=f"take that hole as one interval, from {start} to {end}, with accept_loss=true.",
+        hint=f"take that hole as one interval, from {start} to {end}, with accept_loss=true.",
     )
 
 
@@ -75,7 +75,7 @@ def closed_topics(
             raise OutsideRetention(
                 f"{grant.interval} lacks {lost} offsets of topic {name}, which is read no more: another incarnation was "
                 "adopted. Nothing was changed.",
-                next_step="run with accept_loss=true, which records them as lost in the ledger (and with take_over=true, "
+                hint="run with accept_loss=true, which records them as lost in the ledger (and with take_over=true, "
                 "where another run holds it).",
             )
         yield PlannedTopic(

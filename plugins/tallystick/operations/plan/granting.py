@@ -56,7 +56,7 @@ class Granting:
         if len(intent.grants) > GRANTS_MAX and not refresh:
             raise InvalidRequest(
                 f"{wanted} has {len(intent.grants)} intervals to be planned; {GRANTS_MAX} are the most for one run.",
-                next_step="ask for a shorter from/to, run by run; or use a backfill, which makes a run of each interval.",
+                hint="ask for a shorter from/to, run by run; or use a backfill, which makes a run of each interval.",
             )
         topics = self._topics()
         tables = self._tables()
@@ -108,8 +108,8 @@ class Granting:
     ) -> Update[Planned]:
         """Refuse a refresh of which the log allows nothing; its grants of earlier clears are withdrawn all the same."""
         refusal = OutsideRetention(
-            error.happened,
-            next_step="restore the topic; or leave the old rows as they are. To replace them with what the log still "
+            error.message,
+            hint="restore the topic; or leave the old rows as they are. To replace them with what the log still "
             "has: Trigger with that interval's from and to, mode=replace, accept_loss=true.",
         )
         own = [entry for entry in withdrawn if self._is_own(entry)]
@@ -163,7 +163,7 @@ class Granting:
         """Raises OutsideRetention where the log has lost records of it, or a topic was closed that it was read from."""
         kept = adoption.last_copy(self.ledger, self.root.topics, [grant.interval])
         if kept is not None:
-            raise OutsideRetention(kept.happened, next_step=kept.next_step)
+            raise OutsideRetention(kept.message, hint=kept.hint)
         for name in self.topics_seen:
             self._planned_topic(name, grant.interval, topics[name], origins, frozenset())
 
@@ -176,7 +176,7 @@ class Granting:
         if gone:
             raise InvalidPipeline(
                 f"topic {gone[0]!r} is in the ledger of {self.lake.store.uri} and no longer in the pipeline.",
-                next_step="declare it again: a ledger accounts for the same topics for life. To read fewer, use a new "
+                hint="declare it again: a ledger accounts for the same topics for life. To read fewer, use a new "
                 "pipeline with a warehouse of its own.",
             )
         for name, seen in self.topics_seen.items():
@@ -199,13 +199,13 @@ class Granting:
             raise IdentityChanged(
                 f"topic {topic} has id {seen.topic_id} in cluster {seen.cluster_id}; the ledger knows id "
                 f"{known.topic_id} in cluster {known.cluster_id}.",
-                next_step="the topic was deleted and created anew, or the connection points at another cluster. Point it "
+                hint="the topic was deleted and created anew, or the connection points at another cluster. Point it "
                 f"back; or, where this one is to follow the old one for good, `tally topic adopt {topic}`.",
             )
         if len(seen.partitions) < len(known.origins):
             raise IdentityChanged(
                 f"topic {topic} has {len(seen.partitions)} partitions; the ledger knows {len(known.origins)}.",
-                next_step="partitions never shrink in one incarnation: check the connection.",
+                hint="partitions never shrink in one incarnation: check the connection.",
             )
 
     def _tables(self) -> dict[str, RootTable]:
@@ -218,7 +218,7 @@ class Granting:
                 raise SchemaChanged(
                     f"table {name} is partitioned by {listed(known.partition_by)} in the lake; the pipeline says "
                     f"{listed(rules)}.",
-                    next_step="declare the old partitioning, or write a table of another name.",
+                    hint="declare the old partitioning, or write a table of another name.",
                 )
             try:
                 ids = allocate(
@@ -229,7 +229,7 @@ class Granting:
             except ValueError as error:
                 raise SchemaChanged(
                     f"table {name}: {error}.",
-                    next_step="keep a column's type for life; add a column as required=False, or under another name.",
+                    hint="keep a column's type for life; add a column as required=False, or under another name.",
                 ) from error
             tables[name] = RootTable(
                 uuid=known.uuid if known else self.lake.world.uuid(),
@@ -247,7 +247,7 @@ class Granting:
             if known != declared.target:
                 raise InvalidPipeline(
                     f"output {declared.name} is {known} in the lake; the pipeline says {declared.target}.",
-                    next_step="an output stands for one target for life: declare the old one, or another name.",
+                    hint="an output stands for one target for life: declare the old one, or another name.",
                 )
             if declared.replaced == "refuse":
                 self._refuse_second_send(declared.name, intent)
@@ -258,7 +258,7 @@ class Granting:
             if grant.before is not None and rows_sent(self.lake, grant.before, output):
                 raise InvalidRequest(
                     f"{grant.interval} has been sent to output {output}, which takes no second sending.",
-                    next_step="leave the interval as it is; or declare what a replacement means there, with "
+                    hint="leave the interval as it is; or declare what a replacement means there, with "
                     "replaced='correct', 'compensate' or 'once'.",
                 )
 
@@ -307,7 +307,7 @@ class Granting:
                     f"{name}[{partition}] begins at offset {start}, and holds no record before "
                     f"{keys.instant(at)} (offset {positions[partition].offset}), or too few: earlier ones may have "
                     "expired. Ten batches of records before it would show that none has, or two that are a day older.",
-                    next_step="start later; or declare Pipeline(begin=...) where the history is meant to begin; or "
+                    hint="start later; or declare Pipeline(begin=...) where the history is meant to begin; or "
                     "run with accept_loss=true.",
                 )
 
@@ -396,7 +396,7 @@ class Granting:
         if problems:
             raise LogDamaged(
                 f"{name} no longer holds the history that the boundary at {keys.instant(at)} was set in: {problems[0]}",
-                next_step="the log was truncated (unclean leader election?). What is committed stands; ask whoever runs "
+                hint="the log was truncated (unclean leader election?). What is committed stands; ask whoever runs "
                 "the cluster before anything is replaced.",
             )
 
@@ -408,7 +408,7 @@ class Granting:
             raise OutsideRetention(
                 f"{name}[{partition}]: offsets [{start.offset}, {end.offset}) are wanted, the log begins at {log_start}: "
                 f"{readable_from - start.offset} offsets are gone. Nothing was changed.",
-                next_step="restore the topic; or run with accept_loss=true, which records the loss in the ledger (and "
+                hint="restore the topic; or run with accept_loss=true, which records the loss in the ledger (and "
                 "with mode=replace, where the interval is committed; take_over=true, where another run holds it).",
             )
         return PlannedRange(

@@ -58,7 +58,7 @@ def _step(
     if wanted.start < EPOCH:
         raise InvalidRequest(
             f"{wanted} begins before 1970, where Kafka's timestamps begin.",
-            next_step="use a later start_date, or a later `from`.",
+            hint="use a later start_date, or a later `from`.",
         )
     ledger = view.ledger(wanted.start, wanted.end)
     intent = _intent(view, ledger, asked, wanted)
@@ -70,7 +70,7 @@ def _step(
         # As where an interval is cut: what this run's earlier clears were granted would dangle behind a run that can only
         # fail.
         own = [g.before for g in intent.grants if g.before and _granted_to(g.before, asked.request)]
-        refusal = OutsideRetention(kept.happened, next_step=kept.next_step)
+        refusal = OutsideRetention(kept.message, hint=kept.hint)
         return _refused(view, ledger, refusal, own)
     if not intent.grants and not intent.cancelled:
         return NoUpdate(value=answered(intent, wanted, view.root.version, ()))
@@ -104,17 +104,17 @@ def _superseded(by: planning.Overtaken, request: Request, wanted: Interval) -> S
         return Superseded(
             f"{request} was answered before, and {by.hole} of {wanted} is granted to no run any more: a grant was "
             "released, or given up by gc.",
-            next_step="clear this run's plan task, which plans it. This task may be a late copy, so it gets nothing.",
+            hint="clear this run's plan task, which plans it. This task may be a late copy, so it gets nothing.",
         )
     if by.by == request:
         return Superseded(
             f"{request} was answered before, and its rows of {wanted} were committed by other code than is deployed now.",
-            next_step="to replace them, clear this run's plan task.",
+            hint="to replace them, clear this run's plan task.",
         )
     if not by.by.same_run(request):
         return Superseded(
             f"{request} asked for {wanted} before, and it has gone to {by.by} since.",
-            next_step="nothing, if that was meant; else clear this run's plan task to ask anew.",
+            hint="nothing, if that was meant; else clear this run's plan task to ask anew.",
         )
     first, last = (keys.instant(at) for at in (wanted.start, wanted.end))
     replaces = ", mode=replace" if by.replaces else ""
@@ -124,7 +124,7 @@ def _superseded(by: planning.Overtaken, request: Request, wanted: Interval) -> S
         f"{request} asks for {wanted}; the ledger has a later request of the same run there: clear {by.by.clear}. Either "
         "this task is a late copy, or Airflow counts the clears of this run from 0 again: the DAG or run was deleted, or "
         "the metadata database is new.",
-        next_step="nothing, if the run was cleared meanwhile. If Airflow counts again: Trigger with "
+        hint="nothing, if the run was cleared meanwhile. If Airflow counts again: Trigger with "
         f"from={first}, to={last}, take_over=true{replaces}.",
     )
 
@@ -159,7 +159,7 @@ def _cut_through(cut: planning.CutThrough, wanted: Interval) -> InvalidRequest:
     first, last = (keys.instant(at) for at in (cut.entry.interval.start, cut.entry.interval.end))
     return InvalidRequest(
         f"{wanted} cuts through the committed interval {cut.entry.interval}.",
-        next_step=f"intervals are replaced whole: move the cut to {first} or to {last}.",
+        hint=f"intervals are replaced whole: move the cut to {first} or to {last}.",
     )
 
 

@@ -340,7 +340,7 @@ def _record_at(lake: Lake, view: View, as_of: int) -> Record:
     if not 1 <= as_of <= view.root.version:
         raise InvalidRequest(
             f"{lake.store.uri} has no version {as_of}; it is at version {view.root.version}.",
-            next_step="`tally log` shows the versions that committed something.",
+            hint="`tally log` shows the versions that committed something.",
         )
     key = view.root.record
     while key is not None:
@@ -350,7 +350,7 @@ def _record_at(lake: Lake, view: View, as_of: int) -> Record:
         key = record.parent
     raise InvalidRequest(
         f"nothing was committed to {lake.store.uri} by version {as_of}.",
-        next_step="`tally log` shows the versions that committed something.",
+        hint="`tally log` shows the versions that committed something.",
     )
 
 
@@ -363,7 +363,7 @@ def _refuse_collected(lake: Lake, view: View, record: Record) -> None:
         if lake.store.get(table.metadata) is None:
             raise InvalidRequest(
                 f"version {record.version} of {lake.store.uri} can be read no more: gc has collected {table.metadata}.",
-                next_step="older versions stay readable for gc's reader grace; ask for a later one, or for none.",
+                hint="older versions stay readable for gc's reader grace; ask for a later one, or for none.",
             )
 
 

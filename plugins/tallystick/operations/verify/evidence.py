@@ -160,5 +160,5 @@ def _or_why(read: Callable[[], T | None]) -> T | Unreadable:
     try:
         found = read()
     except Corrupt as error:
-        return Unreadable(why=error.happened)
+        return Unreadable(why=error.message)
     return Unreadable(why="it is not there") if found is None else found

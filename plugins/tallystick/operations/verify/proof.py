@@ -46,12 +46,12 @@ class Finding:
 
     rule: str
     where: str
-    happened: str
+    message: str
     expected: str
     found: str
 
     def __str__(self) -> str:
-        return f"{self.rule} {self.where}: {self.happened}: expected {self.expected}, found {self.found}"
+        return f"{self.rule} {self.where}: {self.message}: expected {self.expected}, found {self.found}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,28 +102,28 @@ class Ongoing:
         self.counted[what] += number
 
     def found(
-        self, rule: str, where: str, happened: str, *, expected: object, found: object
+        self, rule: str, where: str, message: str, *, expected: object, found: object
     ) -> None:
         """Note a counter-example; the first FINDINGS_KEPT are kept, all are counted."""
         self.problems += 1
         if len(self.findings) < FINDINGS_KEPT:
             told = Finding(
-                rule=rule, where=where, happened=happened, expected=str(expected), found=str(found)
+                rule=rule, where=where, message=message, expected=str(expected), found=str(found)
             )
             self.findings.append(told)
 
     def differs(
-        self, rule: str, where: str, happened: str, *, expected: object, found: object
+        self, rule: str, where: str, message: str, *, expected: object, found: object
     ) -> None:
         """Note a counter-example where the two values are not equal."""
         if expected != found:
-            self.found(rule, where, happened, expected=expected, found=found)
+            self.found(rule, where, message, expected=expected, found=found)
 
     def differ_in(
         self,
         rule: str,
         where: str,
-        happened: str,
+        message: str,
         *,
         expected: Collection[object],
         found: Collection[object],
@@ -135,7 +135,7 @@ class Ongoing:
             self.found(
                 rule,
                 where,
-                happened,
+                message,
                 expected=missing[0] if missing else f"{len(expected)} items",
                 found=strange[0] if strange else f"{len(found)} items",
             )

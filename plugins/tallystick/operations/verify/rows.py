@@ -283,16 +283,14 @@ def check_demands(evidence: Evidence, demands: Demands) -> None:
     """Refuse demands about tables that the lake lacks or that nothing here could judge; raises InvalidRequest."""
     known = evidence.root.tables.keys()
     judged = _record_level(evidence) - {DEAD_LETTERS}
-    next_step = (
+    hint = (
         f"name one whose rows each come from one record: {', '.join(sorted(judged)) or 'none yet'}."
     )
     for table in sorted((demands.every_record | demands.repeats) - judged):
         if table not in known:
-            happened = f"the lake has no table {table!r}."
+            message = f"the lake has no table {table!r}."
         elif table == DEAD_LETTERS:
-            happened = f"{table} holds no decoded records; that it is complete is checked always."
+            message = f"{table} holds no decoded records; that it is complete is checked always."
         else:
-            happened = (
-                f"table {table} aggregates: its rows do not say which records they come from."
-            )
-        raise InvalidRequest(happened, next_step=next_step)
+            message = f"table {table} aggregates: its rows do not say which records they come from."
+        raise InvalidRequest(message, hint=hint)

@@ -55,7 +55,7 @@ def _read(evidence: Evidence, name: str, table: RootTable) -> Held:
         ValueError,
     ) as error:  # ValueError: a schema with columns that no table of ours has
         held.readable = False
-        why = error.happened if isinstance(error, Corrupt) else str(error)
+        why = error.message if isinstance(error, Corrupt) else str(error)
         evidence.unreadable(table.metadata, "table metadata", Unreadable(why=why))
     else:
         evidence.checks["objects"].count("table metadata file")

@@ -100,13 +100,13 @@ class Acknowledged:
         if found is None:
             raise Corrupt(
                 f"{where} was listed and is gone.",
-                next_step="nothing was sent. Find out who deletes notes of calls: gc never does.",
+                hint="nothing was sent. Find out who deletes notes of calls: gc never does.",
             )
         note = Calls.decode(found.body, where=where)
         if note.key != key:
             raise Corrupt(
                 f"{where} says that it is {note.key}.",
-                next_step="nothing was sent. Restore it from a bucket version.",
+                hint="nothing was sent. Restore it from a bucket version.",
             )
         return note.first, note.end
 
@@ -167,7 +167,7 @@ class Tries:
         except ValueError:
             raise Corrupt(
                 f"{self.store.uri}/{key} is no note of a call that this version knows.",
-                next_step="nothing was sent. Run the tallystick that wrote it, or take it away if a person put it there.",
+                hint="nothing was sent. Run the tallystick that wrote it, or take it away if a person put it there.",
             ) from None
 
     def taken_by_another(self, effect: Effect) -> bool:

@@ -52,23 +52,23 @@ class HttpOutput:
         if self.key and self.replaced == "correct":
             raise InvalidPipeline(
                 f"output {self.name} calls once per {', '.join(self.key)}, and replaced='correct' would call again.",
-                next_step="declare replaced='once' or 'refuse'; or leave `key` out: rows are then corrected by lineage.",
+                hint="declare replaced='once' or 'refuse'; or leave `key` out: rows are then corrected by lineage.",
             )
         if not _is_url(self.url):
             raise InvalidPipeline(
                 f"output {self.name} has a url that is neither http(s)://host... nor a path that begins with a slash, "
                 "or that carries a user, a fragment or a sign that no URL has.",
-                next_step="mend it; what is secret belongs into the connection that `http` names.",
+                hint="mend it; what is secret belongs into the connection that `http` names.",
             )
         if not 1 <= self.concurrency <= CONCURRENCY_MAX:
             raise InvalidPipeline(
                 f"output {self.name} has concurrency {self.concurrency}.",
-                next_step=f"use 1 to {CONCURRENCY_MAX}.",
+                hint=f"use 1 to {CONCURRENCY_MAX}.",
             )
         if self.calls_per_s is not None and not 0 < self.calls_per_s < 1e6:
             raise InvalidPipeline(
                 f"output {self.name} has calls_per_s {self.calls_per_s}.",
-                next_step="use a number above 0, or leave it out.",
+                hint="use a number above 0, or leave it out.",
             )
 
     @property
@@ -110,12 +110,12 @@ class EmailOutput:
             columns_of(self.name, what, getattr(self, what))
         if "\n" in self.subject or "\r" in self.subject:
             raise InvalidPipeline(
-                f"output {self.name} has a subject of several lines.", next_step="write one line."
+                f"output {self.name} has a subject of several lines.", hint="write one line."
             )
         if not is_address(self.sender):
             raise InvalidPipeline(
                 f"the sender of output {self.name} is {self.sender!r}.",
-                next_step="write one plain address: name@example.org.",
+                hint="write one plain address: name@example.org.",
             )
 
     @property
@@ -131,13 +131,13 @@ def columns_of(output: str, what: str, template: str) -> tuple[str, ...]:
     except ValueError as error:
         raise InvalidPipeline(
             f"the {what} of output {output} cannot be read: {error}.",
-            next_step="write columns as {column}, and a brace as {{ or }}.",
+            hint="write columns as {column}, and a brace as {{ or }}.",
         ) from error
     for _, name, form, conversion in parts:
         if name is not None and (not name.isidentifier() or form or conversion):
             raise InvalidPipeline(
                 f"the {what} of output {output} has {name!r} in braces, with or without a form behind it.",
-                next_step="write the plain name of a column there, and a brace as {{ or }}.",
+                hint="write the plain name of a column there, and a brace as {{ or }}.",
             )
     return tuple(name for _, name, _, _ in parts if name is not None)
 
@@ -160,7 +160,7 @@ def _columns(output: str, names: Sequence[str]) -> tuple[str, ...]:
     if isinstance(names, str) or len(set(names)) != len(names):
         raise InvalidPipeline(
             f"the key of output {output} is {names!r}.",
-            next_step="write a list of columns, each once.",
+            hint="write a list of columns, each once.",
         )
     return tuple(names)
 
@@ -169,7 +169,7 @@ def _allowed(output: str, what: str, value: T, of: Iterable[T]) -> None:
     if value not in of:
         raise InvalidPipeline(
             f"output {output}: {what}={value!r} is not allowed.",
-            next_step=f"use one of {', '.join(map(str, of))}.",
+            hint=f"use one of {', '.join(map(str, of))}.",
         )
 
 

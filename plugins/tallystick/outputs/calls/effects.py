@@ -130,9 +130,9 @@ def _check_piece(sending: Sending, key: Sequence[str], rows: Occurrences, piece:
             raise _refused(f"{sending}: rows {first} and {number} have one key ({named}).")
 
 
-def _refused(happened: str) -> OutputRefused:
+def _refused(message: str) -> OutputRefused:
     return OutputRefused(
-        happened,
-        next_step="nothing of it was sent, and the tables are committed. Mend the job, so that each row has a key of its "
+        message,
+        hint="nothing of it was sent, and the tables are committed. Mend the job, so that each row has a key of its "
         "own, and clear `plan`; or declare another key under another name.",
     )

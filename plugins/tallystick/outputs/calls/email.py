@@ -147,7 +147,7 @@ class Mailbox:
             return number
         raise OutputRefused(
             f"{sending}, {effect.named}: {TRIES_MAX} tries, and the mail server acknowledged none.",
-            next_step=f"find out why it does not take <{self._message_id(effect)}>; to have it tried on, take its notes "
+            hint=f"find out why it does not take <{self._message_id(effect)}>; to have it tried on, take its notes "
             f"away: {self._where(effect)}*.no.json and .try.json.",
         )
 
@@ -295,14 +295,14 @@ class Mailbox:
             return self._unavailable(sending, effect, text)
         return OutputRefused(
             f"{sending}, {effect.named}: {text}.",
-            next_step="mend what the server refuses, and clear `publish`. To go on without this e-mail, write an object "
+            hint="mend what the server refuses, and clear `publish`. To go on without this e-mail, write an object "
             f"{self._where(effect)}sent.json first, of any content.",
         )
 
     def _unavailable(self, sending: Sending, effect: Effect, why: str) -> OutputUnavailable:
         return OutputUnavailable(
             f"{sending}, {effect.named}: {why}.",
-            next_step="nothing, if it passes: the next try goes on where this one stood. Else check the mail server.",
+            hint="nothing, if it passes: the next try goes on where this one stood. Else check the mail server.",
         )
 
     def _held(self, sending: Sending, effect: Effect, tries: Tries, number: int) -> OutputRefused:
@@ -310,7 +310,7 @@ class Mailbox:
         return OutputRefused(
             f"{sending}, {effect.named}: an e-mail may have been sent, and nobody noted the server's answer "
             f"(Message-ID <{self._message_id(effect)}>).",
-            next_step="look in the mail server's log. Where it was taken, copy "
+            hint="look in the mail server's log. Where it was taken, copy "
             f"{attempt} to {self.store.uri}/{tries.where_sent(effect)}; where it was not, copy it to "
             f"{self._where(effect)}{number:03d}.no.json. Then clear `publish`.",
         )
@@ -318,7 +318,7 @@ class Mailbox:
     def _unfit(self, sending: Sending, effect: Effect, why: str) -> OutputRefused:
         return OutputRefused(
             f"{sending}: {effect.named} {why}.",
-            next_step="nothing of it was sent, and the tables are committed. Mend the job and clear `plan`.",
+            hint="nothing of it was sent, and the tables are committed. Mend the job and clear `plan`.",
         )
 
     def _where(self, effect: Effect) -> str:
@@ -331,7 +331,7 @@ def _connection_failed(
     if isinstance(error, ssl.SSLCertVerificationError):
         return SettingsError(
             f"{where} is not trusted: {error.verify_message}.",
-            next_step="give the connection a cafile that knows its certificate; the tables are committed.",
+            hint="give the connection a cafile that knows its certificate; the tables are committed.",
         )
     if isinstance(error, smtplib.SMTPAuthenticationError | smtplib.SMTPNotSupportedError):
         what = (
@@ -341,10 +341,10 @@ def _connection_failed(
         )
         return SettingsError(
             f"{where} {what}.",
-            next_step="mend username, password and security of the connection; the tables are committed.",
+            hint="mend username, password and security of the connection; the tables are committed.",
         )
     why = getattr(error, "strerror", None) or type(error).__name__
     return OutputUnavailable(
         f"{where} did not answer as it must: {why}.",
-        next_step="nothing, if it passes: the next try goes on where this one stood. Else check the mail server.",
+        hint="nothing, if it passes: the next try goes on where this one stood. Else check the mail server.",
     )

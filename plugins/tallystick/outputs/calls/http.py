@@ -259,7 +259,7 @@ class HttpReceiver:
             raise SettingsError(
                 f"output {self.declared.name} calls {self.declared.url} of connection {self.declared.http}, which has no "
                 "base_url.",
-                next_step="add base_url to the connection, or write the whole url in the declaration.",
+                hint="add base_url to the connection, or write the whole url in the declaration.",
             )
         return self._settings.base_url.rstrip("/") + self.declared.url
 
@@ -273,27 +273,27 @@ class HttpReceiver:
     def _later(
         self, sending: Sending, effect: Effect, answer: Answer
     ) -> OutputBusy | OutputUnavailable:
-        happened = self._told(sending, effect, answer)
+        message = self._told(sending, effect, answer)
         if answer.status == 409:
             return OutputBusy(
-                happened,
-                next_step="nothing, if it passes: another call with this key is under way. A receiver that means "
+                message,
+                hint="nothing, if it passes: another call with this key is under way. A receiver that means "
                 "something else by 409 has to say it by another status.",
             )
         return OutputUnavailable(
-            happened,
-            next_step="nothing, if it passes: the next try goes on where this one stood, with the same keys. Else check "
+            message,
+            hint="nothing, if it passes: the next try goes on where this one stood, with the same keys. Else check "
             "the receiver.",
         )
 
     def _refused(
         self, sending: Sending, effect: Effect, answer: Answer
     ) -> OutputRefused | SettingsError:
-        happened = self._told(sending, effect, answer)
+        message = self._told(sending, effect, answer)
         if answer.distrusted:
             return SettingsError(
-                happened,
-                next_step="give the connection a cafile that knows the receiver's certificate; the tables are committed.",
+                message,
+                hint="give the connection a cafile that knows the receiver's certificate; the tables are committed.",
             )
         if 300 <= answer.status < 400:
             hint = (
@@ -307,8 +307,8 @@ class HttpReceiver:
         else:
             hint = "mend the receiver, so that it takes this row, and clear `publish`"
         return OutputRefused(
-            happened,
-            next_step=f"{hint}. The tables are committed, and what is acknowledged stays so. To go on without this call, "
+            message,
+            hint=f"{hint}. The tables are committed, and what is acknowledged stays so. To go on without this call, "
             f"write an object {self._by_hand(sending, effect)} first.",
         )
 

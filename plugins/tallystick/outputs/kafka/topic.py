@@ -162,7 +162,7 @@ class KafkaTopic:
             raise OutputRefused(
                 f"output {self.declared.name}: the offsets of group {self._group} were not written by this version of "
                 f"tallystick ({found.metadata!r} at {found.offset}).",
-                next_step="nothing was sent. Find out who commits offsets of that group, or run the version that wrote "
+                hint="nothing was sent. Find out who commits offsets of that group, or run the version that wrote "
                 "them.",
             ) from None
 
@@ -231,7 +231,7 @@ class KafkaTopic:
                 raise OutputRefused(
                     f"{sending}: row {change.row_number} has no value in its key column {name!r}"
                     + ("." if name in row else ": there is no such column."),
-                    next_step="nothing of it was sent, and the tables are committed. Mend the job, so that the key is "
+                    hint="nothing of it was sent, and the tables are committed. Mend the job, so that the key is "
                     "there, and clear `plan`; or declare another key.",
                 )
         if len(values) == 1 and isinstance(values[0], str):
@@ -288,30 +288,30 @@ class KafkaTopic:
         if isinstance(error, kerrors.ProducerFencedError | kerrors.InvalidProducerEpochError):
             return OutputBusy(
                 f"{what}: another publisher has taken output {self.declared.name} ({where}).",
-                next_step="nothing: it publishes what this one would have. What is committed of ours is not sent again.",
+                hint="nothing: it publishes what this one would have. What is committed of ours is not sent again.",
             )
         if isinstance(error, kerrors.UnknownTopicOrPartitionError):
             return OutputRefused(
                 f"{what}: {where} is not there.",
-                next_step="create it (tallystick never does), then clear `publish`. The tables are committed.",
+                hint="create it (tallystick never does), then clear `publish`. The tables are committed.",
             )
         if isinstance(error, kerrors.MessageSizeTooLargeError | kerrors.RecordListTooLargeError):
             return OutputRefused(
                 f"{what}: {where} does not take it: {text}.",
-                next_step="raise the topic's max.message.bytes, then clear `publish`.",
+                hint="raise the topic's max.message.bytes, then clear `publish`.",
             )
         if isinstance(error, kerrors.AuthorizationError | kerrors.SaslAuthenticationFailedError):
             return SettingsError(
                 f"{what}: {where}: {text}.",
-                next_step="allow Write and Read on the topic, Write on the transactional id, and Read on the group; "
+                hint="allow Write and Read on the topic, Write on the transactional id, and Read on the group; "
                 "docs/reference/outputs.md says how the last two are named.",
             )
         return self._unavailable(f"{what}: {where}: {text}")
 
-    def _unavailable(self, happened: str) -> OutputUnavailable:
+    def _unavailable(self, message: str) -> OutputUnavailable:
         return OutputUnavailable(
-            f"{happened}.",
-            next_step="nothing, if it passes: the next try goes on where this one stood. Else check the brokers.",
+            f"{message}.",
+            hint="nothing, if it passes: the next try goes on where this one stood. Else check the brokers.",
         )
 
 

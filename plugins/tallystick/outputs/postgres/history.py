@@ -70,7 +70,7 @@ def _check_types(
             raise OutputRefused(
                 f"{sending}: column {column.name!r} is {now.type} in table {declared.into} of connection "
                 f"{declared.postgres} and {column.type} in its history {SCHEMA}.{name}.",
-                next_step=f"nothing was written, and the tables are committed. Change the history as the table was "
+                hint=f"nothing was written, and the tables are committed. Change the history as the table was "
                 f"changed (ALTER TABLE {SCHEMA}.{name} ALTER COLUMN ...), then clear `publish`.",
             )
 
@@ -81,6 +81,6 @@ def _null_in_not_null(
     return OutputRefused(
         f"{sending}: column {column!r} of table {declared.into} of connection {declared.postgres} is NOT NULL, and {who} "
         "have no value for it.",
-        next_step=f"ALTER TABLE {declared.into} ALTER COLUMN {column} DROP NOT NULL, then clear `publish`. Nothing was "
+        hint=f"ALTER TABLE {declared.into} ALTER COLUMN {column} DROP NOT NULL, then clear `publish`. Nothing was "
         "written, and the tables are committed.",
     )

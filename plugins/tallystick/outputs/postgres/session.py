@@ -101,7 +101,7 @@ class Session:
             if ended != "COMMIT":
                 raise OutputUnavailable(
                     f"output {self.output}: {self.where} answered COMMIT with {ended}.",
-                    next_step="nothing: nothing was changed, and the next try does it again.",
+                    hint="nothing: nothing was changed, and the next try does it again.",
                 )
         except BaseException:
             self.roll_back()
@@ -164,10 +164,10 @@ def in_words(
     if isinstance(error, errors.InsufficientPrivilege):
         return SettingsError(
             told,
-            next_step="grant it; docs/reference/outputs.md lists the rights that the user needs.",
+            hint="grant it; docs/reference/outputs.md lists the rights that the user needs.",
         )
     if not state and any(one in text for one in _WRONG_SETTINGS):
-        return SettingsError(told, next_step="mend the connection's settings.")
+        return SettingsError(told, hint="mend the connection's settings.")
     # Classes of SQLSTATE: data, integrity, a view's check, syntax and names, a trigger's own error.
     # The driver refuses some data itself (a NUL in a text), without a state.
     if state[:2] in ("22", "23", "44", "42", "P0") or isinstance(
@@ -175,16 +175,16 @@ def in_words(
     ):
         return OutputRefused(
             told,
-            next_step="nothing of it is there, and the tables are committed. Mend the table and clear `publish`; or mend "
+            hint="nothing of it is there, and the tables are committed. Mend the table and clear `publish`; or mend "
             "the job and clear `plan`.",
         )
     if isinstance(error, errors.LockNotAvailable):
         return OutputUnavailable(
-            told, next_step="it is tried again; find out who holds a lock on the table (pg_locks)."
+            told, hint="it is tried again; find out who holds a lock on the table (pg_locks)."
         )
     return OutputUnavailable(
         told,
-        next_step="nothing, if it passes: the database says whether it was written, and the next try asks it. Else check "
+        hint="nothing, if it passes: the database says whether it was written, and the next try asks it. Else check "
         "the server.",
     )
 
@@ -193,7 +193,7 @@ def busy(what: str, why: str) -> OutputBusy:
     """Another publisher is at work, or was."""
     return OutputBusy(
         f"{what}: {why}.",
-        next_step="nothing: it publishes what this one would have. What is there already is not written again.",
+        hint="nothing: it publishes what this one would have. What is there already is not written again.",
     )
 
 

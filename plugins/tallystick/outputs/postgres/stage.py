@@ -69,7 +69,7 @@ def _copy(
         if batch.schema.names != (schema.names if schema is not None else None):
             raise OutputRefused(
                 f"{sending}: a data file has the columns {listed(batch.schema.names)}, and another one has others.",
-                next_step=f"{MEND_JOB}.",
+                hint=f"{MEND_JOB}.",
             )
         check_batch(sending, batch, number)
         values = zip(*(batch.column(c).to_pylist() for c in columns), strict=True)
@@ -88,10 +88,10 @@ def _check_table(
 ) -> DatabaseTable:
     where = f"table {declared.into} of connection {declared.postgres}"
 
-    def refused(why: str, next_step: str) -> OutputRefused:
+    def refused(why: str, hint: str) -> OutputRefused:
         return OutputRefused(
             f"{sending}: {where} {why}.",
-            next_step=f"{next_step}, then clear `publish`. The tables are committed.",
+            hint=f"{hint}, then clear `publish`. The tables are committed.",
         )
 
     if found is None:
@@ -106,7 +106,7 @@ def _check_table(
     if found.rights_missing:
         raise SettingsError(
             f"{sending}: {where}: the user may not {listed(found.rights_missing)}.",
-            next_step=f"GRANT {listed(found.rights_missing)} ON {declared.into} to it. The tables are committed.",
+            hint=f"GRANT {listed(found.rights_missing)} ON {declared.into} to it. The tables are committed.",
         )
     if found.row_security:
         raise refused(
@@ -131,10 +131,10 @@ def _columns(
         return ()
     where = f"table {declared.into} of connection {declared.postgres}"
 
-    def refused(why: str, next_step: str) -> OutputRefused:
+    def refused(why: str, hint: str) -> OutputRefused:
         return OutputRefused(
             f"{sending}: {why}.",
-            next_step=f"{next_step}, then clear `publish`. Nothing was written, and the tables are committed.",
+            hint=f"{hint}, then clear `publish`. Nothing was written, and the tables are committed.",
         )
 
     if strange := [c for c in declared.key if c not in schema.names]:
@@ -189,7 +189,7 @@ def _check_rows(
                 raise OutputRefused(
                     f"{sending}: row {row} has no value in {what} {column!r}, which {where} must have (rows like that: "
                     f"{count}).",
-                    next_step=f"{MEND_JOB}, so that it is there; or declare another key.",
+                    hint=f"{MEND_JOB}, so that it is there; or declare another key.",
                 )
         if there.length_max is not None:
             long = session.one("look for long ones", statements.too_long(column, there.length_max))
@@ -197,7 +197,7 @@ def _check_rows(
                 raise OutputRefused(
                     f"{sending}: row {long[0]} has {long[1]} characters in column {column!r}, which is {there.type} in "
                     f"{where}.",
-                    next_step="nothing was written, and the tables are committed. Let the column be longer, and clear "
+                    hint="nothing was written, and the tables are committed. Let the column be longer, and clear "
                     "`publish`.",
                 )
     found = session.one("look for doubled keys", statements.doubled(declared.key))
@@ -205,5 +205,5 @@ def _check_rows(
         *values, times, keys = found
         raise OutputRefused(
             f"{sending}: {times} rows have the key {key_text(declared.key, values)} (keys like that: {keys}).",
-            next_step=f"{MEND_JOB}, so that a key stands once in an interval; or declare a key that tells them apart.",
+            hint=f"{MEND_JOB}, so that a key stands once in an interval; or declare a key that tells them apart.",
         )

@@ -134,7 +134,7 @@ class PostgresTable:
             )
             raise OutputRefused(
                 f"output {declared.name}: {self.where} belongs to output {name} of pipeline {pipeline} in {lake}.",
-                next_step="nothing was written. Two outputs in one table would overwrite each other: name a table for "
+                hint="nothing was written. Two outputs in one table would overwrite each other: name a table for "
                 "each. Where that output is retired, docs/reference/outputs.md says how to give its table free.",
             )
         epoch, target, key_before = taken
@@ -142,7 +142,7 @@ class PostgresTable:
             raise OutputRefused(
                 f"output {declared.name}: it was published into {target} by the key {listed(key_before)}, and is "
                 f"declared into {declared.into} by the key {listed(key)}.",
-                next_step="nothing was written. Declare what it was, or an output of another name into another table.",
+                hint="nothing was written. Declare what it was, or an output of another name into another table.",
             )
         return int(epoch)
 
@@ -326,7 +326,7 @@ class PostgresTable:
     def _in_doubt(self, sending: Sending, why: str) -> OutputRefused:
         return OutputRefused(
             f"{sending}: what {self.where} holds is in doubt: {why}.",
-            next_step="nothing was written. The table and the schema tallystick belong together: restore both from one "
+            hint="nothing was written. The table and the schema tallystick belong together: restore both from one "
             "backup; docs/reference/outputs.md says what else can be done.",
         )
 

@@ -94,9 +94,9 @@ def test_the_decoder_refuses_its_own_options() -> None:
 def test_a_format_that_nothing_decodes_names_what_is_installed() -> None:
     with pytest.raises(InvalidPipeline) as caught:
         decoder_of(Format("avro", COLUMNS))
-    assert "format 'avro'" in caught.value.happened
-    assert "one of csv, json" in caught.value.happened
-    assert "'tallystick.decoders' on every machine that runs Spark tasks" in caught.value.next_step
+    assert "format 'avro'" in caught.value.message
+    assert "one of csv, json" in caught.value.message
+    assert "'tallystick.decoders' on every machine that runs Spark tasks" in caught.value.hint
 
 
 def test_the_format_decides_rows_so_it_is_part_of_the_fingerprint() -> None:
@@ -186,5 +186,5 @@ def test_a_decoder_that_breaks_the_port_stops_the_task(
         return
     with pytest.raises(InvalidPipeline) as caught:
         decoder.decode(batch)
-    assert f"decoder 'broken': {problem}" in caught.value.happened
-    assert "Fix the decoder" in caught.value.next_step
+    assert f"decoder 'broken': {problem}" in caught.value.message
+    assert "Fix the decoder" in caught.value.hint

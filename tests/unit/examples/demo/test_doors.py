@@ -48,7 +48,7 @@ class JammedApi:
     """An Airflow whose DAG never appears."""
 
     def wait_for_dag(self, dag_id: str, *, deadline_s: float) -> None:
-        raise SettingsError(f"DAG {dag_id} was not seen.", next_step="look.")
+        raise SettingsError(f"DAG {dag_id} was not seen.", hint="look.")
 
 
 def jammed(folder: Path) -> Doors:

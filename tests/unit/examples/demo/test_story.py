@@ -22,8 +22,8 @@ def test_a_long_line_is_wrapped_under_its_clock(capsys: pytest.CaptureFixture[st
 
 def test_the_table_of_deeds_fits_and_says_what_was_bad() -> None:
     deeds = [
-        Deed(door="schedule", done="it is on " * 9, happened="all is well", elapsed_s=61.4),
-        Deed(door="kill driver", done="kill", happened="rows showed " * 9, elapsed_s=2, held=False),
+        Deed(door="schedule", done="it is on " * 9, message="all is well", elapsed_s=61.4),
+        Deed(door="kill driver", done="kill", message="rows showed " * 9, elapsed_s=2, held=False),
     ]
     lines = list(deeds_table(deeds))
     assert all(len(line) <= WIDTH for line in lines)

@@ -30,7 +30,7 @@ class Damage:
     check: str
     rule: str
     where: str
-    happened: str
+    message: str
     expected: str
     found: str
 
@@ -41,7 +41,7 @@ def is_told(damage: Damage, finding: Finding) -> bool:
         wanted in got
         for wanted, got in (
             (damage.where, finding.where),
-            (damage.happened, finding.happened),
+            (damage.message, finding.message),
             (damage.expected, finding.expected),
             (damage.found, finding.found),
         )

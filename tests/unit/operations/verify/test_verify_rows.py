@@ -53,7 +53,7 @@ def _dead_ones_too(rows: pa.Table) -> pa.Table:
 
 
 @pytest.mark.parametrize(
-    ("edit", "happened", "expected", "found"),
+    ("edit", "message", "expected", "found"),
     [
         (_first_twice, f"1 offsets of {TOPIC}[0] have several rows", "offset 0 once", "2 times"),
         (_first_twice, "rows in the file and in its report", "2", "3"),
@@ -71,23 +71,23 @@ def _dead_ones_too(rows: pa.Table) -> pa.Table:
     ],
 )
 def test_each_damage_to_rows_is_found_deeply(
-    small: SmallLake, edit: Callable[[pa.Table], pa.Table], happened: str, expected: str, found: str
+    small: SmallLake, edit: Callable[[pa.Table], pa.Table], message: str, expected: str, found: str
 ) -> None:
     _rewrite(small, live_file(small), edit)
     told = findings(prove(small, deep=True, demands=EVENTS), "rows")
     assert any(
-        happened in f.happened and expected in f.expected and found in f.found for f in told
+        message in f.message and expected in f.expected and found in f.found for f in told
     ), [str(f) for f in told]
 
 
 def test_dead_letters_are_counted_by_their_rows(small: SmallLake) -> None:
     _rewrite(small, live_file(small, "dead_letters"), lambda rows: rows.slice(0, 0))
     told = findings(prove(small, deep=True), "rows")
-    assert [f for f in told if f.happened.startswith("dead letters of")] == [
+    assert [f for f in told if f.message.startswith("dead letters of")] == [
         Finding(
             rule="I7",
             where=f"{days(1, 2)} table dead_letters",
-            happened=f"dead letters of {TOPIC}[0]",
+            message=f"dead letters of {TOPIC}[0]",
             expected="1",
             found="0",
         )
@@ -97,13 +97,13 @@ def test_dead_letters_are_counted_by_their_rows(small: SmallLake) -> None:
 def test_a_file_that_is_no_parquet_is_found(small: SmallLake) -> None:
     small.overwrite(live_file(small).key, b"not Parquet at all")
     told = findings(prove(small, deep=True), "rows")
-    assert told[0].happened == "the data file's content"
+    assert told[0].message == "the data file's content"
 
 
 def test_several_rows_of_one_record_are_fine_where_that_is_said(small: SmallLake) -> None:
     _rewrite(small, live_file(small), _first_twice)
     told = findings(prove(small, deep=True, demands=Demands(repeats=frozenset({"events"}))), "rows")
-    assert not any("several rows" in f.happened for f in told)
+    assert not any("several rows" in f.message for f in told)
 
 
 def test_fewer_rows_than_records_are_fine_unless_every_record_is_demanded() -> None:
