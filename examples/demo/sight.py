@@ -11,8 +11,8 @@ from examples.demo.example import DEAD, Example
 from tallystick.errors import SettingsError
 from tallystick.format import keys
 from tallystick.format.page import Entry
-from tallystick.lake import Lake, View
-from tallystick.runtime import real_world
+from tallystick.lake import Lake, Snapshot
+from tallystick.runtime import system_runtime
 from tallystick.store.open import open_store
 from tallystick.tables.sql import duckdb_connection
 
@@ -72,7 +72,7 @@ class Watcher:
         # Our own clients, and whoever this process starts, see the stack's server.
         os.environ.update({n: v for n, v in environ.items() if n.startswith("AWS_")})
         self._environ = dict(environ)
-        self._lake = Lake(open_store(example.lake), real_world(), proven=True)
+        self._lake = Lake(open_store(example.lake), system_runtime(), proven=True)
 
     @property
     def endpoint(self) -> str:
@@ -81,31 +81,31 @@ class Watcher:
 
     def look(self) -> Sight:
         """Read one root, and count in the tables that it names."""
-        return self._lake.cut(self._see)
+        return self._lake.read(self._see)
 
     def objects(self) -> frozenset[str]:
         """Keys of all objects of the lake, visible or not."""
         return frozenset(found.key for found in self._lake.store.list(""))
 
-    def _see(self, view: View) -> Sight:
+    def _see(self, snapshot: Snapshot) -> Sight:
         objects = self.objects()
         if keys.ROOT not in objects:
             raise SettingsError(
                 f"{self._example.lake} has no root.", hint="look into the plan task's log."
             )
-        entries = view.whole_ledger().entries
+        entries = snapshot.whole_ledger().entries
         tables = {
             name: self._lake.where(table.metadata)
-            for name, table in view.root.tables.items()
+            for name, table in snapshot.root.tables.items()
             if table.metadata is not None
         }
         if not tables:
-            return Sight(version=view.root.version, entries=entries, objects=objects)
+            return Sight(version=snapshot.root.version, entries=entries, objects=objects)
         with duckdb_connection(tables, environ=self._environ) as db:
             flights, once = db.execute(self._example.glance).fetchall()[0]
             dead = db.execute(DEAD).fetchall()[0][0]
         return Sight(
-            version=view.root.version,
+            version=snapshot.root.version,
             entries=entries,
             objects=objects,
             flights=flights,

@@ -29,7 +29,7 @@ from tallystick.lake import Lake
 from tallystick.lake.room import Asking, Giving
 from tallystick.operations.commit import commit
 from tallystick.operations.publish import Published, publish
-from tallystick.runtime import real_world
+from tallystick.runtime import system_runtime
 from tallystick.store import ETag, Listed, Outcome, Store, Stored
 from tallystick.tables.rows import StoredRows
 from tallystick.tables.staging import IcebergTables
@@ -100,7 +100,7 @@ class Publisher:
         threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self) -> None:
-        lake = Lake(DelayedStore(self.store, self.delay_s), real_world(), proven=True)
+        lake = Lake(DelayedStore(self.store, self.delay_s), system_runtime(), proven=True)
         output = FakeOutput(Wire())
         failed = publish(lake, {FEED: lambda: output}, rows_of=StoredRows, watch=self._count)
         self.failed += [str(one.error) for one in failed]
@@ -112,8 +112,8 @@ class Publisher:
 def timed(small: SmallLake, delay_s: float, plan: str, report: str) -> tuple[float, int, int]:
     """Commit with a process's own lake; return seconds, swaps lost and requests."""
     store = DelayedStore(small.store, delay_s)
-    lake = Lake(store, real_world(), proven=True)
-    tables = IcebergTables(store, lake.world)
+    lake = Lake(store, system_runtime(), proven=True)
+    tables = IcebergTables(store, lake.runtime)
     began = time.monotonic()
     commit(lake, tables, plan_key=plan, report_key=report)
     return time.monotonic() - began, store.swaps_lost, store.requests

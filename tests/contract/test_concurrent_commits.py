@@ -16,7 +16,7 @@ from tallystick.lake import Lake
 from tallystick.operations.commit import CommitResult, commit
 from tallystick.operations.gc import Collection, collect
 from tallystick.operations.verify import Demands, verify
-from tallystick.runtime import real_world
+from tallystick.runtime import system_runtime
 from tallystick.store.s3 import S3Store
 from tallystick.tables.reach import IcebergReach
 from tallystick.tables.staging import IcebergTables
@@ -36,7 +36,7 @@ def test_200_concurrent_commits_of_20_plans_commit_each_once(
         for partition in range(PARTITIONS):
             for n in range(3):
                 log.append(TOPIC, partition, day(number), n=n, kind="k")
-    small = SmallLake(store=S3Store(lake_uri), log=log, world=real_world())
+    small = SmallLake(store=S3Store(lake_uri), log=log, runtime=system_runtime())
     staged: list[tuple[str, str]] = []
     for number in range(1, PLANS + 1):
         (piece,) = small.plan(days(number, number + 1)).pieces
@@ -46,8 +46,8 @@ def test_200_concurrent_commits_of_20_plans_commit_each_once(
     def one(index: int) -> CommitResult:
         # Each thread stands for processes of its own: no connection, cache or table is shared.
         if not hasattr(own, "lake"):
-            own.lake = Lake(S3Store(lake_uri), real_world(), proven=True)
-            own.tables = IcebergTables(own.lake.store, own.lake.world)
+            own.lake = Lake(S3Store(lake_uri), system_runtime(), proven=True)
+            own.tables = IcebergTables(own.lake.store, own.lake.runtime)
         plan_key, report_key = staged[index % PLANS]
         return commit(own.lake, own.tables, plan_key=plan_key, report_key=report_key)
 
@@ -70,7 +70,7 @@ def test_collections_beside_commits_take_nothing_that_is_needed(
     for number in range(1, COLLECTED + 1):
         for n in range(3):
             log.append(TOPIC, number % PARTITIONS, day(number), n=n, kind="k")
-    small = SmallLake(store=S3Store(lake_uri), log=log, world=real_world())
+    small = SmallLake(store=S3Store(lake_uri), log=log, runtime=system_runtime())
     small.plan(days(1, 2))  # the root is there before gc looks for it
     done = threading.Event()
 
@@ -78,7 +78,7 @@ def test_collections_beside_commits_take_nothing_that_is_needed(
         store = S3Store(lake_uri)
         rounds: list[Collection] = []
         while not done.is_set() or len(rounds) < 3:
-            lake = Lake(store, real_world(), proven=True)
+            lake = Lake(store, system_runtime(), proven=True)
             rounds.append(
                 collect(
                     lake,
@@ -91,7 +91,7 @@ def test_collections_beside_commits_take_nothing_that_is_needed(
         return rounds
 
     def one(number: int) -> None:
-        own = SmallLake(store=S3Store(lake_uri), log=log, world=real_world())
+        own = SmallLake(store=S3Store(lake_uri), log=log, runtime=system_runtime())
         own.run(days(number, number + 1))
         own.job = b"version 2"
         own.run(days(number, number + 1), clear=1)
@@ -106,11 +106,13 @@ def test_collections_beside_commits_take_nothing_that_is_needed(
     assert sum(r.total.objects for r in rounds) > COLLECTED
     proof = verify(small.lake, deep=True, demands=Demands(every_record=frozenset({"events"})))
     assert proof.proven, proof
-    assert [e.generation for e in small.lake.require().whole_ledger().entries] == [2] * COLLECTED
+    assert [e.generation for e in small.lake.load_existing().whole_ledger().entries] == [
+        2
+    ] * COLLECTED
 
 
 def assert_tiles(small: SmallLake, log: FakeLog) -> None:
-    ledger = small.lake.require().whole_ledger()
+    ledger = small.lake.load_existing().whole_ledger()
     assert [e.granted for e in ledger.entries] == [None] * PLANS
     for partition in range(PARTITIONS):
         ranges = []
@@ -126,7 +128,7 @@ def assert_tiles(small: SmallLake, log: FakeLog) -> None:
                 )
             )
         assert tile(ranges) == OffsetRange(start=0, end=log.topics[TOPIC].partitions[partition].end)
-    record_key = small.lake.require().root.record
+    record_key = small.lake.load_existing().root.record
     seen: list[str] = []
     while record_key is not None:
         record = small.lake.record(record_key)

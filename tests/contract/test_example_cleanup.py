@@ -22,7 +22,7 @@ def small(on_ministack: str, lake_uri: str) -> SmallLake:
     """Replaced rows, a grant that is pending, and a staged attempt that lost, all of it collected without grace."""
     small = good_lake(S3Store(lake_uri))
     collect(
-        OurLake(small.store, small.world, proven=True),
+        OurLake(small.store, small.runtime, proven=True),
         IcebergReach(small.store),
         delete=True,
         reader_grace=timedelta(0),

@@ -18,7 +18,7 @@ import boto3
 import pytest
 
 from tallystick.engine.upload import AttemptPrefix
-from tallystick.runtime import real_world
+from tallystick.runtime import system_runtime
 from tallystick.store import Applied, NotApplied, Unknown
 from tallystick.store.s3 import S3Settings, S3Store
 from tallystick_devstack.process import wait_until
@@ -114,7 +114,9 @@ def test_what_is_recorded_of_a_file_is_what_lies_there(
     file = sized(tmp_path, size_bytes)
     store = open_at(url)
     seen = requests_of(store)
-    prefix = AttemptPrefix(store=store, world=real_world(), plan=PLAN, attempt="a-1", task="00000")
+    prefix = AttemptPrefix(
+        store=store, runtime=system_runtime(), plan=PLAN, attempt="a-1", task="00000"
+    )
     key, etag = prefix.upload("flights", file)
     sent = [BEGIN, *[PART] * parts, END] if parts else ["PutObject"]
     assert operations(seen) == sent

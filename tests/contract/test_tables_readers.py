@@ -28,7 +28,7 @@ from tallystick.errors import (
 from tallystick.format import keys
 from tallystick.format.columns import TableColumn
 from tallystick.format.report import FileReport
-from tallystick.runtime import real_world
+from tallystick.runtime import system_runtime
 from tallystick.store import Applied, Store
 from tallystick.store.open import open_store
 from tallystick.tables.partitioning import split_by_partition
@@ -123,7 +123,7 @@ class LakeTable:
         )
 
     def commit(self, add: Sequence[FileReport] = (), drop: Sequence[FileReport] = ()) -> str:
-        tables = IcebergTables(self.store, real_world())
+        tables = IcebergTables(self.store, system_runtime())
         key = tables.stage(self.state, add=add, drop={f.key for f in drop}, properties={}, now=NOW)
         self.state = replace(self.state, metadata=key)
         return key

@@ -295,10 +295,10 @@ def test_a_topic_on_another_cluster_is_adopted_where_the_old_one_was_read_to_its
     moved = replace(lake, settings=broker.settings)
     moved.lake = lake.lake
     moved.refuses(IdentityChanged, "tally topic adopt", run=lambda: moved.planned(days(1, 2)))
-    ends = ends_on(lake.lake.require().root, topic, "old", environ=on(cluster))
+    ends = ends_on(lake.lake.load_existing().root, topic, "old", environ=on(cluster))
     assert ends == {0: 14}
     with pytest.raises(IdentityChanged, match="connection old leads to topic"):
-        ends_on(lake.lake.require().root, topic, "old", environ=on(broker))
+        ends_on(lake.lake.load_existing().root, topic, "old", environ=on(broker))
     with LogPlanner(broker.settings) as log:
         state = log.describe([topic])[topic]
     adopt(lake.lake, topic, lambda: state, ends_of=lambda _: ends, confirmed_id=state.topic_id)

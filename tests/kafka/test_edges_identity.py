@@ -43,7 +43,7 @@ def numbers(lake: LogLake) -> list[int]:
 
 def test_a_recreated_topic_is_not_planned(broker: TestBroker) -> None:
     topic, lake = first_day(broker)
-    known = lake.lake.require().root.topics[topic].topic_id
+    known = lake.lake.load_existing().root.topics[topic].topic_id
     recreate(broker, topic)
     lake.refuses(
         IdentityChanged,
@@ -88,7 +88,7 @@ def test_a_topic_recreated_between_read_and_commit_leaves_the_old_records_and_st
     done = lake.commit(plan, report)
     assert done.totals.records == 10
     assert numbers(lake) == list(OLD)
-    assert lake.lake.require().root.topics[topic].topic_id == plan.topics[0].topic_id
+    assert lake.lake.load_existing().root.topics[topic].topic_id == plan.topics[0].topic_id
     for interval in (days(2, 3), days(-1, 0)):
         lake.refuses(
             IdentityChanged, plan.topics[0].topic_id, run=lambda i=interval: lake.planned(i)

@@ -37,7 +37,7 @@ from tallystick.operations.plan import Asked, plan
 from tallystick.operations.run_request import RunDates, parse_params
 from tallystick.operations.stage import to_stage
 from tallystick.pipeline import Pipeline
-from tallystick.runtime import real_world
+from tallystick.runtime import system_runtime
 from tallystick.store.open import open_store
 from tallystick.tables.staging import IcebergTables
 from tallystick_devstack.testing.servers import aws_environment, ministack
@@ -127,7 +127,7 @@ class SmallDemo:
     transform: Any
 
     def __post_init__(self) -> None:
-        self.lake = Lake(open_store(self.pipeline.warehouse), real_world())
+        self.lake = Lake(open_store(self.pipeline.warehouse), system_runtime())
 
     def run(self, day: int) -> list[CommitResult]:
         """One run of one day, as Airflow makes it: plan, stage, commit; and the commit task's retry."""
@@ -144,7 +144,7 @@ class SmallDemo:
             planned = plan(self.lake, log, asked)
         keys = [piece.plan for piece in planned.pieces]
         reports = self._stage(keys, asked.fingerprint)
-        tables = IcebergTables(self.lake.store, self.lake.world)
+        tables = IcebergTables(self.lake.store, self.lake.runtime)
         # The second round is the retry of a task that was killed after its PUT (C9, C12).
         return [
             commit(self.lake, tables, plan_key=key, report_key=report)
@@ -161,7 +161,7 @@ class SmallDemo:
                 attempt=f"try-{uuid.uuid4().hex}",
                 transform=JobTransform(self.transform, self.pipeline),
                 store=self.lake.store,
-                world=self.lake.world,
+                runtime=self.lake.runtime,
             )
             pieces = cut(one, records_per_task=self.pipeline.records_per_task)
             topics = {t.name: t for t in one.topics}

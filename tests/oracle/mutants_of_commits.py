@@ -119,7 +119,7 @@ def pointer_before_data() -> Iterator[None]:
     real_commit = commit_module.commit
 
     def promise(self: Any, table: str, path: Any) -> tuple[str, str]:
-        key = keys.data_file(table, self.plan, self.attempt, self.task, self.world.uuid())
+        key = keys.data_file(table, self.plan, self.attempt, self.task, self.runtime.uuid())
         body = path.read_bytes()
         waiting.append((self.store, key, body))
         return key, f'"{hashlib.md5(body).hexdigest()}"'
@@ -233,9 +233,11 @@ def shared_prefix() -> Iterator[None]:
 def _without_dead() -> AbstractContextManager[Any]:
     real = commit_module._stage_tables
 
-    def but_dead(lake: Any, tables: Any, view: Any, plan: Any, report: Any, dropped: Any) -> Any:
-        staged = real(lake, tables, view, plan, report, dropped)
-        return {**staged, "dead_letters": view.root.tables["dead_letters"]}
+    def but_dead(
+        lake: Any, tables: Any, snapshot: Any, plan: Any, report: Any, dropped: Any
+    ) -> Any:
+        staged = real(lake, tables, snapshot, plan, report, dropped)
+        return {**staged, "dead_letters": snapshot.root.tables["dead_letters"]}
 
     return patch.object(commit_module, "_stage_tables", but_dead)
 
@@ -260,8 +262,8 @@ def dead_letters_committed_apart() -> Iterator[None]:
         if done.already or not files:
             return done
 
-        def follow(view: Any) -> Update[None]:
-            table = view.root.tables["dead_letters"]
+        def follow(snapshot: Any) -> Update[None]:
+            table = snapshot.root.tables["dead_letters"]
             state = commit_module.TableState(
                 name="dead_letters",
                 uuid=table.uuid,
@@ -270,11 +272,11 @@ def dead_letters_committed_apart() -> Iterator[None]:
                 partition_by=table.partition_by,
             )
             metadata = tables.stage(
-                state, add=files, drop=frozenset(), properties={}, now=lake.world.now()
+                state, add=files, drop=frozenset(), properties={}, now=lake.runtime.now()
             )
-            both = {**view.root.tables, "dead_letters": replace(table, metadata=metadata)}
-            ledger = view.ledger(done.interval.start, done.interval.end)
-            return Update(tables=both, topics=view.root.topics, ledger=ledger, value=None)
+            both = {**snapshot.root.tables, "dead_letters": replace(table, metadata=metadata)}
+            ledger = snapshot.ledger(done.interval.start, done.interval.end)
+            return Update(tables=both, topics=snapshot.root.topics, ledger=ledger, value=None)
 
         lake.swap(follow)
         return done

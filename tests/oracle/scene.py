@@ -36,7 +36,7 @@ from tallystick.operations import commit as committing
 from tallystick.operations.plan import Asked, plan
 from tallystick.operations.run_request import RunDates, parse_params
 from tallystick.pipeline import Column, Pipeline, Table
-from tallystick.runtime import real_world
+from tallystick.runtime import system_runtime
 from tallystick.store import Applied, ETag, Outcome, Unknown
 from tallystick.store.s3 import S3Settings, S3Store
 from tallystick.tables.staging import IcebergTables
@@ -176,7 +176,7 @@ class Scene:
         settings = S3Settings(endpoint_url=self.endpoint)
         self.store = Store(f"s3://{BUCKET}/{prefix}", settings=settings, session=_SESSION)
         self.store.watcher = self.watcher = Watcher(self.place)
-        self.lake = Lake(self.store, real_world(), proven=True)
+        self.lake = Lake(self.store, system_runtime(), proven=True)
         self.pipeline = Pipeline(
             name="scene",
             topics=[self.log.topic],
@@ -239,7 +239,7 @@ class Scene:
             attempt=f"try-{uuid.uuid4().hex}",
             transform=JobTransform(job, self.pipeline),
             store=self.store,
-            world=self.lake.world,
+            runtime=self.lake.runtime,
         )
         cut = pieces.cut(one, records_per_task=self.pipeline.records_per_task)
         topics = {t.name: t for t in one.topics}
@@ -257,7 +257,7 @@ class Scene:
 
     def commit(self, reports: Mapping[str, str], *, times: int = 2) -> None:
         """The commit task and its retry: the task may have been killed after its PUT."""
-        tables = IcebergTables(self.store, self.lake.world)
+        tables = IcebergTables(self.store, self.lake.runtime)
         for key, report in reports.items():
             for _ in range(times):
                 try:

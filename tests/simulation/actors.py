@@ -143,7 +143,7 @@ class Run:
 
     def _lake(self) -> tuple[Lake, SimulatedStore]:
         store = SimulatedStore(self.sim)
-        lake = Lake(store, self.sim.world(), proven=True, page_bytes_max=self.sim.page_bytes_max)
+        lake = Lake(store, self.sim.runtime(), proven=True, page_bytes_max=self.sim.page_bytes_max)
         return lake, store
 
     def _plan(self, code: int) -> Planned:
@@ -175,7 +175,7 @@ class Run:
 
     def _commit(self, code: int) -> list[Any]:
         lake, store = self._lake()
-        tables = SimulatedTables(store, lake.world)
+        tables = SimulatedTables(store, lake.runtime)
         return [
             commit(lake, tables, plan_key=plan_key, report_key=report_key)
             for plan_key, report_key in self.results[1]
@@ -203,7 +203,7 @@ def stage_one(
     ]
     files: list[FileReport] = []
     for table in ("a", "b"):
-        key = keys.data_file(table, todo.key, attempt, "0", lake.world.uuid())
+        key = keys.data_file(table, todo.key, attempt, "0", lake.runtime.uuid())
         body = json.dumps(rows).encode()
         lake.put_new(key, body)
         stored = store.sim.objects[key]
@@ -223,7 +223,7 @@ def stage_one(
         for p, r in enumerate(t.ranges)
     )
     report = Report(
-        key=keys.report(todo.interval.start, todo.interval.end, attempt, lake.world.uuid()),
+        key=keys.report(todo.interval.start, todo.interval.end, attempt, lake.runtime.uuid()),
         plan=todo.key,
         plan_sha256=todo.sha256,
         fingerprint=todo.fingerprint,
@@ -252,8 +252,8 @@ class Collector:
 
     def _collect(self) -> Collection | None:
         store = SimulatedStore(self.sim)
-        lake = Lake(store, self.sim.world(), proven=True, page_bytes_max=self.sim.page_bytes_max)
-        tables = SimulatedTables(store, lake.world)
+        lake = Lake(store, self.sim.runtime(), proven=True, page_bytes_max=self.sim.page_bytes_max)
+        tables = SimulatedTables(store, lake.runtime)
         try:
             return collect(
                 lake,
@@ -285,7 +285,7 @@ class Adopter:
 
     def _adopt(self) -> None:
         store = SimulatedStore(self.sim)
-        lake = Lake(store, self.sim.world(), proven=True, page_bytes_max=self.sim.page_bytes_max)
+        lake = Lake(store, self.sim.runtime(), proven=True, page_bytes_max=self.sim.page_bytes_max)
         log = Session(self.log)
         try:
             seen = log.describe([TOPIC])[TOPIC].topic_id

@@ -177,7 +177,7 @@ def _collected_as(order: Callable[..., Collection]) -> AbstractContextManager[An
     """Another order of gc's steps; `order` gets what collect gets, and does with gc's own steps what it likes."""
 
     def collect(lake: Lake, tables: Any, *, reader_grace: Any, cancel_after: Any, **_: Any) -> Any:
-        now = lake.world.now()
+        now = lake.runtime.now()
         before = None if cancel_after is None else now - cancel_after
         mark = marking.Marking(lake, tables, threads=0)
 
@@ -185,10 +185,10 @@ def _collected_as(order: Callable[..., Collection]) -> AbstractContextManager[An
             return files.enter_context(Listing(lake.store, probes_since=now, watch=lambda *_: None))
 
         def marks(listed: Listing) -> marking.Marks:
-            return lake.cut(
-                lambda view: mark.marks(
-                    view,
-                    view.whole_ledger().entries,
+            return lake.read(
+                lambda snapshot: mark.marks(
+                    snapshot,
+                    snapshot.whole_ledger().entries,
                     listed,
                     since=now - reader_grace,
                     doubts_since=now,
@@ -270,8 +270,8 @@ def gc_takes_records() -> Iterator[None]:
 def gc_without_reader_grace() -> Iterator[None]:
     """gc retains the newest commit alone, whatever the readers' grace is."""
 
-    def newest(self: Any, view: Any, since: Any) -> Any:
-        return [self._record(view.root.record)] if view.root.record else []
+    def newest(self: Any, snapshot: Any, since: Any) -> Any:
+        return [self._record(snapshot.root.record)] if snapshot.root.record else []
 
     with (
         patch.object(marking.Marking, "_retained", newest),

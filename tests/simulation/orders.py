@@ -77,10 +77,10 @@ class Story:
         self.small = SmallLake(
             store=MemoryStore("state"),
             log=self.log,
-            world=counting_world(),
+            runtime=counting_world(),
             declared=lambda _: self.pipeline,
         )
-        self.tables = NoTables(self.small.world.uuid)
+        self.tables = NoTables(self.small.runtime.uuid)
         if self.chance.random() < 0.5:
             self._planned_while_it_was_quiet()
 
@@ -148,7 +148,7 @@ class Story:
     @property
     def entries(self) -> Any:
         """The ledger's entries."""
-        return self.small.lake.cut(lambda view: view.whole_ledger().entries)
+        return self.small.lake.read(lambda snapshot: snapshot.whole_ledger().entries)
 
     def settle(self) -> None:
         """Refresh once, which must leave nothing stale."""
@@ -227,7 +227,7 @@ def _fill(log: FakeLog, chance: random.Random) -> list[Written]:
 
 def events_of(story: Story) -> list[reference.Event]:
     """The log's records with the log time that they have by definition: of all data records and of boundaries."""
-    boundaries = story.small.lake.cut(lambda view: view.whole_ledger().boundaries)
+    boundaries = story.small.lake.read(lambda snapshot: snapshot.whole_ledger().boundaries)
     events = []
     for partition in range(PARTITIONS):
         clock = 0

@@ -71,7 +71,7 @@ class Publisher:
     def _publish(self) -> str:
         lake = Lake(
             SimulatedStore(self.sim),
-            self.sim.world(),
+            self.sim.runtime(),
             proven=True,
             page_bytes_max=self.sim.page_bytes_max,
         )

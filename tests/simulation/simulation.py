@@ -21,7 +21,7 @@ from tallystick.format.interval import Interval
 from tallystick.format.offsets import Position
 from tallystick.format.report import FileReport
 from tallystick.pipeline import Column, Pipeline, Table
-from tallystick.runtime import World
+from tallystick.runtime import Runtime
 from tallystick.store import Applied, ETag, Listed, NotApplied, Outcome, Stored, Unknown
 from tallystick.tables.state import TableState
 
@@ -94,14 +94,14 @@ class Simulation:
         """The time of day."""
         return at(self.hour) + timedelta(minutes=30)
 
-    def world(self) -> World:
+    def runtime(self) -> Runtime:
         """Time, ids and chance for one task."""
 
         def tick() -> float:
             self.clock_s += 5.0
             return self.clock_s
 
-        return World(
+        return Runtime(
             now=self.now,
             uuid=self.uuid,
             monotonic_s=tick,
@@ -305,8 +305,8 @@ class Session:
 class SimulatedTables:
     """Tables as JSON lists of files, staged like the real ones: new objects that only a root can make visible."""
 
-    def __init__(self, store: SimulatedStore, world: World) -> None:
-        self.store, self.world = store, world
+    def __init__(self, store: SimulatedStore, runtime: Runtime) -> None:
+        self.store, self.runtime = store, runtime
 
     def stage(
         self,
@@ -327,7 +327,7 @@ class SimulatedTables:
         if not set(drop) <= set(files):
             raise Violation(f"I1: {sorted(set(drop) - set(files))[0]} is dropped and not live")
         after = [f for f in files if f not in drop] + [f.key for f in add]
-        key = f"tables/{state.name}/metadata/00000-{self.world.uuid()}.metadata.json"
+        key = f"tables/{state.name}/metadata/00000-{self.runtime.uuid()}.metadata.json"
         body = json.dumps(after).encode()
         while not isinstance(self.store.create(key, body), Applied):
             if key in self.store.sim.objects:

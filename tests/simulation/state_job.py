@@ -159,7 +159,7 @@ def stage_state(
         if (table := pipeline.table(name)) is not None
     }
     report = Report(
-        key=keys.report(plan.interval.start, plan.interval.end, "a", lake.world.uuid()),
+        key=keys.report(plan.interval.start, plan.interval.end, "a", lake.runtime.uuid()),
         plan=plan.key,
         plan_sha256=plan.sha256,
         fingerprint=plan.fingerprint,

@@ -8,7 +8,7 @@ import pytest
 
 from simulation.publishing import PublishingSchedule, explore_publishing
 from simulation.publishing_mutants import MUTANTS
-from tallystick.lake import View, lake
+from tallystick.lake import Snapshot, lake
 from tallystick.lake.room import Giving
 
 # A slow machine with other tests beside takes ten times as long as a quiet one.
@@ -30,14 +30,14 @@ def test_the_explorer_meets_publishers_that_pause_and_commits_that_begin_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     met: set[str] = set()
-    asked, check = Giving._asked, View.check_still_there
+    asked, check = Giving._asked, Snapshot.check_still_there
 
     def noted_pause(self: Giving, now_s: float) -> bool:
         if found := asked(self, now_s):
             met.add("a pause")
         return found
 
-    def noted_check(self: View) -> None:
+    def noted_check(self: Snapshot) -> None:
         try:
             check(self)
         except lake.RootMoved:
@@ -45,7 +45,7 @@ def test_the_explorer_meets_publishers_that_pause_and_commits_that_begin_again(
             raise
 
     monkeypatch.setattr(Giving, "_asked", noted_pause)
-    monkeypatch.setattr(View, "check_still_there", noted_check)
+    monkeypatch.setattr(Snapshot, "check_still_there", noted_check)
     _, broken = explore_publishing(SEED, 60)
     assert not broken
     assert met == {"a pause", "a commit that begins again"}

@@ -41,7 +41,7 @@ from tallystick.lake import Lake
 from tallystick.operations.plan import Asked, plan
 from tallystick.operations.run_request import RunDates, parse_params
 from tallystick.pipeline import Column, Json, Pipeline, Table, Topic
-from tallystick.runtime import real_world
+from tallystick.runtime import system_runtime
 from tallystick.store.open import open_store
 from tallystick_devstack.class_archive import submit_options
 from tallystick_devstack.kafka import KafkaBroker
@@ -343,7 +343,7 @@ class SparkLake:
     def __post_init__(self) -> None:
         self.job = self.folder / "job.py"
         self.job.write_bytes((PROJECT / "spark_jobs" / "flights.py").read_bytes())
-        self.lake = Lake(open_store(self.uri), real_world(), proven=True)
+        self.lake = Lake(open_store(self.uri), system_runtime(), proven=True)
         self.records_per_task = 200
 
     def pipeline(self) -> Pipeline:

@@ -297,7 +297,7 @@ def test_an_executor_that_finishes_after_its_driver_died_changes_nothing(
     second = spark_lake.submit([plan], conf=TWO, **on_cluster)
     report = spark_lake.report(second)
     assert_arrow_exact(spark_lake, report, 0)
-    tables = IcebergTables(lake.store, lake.world)
+    tables = IcebergTables(lake.store, lake.runtime)
     committed = commit(lake, tables, plan_key=plan.key, report_key=report.key)
     prefix = keys.attempt_prefix("flights", plan.key, attempt)
     before = {key for key in spark_lake.uploaded(plan, "flights") if key.startswith(prefix)}
@@ -316,7 +316,7 @@ def test_an_executor_that_finishes_after_its_driver_died_changes_nothing(
         with contextlib.suppress(psutil.NoSuchProcess):
             process.resume()
 
-    assert lake.require().root.version == committed.version
+    assert lake.load_existing().root.version == committed.version
     again = commit(lake, tables, plan_key=plan.key, report_key=report.key)
     assert again.already
     assert verify(lake).proven

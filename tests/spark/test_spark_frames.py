@@ -191,7 +191,7 @@ def test_the_example_gives_the_share_of_flights_on_time_per_airline_and_day(
     plan = ontime_lake.plan(1)
     ended = ontime_lake.submit([plan])
     report = ontime_lake.report(ended)
-    tables = IcebergTables(ontime_lake.lake.store, ontime_lake.lake.world)
+    tables = IcebergTables(ontime_lake.lake.store, ontime_lake.lake.runtime)
     done = commit(ontime_lake.lake, tables, plan_key=plan.key, report_key=report.key)
     assert (done.totals.records, done.totals.dead) == (600, 10)
     rows = ontime_lake.rows([f for f in report.files if f.table == "ontime_daily"]).to_pylist()

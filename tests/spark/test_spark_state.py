@@ -116,7 +116,7 @@ def run(lake: SparkLake, *days: int) -> list[Any]:
     plans = [lake.plan(day) for day in days]
     ended = lake.submit(plans)
     reports = [lake.report(ended, index) for index in range(len(plans))]
-    tables = IcebergTables(lake.lake.store, lake.lake.world)
+    tables = IcebergTables(lake.lake.store, lake.lake.runtime)
     for plan, report in zip(plans, reports, strict=True):
         commit(lake.lake, tables, plan_key=plan.key, report_key=report.key)
     return reports
@@ -136,7 +136,7 @@ def test_the_second_day_sees_the_first_in_kafka_and_gives_what_one_pass_over_the
     assert (seen.records, seen.interval.start) == (600, DAY - timedelta(days=2))
     (first,) = run(state_lake, 0)
     # What was read in Kafka is what is committed now: nothing has to be done again.
-    assert not stale(state_lake.lake.cut(lambda view: view.whole_ledger().entries))
+    assert not stale(state_lake.lake.read(lambda snapshot: snapshot.whole_ledger().entries))
     _check(state_lake, [first, second])
     proof = verify(state_lake.lake, deep=True)
     assert proof.proven, proof
@@ -151,7 +151,7 @@ def test_one_run_over_both_days_sees_what_it_has_staged_itself(state_lake: Spark
     assert first.looked is not None
     assert not first.looked.seen
     assert [s.records for s in second.looked.seen] == [600]
-    assert not stale(state_lake.lake.cut(lambda view: view.whole_ledger().entries))
+    assert not stale(state_lake.lake.read(lambda snapshot: snapshot.whole_ledger().entries))
     _check(state_lake, [first, second])
     found = rows(state_lake, [first, second], "running")
     ends = [ms(DAY + timedelta(days=n)) for n in (1, 2)]

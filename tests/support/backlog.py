@@ -67,8 +67,8 @@ def _owe(small: SmallLake, count: int) -> None:
 
     Records, plans and reports are written one by one, the ledger's pages and the root once: no swap per interval.
     """
-    view = small.lake.require()
-    ledger = view.whole_ledger()
+    snapshot = small.lake.load_existing()
+    ledger = snapshot.whole_ledger()
     first = ledger.entry(hour(0))
     assert first is not None
     assert first.committed is not None
@@ -81,16 +81,16 @@ def _owe(small: SmallLake, count: int) -> None:
     report = small.lake.report(done.report)
     assert report is not None
     for number in range(1, count):
-        interval, uuid = hour(number), small.world.uuid()
+        interval, uuid = hour(number), small.runtime.uuid()
         plan_now = replace(
             plan, key=keys.plan(interval.start, interval.end, uuid), interval=interval
         )
-        report_key = keys.report(interval.start, interval.end, report.attempt, small.world.uuid())
+        report_key = keys.report(interval.start, interval.end, report.attempt, small.runtime.uuid())
         report_now = replace(report, key=report_key, plan=plan_now.key, plan_sha256=plan_now.sha256)
         done_now = replace(done, interval=interval, plan=plan_now.key, report=report_key)
         record = replace(
             record,
-            key=keys.record(record.version + 1, small.world.uuid()),
+            key=keys.record(record.version + 1, small.runtime.uuid()),
             version=record.version + 1,
             parent=record.key,
             intervals=(done_now,),
@@ -113,15 +113,15 @@ def _owe(small: SmallLake, count: int) -> None:
                 outputs={name: OutputSlot(wanted=uuid) for name in first.outputs},
             )
         )
-    index, pages = ledger.flush(iter(small.world.uuid, None))
+    index, pages = ledger.flush(iter(small.runtime.uuid, None))
     for key, page in pages.items():
         small.store.create(key, page.encode())
     root = replace(
-        view.root,
+        snapshot.root,
         version=record.version,
-        id=small.world.uuid(),
+        id=small.runtime.uuid(),
         record=record.key,
         pages=index,
         owed=tuple(ref.key for ref in index),
     )
-    small.store.replace(keys.ROOT, root.encode(), expected=view.etag)
+    small.store.replace(keys.ROOT, root.encode(), expected=snapshot.etag)

@@ -23,7 +23,7 @@ from tallystick.format.page import Entry
 from tallystick.format.root import Root
 from tallystick.lake import Lake
 from tallystick.operations.status import Status, read_status
-from tallystick.runtime import real_world
+from tallystick.runtime import system_runtime
 from tallystick.store.open import open_store
 from tallystick.tables.reading import static_table
 from tallystick_devstack.airflow_api import AirflowApi
@@ -135,7 +135,7 @@ class Desk:
         self.gate = Gate(self.doors.project / "gates" / self.pipeline)
         self.uri = f"s3://lake/{self.pipeline}"
         # Read past the proxy. One client for all reads: making one costs more than a read.
-        self.lake = Lake(open_store(self.uri), real_world())
+        self.lake = Lake(open_store(self.uri), system_runtime())
 
     # Buttons
 
@@ -226,7 +226,7 @@ class Desk:
     @property
     def root(self) -> Root:
         """The root of now."""
-        return self.lake.require().root
+        return self.lake.load_existing().root
 
     @property
     def status(self) -> Status:
@@ -236,7 +236,7 @@ class Desk:
     @property
     def entries(self) -> tuple[Entry, ...]:
         """The ledger."""
-        return tuple(self.lake.require().whole_ledger().entries)
+        return tuple(self.lake.load_existing().whole_ledger().entries)
 
     def entry(self, start: datetime) -> Entry:
         """The entry that begins at `start`."""

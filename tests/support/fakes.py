@@ -252,7 +252,7 @@ def stage(
             )
     files = _write(lake, plan, pipeline, rows, attempt)
     report = Report(
-        key=keys.report(plan.interval.start, plan.interval.end, attempt, lake.world.uuid()),
+        key=keys.report(plan.interval.start, plan.interval.end, attempt, lake.runtime.uuid()),
         plan=plan.key,
         plan_sha256=plan.sha256,
         fingerprint=plan.fingerprint,
@@ -321,7 +321,7 @@ def _write(
                     continue
                 prefix = AttemptPrefix(
                     store=lake.store,
-                    world=lake.world,
+                    runtime=lake.runtime,
                     plan=plan.key,
                     attempt=attempt,
                     task=f"{task:05d}",

@@ -16,7 +16,7 @@ from support.fakes import FakeLog, FakeRecord, stage
 from support.small_lake import SmallLake, day, days
 from tallystick.operations.commit import commit
 from tallystick.pipeline import Column, Pipeline, Table
-from tallystick.runtime import real_world
+from tallystick.runtime import system_runtime
 from tallystick.store import Store
 
 LAKE = "s3://lake/flights"
@@ -105,7 +105,7 @@ class FlightsLake:
             log.append("flights", 0, day(number) + timedelta(hours=20), "dead")
             log.append("flights", 1, day(number) + timedelta(hours=21), "aborted")
         self.small = SmallLake(
-            store=self.store, log=log, world=real_world(), declared=first_pipeline
+            store=self.store, log=log, runtime=system_runtime(), declared=first_pipeline
         )
         self.small.run(days(1, 2))
         self.small.run(days(2, 3))
@@ -133,7 +133,7 @@ class FlightsLake:
     @property
     def version(self) -> int:
         """Of the root."""
-        return self.small.lake.require().root.version
+        return self.small.lake.load_existing().root.version
 
     def commit_day_4(self) -> None:
         """Commit the interval in progress, whose files lie in the lake since it was made."""

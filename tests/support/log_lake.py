@@ -37,7 +37,7 @@ from tallystick.operations.plan import Asked, Planned, plan
 from tallystick.operations.run_request import RunDates, parse_params
 from tallystick.operations.verify.run import verify
 from tallystick.pipeline import DEAD_LETTERS, Column, Json, Pipeline, Table, Topic
-from tallystick.runtime import real_world
+from tallystick.runtime import system_runtime
 from tallystick.store.memory import MemoryStore
 from tallystick.tables.reading import static_table
 from tallystick.tables.staging import IcebergTables
@@ -160,7 +160,7 @@ class LogLake:
     tasks_run: list[Piece] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.lake = Lake(MemoryStore(f"edges-{next(_numbers)}"), real_world(), proven=True)
+        self.lake = Lake(MemoryStore(f"edges-{next(_numbers)}"), system_runtime(), proven=True)
         self.settings = self.settings or self.broker.settings
 
     def pipeline(self) -> Pipeline:
@@ -215,7 +215,7 @@ class LogLake:
             attempt=f"try-{next(_numbers)}",
             transform=JobTransform(self.transform, pipeline),
             store=self.lake.store,
-            world=self.lake.world,
+            runtime=self.lake.runtime,
         )
         pieces = cut(plan, records_per_task=self.records_per_task)
         topics = {t.name: t for t in plan.topics}
@@ -235,7 +235,7 @@ class LogLake:
 
     def commit(self, plan: Plan, report: str) -> CommitResult:
         """Publish what was staged."""
-        tables = IcebergTables(self.lake.store, self.lake.world)
+        tables = IcebergTables(self.lake.store, self.lake.runtime)
         return commit(self.lake, tables, plan_key=plan.key, report_key=report)
 
     def run(self, interval: Interval, **how: Any) -> CommitResult | None:
@@ -252,7 +252,7 @@ class LogLake:
 
     def rows(self, table: str = "events") -> dict[Place, dict[str, Any]]:
         """The committed rows by the place of their record, each place once."""
-        known = self.lake.require().root.tables.get(table)
+        known = self.lake.load_existing().root.tables.get(table)
         if known is None or known.metadata is None:
             return {}
         found = static_table(self.lake.store, known.metadata).scan().to_arrow().to_pylist()
@@ -262,8 +262,8 @@ class LogLake:
 
     def record(self, interval: Interval) -> CommittedInterval:
         """The record of an interval's commit: its accounts, per partition."""
-        view = self.lake.require()
-        entry = view.ledger(interval.start, interval.end).entry(interval)
+        snapshot = self.lake.load_existing()
+        entry = snapshot.ledger(interval.start, interval.end).entry(interval)
         assert entry is not None
         assert entry.committed is not None
         return self.lake.earlier_commits(entry)[0]

@@ -20,7 +20,7 @@ from tallystick.operations.commit import CommitResult, commit
 from tallystick.operations.plan import Asked, Planned, plan
 from tallystick.operations.run_request import RunDates, parse_params
 from tallystick.pipeline import Column, Pipeline, Table
-from tallystick.runtime import World
+from tallystick.runtime import Runtime
 from tallystick.store import Store
 from tallystick.store.memory import MemoryStore
 from tallystick.tables.staging import IcebergTables
@@ -62,10 +62,10 @@ def pipeline(warehouse: str) -> Pipeline:
     )
 
 
-def counting_world() -> World:
+def counting_world() -> Runtime:
     """Ids that count, a clock that stands still, no waiting."""
     ids = itertools.count(1)
-    return World(
+    return Runtime(
         now=lambda: NOW,
         uuid=lambda: f"{next(ids):032x}",
         monotonic_s=lambda: 0.0,
@@ -101,14 +101,14 @@ class SmallLake:
 
     store: Store = field(default_factory=MemoryStore)
     log: FakeLog = field(default_factory=FakeLog)
-    world: World = field(default_factory=counting_world)
+    runtime: Runtime = field(default_factory=counting_world)
     job: bytes = b"version 1"
     dag: str = "small"
     declared: Callable[[str], Pipeline] = pipeline
 
     def __post_init__(self) -> None:
-        self.lake = Lake(self.store, self.world, proven=True)
-        self.tables = IcebergTables(self.store, self.world)
+        self.lake = Lake(self.store, self.runtime, proven=True)
+        self.tables = IcebergTables(self.store, self.runtime)
         if not self.log.topics:
             fill(self.log)
 
@@ -162,7 +162,7 @@ class SmallLake:
         return SmallLake(
             store=store,
             log=self.log,
-            world=self.world,
+            runtime=self.runtime,
             job=self.job,
             dag=self.dag,
             declared=self.declared,
@@ -204,7 +204,7 @@ class SmallLake:
 
     def table_state(self, table: str) -> TableState:
         """A table as the root knows it."""
-        known: RootTable = self.lake.require().root.tables[table]
+        known: RootTable = self.lake.load_existing().root.tables[table]
         return TableState(
             name=table,
             uuid=known.uuid,

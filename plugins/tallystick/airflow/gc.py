@@ -109,7 +109,7 @@ class CollectOperator(BaseOperator):
         started = time.monotonic()
         with airflow_errors(ti=context["ti"]):
             lake = open_warehouse(self.warehouse)
-            if lake.read() is None and next(iter(lake.store.list("")), None) is None:
+            if lake.load() is None and next(iter(lake.store.list("")), None) is None:
                 self.log.info("%s is empty: nothing was ever planned there", lake.store.uri)
                 return {"lake": lake.store.uri, "deleted": False, "objects": 0, "bytes": 0}
             found = collect(

@@ -42,13 +42,13 @@ from tallystick.format import keys
 from tallystick.format.interval import Interval
 from tallystick.format.plan import Plan
 from tallystick.format.report import Report
-from tallystick.lake import Lake, View
+from tallystick.lake import Lake, Snapshot
 from tallystick.operations.commit import CommitResult, commit
 from tallystick.operations.plan import Asked, Planned, plan
 from tallystick.operations.run_request import RunDates, parse_params
 from tallystick.operations.stage import still_granted, to_stage
 from tallystick.pipeline import Pipeline
-from tallystick.runtime import real_world
+from tallystick.runtime import system_runtime
 from tallystick.store.open import open_store
 
 PLAN, STAGE, COMMIT, PUBLISH = "plan", "stage", "commit", "publish"
@@ -64,7 +64,7 @@ def open_warehouse(uri: str) -> Lake:
     """A lake root with this machine's clock. From here on, libraries log only what is wrong."""
     for name in ("botocore", "boto3", "urllib3", "kafka", "pyiceberg"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    return Lake(open_store(uri), real_world())
+    return Lake(open_store(uri), system_runtime())
 
 
 class PlanOperator(BaseOperator):
@@ -328,14 +328,14 @@ class CommitOperator(BaseOperator):
             return {}
         interval, back = Interval.from_json(asked, "interval"), lookback.back
 
-        def question(view: View) -> Mapping[Interval, Interval]:
-            ends = [ref.until for ref in view.root.pages]
+        def question(snapshot: Snapshot) -> Mapping[Interval, Interval]:
+            ends = [ref.until for ref in snapshot.root.pages]
             until = max([interval.end, *ends]) if back is None else interval.end + back
-            near = view.ledger(interval.start, until)
+            near = snapshot.ledger(interval.start, until)
             reached = (e.interval for e in near.entries if e.interval.start <= until)
-            return view.stale_among(i for i in reached if i.end > interval.start)
+            return snapshot.stale_among(i for i in reached if i.end > interval.start)
 
-        return lake.cut(question)
+        return lake.read(question)
 
     def _commit_all(
         self,
@@ -377,7 +377,7 @@ class CommitOperator(BaseOperator):
                 f"the stage task of this run named no report for {plan_key}.",
                 hint="clear the stage task with its downstream: it stages the plan.",
             )
-        tables = IcebergTables(lake.store, lake.world)
+        tables = IcebergTables(lake.store, lake.runtime)
         return commit(lake, tables, plan_key=plan_key, report_key=report_key)
 
 

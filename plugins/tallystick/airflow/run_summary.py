@@ -10,7 +10,7 @@ from tallystick.airflow.messages import some
 from tallystick.format.interval import Interval
 from tallystick.format.page import TOTALS, Totals
 from tallystick.format.report import Report
-from tallystick.lake import Lake, View
+from tallystick.lake import Lake, Snapshot
 from tallystick.operations.commit import CommitResult
 from tallystick.protocol.planning import gaps
 
@@ -18,10 +18,10 @@ from tallystick.protocol.planning import gaps
 class Covered:
     """What one root says about a run's interval: what is committed, what is granted and to whom, and what is a hole."""
 
-    def __init__(self, interval: Interval | None, view: View) -> None:
+    def __init__(self, interval: Interval | None, snapshot: Snapshot) -> None:
         self.interval = interval
-        self.version = view.root.version
-        ledger = view.ledger(interval.start, interval.end) if interval else None
+        self.version = snapshot.root.version
+        ledger = snapshot.ledger(interval.start, interval.end) if interval else None
         entries = ledger.overlapping(interval) if ledger and interval else ()
         self.committed = [e for e in entries if e.committed is not None]
         self.held = [e for e in entries if e.committed is None and e.granted is not None]
@@ -33,7 +33,7 @@ class Covered:
     def read(cls, lake: Lake, interval_json: Any) -> Covered:
         """Read it from the root of now; `interval_json` is the plan task's."""
         interval = Interval.from_json(interval_json, "XCom of plan") if interval_json else None
-        return lake.cut(lambda view: cls(interval, view))
+        return lake.read(lambda snapshot: cls(interval, snapshot))
 
     def lines(self) -> Sequence[str]:
         """The end of the story."""

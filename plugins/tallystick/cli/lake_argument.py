@@ -8,7 +8,7 @@ from tallystick.cli.errors import note
 from tallystick.cli.waiting import LIMIT_S, NOTICE_S, WatchedStore
 from tallystick.errors import SettingsError
 from tallystick.lake import Lake
-from tallystick.runtime import real_world
+from tallystick.runtime import system_runtime
 from tallystick.store.open import open_store
 
 LAKE_ENV = "TALLYSTICK_LAKE"
@@ -34,7 +34,7 @@ def open_lake(uri: str | None, *, writes: bool = False) -> Lake:
     store = open_store(named, answers_within_s=None if writes else limit_s)
     watched = WatchedStore(store, notice_s=min(NOTICE_S, limit_s / 3))
     # Where nothing is written there is nothing to prove about conditional writes.
-    return Lake(watched, real_world(), proven=not writes)
+    return Lake(watched, system_runtime(), proven=not writes)
 
 
 def _endpoint() -> str | None:

@@ -62,7 +62,7 @@ def published(lake: Lake, file: Path, only: Sequence[str]) -> Publishing:
     """Publish all that is owed, or what these outputs lack. Safe to repeat: as `operations.publish.publish` is."""
     from tallystick.tables.rows import StoredRows  # pyarrow is slow to import
 
-    pipeline = declared_in(file, lake.require().root.pipeline)
+    pipeline = declared_in(file, lake.load_existing().root.pipeline)
     declared = {output.name: output for output in pipeline.outputs}
     if strange := sorted(set(only) - declared.keys()):
         raise InvalidRequest(
@@ -80,7 +80,7 @@ def published(lake: Lake, file: Path, only: Sequence[str]) -> Publishing:
     return Publishing(
         uri=lake.store.uri,
         pipeline=pipeline.name,
-        version=lake.require().root.version,
+        version=lake.load_existing().root.version,
         published=tuple(done),
         failed=failed,
     )

@@ -59,7 +59,7 @@ def assemble(
     if (warning := dead_warning(totals["records"], totals["dead"], reasons)) is not None:
         log.warning("%s: %s", interval, warning)
     return Report(
-        key=keys.report(interval.start, interval.end, work.attempt, work.world.uuid()),
+        key=keys.report(interval.start, interval.end, work.attempt, work.runtime.uuid()),
         plan=work.plan.key,
         plan_sha256=work.plan.sha256,
         fingerprint=work.plan.fingerprint,

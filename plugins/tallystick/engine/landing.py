@@ -100,7 +100,7 @@ def landed_of(work: Attempt, pieces: Sequence[LandedPiece]) -> Landed:
     """Return the list of what an attempt's successful tasks landed, which is not written yet."""
     ordered = sorted(pieces, key=lambda p: p.result.piece.index)
     return Landed(
-        key=keys.scratch_list(work.plan.key, work.attempt, work.world.uuid()),
+        key=keys.scratch_list(work.plan.key, work.attempt, work.runtime.uuid()),
         plan=work.plan.key,
         plan_sha256=work.plan.sha256,
         attempt=work.attempt,

@@ -27,7 +27,7 @@ from tallystick.format.codec import NOT_STORED, StoredValue
 from tallystick.format.plan import Plan, PlannedTable
 from tallystick.format.report import FileReport, RangeAccount
 from tallystick.pipeline import DEAD_LETTERS, Pipeline
-from tallystick.runtime import World
+from tallystick.runtime import Runtime
 from tallystick.store import Store
 
 
@@ -64,7 +64,7 @@ class Attempt:
     pipeline: Pipeline
     attempt: str
     store: Store
-    world: World
+    runtime: Runtime
     limits: WriteLimits = field(default_factory=WriteLimits)
 
     def planned(self, table: str) -> PlannedTable:
@@ -80,7 +80,11 @@ class Attempt:
     def prefix(self, task: str) -> AttemptPrefix:
         """Where one task puts its files."""
         return AttemptPrefix(
-            store=self.store, world=self.world, plan=self.plan.key, attempt=self.attempt, task=task
+            store=self.store,
+            runtime=self.runtime,
+            plan=self.plan.key,
+            attempt=self.attempt,
+            task=task,
         )
 
     def upload(self, task: str) -> Upload:

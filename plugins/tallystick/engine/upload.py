@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tallystick.format import keys
-from tallystick.runtime import World
+from tallystick.runtime import Runtime
 from tallystick.store import Store
 from tallystick.store.create_once import create_fresh
 
@@ -17,7 +17,7 @@ class AttemptPrefix:
     """Where one task of one attempt puts its files."""
 
     store: Store
-    world: World
+    runtime: Runtime
     plan: keys.PlanKey
     attempt: str
     task: str
@@ -45,7 +45,7 @@ class AttemptPrefix:
         key (C4). Raises StoreUnavailable if no try is known to have landed.
         """
         what = f"uploading to {self.store.uri} under {prefix}"
-        return create_fresh(self.store, key_of, path, world=self.world, what=what)
+        return create_fresh(self.store, key_of, path, runtime=self.runtime, what=what)
 
 
 Upload = Callable[[str, Path], tuple[str, str]]

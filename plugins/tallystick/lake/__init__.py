@@ -9,7 +9,7 @@ room       how a slow swap asks the publishers for room
 from __future__ import annotations
 
 from tallystick.lake.lake import CONTENDED_S, Lake
-from tallystick.lake.snapshot import View
+from tallystick.lake.snapshot import Snapshot
 from tallystick.lake.update import NoUpdate, Update
 
-__all__ = ["CONTENDED_S", "Lake", "NoUpdate", "Update", "View"]
+__all__ = ["CONTENDED_S", "Lake", "NoUpdate", "Snapshot", "Update"]

@@ -28,10 +28,10 @@ from tallystick.format.record import CommittedInterval, Record
 from tallystick.format.report import Report
 from tallystick.format.root import Root, first_root
 from tallystick.lake.room import Asking, Turn
-from tallystick.lake.snapshot import ObjectGone, RootMoved, View
+from tallystick.lake.snapshot import ObjectGone, RootMoved, Snapshot
 from tallystick.lake.update import NoUpdate, Update
 from tallystick.protocol.invariants import check_pages, check_swap
-from tallystick.runtime import World
+from tallystick.runtime import Runtime
 from tallystick.store import Applied, ETag, NotApplied, Store, Unknown
 from tallystick.store.create_once import create_once
 from tallystick.store.probe import prove_conditional_writes
@@ -49,20 +49,20 @@ class Lake:
     def __init__(
         self,
         store: Store,
-        world: World,
+        runtime: Runtime,
         *,
         proven: bool = False,
         page_bytes_max: int = PAGE_BYTES_MAX,
     ) -> None:
         self.store = store
-        self.world = world
+        self.runtime = runtime
         self.page_bytes_max = page_bytes_max
         self._proven = proven
         self._pages: dict[keys.PageKey, Page] = {}
 
     # ------------------------------------------------------------ reading
 
-    def read(self) -> View | None:
+    def load(self) -> Snapshot | None:
         """Read the root; None where there is none."""
         found = self.store.get(keys.ROOT)
         if found is None:
@@ -70,50 +70,50 @@ class Lake:
         root = Root.decode(found.body, where=self.where(keys.ROOT))
         named = {ref.key for ref in root.pages}
         self._pages = {key: page for key, page in self._pages.items() if key in named}
-        record_key = keys.record(root.version + 1, self.world.uuid())
-        return View(root=root, etag=found.etag, record_key=record_key, lake=self)
+        record_key = keys.record(root.version + 1, self.runtime.uuid())
+        return Snapshot(root=root, etag=found.etag, record_key=record_key, lake=self)
 
-    def require(self) -> View:
+    def load_existing(self) -> Snapshot:
         """Read the root that must be there; raises RootVanished."""
-        view = self.read()
-        if view is None:
+        snapshot = self.load()
+        if snapshot is None:
             raise RootVanished(
                 f"there is no {self.where(keys.ROOT)}.",
                 hint="check the lake's URI and AWS_ENDPOINT_URL_S3. If the object was deleted, restore it from a "
                 "bucket version: nothing else knows which rows are committed.",
             )
-        return view
+        return snapshot
 
-    def cut(self, question: Callable[[View], T]) -> T:
+    def read(self, question: Callable[[Snapshot], T]) -> T:
         """Answer a question from one root, reading again where gc overtook the reader.
 
         Damage is there at every look: on a busy lake the root moves each time, and the last look raises it.
         """
         overtaken = 0
         while True:
-            view = self.require()
+            snapshot = self.load_existing()
             try:
-                return question(view)
+                return question(snapshot)
             except ObjectGone as missing:
-                self._still_stale(view, missing)
+                self._still_stale(snapshot, missing)
             except Corrupt:
                 overtaken += 1
-                if overtaken > OVERTAKEN_MAX or not self._moved(view):
+                if overtaken > OVERTAKEN_MAX or not self._moved(snapshot):
                     raise
 
-    def _still_stale(self, view: View, missing: ObjectGone) -> None:
-        now = self.require()
-        if now.etag == view.etag:
+    def _still_stale(self, snapshot: Snapshot, missing: ObjectGone) -> None:
+        now = self.load_existing()
+        if now.etag == snapshot.etag:
             raise Corrupt(
-                f"{self.where(str(missing))} is named by {self.where(keys.ROOT)} version {view.root.version} and is "
+                f"{self.where(str(missing))} is named by {self.where(keys.ROOT)} version {snapshot.root.version} and is "
                 "not there.",
                 hint="someone deleted it behind tallystick's back (a lifecycle rule?). Restore it from a bucket "
                 "version; nothing was changed.",
             ) from missing
 
-    def _moved(self, view: View) -> bool:
+    def _moved(self, snapshot: Snapshot) -> bool:
         """Whether another root is there by now: gc may have taken what only the old one reached (C13)."""
-        return self.require().etag != view.etag
+        return self.load_existing().etag != snapshot.etag
 
     def where(self, key: str) -> str:
         """The full address of a key, for messages."""
@@ -203,31 +203,31 @@ class Lake:
                 hint="ask for less at once (a shorter from/to); or make fewer and larger files (a larger "
                 "records_per_task).",
             )
-        if not create_once(self.store, key, body, world=self.world):
+        if not create_once(self.store, key, body, runtime=self.runtime):
             raise Corrupt(
                 f"{self.where(key)} was written by someone else under a fresh key.",
                 hint="check that nobody copies objects into the lake; clear the task to run it again.",
             )
 
-    def open(self, pipeline: str) -> View:
+    def open(self, pipeline: str) -> Snapshot:
         """Read the pipeline's root, creating the first one where the prefix is empty.
 
         Safe to repeat: create-if-absent has one winner, and whoever loses reads the winner's root. Raises RootVanished
         where there are objects but no root, InvalidPipeline where the root belongs to another pipeline.
         """
-        tries = WriteTries(self.world, self.where(keys.ROOT))
+        tries = WriteTries(self.runtime, self.where(keys.ROOT))
         while True:
-            view = self.read()
-            if view is not None:
-                if view.root.pipeline != pipeline:
+            snapshot = self.load()
+            if snapshot is not None:
+                if snapshot.root.pipeline != pipeline:
                     raise InvalidPipeline(
-                        f"{self.store.uri} is the lake of pipeline {view.root.pipeline!r}, not of {pipeline!r}.",
+                        f"{self.store.uri} is the lake of pipeline {snapshot.root.pipeline!r}, not of {pipeline!r}.",
                         hint="give each pipeline a warehouse of its own, or name this one as it was.",
                     )
-                return view
+                return snapshot
             self._refuse_leftovers()
             self.prove()
-            body = first_root(pipeline, self.world.uuid()).encode()
+            body = first_root(pipeline, self.runtime.uuid()).encode()
             outcome = tries.send(partial(self.store.create, keys.ROOT, body))
             if isinstance(outcome, Unknown):
                 tries.wait_or_give_up(outcome.because)
@@ -246,17 +246,17 @@ class Lake:
     def prove(self) -> None:
         """Refuse a store that does not honour conditional writes, once per process. Raises StoreRefused."""
         if not self._proven:
-            scratch = keys.probe(self.world.uuid())
+            scratch = keys.probe(self.runtime.uuid())
             prove_conditional_writes(
                 self.store,
                 scratch=scratch,
-                sleep=self.world.sleep,
-                monotonic_s=self.world.monotonic_s,
+                sleep=self.runtime.sleep,
+                monotonic_s=self.runtime.monotonic_s,
             )
             self._proven = True
 
     def swap(
-        self, step: Callable[[View], Update[T] | NoUpdate[T]], *, turn: Turn | None = None
+        self, step: Callable[[Snapshot], Update[T] | NoUpdate[T]], *, turn: Turn | None = None
     ) -> T:
         """Swap the root for what `step` makes of it; the PUT is the commit.
 
@@ -264,7 +264,7 @@ class Lake:
         Safe to repeat: `step` decides on each root that is read, and finds its own earlier success there. Raises what
         `step` raises, SwapContended where others won all along, OutcomeUnknown where time ran out in doubt.
         """
-        turn = turn or Asking(store=self.store, world=self.world)
+        turn = turn or Asking(store=self.store, runtime=self.runtime)
         try:
             value = self._swap(step, turn)
         except Exception:
@@ -273,18 +273,18 @@ class Lake:
         turn.after()
         return value
 
-    def _swap(self, step: Callable[[View], Update[T] | NoUpdate[T]], turn: Turn) -> T:
+    def _swap(self, step: Callable[[Snapshot], Update[T] | NoUpdate[T]], turn: Turn) -> T:
         """The tries of one swap. Safe to repeat: as `swap` is."""
-        deadline = self.world.monotonic_s() + CONTENDED_S
+        deadline = self.runtime.monotonic_s() + CONTENDED_S
         tries = overtaken = 0
         while True:
             turn.before()
-            view = self.require()
-            turn.looked(view.root, tries)
+            snapshot = self.load_existing()
+            turn.looked(snapshot.root, tries)
             try:
-                change = step(view)
+                change = step(snapshot)
             except ObjectGone as missing:
-                self._still_stale(view, missing)
+                self._still_stale(snapshot, missing)
                 continue
             except RootMoved:
                 tries += 1
@@ -294,36 +294,36 @@ class Lake:
                 # C13: what was decided on is not the root any more, and gc may have taken what it missed.
                 # Real damage is there at every look, however often others move the root.
                 overtaken += 1
-                if overtaken <= OVERTAKEN_MAX and self._moved(view):
+                if overtaken <= OVERTAKEN_MAX and self._moved(snapshot):
                     continue
                 raise
             if isinstance(change, NoUpdate):
                 return _answer(change)
             # Only after another look: a swap whose reply was lost has been won, and `step` finds that settled (C9).
             self._check_in_time(tries, deadline)
-            if self._publish(view, change):
+            if self._publish(snapshot, change):
                 return _answer(change)
-            pause(self.world, tries)
+            pause(self.runtime, tries)
             tries += 1
 
     def _check_in_time(self, lost: int, deadline: float) -> None:
-        if lost and self.world.monotonic_s() >= deadline:
+        if lost and self.runtime.monotonic_s() >= deadline:
             raise SwapContended(
                 f"{lost} swaps of {self.where(keys.ROOT)} were lost to other writers.",
                 hint="run the task again; let fewer tasks commit at once (pool, max_active_tis_per_dag).",
             )
 
-    def _publish(self, view: View, change: Update[T]) -> bool:
+    def _publish(self, snapshot: Snapshot, change: Update[T]) -> bool:
         """Write pages and record, then PUT the root. True: landed. False: certainly not; read again and decide."""
-        before = view.root
+        before = snapshot.root
         index, pages = change.ledger.flush(
-            iter(self.world.uuid, None), bytes_max=self.page_bytes_max
+            iter(self.runtime.uuid, None), bytes_max=self.page_bytes_max
         )
         after = Root(
             pipeline=before.pipeline,
             version=before.version + 1,
-            id=self.world.uuid(),
-            record=view.record_key if change.committed else before.record,
+            id=self.runtime.uuid(),
+            record=snapshot.record_key if change.committed else before.record,
             tables=change.tables,
             pages=index,
             topics=change.topics,
@@ -340,11 +340,11 @@ class Lake:
             self.put_new(key, page.encode())
         if change.committed:
             record = Record(
-                key=view.record_key,
+                key=snapshot.record_key,
                 version=after.version,
                 root_id=after.id,
                 parent=before.record,
-                committed_at=self.world.now(),
+                committed_at=self.runtime.now(),
                 library=__version__,
                 intervals=change.committed,
                 tables=after.tables,
@@ -352,7 +352,7 @@ class Lake:
             )
             self.put_new(record.key, record.encode())
         self._pages.update(pages)
-        return self._replace_root(after.encode(), view.etag)
+        return self._replace_root(after.encode(), snapshot.etag)
 
     def _replace_root(self, body: bytes, etag: ETag) -> bool:
         """PUT the root until the outcome is certain.
@@ -361,7 +361,7 @@ class Lake:
         answer is `changed`, the token has moved for good, and no delayed copy can land; the next read tells whether it
         was ours. Nothing is deleted whatever happens.
         """
-        tries = WriteTries(self.world, self.where(keys.ROOT))
+        tries = WriteTries(self.runtime, self.where(keys.ROOT))
         while True:
             match tries.send(lambda: self.store.replace(keys.ROOT, body, expected=etag)):
                 case Applied():

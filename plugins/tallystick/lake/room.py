@@ -17,7 +17,7 @@ from typing import Protocol
 from tallystick.errors import TallystickError
 from tallystick.format import keys
 from tallystick.format.root import Root
-from tallystick.runtime import World
+from tallystick.runtime import Runtime
 from tallystick.store import Store
 
 log = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ class Asking:
     """Asks publishers for room once `after_losses` swaps were lost: 0 for a swap that takes long to make ready."""
 
     store: Store
-    world: World
+    runtime: Runtime
     after_losses: int = 1
     marker: str | None = None
 
@@ -67,7 +67,7 @@ class Asking:
         """
         if self.marker is not None or not root.owed or lost < self.after_losses:
             return
-        self.marker = keys.room(self.world.uuid())
+        self.marker = keys.room(self.runtime.uuid())
         try:
             self.store.create(self.marker, _BODY)
         except TallystickError as error:
@@ -92,14 +92,14 @@ class Giving:
     """
 
     store: Store
-    world: World
+    runtime: Runtime
     seen_s: dict[str, float] = field(default_factory=dict)
 
     def before(self) -> None:
         """Wait while room is asked for, at most `PAUSE_MAX_S`. Safe to repeat: it only reads."""
-        began_s = self.world.monotonic_s()
+        began_s = self.runtime.monotonic_s()
         paused = False
-        while self._asked(now_s := self.world.monotonic_s()):
+        while self._asked(now_s := self.runtime.monotonic_s()):
             if now_s - began_s >= PAUSE_MAX_S:
                 return
             if not paused:
@@ -107,7 +107,7 @@ class Giving:
                     "pausing: another task is about to change %s/%s", self.store.uri, keys.ROOT
                 )
                 paused = True
-            self.world.sleep(POLL_S)
+            self.runtime.sleep(POLL_S)
 
     def looked(self, root: Root, lost: int) -> None:
         """Nothing."""
@@ -116,7 +116,7 @@ class Giving:
         """Nothing."""
 
     def _asked(self, now_s: float) -> bool:
-        oldest = self.world.now() - OLD
+        oldest = self.runtime.now() - OLD
         try:
             markers = [
                 one.key for one in self.store.list(keys.ROOM_PREFIX) if one.modified >= oldest

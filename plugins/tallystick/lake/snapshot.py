@@ -30,7 +30,7 @@ class RootMoved(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class Snapshot:
     """One root as it was read, the token of exactly that body, and the key that a record of its successor gets."""
 
     root: Root

@@ -9,7 +9,7 @@ from datetime import datetime
 from tallystick.errors import IdentityChanged, InvalidRequest, Superseded
 from tallystick.format.interval import Interval
 from tallystick.format.root import Root, RootTopic
-from tallystick.lake import Lake, NoUpdate, Update, View
+from tallystick.lake import Lake, NoUpdate, Snapshot, Update
 from tallystick.operations.plan.question import TopicView
 from tallystick.protocol import adoption
 
@@ -59,7 +59,7 @@ def adopt(
     """
     if confirmed_id is not None:
         lake.prove()
-    root = lake.require().root
+    root = lake.load_existing().root
     opened, ends = root.open_topic(topic), ends_of(root)
     seen = describe()
     if confirmed_id is not None and confirmed_id != seen.topic_id:
@@ -70,13 +70,13 @@ def adopt(
     starts = tuple(partition.log_start for partition in seen.partitions)
     new = RootTopic(topic_id=seen.topic_id, cluster_id=seen.cluster_id, origins=starts)
 
-    def step(view: View) -> Update[Adopted] | NoUpdate[Adopted]:
+    def step(snapshot: Snapshot) -> Update[Adopted] | NoUpdate[Adopted]:
         # An adoption is rare, and what waits is to be named: the whole ledger is read.
-        ledger = view.whole_ledger()
+        ledger = snapshot.whole_ledger()
         last = ledger.boundaries[-1] if ledger.boundaries else None
-        decision = adoption.decide_adoption(view.root, last, topic, new, ends)
+        decision = adoption.decide_adoption(snapshot.root, last, topic, new, ends)
         if isinstance(decision, adoption.AlreadyRead) and decision.follows is not None:
-            return NoUpdate(value=_found(lake, view, topic, decision.name, decision.follows))
+            return NoUpdate(value=_found(lake, snapshot, topic, decision.name, decision.follows))
         if not isinstance(decision, adoption.Adopt):
             raise _refusal(lake, topic, decision, new)
         if decision.closed != opened:
@@ -85,12 +85,12 @@ def adopt(
                 "else has adopted.",
                 hint="look at what it reads: `tally status`.",
             )
-        old = view.root.topics[decision.closed]
+        old = snapshot.root.topics[decision.closed]
         waiting = tuple(e.interval for e in ledger.entries if e.granted is not None)
         answer = Adopted(
             uri=lake.store.uri,
-            pipeline=view.root.pipeline,
-            version=view.root.version + (confirmed_id is not None),
+            pipeline=snapshot.root.pipeline,
+            version=snapshot.root.version + (confirmed_id is not None),
             topic=topic,
             closed=decision.closed,
             old=old,
@@ -105,31 +105,33 @@ def adopt(
         if confirmed_id is None:
             return NoUpdate(value=answer)
         # Every boundary was looked at to decide; none of them changes, and the swap need not check them all.
-        edge = view.ledger(decision.since, decision.since)
-        return Update(tables=view.root.tables, topics=decision.topics, ledger=edge, value=answer)
+        edge = snapshot.ledger(decision.since, decision.since)
+        return Update(
+            tables=snapshot.root.tables, topics=decision.topics, ledger=edge, value=answer
+        )
 
     return lake.swap(step)
 
 
-def _found(lake: Lake, view: View, topic: str, name: str, follows: str) -> Adopted:
+def _found(lake: Lake, snapshot: Snapshot, topic: str, name: str, follows: str) -> Adopted:
     """The answer once the swap has landed: from the root, for whoever asks again."""
-    old = view.root.topics[follows]
+    old = snapshot.root.topics[follows]
     assert old.closed is not None  # another follows it
-    ledger = view.ledger(old.closed.since, old.closed.since)
+    ledger = snapshot.ledger(old.closed.since, old.closed.since)
     last = ledger.boundary(old.closed.since)
     assert last is not None  # boundaries are never removed
     read_to = tuple(
-        last.position(follows, p, view.root.origins).offset for p in range(len(old.origins))
+        last.position(follows, p, snapshot.root.origins).offset for p in range(len(old.origins))
     )
     return Adopted(
         uri=lake.store.uri,
-        pipeline=view.root.pipeline,
-        version=view.root.version,
+        pipeline=snapshot.root.pipeline,
+        version=snapshot.root.version,
         topic=topic,
         closed=follows,
         old=old,
         adopted=name,
-        new=view.root.topics[name],
+        new=snapshot.root.topics[name],
         since=old.closed.since,
         read_to=read_to,
         lost=tuple(end - read for end, read in zip(old.closed.ends, read_to, strict=True)),

@@ -19,7 +19,7 @@ from tallystick.format.plan import Plan
 from tallystick.format.record import CommittedInterval
 from tallystick.format.report import FileReport, Report, account_totals
 from tallystick.format.root import RootTable
-from tallystick.lake import Lake, NoUpdate, Update, View
+from tallystick.lake import Lake, NoUpdate, Snapshot, Update
 from tallystick.lake.room import Asking
 from tallystick.operations.published_rows import rows_sent
 from tallystick.pipeline import DEAD_LETTERS, PlannedOutput, outputs_in_spec
@@ -78,7 +78,9 @@ def commit(
         return _without_objects(lake, plan_key, gone)
     attempt = _CommitAttempt(lake, tables, plan, report)
     # Room from the first try on: the metadata of many tables takes long to write, and all of it is void after a loss.
-    return lake.swap(attempt.step, turn=Asking(store=lake.store, world=lake.world, after_losses=0))
+    return lake.swap(
+        attempt.step, turn=Asking(store=lake.store, runtime=lake.runtime, after_losses=0)
+    )
 
 
 class _CommitAttempt:
@@ -89,16 +91,16 @@ class _CommitAttempt:
         self._checked = False
         self._refused: tuple[ReportRejected, Committed | None] | None = None
 
-    def step(self, view: View) -> Update[CommitResult] | NoUpdate[CommitResult]:
+    def step(self, snapshot: Snapshot) -> Update[CommitResult] | NoUpdate[CommitResult]:
         """Decide on the root as it is now. Safe to repeat: it finds this call's own earlier success there (C9)."""
         lake, plan, report = self._lake, self._plan, self._report
-        ledger = view.ledger(plan.interval.start, plan.interval.end)
+        ledger = snapshot.ledger(plan.interval.start, plan.interval.end)
         entry = ledger.entry(plan.interval)
         decision = committing.decide_commit(
-            view.root, entry, plan, earlier_plans=_earlier_plans(lake, entry, plan)
+            snapshot.root, entry, plan, earlier_plans=_earlier_plans(lake, entry, plan)
         )
         if isinstance(decision, committing.AlreadyCommitted):
-            found = find_commit(lake, view, plan.key)
+            found = find_commit(lake, snapshot, plan.key)
             assert isinstance(found, CommitResult)
             return NoUpdate(value=found)
         if not isinstance(decision, committing.Publish):
@@ -113,8 +115,8 @@ class _CommitAttempt:
         why_not = _holds_fewer(lake, plan, report, before) or _sent_for_good(lake, plan, before)
         if why_not is not None:
             self._refused = (why_not, before.committed)
-            return _withdraw(view, before, why_not)
-        return _publish(lake, self._tables, view, before, plan, report)
+            return _withdraw(snapshot, before, why_not)
+        return _publish(lake, self._tables, snapshot, before, plan, report)
 
     def _withdrawn(self, entry: Entry | None) -> ReportRejected | None:
         """Return why this call withdrew the grant (C9), unless someone else has changed the interval since."""
@@ -132,32 +134,34 @@ def _earlier_plans(lake: Lake, entry: Entry | None, plan: Plan) -> frozenset[str
     return frozenset(c.plan for c in lake.earlier_commits(entry)[1:])
 
 
-def find_commit(lake: Lake, view: View, plan_key: keys.PlanKey) -> CommitResult | Entry | None:
+def find_commit(
+    lake: Lake, snapshot: Snapshot, plan_key: keys.PlanKey
+) -> CommitResult | Entry | None:
     """Return what became of a plan's commit, also one replaced since; else the interval's entry as it stands, if any.
 
     The plan itself is not read: its key names the interval.
     """
     start, end = keys.plan_interval(plan_key)
-    entry = view.ledger(start, end).entry(Interval(start=start, end=end))
+    entry = snapshot.ledger(start, end).entry(Interval(start=start, end=end))
     if entry is None or entry.committed is None:
         return entry
     now = entry.committed
     if now.plan == plan_key:
-        return _already(view, entry.interval, plan_key, now.generation, now.totals)
+        return _already(snapshot, entry.interval, plan_key, now.generation, now.totals)
     for earlier in lake.earlier_commits(entry)[1:]:
         if earlier.plan == plan_key:
-            done = _already(view, entry.interval, plan_key, earlier.generation, earlier.totals)
+            done = _already(snapshot, entry.interval, plan_key, earlier.generation, earlier.totals)
             return replace(done, replaced_by=now.generation)
     return entry
 
 
 def _already(
-    view: View, interval: Interval, plan_key: keys.PlanKey, generation: int, totals: Totals
+    snapshot: Snapshot, interval: Interval, plan_key: keys.PlanKey, generation: int, totals: Totals
 ) -> CommitResult:
     return CommitResult(
         interval=interval,
         plan=plan_key,
-        version=view.root.version,
+        version=snapshot.root.version,
         generation=generation,
         totals=totals,
         already=True,
@@ -166,7 +170,7 @@ def _already(
 
 def _without_objects(lake: Lake, plan_key: keys.PlanKey, gone: str) -> CommitResult:
     """The plan or report is gone: fine where the plan was committed; else the grant says what to do."""
-    found = lake.cut(lambda view: find_commit(lake, view, plan_key))
+    found = lake.read(lambda snapshot: find_commit(lake, snapshot, plan_key))
     if isinstance(found, CommitResult):
         return found
     if found is not None and found.granted is not None and found.granted.plan == plan_key:
@@ -352,21 +356,23 @@ def _sent_for_good(lake: Lake, plan: Plan, before: Entry) -> ReportRejected | No
     return None
 
 
-def _withdraw(view: View, before: Entry, why: ReportRejected) -> Update[CommitResult]:
+def _withdraw(snapshot: Snapshot, before: Entry, why: ReportRejected) -> Update[CommitResult]:
     """Take the grant away: no clear of this run can do better, and its grant must not bar the run that can.
 
     Safe to repeat: a repeat finds the grant gone.
     """
-    ledger = view.ledger(before.interval.start, before.interval.end)
+    ledger = snapshot.ledger(before.interval.start, before.interval.end)
     ledger.cancel(before.interval)
-    return Update(tables=view.root.tables, topics=view.root.topics, ledger=ledger, then_raise=why)
+    return Update(
+        tables=snapshot.root.tables, topics=snapshot.root.topics, ledger=ledger, then_raise=why
+    )
 
 
 # ---------------------------------------------------------------- what is published
 
 
 def _publish(
-    lake: Lake, tables: TableWriter, view: View, before: Entry, plan: Plan, report: Report
+    lake: Lake, tables: TableWriter, snapshot: Snapshot, before: Entry, plan: Plan, report: Report
 ) -> Update[CommitResult]:
     """Write the metadata of every table for this very root. Safe to repeat: nothing names it before the swap (C7, C8)."""
     replaced, granted = before.committed, before.granted
@@ -374,8 +380,8 @@ def _publish(
     dropped = _files_of(lake, before, replaced) if replaced is not None else {}
     generation = granted.generation
     totals = Totals(**account_totals(report.accounts))
-    staged = _stage_tables(lake, tables, view, plan, report, dropped)
-    ledger = view.ledger(plan.interval.start, plan.interval.end)
+    staged = _stage_tables(lake, tables, snapshot, plan, report, dropped)
+    ledger = snapshot.ledger(plan.interval.start, plan.interval.end)
     ledger.put(
         replace(
             before,
@@ -385,7 +391,7 @@ def _publish(
                 request=plan.request,
                 generation=generation,
                 fingerprint=plan.fingerprint,
-                record=view.record_key,
+                record=snapshot.record_key,
                 totals=totals,
                 looked=report.looked,
             ),
@@ -409,14 +415,14 @@ def _publish(
     result = CommitResult(
         interval=plan.interval,
         plan=plan.key,
-        version=view.root.version + 1,
+        version=snapshot.root.version + 1,
         generation=generation,
         totals=totals,
         already=False,
     )
     return Update(
-        tables={**view.root.tables, **staged},
-        topics=view.root.topics,
+        tables={**snapshot.root.tables, **staged},
+        topics=snapshot.root.topics,
         ledger=ledger,
         committed=(done,),
         value=result,
@@ -447,7 +453,7 @@ def _files_of(lake: Lake, entry: Entry, committed: Committed) -> Mapping[str, tu
 def _stage_tables(
     lake: Lake,
     tables: TableWriter,
-    view: View,
+    snapshot: Snapshot,
     plan: Plan,
     report: Report,
     dropped: Mapping[str, tuple[str, ...]],
@@ -455,14 +461,14 @@ def _stage_tables(
     properties = {
         "tallystick.plan": plan.key,
         "tallystick.interval": str(plan.interval),
-        "tallystick.record": view.record_key,
+        "tallystick.record": snapshot.record_key,
     }
     staged: dict[str, RootTable] = {}
     for name in sorted({t.name for t in plan.tables} | set(dropped)):
-        if len(staged) == 1 and view.root.owed:
+        if len(staged) == 1 and snapshot.root.owed:
             # A publisher that had not seen yet that room is asked for has made its swap by now.
-            view.check_still_there()
-        table = view.root.tables[name]
+            snapshot.check_still_there()
+        table = snapshot.root.tables[name]
         state = TableState(
             name=name,
             uuid=table.uuid,
@@ -475,7 +481,7 @@ def _stage_tables(
             add=[f for f in report.files if f.table == name],
             drop=frozenset(dropped.get(name, ())),
             properties=properties,
-            now=lake.world.now(),
+            now=lake.runtime.now(),
         )
         staged[name] = replace(table, metadata=metadata)
     return staged

@@ -23,7 +23,7 @@ from tallystick.format.page import Boundary, Entry
 from tallystick.format.plan import Plan, PlannedRange, PlannedTopic
 from tallystick.format.report import FileReport, Report, account_totals
 from tallystick.format.root import Root
-from tallystick.lake import Lake, View
+from tallystick.lake import Lake, Snapshot
 from tallystick.operations.run_request import AHEAD_MAX, EPOCH
 from tallystick.pipeline import Lookback
 from tallystick.protocol import boundaries, planning
@@ -140,8 +140,8 @@ def earlier(
         return Earlier(since=since)
     own = {p.key: (p, report) for p, report in staged}
 
-    def question(view: View) -> Earlier:
-        ledger = view.ledger(since, start)
+    def question(snapshot: Snapshot) -> Earlier:
+        ledger = snapshot.ledger(since, start)
         wanted = Interval(start=since, end=start)
         with ThreadPoolExecutor(READS_AT_ONCE) as pool:
             overlapping = ledger.overlapping(wanted)
@@ -150,7 +150,7 @@ def earlier(
         passed = [one for one in found if isinstance(one, Passed)]
         unread: list[Unread] = []
         if log is not None and lookback.uncommitted == "kafka":
-            cuts = _Cuts(ledger, view.root, plan, log, latest=lake.world.now() + AHEAD_MAX)
+            cuts = _Cuts(ledger, snapshot.root, plan, log, latest=lake.runtime.now() + AHEAD_MAX)
             gaps = planning.gaps(wanted, [one.interval for one in found])
             unread = [one for gap in gaps if (one := cuts.unread(gap)) is not None]
             unread += [cuts.instead_of(one) for one in passed]
@@ -159,7 +159,7 @@ def earlier(
         parts = tuple(one for one in found if isinstance(one, Part))
         return Earlier(since=since, parts=parts, unread=tuple(unread))
 
-    return lake.cut(question)
+    return lake.read(question)
 
 
 def _part(
@@ -315,12 +315,12 @@ def _useless(passed: Passed, why: str) -> SchemaChanged:
 def own_span(lake: Lake, plan: Plan) -> LogSpan:
     """A plan's own stretch of the log, with the boundaries inside it: those of grants that were cancelled."""
 
-    def question(view: View) -> LogSpan:
+    def question(snapshot: Snapshot) -> LogSpan:
         interval = plan.interval
-        ledger = view.ledger(interval.start, interval.end)
-        return span_of(interval, ledger.boundaries, plan, view.root)
+        ledger = snapshot.ledger(interval.start, interval.end)
+        return span_of(interval, ledger.boundaries, plan, snapshot.root)
 
-    return lake.cut(question)
+    return lake.read(question)
 
 
 def span_of(interval: Interval, boundaries: Sequence[Boundary], plan: Plan, root: Root) -> LogSpan:

@@ -10,7 +10,7 @@ from tallystick.errors import InvalidRequest, OutsideRetention
 from tallystick.format import keys
 from tallystick.format.interval import Interval, Request
 from tallystick.format.page import Entry
-from tallystick.lake import Lake, View
+from tallystick.lake import Lake, Snapshot
 from tallystick.protocol import adoption, boundaries, planning
 
 What = Literal["plan", "replace", "stays", "held", "cancel"]
@@ -48,14 +48,14 @@ def preview(
     of a topic that is read no more), and what the lake raises.
     """
 
-    def question(view: View) -> Preview:
-        ledger = view.ledger(interval.start, interval.end)
+    def question(snapshot: Snapshot) -> Preview:
+        ledger = snapshot.ledger(interval.start, interval.end)
         wish = planning.Wish(
             interval=interval,
             fingerprint="",
             replace=replace,
             take_over=take_over,
-            cuts=adoption.cuts(view.root.topics),
+            cuts=adoption.cuts(snapshot.root.topics),
         )
         intent = planning.decide_plan(ledger, _NOBODY, wish)
         if isinstance(intent, planning.CutThrough):
@@ -70,18 +70,18 @@ def preview(
                 hint="give the DAG `tally` another name.",
             )
         replaced = (g.interval for g in intent.grants if g.before and g.before.committed)
-        if (kept := adoption.last_copy(ledger, view.root.topics, replaced)) is not None:
+        if (kept := adoption.last_copy(ledger, snapshot.root.topics, replaced)) is not None:
             raise OutsideRetention(kept.message, hint=kept.hint)
         return Preview(
             uri=lake.store.uri,
-            pipeline=view.root.pipeline,
-            version=view.root.version,
+            pipeline=snapshot.root.pipeline,
+            version=snapshot.root.version,
             interval=interval,
             parts=_parts(intent),
             boundaries=len(boundaries.missing_boundaries(ledger, intent.grants)),
         )
 
-    return lake.cut(question)
+    return lake.read(question)
 
 
 def _parts(intent: planning.Intent) -> tuple[Part, ...]:

@@ -18,7 +18,7 @@ from tallystick.format.outputs import OutputSlot
 from tallystick.format.page import Entry
 from tallystick.format.plan import Plan
 from tallystick.format.report import FileReport, Report
-from tallystick.lake import Lake, NoUpdate, Update, View
+from tallystick.lake import Lake, NoUpdate, Snapshot, Update
 from tallystick.lake.room import Giving, Turn
 from tallystick.outputs.port import Leftover, NoRows, Output, Rows, Scope, Sending, Sweeping
 from tallystick.pipeline import LINEAGE, pipeline_from_spec
@@ -66,13 +66,13 @@ def publish(
     output refuses holds up neither the others nor the other outputs, unless some of its rows may be out there already.
     """
     failed: list[NotPublished] = []
-    turn = Giving(store=lake.store, world=lake.world)
+    turn = Giving(store=lake.store, runtime=lake.runtime)
     for name, opens in outputs.items():
         output = None
         try:
             output = opens()
-            if lake.cut(_Owing(output=name).owed):
-                root = lake.require().root
+            if lake.read(_Owing(output=name).owed):
+                root = lake.load_existing().root
                 output.begin(Scope(lake=lake.store.uri, pipeline=root.pipeline))
                 failed += _publish_all(lake, name, output, rows_of, watch or _silent, turn)
             if isinstance(output, Sweeping):
@@ -110,7 +110,7 @@ def _publish_all(
     failed: dict[Interval, NotPublished] = {}
     owing = _Owing(output=name)
     while True:
-        owed = lake.cut(owing.owed)
+        owed = lake.read(owing.owed)
         todo = next((i for i in owed if i not in failed), None)
         if todo is None or (owed[0] in failed and _begun(lake, name, owed[0])):
             # Another publisher may have begun what could not even be prepared here: nothing is begun beside it.
@@ -137,16 +137,16 @@ def _sweep(lake: Lake, name: str, output: Sweeping) -> None:
     left = output.leftovers()
     if not left:
         return
-    needed = lake.cut(lambda view: _needed(view, name, left))
+    needed = lake.read(lambda snapshot: _needed(snapshot, name, left))
     unneeded = [one for one in left if one.plan not in needed]
     if unneeded:
         output.sweep(unneeded)
 
 
-def _needed(view: View, output: str, left: Sequence[Leftover]) -> set[str]:
+def _needed(snapshot: Snapshot, output: str, left: Sequence[Leftover]) -> set[str]:
     """The plans of these intervals that the output may yet be asked to publish."""
     needed: set[str] = set()
-    for entry in view.around(one.interval for one in left).entries:
+    for entry in snapshot.around(one.interval for one in left).entries:
         if entry.granted is not None:
             needed.add(keys.plan_parts(entry.granted.plan)[1])
         slot = entry.outputs.get(output)
@@ -163,29 +163,31 @@ class _Owing:
         default_factory=dict
     )
 
-    def begun(self, view: View) -> list[Interval]:
+    def begun(self, snapshot: Snapshot) -> list[Interval]:
         """The intervals that were begun and are not finished, by time."""
-        return [interval for begun, _ in self._pages(view) for interval in begun]
+        return [interval for begun, _ in self._pages(snapshot) for interval in begun]
 
-    def owed(self, view: View) -> list[Interval]:
+    def owed(self, snapshot: Snapshot) -> list[Interval]:
         """The intervals that the output lacks: those that were begun first, then by time."""
         return [
-            *self.begun(view),
-            *(interval for _, waiting in self._pages(view) for interval in waiting),
+            *self.begun(snapshot),
+            *(interval for _, waiting in self._pages(snapshot) for interval in waiting),
         ]
 
-    def _pages(self, view: View) -> Iterable[tuple[tuple[Interval, ...], tuple[Interval, ...]]]:
+    def _pages(
+        self, snapshot: Snapshot
+    ) -> Iterable[tuple[tuple[Interval, ...], tuple[Interval, ...]]]:
         # Pages never change under their keys, and stand in the order of time.
         self.pages = {
-            key: self.pages[key] if key in self.pages else self._read(view, key)
-            for key in view.root.owed
+            key: self.pages[key] if key in self.pages else self._read(snapshot, key)
+            for key in snapshot.root.owed
         }
         return self.pages.values()
 
     def _read(
-        self, view: View, key: keys.PageKey
+        self, snapshot: Snapshot, key: keys.PageKey
     ) -> tuple[tuple[Interval, ...], tuple[Interval, ...]]:
-        entries = [e for e in view.page(key).entries if self.output in e.owed]
+        entries = [e for e in snapshot.page(key).entries if self.output in e.owed]
         return (
             tuple(e.interval for e in entries if e.outputs[self.output].begun is not None),
             tuple(e.interval for e in entries if e.outputs[self.output].begun is None),
@@ -198,7 +200,7 @@ def _begun(lake: Lake, output: str, interval: Interval) -> bool:
 
 
 def _entry(lake: Lake, interval: Interval) -> Entry | None:
-    return lake.cut(lambda view: view.ledger(interval.start, interval.end).entry(interval))
+    return lake.read(lambda snapshot: snapshot.ledger(interval.start, interval.end).entry(interval))
 
 
 def publish_one(
@@ -215,31 +217,34 @@ def publish_one(
 
     Safe to repeat: each step is read from the ledger, and `output` makes its own part safe.
     """
-    turn, owing = turn or Giving(store=lake.store, world=lake.world), owing or _Owing(output=name)
-    todo = lake.cut(lambda view: _todo(lake, view, name, interval, rows_of))
+    turn, owing = (
+        turn or Giving(store=lake.store, runtime=lake.runtime),
+        owing or _Owing(output=name),
+    )
+    todo = lake.read(lambda snapshot: _todo(lake, snapshot, name, interval, rows_of))
     if todo is None:
         return None
     try:
         return _publish_sending(lake, output, *todo, turn=turn, owing=owing)
     except Corrupt:
         # C13: others have published it meanwhile, and gc has taken what nobody needed any more.
-        now = lake.cut(lambda view: _todo(lake, view, name, interval, rows_of))
+        now = lake.read(lambda snapshot: _todo(lake, snapshot, name, interval, rows_of))
         if now is None or now[0] != todo[0]:
             return None
         raise
 
 
 def _todo(
-    lake: Lake, view: View, name: str, interval: Interval, rows_of: RowsOf
+    lake: Lake, snapshot: Snapshot, name: str, interval: Interval, rows_of: RowsOf
 ) -> tuple[slots.Start | slots.Resume, Sending] | None:
-    entry = view.ledger(interval.start, interval.end).entry(interval)
+    entry = snapshot.ledger(interval.start, interval.end).entry(interval)
     slot = entry.outputs.get(name) if entry is not None else None
     if entry is None or slot is None:
         return None
     step = slots.next_step(slot)
     if isinstance(step, slots.Rest):
         return None
-    pipeline = view.root.pipeline
+    pipeline = snapshot.root.pipeline
     return step, sending_of(lake, pipeline, name, entry, step, rows_of=rows_of)
 
 
@@ -293,8 +298,8 @@ def _note(
     Safe to repeat: the slot says whether it was changed already (C9).
     """
 
-    def step(view: View) -> Update[Noted] | NoUpdate[Noted]:
-        ledger = view.ledger(interval.start, interval.end)
+    def step(snapshot: Snapshot) -> Update[Noted] | NoUpdate[Noted]:
+        ledger = snapshot.ledger(interval.start, interval.end)
         entry = ledger.entry(interval)
         slot = entry.outputs.get(name) if entry is not None else None
         now = change(slot) if slot is not None else None
@@ -302,10 +307,12 @@ def _note(
             return NoUpdate(value="refused")
         if now == slot:
             return NoUpdate(value="there")
-        if alone is not None and any(other != interval for other in alone.begun(view)):
+        if alone is not None and any(other != interval for other in alone.begun(snapshot)):
             return NoUpdate(value="refused")
         ledger.put(replace(entry, outputs={**entry.outputs, name: now}))
-        return Update(tables=view.root.tables, topics=view.root.topics, ledger=ledger, value="set")
+        return Update(
+            tables=snapshot.root.tables, topics=snapshot.root.topics, ledger=ledger, value="set"
+        )
 
     return lake.swap(step, turn=turn)
 

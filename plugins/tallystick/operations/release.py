@@ -8,7 +8,7 @@ from tallystick.errors import InvalidRequest
 from tallystick.format import keys
 from tallystick.format.interval import Interval, Request
 from tallystick.format.page import Entry
-from tallystick.lake import Lake, NoUpdate, Update, View
+from tallystick.lake import Lake, NoUpdate, Snapshot, Update
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,15 +40,15 @@ class _ReleaseAttempt:
         self._lake, self._interval = lake, interval
         self._done: Released | None = None
 
-    def step(self, view: View) -> Update[Released] | NoUpdate[Released]:
+    def step(self, snapshot: Snapshot) -> Update[Released] | NoUpdate[Released]:
         """Decide on the root as it is now. Safe to repeat: it finds this call's own earlier success there (C9)."""
         interval, done = self._interval, self._done
-        ledger = view.ledger(interval.start, interval.end)
+        ledger = snapshot.ledger(interval.start, interval.end)
         entry = ledger.entry(interval)
         if entry is None or entry.granted is None:
             # C9: our own swap may have landed unheard; but if the run was quicker, nothing is released.
             if done is not None and not _was_committed(self._lake, entry, done.plan):
-                return NoUpdate(value=replace(done, version=view.root.version))
+                return NoUpdate(value=replace(done, version=snapshot.root.version))
             raise _not_granted(interval, ledger.overlapping(interval))
         self._done = Released(
             interval=interval,
@@ -56,11 +56,14 @@ class _ReleaseAttempt:
             plan=entry.granted.plan,
             generation=entry.granted.generation,
             committed=entry.committed is not None,
-            version=view.root.version + 1,
+            version=snapshot.root.version + 1,
         )
         ledger.cancel(interval)
         return Update(
-            tables=view.root.tables, topics=view.root.topics, ledger=ledger, value=self._done
+            tables=snapshot.root.tables,
+            topics=snapshot.root.topics,
+            ledger=ledger,
+            value=self._done,
         )
 
 

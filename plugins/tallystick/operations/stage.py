@@ -54,7 +54,7 @@ def to_stage(lake: Lake, plan_keys: Sequence[keys.PlanKey], *, fingerprint: str)
 def still_granted(lake: Lake, plan_key: keys.PlanKey) -> Plan | None:
     """Return the plan while its grant stands, None once it is committed. Raises Superseded where others hold it."""
     plan = lake.plan(plan_key)
-    found = lake.cut(lambda view: find_commit(lake, view, plan_key))
+    found = lake.read(lambda snapshot: find_commit(lake, snapshot, plan_key))
     if isinstance(found, CommitResult):
         return None
     granted = found.granted if found is not None else None

@@ -1,7 +1,7 @@
-"""What the machine offers: the clock, ids and chance (`world`), and compiled loops (`compiled`)."""
+"""What the machine offers: the clock, ids and chance (`runtime`), and compiled loops (`compiled`)."""
 
 from __future__ import annotations
 
-from tallystick.runtime.world import World, real_world, whole_ms
+from tallystick.runtime.system import Runtime, system_runtime, whole_ms
 
-__all__ = ["World", "real_world", "whole_ms"]
+__all__ = ["Runtime", "system_runtime", "whole_ms"]

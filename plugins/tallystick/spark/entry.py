@@ -27,7 +27,7 @@ from tallystick.format.report import Report, account_totals
 from tallystick.lake import Lake
 from tallystick.operations.stage import still_granted
 from tallystick.pipeline import DEAD_LETTERS
-from tallystick.runtime import real_world
+from tallystick.runtime import system_runtime
 from tallystick.spark.arguments import Arguments, PlanRef, parse_arguments
 from tallystick.spark.outcome import (
     RESULT_FILE_ENV,
@@ -101,7 +101,7 @@ def _stage_all(
     environ: Mapping[str, str],
     staging: Staging,
 ) -> list[StagedPlan]:
-    lake = Lake(open_store(arguments.plans[0].root), real_world(), proven=True)
+    lake = Lake(open_store(arguments.plans[0].root), system_runtime(), proven=True)
     log.info(
         "tallystick %s, attempt %s, %d plan(s)",
         __version__,

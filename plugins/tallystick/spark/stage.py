@@ -29,7 +29,7 @@ from tallystick.engine.transform import JobTransform, Transform
 from tallystick.errors import RetryLater, SettingsError, TallystickError, error_of_kind
 from tallystick.format.plan import Plan, PlannedTopic
 from tallystick.pipeline import Pipeline, pipeline_from_spec
-from tallystick.runtime import real_world
+from tallystick.runtime import system_runtime
 from tallystick.spark.outcome import error_from, error_json, most_decisive, scratch_full
 from tallystick.spark.progress import progress_told
 from tallystick.spark.room import FilesOfTasks, add_files
@@ -68,7 +68,7 @@ class Target:
             pipeline=pipeline_of(self.plan),
             attempt=self.attempt,
             store=store,
-            world=real_world(),
+            runtime=system_runtime(),
         )
 
 
@@ -110,7 +110,7 @@ class Order:
             attempt=attempt.attempt,
             transform=JobTransform(transform, attempt.pipeline),
             store=store,
-            world=attempt.world,
+            runtime=attempt.runtime,
         )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tallystick.errors import StoreUnavailable
-from tallystick.runtime import World
+from tallystick.runtime import Runtime
 from tallystick.store import Applied, ETag, NotApplied, Store, Unknown
 from tallystick.store.tries import UNKNOWN_S, WriteTries, pause
 
@@ -14,14 +14,14 @@ TRIES_MAX = 6
 
 
 def create_once(
-    store: Store, key: str, body: bytes, *, world: World, unknown_s: float = UNKNOWN_S
+    store: Store, key: str, body: bytes, *, runtime: Runtime, unknown_s: float = UNKNOWN_S
 ) -> bool:
     """Create an object; return True if it holds `body` now, False if it holds other bytes, which are left as they are.
 
     Safe to repeat: `exists` may mean that an earlier try landed, whose reply was lost; the bytes tell. Raises
     OutcomeUnknown after `unknown_s` without a certain outcome, StoreUnavailable if the first try never left.
     """
-    tries = WriteTries(world, f"{store.uri}/{key}", unknown_s=unknown_s)
+    tries = WriteTries(runtime, f"{store.uri}/{key}", unknown_s=unknown_s)
     while True:
         match tries.send(lambda: store.create(key, body)):
             case Applied():
@@ -40,7 +40,7 @@ def create_once(
 
 
 def create_fresh(
-    store: Store, key_of: Callable[[str], str], body: bytes | Path, *, world: World, what: str
+    store: Store, key_of: Callable[[str], str], body: bytes | Path, *, runtime: Runtime, what: str
 ) -> tuple[str, ETag]:
     """Create an object under `key_of(uuid)` with a fresh uuid per try; return its key and ETag.
 
@@ -49,13 +49,13 @@ def create_fresh(
     """
     why = ""
     for tries in range(TRIES_MAX):
-        key = key_of(world.uuid())
+        key = key_of(runtime.uuid())
         outcome = store.create(key, body)
         if isinstance(outcome, Applied):
             return key, outcome.etag
         why = outcome.because
         if isinstance(outcome, Unknown):
-            pause(world, tries)
+            pause(runtime, tries)
     raise StoreUnavailable(
         f"{what} did not succeed in {TRIES_MAX} tries ({why}).",
         hint="check that the store answers (AWS_ENDPOINT_URL_S3, network, credentials); then retry.",

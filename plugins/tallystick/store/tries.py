@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tallystick.errors import OutcomeUnknown, StoreUnavailable, TallystickError
-from tallystick.runtime import World
+from tallystick.runtime import Runtime
 from tallystick.store import Outcome, Unknown
 
 UNKNOWN_S = 120.0
@@ -13,20 +13,20 @@ PAUSE_S = 0.05
 PAUSE_MAX_S = 2.0
 
 
-def pause(world: World, tries: int) -> None:
+def pause(runtime: Runtime, tries: int) -> None:
     """Sleep before the next try, the longer the more tries there were.
 
     Full jitter: each swap invalidates the work of the others, so writers must not stay in step.
     """
-    world.sleep(min(PAUSE_MAX_S, PAUSE_S * 2 ** min(tries, 10)) * world.chance())
+    runtime.sleep(min(PAUSE_MAX_S, PAUSE_S * 2 ** min(tries, 10)) * runtime.chance())
 
 
 class WriteTries:
     """The tries of one write of `what`, for at most `unknown_s` after the first."""
 
-    def __init__(self, world: World, what: str, *, unknown_s: float = UNKNOWN_S) -> None:
-        self._world, self._what = world, what
-        self._deadline = world.monotonic_s() + unknown_s
+    def __init__(self, runtime: Runtime, what: str, *, unknown_s: float = UNKNOWN_S) -> None:
+        self._world, self._what = runtime, what
+        self._deadline = runtime.monotonic_s() + unknown_s
         self._unknown = 0
 
     def send(self, write: Callable[[], Outcome]) -> Outcome:

@@ -14,7 +14,7 @@ from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStrea
 
 from tallystick.errors import Corrupt
 from tallystick.format import keys
-from tallystick.runtime import World, real_world
+from tallystick.runtime import Runtime, system_runtime
 from tallystick.store import Store
 from tallystick.store.create_once import create_once
 
@@ -22,10 +22,10 @@ from tallystick.store.create_once import create_once
 class StoreFileIO(FileIO):
     """Reads and creates objects under one lake root; locations are `<store.uri>/<key>`."""
 
-    def __init__(self, store: Store, world: World | None = None) -> None:
+    def __init__(self, store: Store, runtime: Runtime | None = None) -> None:
         super().__init__()
         self._store = store
-        self._world = world or real_world()
+        self._world = runtime or system_runtime()
 
     def location(self, key: str) -> str:
         """Return the location of a key."""
@@ -52,7 +52,7 @@ class StoreFileIO(FileIO):
 
     def new_output(self, location: str) -> StoreOutput:
         """Return the file at a location, to be created."""
-        return StoreOutput(location, key=self.key(location), store=self._store, world=self._world)
+        return StoreOutput(location, key=self.key(location), store=self._store, runtime=self._world)
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
         """Refuse: only gc deletes."""
@@ -94,11 +94,11 @@ class StoreInput(InputFile):
 class StoreOutput(OutputFile):
     """One object under a fresh name, created when its stream is closed."""
 
-    def __init__(self, location: str, *, key: str, store: Store, world: World) -> None:
+    def __init__(self, location: str, *, key: str, store: Store, runtime: Runtime) -> None:
         super().__init__(location)
         self._key = key
         self._store = store
-        self._world = world
+        self._world = runtime
         self._size_bytes = 0
 
     def __len__(self) -> int:
@@ -126,7 +126,7 @@ class StoreOutput(OutputFile):
         land late and harm nobody.
         """
         self._size_bytes = len(body)
-        if not create_once(self._store, self._key, body, world=self._world):
+        if not create_once(self._store, self._key, body, runtime=self._world):
             raise Corrupt(
                 f"{self.location} should be a fresh name, and holds other bytes.",
                 hint="nothing was changed. Run again; if this repeats, names are not drawn at random.",

@@ -34,7 +34,7 @@ from tallystick.errors import IdentityChanged, TallystickError
 from tallystick.format import keys
 from tallystick.format.canonical import corrupt
 from tallystick.format.report import FileReport
-from tallystick.runtime import World
+from tallystick.runtime import Runtime
 from tallystick.store import Store
 from tallystick.tables.data_files import check_files, data_file
 from tallystick.tables.file_io import StoreFileIO
@@ -64,10 +64,10 @@ TABLE_PROPERTIES = {
 class IcebergTables:
     """Stages changes of the tables under one lake root."""
 
-    def __init__(self, store: Store, world: World) -> None:
-        """All file names and snapshot ids come from `world.uuid`."""
-        self._io = StoreFileIO(store, world)
-        self._new_uuid = world.uuid
+    def __init__(self, store: Store, runtime: Runtime) -> None:
+        """All file names and snapshot ids come from `runtime.uuid`."""
+        self._io = StoreFileIO(store, runtime)
+        self._new_uuid = runtime.uuid
 
     def stage(
         self,

@@ -97,8 +97,8 @@ class Bench:
     def stage(self, run: FakeRun) -> Any:
         """Execute the stage task with a spark-submit that stages what was planned."""
         left = [p["plan"] for p in run.told["plan"]["plans"] if not p["committed"]]
-        view = self.lake.require()
-        open_ = [k for k in left if not _committed(view.whole_ledger().entries, k)]
+        snapshot = self.lake.load_existing()
+        open_ = [k for k in left if not _committed(snapshot.whole_ledger().entries, k)]
         self.says(
             [
                 {"plan": k, "report": stage(self.lake, self.log, k, attempt=run.attempt.hex)}

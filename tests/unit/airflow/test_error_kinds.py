@@ -34,7 +34,7 @@ from tallystick.errors import TallystickError
 from tallystick.format import keys
 from tallystick.format.interval import Interval, Request
 from tallystick.kafka.planning import LogPlanner
-from tallystick.lake import CONTENDED_S, Lake, Update, View
+from tallystick.lake import CONTENDED_S, Lake, Snapshot, Update
 from tallystick.operations.commit import commit
 from tallystick.operations.plan import Asked, plan
 from tallystick.operations.run_request import RunDates, parse_params
@@ -87,19 +87,21 @@ def asked(small: SmallLake, declared: Pipeline, interval: Interval) -> object:
     return plan(small.lake, small.log, question)
 
 
-def moved_on(view: View) -> Update[None]:
+def moved_on(snapshot: Snapshot) -> Update[None]:
     """A swap that only raises the version."""
-    ledger = view.ledger(day(1), day(2))
-    return Update(tables=view.root.tables, topics=view.root.topics, ledger=ledger, value=None)
+    ledger = snapshot.ledger(day(1), day(2))
+    return Update(
+        tables=snapshot.root.tables, topics=snapshot.root.topics, ledger=ledger, value=None
+    )
 
 
 def contended(small: SmallLake) -> object:
     passed = iter(range(0, 9_999, round(CONTENDED_S)))
-    late = replace(small.world, monotonic_s=lambda: float(next(passed)))
+    late = replace(small.runtime, monotonic_s=lambda: float(next(passed)))
 
-    def overtaken(view: View) -> Update[None]:
+    def overtaken(snapshot: Snapshot) -> Update[None]:
         small.lake.swap(moved_on)
-        return moved_on(view)
+        return moved_on(snapshot)
 
     return Lake(small.store, late, proven=True).swap(overtaken)
 
@@ -109,7 +111,7 @@ def in_doubt(small: SmallLake) -> object:
         return Fault.DROP if (call.verb, call.key) == ("replace", keys.ROOT) else None
 
     passed = iter(range(0, 9_999, round(UNKNOWN_S)))
-    late = replace(small.world, monotonic_s=lambda: float(next(passed)))
+    late = replace(small.runtime, monotonic_s=lambda: float(next(passed)))
     return Lake(FaultyStore(small.store, no_reply), late, proven=True).swap(moved_on)
 
 
@@ -226,7 +228,7 @@ CASES: dict[str, Case] = {
         hint="the task tries again by itself",
     ),
     "store_unavailable": Case(
-        run=lambda _: Lake(open_store("s3://lake/flights"), counting_world()).require(),
+        run=lambda _: Lake(open_store("s3://lake/flights"), counting_world()).load_existing(),
         told=(f"http://127.0.0.1:{PORT}", "flights/root.json"),
         hint="AWS_ENDPOINT_URL_S3",
     ),

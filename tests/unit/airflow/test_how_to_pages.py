@@ -194,11 +194,11 @@ def test_move_to_a_new_cluster(store: MemoryStore, monkeypatch: pytest.MonkeyPat
     old = small.log.topics[TOPIC]
     small.log.create(TOPIC, partitions=2)
     small.log.append(TOPIC, 1, day(2), n=7, kind="moved")
-    before = small.lake.require().root.version
+    before = small.lake.load_existing().root.version
     with pytest.raises(AirflowFailException) as ended, airflow_errors(str(days(2, 3))):
         small.plan(days(2, 3))
     assert fenced("move-to-a-new-cluster", "text") == [f"identity_changed: {ended.value}\n"]
-    assert small.lake.require().root.version == before
+    assert small.lake.load_existing().root.version == before
 
     def described(connection: str, name: str, **_: Any) -> Any:
         found = {"old": old, "default": small.log.topics[name]}[connection]

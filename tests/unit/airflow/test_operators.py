@@ -43,7 +43,7 @@ def test_whole_run_commits_and_tells_what_is_covered(bench: Bench) -> None:
     run = run_of()
     told = bench.whole(run)
     assert told["covered"] == [days(1, 2).to_json()]
-    assert told["version"] == bench.lake.require().root.version
+    assert told["version"] == bench.lake.load_existing().root.version
     assert keys.record_version(told["record"]) == told["version"]
     assert run.events[asset_of(bench.pipeline).name].extra == told
     assert len(bench.calls) == 1
@@ -84,13 +84,13 @@ def test_clear_after_the_commit_starts_no_spark_and_changes_nothing(
 ) -> None:
     run = run_of()
     bench.whole(run)
-    before = bench.lake.require().root
+    before = bench.lake.load_existing().root
     run.clear_number = 1
     names = ["plan", "stage", "commit"]
     for name in names[names.index(task) :]:
         run.execute(bench.task(name))
     assert len(bench.calls) == 1
-    assert bench.lake.require().root == before
+    assert bench.lake.load_existing().root == before
     assert run.events[asset_of(bench.pipeline).name].extra["covered"] == [days(1, 2).to_json()]
 
 
@@ -98,11 +98,11 @@ def test_clear_after_the_commit_starts_no_spark_and_changes_nothing(
 def test_clear_of_one_task_alone_is_a_no_op_too(bench: Bench, task: str) -> None:
     run = run_of()
     bench.whole(run)
-    before = bench.lake.require().root
+    before = bench.lake.load_existing().root
     run.clear_number = 1
     run.execute(bench.task(task))
     assert len(bench.calls) == 1
-    assert bench.lake.require().root == before
+    assert bench.lake.load_existing().root == before
 
 
 def test_clear_after_a_change_replaces(bench: Bench) -> None:
@@ -112,7 +112,7 @@ def test_clear_after_a_change_replaces(bench: Bench) -> None:
     run.clear_number = 1
     second = bench.whole(run)
     assert second["version"] > first["version"]
-    (entry,) = bench.lake.require().whole_ledger().entries
+    (entry,) = bench.lake.load_existing().whole_ledger().entries
     assert entry.committed is not None
     assert entry.committed.generation == 2
     assert len(bench.calls) == 2
@@ -189,7 +189,7 @@ def test_replace_by_form(bench: Bench) -> None:
     form = {"mode": "replace", "from": "2013-01-01T00:00:00+00:00", "to": "2013-01-03T00:00:00Z"}
     told = bench.whole(FakeRun(interval=None, run_after=day(7), run_id="manual__1", params=form))
     assert told["covered"] == [days(1, 2).to_json(), days(2, 3).to_json()]
-    assert [e.generation for e in bench.lake.require().whole_ledger().entries] == [2, 2]
+    assert [e.generation for e in bench.lake.load_existing().whole_ledger().entries] == [2, 2]
     assert [argv.count("--plan") for argv in bench.calls] == [1, 1, 2]
 
 
@@ -210,7 +210,7 @@ def test_bad_params_fail_at_once_with_what_is_allowed(
 ) -> None:
     with pytest.raises(AirflowFailException, match=text):
         run_of(params=params).execute(bench.task("plan"))
-    assert bench.lake.read() is None
+    assert bench.lake.load() is None
 
 
 def test_cut_through_an_interval_names_both_boundaries(bench: Bench) -> None:
@@ -380,7 +380,9 @@ def test_one_lost_gap_does_not_hold_up_the_others(bench: Bench) -> None:
     taker.execute(bench.task("plan"))
     with pytest.raises(AirflowFailException, match="held by small / manual__taker"):
         wide.execute(bench.task("commit"))
-    committed = [e.interval for e in bench.lake.require().whole_ledger().entries if e.committed]
+    committed = [
+        e.interval for e in bench.lake.load_existing().whole_ledger().entries if e.committed
+    ]
     assert committed == [days(2, 3), days(3, 4)]
 
 

@@ -49,7 +49,7 @@ def test_a_commit_that_makes_others_stale_says_so_and_a_refresh_replaces_them(
     refresh = FakeRun(interval=None, run_after=NOW, run_id="refresh", params={"mode": "refresh"})
     looking.whole(refresh)
     assert len(refresh.told["plan"]["plans"]) == 2
-    assert not stale(looking.lake.cut(lambda view: view.whole_ledger().entries))
+    assert not stale(looking.lake.read(lambda snapshot: snapshot.whole_ledger().entries))
     assert not told()
 
 
@@ -69,5 +69,5 @@ def test_clearing_a_stale_run_replaces_its_own_interval(looking: Bench) -> None:
     cleared = daily(3)
     cleared.clear_number = 1
     looking.whole(cleared)
-    left = stale(looking.lake.cut(lambda view: view.whole_ledger().entries))
+    left = stale(looking.lake.read(lambda snapshot: snapshot.whole_ledger().entries))
     assert set(left) == {days(2, 3)}

@@ -156,17 +156,17 @@ def test_trigger_as_the_form_proposes_takes_what_is_new_and_a_clear_of_it_asks_f
     told = bench.whole(pressed)
     assert told["interval"] == Interval(start=day(3), end=NOON).to_json()
     pressed.clear_number = 1
-    root = bench.lake.require().root
+    root = bench.lake.load_existing().root
     assert bench.whole(pressed)["interval"] == told["interval"]
-    assert bench.lake.require().root == root
+    assert bench.lake.load_existing().root == root
 
 
 def test_replace_as_the_form_proposes_and_without_a_span_is_refused(bench: Bench) -> None:
     bench.whole(FakeRun(interval=days(1, 3), run_after=day(3)))
-    before = bench.lake.require().root
+    before = bench.lake.load_existing().root
     with pytest.raises(AirflowFailException, match="mode=replace without dates"):
         bench.whole(by_hand(1, NOON, mode="replace"))
-    assert bench.lake.require().root == before
+    assert bench.lake.load_existing().root == before
 
 
 def test_typed_data_interval_that_is_not_over_is_refused_and_not_waited_for(bench: Bench) -> None:

@@ -98,7 +98,7 @@ def test_it_is_done_once_and_status_tells_it(recreated: SmallLake) -> None:
         "status", LAKE
     )
     assert tally("verify", "--deep", LAKE).exit_code == 0
-    metadata = recreated.lake.require().root.tables["events"].metadata
+    metadata = recreated.lake.load_existing().root.tables["events"].metadata
     assert metadata is not None
     rows = static_table(recreated.store, metadata).scan().to_arrow()
     assert set(rows.column("_topic").to_pylist()) == {"events", "events@2"}

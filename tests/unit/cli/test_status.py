@@ -180,7 +180,7 @@ def compact(small: SmallLake) -> None:
 def aging(**passed: float) -> SmallLake:
     """A lake in which day 1 was granted, and then time passed."""
     clock = [NOW]
-    small = SmallLake(world=replace(counting_world(), now=lambda: clock[0]))
+    small = SmallLake(runtime=replace(counting_world(), now=lambda: clock[0]))
     small.plan(days(1, 2))
     clock[0] += timedelta(**passed)
     return small

@@ -20,7 +20,7 @@ from tallystick.format.columns import TableColumn
 from tallystick.format.interval import Interval, Request
 from tallystick.format.plan import Plan, PlannedRange, PlannedTable, PlannedTopic
 from tallystick.pipeline import Column, Pipeline, Table
-from tallystick.runtime import World
+from tallystick.runtime import Runtime
 from tallystick.store import Store
 from tallystick.store.memory import MemoryStore
 
@@ -124,10 +124,10 @@ def planned(start: int, end: int, readable_from: int | None = None) -> PlannedRa
     return PlannedRange(start=start, end=end, start_epoch=4, end_epoch=5, readable_from=first)
 
 
-def counting_world() -> World:
+def counting_world() -> Runtime:
     """Ids that count, no waiting."""
     ids = itertools.count(1)
-    return World(
+    return Runtime(
         now=lambda: DAY,
         uuid=lambda: f"{next(ids):032x}",
         monotonic_s=lambda: 0.0,
@@ -158,7 +158,7 @@ def make_work() -> Callable[..., Work]:
             attempt="try-1",
             transform=JobTransform(transform, declared),
             store=store or MemoryStore("small"),
-            world=counting_world(),
+            runtime=counting_world(),
             limits=limits or WriteLimits(),
         )
 

@@ -36,7 +36,7 @@ def ref(make_work: MakeWork, kit: SimpleNamespace) -> LandedRef:
         pipeline=pipeline,
         attempt="try-1",
         store=store,
-        world=make_work().world,
+        runtime=make_work().runtime,
     )
     landed = []
     for piece in cut(plan, records_per_task=2):

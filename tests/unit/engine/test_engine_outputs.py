@@ -45,7 +45,7 @@ def work(make_work: MakeWork, kit: SimpleNamespace) -> Work:
         attempt=made.attempt,
         transform=made.transform,
         store=made.store,
-        world=made.world,
+        runtime=made.runtime,
     )
 
 

@@ -23,7 +23,7 @@ from tallystick.lake.room import OLD, PAUSE_MAX_S, Asking, Giving
 from tallystick.operations.commit import CommitResult, commit
 from tallystick.operations.publish import publish
 from tallystick.outputs.port import Sending
-from tallystick.runtime import World
+from tallystick.runtime import Runtime
 from tallystick.store import ETag, Listed, Outcome, Store, Stored
 from tallystick.store.memory import MemoryStore
 from tallystick.tables.rows import StoredRows
@@ -70,9 +70,9 @@ class Simulated:
             self.now_s, _, actor = heapq.heappop(self._due)
             actor.switch()
 
-    def world(self, uuid: Callable[[], str]) -> World:
+    def runtime(self, uuid: Callable[[], str]) -> Runtime:
         """Time as it is simulated."""
-        return World(
+        return Runtime(
             now=lambda: NOW + timedelta(seconds=int(self.now_s)),
             uuid=uuid,
             monotonic_s=lambda: self.now_s,
@@ -145,7 +145,7 @@ class Scene:
         self.commit_store = Delayed(self.small.store, self.time)
 
     def lake(self, store: Store) -> Lake:
-        return Lake(store, self.time.world(self.small.world.uuid), proven=True)
+        return Lake(store, self.time.runtime(self.small.runtime.uuid), proven=True)
 
     def publisher(self) -> None:
         failed = publish(
@@ -158,7 +158,7 @@ class Scene:
 
     def committer(self) -> None:
         lake = self.lake(self.commit_store)
-        tables = IcebergTables(self.commit_store, lake.world)
+        tables = IcebergTables(self.commit_store, lake.runtime)
         plan_key, report_key = self.staged
         self.result.append(commit(lake, tables, plan_key=plan_key, report_key=report_key))
 
@@ -220,10 +220,10 @@ def test_the_marker_is_gone_after_the_commit() -> None:
 def test_the_marker_is_gone_after_a_commit_that_is_refused() -> None:
     scene = Scene(backlog=1)
 
-    def taken_over(view: Any) -> Any:
+    def taken_over(snapshot: Any) -> Any:
         raise Superseded("taken over meanwhile.", hint="nothing.")
 
-    asking = Asking(store=scene.small.store, world=scene.small.world, after_losses=0)
+    asking = Asking(store=scene.small.store, runtime=scene.small.runtime, after_losses=0)
     with pytest.raises(Superseded):
         scene.small.lake.swap(taken_over, turn=asking)
     assert scene.small.keys(keys.PROBE_PREFIX) == []

@@ -15,7 +15,7 @@ from tallystick.format.lookback import LookedBack, Seen
 from tallystick.format.offsets import Position
 from tallystick.format.page import Boundary, Committed, Entry, Totals
 from tallystick.format.root import first_root
-from tallystick.lake import Lake, View
+from tallystick.lake import Lake, Snapshot
 from tallystick.protocol.ledger import Ledger
 from tallystick.protocol.staleness import stale
 from tallystick.store.memory import MemoryStore
@@ -69,32 +69,32 @@ def store() -> MemoryStore:
     return made
 
 
-def _view(store: MemoryStore) -> View:
-    return Lake(store, counting_world(), proven=True).require()
+def _view(store: MemoryStore) -> Snapshot:
+    return Lake(store, counting_world(), proven=True).load_existing()
 
 
 def test_each_interval_is_as_stale_as_the_whole_ledger_says(store: MemoryStore) -> None:
-    view = _view(store)
-    whole = stale(view.whole_ledger().entries)
+    snapshot = _view(store)
+    whole = stale(snapshot.whole_ledger().entries)
     assert set(whole) == {
         _hour(n) for changed in CHANGED for n in range(changed + 1, changed + BACK + 1)
     }
     for number in range(HOURS):
         interval = _hour(number)
         expected = {interval: whole[interval]} if interval in whole else {}
-        assert view.stale_among([interval]) == expected
-    assert view.stale_among([_hour(3), _hour(33), _hour(99)]) == {_hour(33): whole[_hour(33)]}
+        assert snapshot.stale_among([interval]) == expected
+    assert snapshot.stale_among([_hour(3), _hour(33), _hour(99)]) == {_hour(33): whole[_hour(33)]}
 
 
 def test_only_the_pages_of_the_interval_and_of_its_look_back_are_read(store: MemoryStore) -> None:
-    view = _view(store)
-    view.stale_among([_hour(100)])
-    read = set(view.lake._pages)
+    snapshot = _view(store)
+    snapshot.stale_among([_hour(100)])
+    read = set(snapshot.lake._pages)
     reached = [
         ref.key
-        for ref in view.root.pages
+        for ref in snapshot.root.pages
         if ref.until >= _hour(100 - BACK).start and ref.since <= _hour(100).end
     ]
     assert read >= set(reached)
     assert len(read - set(reached)) <= 2  # the boundaries on either side
-    assert len(read) < len(view.root.pages) / 3
+    assert len(read) < len(snapshot.root.pages) / 3

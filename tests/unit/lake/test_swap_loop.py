@@ -12,13 +12,13 @@ import pytest
 from support.small_lake import SmallLake, days
 from tallystick.errors import InvalidRequest, OutcomeUnknown, SettingsError, SwapContended
 from tallystick.format import canonical, keys
-from tallystick.lake import CONTENDED_S, Lake, NoUpdate, Update, View
+from tallystick.lake import CONTENDED_S, Lake, NoUpdate, Snapshot, Update
 from tallystick.store import ETag, NotApplied, Outcome, Store, Unknown
 from tallystick.store.memory import MemoryStore
 from tallystick.store.tries import UNKNOWN_S
 from tallystick_devstack.testing.faults import Call, Fault, FaultyStore
 
-Step = Callable[[View], Update[str] | NoUpdate[str]]
+Step = Callable[[Snapshot], Update[str] | NoUpdate[str]]
 
 
 @dataclass
@@ -35,7 +35,7 @@ def lake_over(small: SmallLake, store: Store, clock: Clock) -> Lake:
     def sleep(pause_s: float) -> None:
         clock.now_s += max(pause_s, 1.0)
 
-    return Lake(store, replace(small.world, monotonic_s=clock, sleep=sleep), proven=True)
+    return Lake(store, replace(small.runtime, monotonic_s=clock, sleep=sleep), proven=True)
 
 
 def at_root(*faults: Fault) -> Callable[[Call], Fault | None]:
@@ -54,46 +54,50 @@ def committed_lake() -> SmallLake:
     return small
 
 
-def once(view: View) -> Update[str] | NoUpdate[str]:
+def once(snapshot: Snapshot) -> Update[str] | NoUpdate[str]:
     """Update nothing but the version, once: settled where the root is newer than the one that was there."""
-    if view.root.version > 3:
+    if snapshot.root.version > 3:
         return NoUpdate(value="found")
-    ledger = view.ledger(days(1, 2).start, days(1, 2).end)
-    return Update(tables=view.root.tables, topics=view.root.topics, ledger=ledger, value="swapped")
+    ledger = snapshot.ledger(days(1, 2).start, days(1, 2).end)
+    return Update(
+        tables=snapshot.root.tables, topics=snapshot.root.topics, ledger=ledger, value="swapped"
+    )
 
 
 def test_a_swap_that_was_won_and_not_heard_of_is_found_although_time_is_up() -> None:
     small, clock = committed_lake(), Clock()
-    assert small.lake.require().root.version == 3
+    assert small.lake.load_existing().root.version == 3
 
-    def slow(view: View) -> Update[str] | NoUpdate[str]:
+    def slow(snapshot: Snapshot) -> Update[str] | NoUpdate[str]:
         clock.now_s += CONTENDED_S
-        return once(view)
+        return once(snapshot)
 
     faulty = FaultyStore(small.store, at_root(Fault.LOSE_REPLY))
     assert lake_over(small, faulty, clock).swap(slow) == "found"
-    assert small.lake.require().root.version == 4
+    assert small.lake.load_existing().root.version == 4
 
 
 def test_swaps_that_others_win_end_as_contended() -> None:
     small, clock = committed_lake(), Clock()
     lake = lake_over(small, small.store, clock)
 
-    def overtaken(view: View) -> Update[str] | NoUpdate[str]:
+    def overtaken(snapshot: Snapshot) -> Update[str] | NoUpdate[str]:
         clock.now_s += CONTENDED_S / 3
         # Another writer moves the root between this read and this swap, each time.
-        small.lake.swap(lambda other: replace_version(other, view.root.version))
-        return replace_version(view, view.root.version)
+        small.lake.swap(lambda other: replace_version(other, snapshot.root.version))
+        return replace_version(snapshot, snapshot.root.version)
 
     with pytest.raises(SwapContended, match=r"^2 swaps of .* were lost to other writers"):
         lake.swap(overtaken)
 
 
-def replace_version(view: View, known: int) -> Update[str] | NoUpdate[str]:
-    if view.root.version > known:
+def replace_version(snapshot: Snapshot, known: int) -> Update[str] | NoUpdate[str]:
+    if snapshot.root.version > known:
         return NoUpdate(value="moved")
-    ledger = view.ledger(days(1, 2).start, days(1, 2).end)
-    return Update(tables=view.root.tables, topics=view.root.topics, ledger=ledger, value="swapped")
+    ledger = snapshot.ledger(days(1, 2).start, days(1, 2).end)
+    return Update(
+        tables=snapshot.root.tables, topics=snapshot.root.topics, ledger=ledger, value="swapped"
+    )
 
 
 def test_a_doubt_is_insisted_on_while_the_store_is_away_and_then_settled() -> None:
@@ -101,7 +105,7 @@ def test_a_doubt_is_insisted_on_while_the_store_is_away_and_then_settled() -> No
     away = (Fault.UNAVAILABLE,) * 20
     faulty = FaultyStore(small.store, at_root(Fault.LOSE_REPLY, *away))
     assert lake_over(small, faulty, clock).swap(once) == "found"
-    assert small.lake.require().root.version == 4
+    assert small.lake.load_existing().root.version == 4
 
 
 def test_a_doubt_that_outlasts_the_deadline_is_said_and_nothing_is_deleted() -> None:
@@ -112,7 +116,7 @@ def test_a_doubt_that_outlasts_the_deadline_is_said_and_nothing_is_deleted() -> 
         lake_over(small, faulty, clock).swap(once)
     assert clock.now_s >= UNKNOWN_S
     assert set(before) <= set(small.keys(""))
-    assert small.lake.require().root.version == 3
+    assert small.lake.load_existing().root.version == 3
 
 
 def test_a_refusal_does_not_hide_an_earlier_doubt() -> None:
@@ -144,7 +148,7 @@ def test_an_object_that_could_never_be_read_back_is_not_written(
 ) -> None:
     small = committed_lake()
     monkeypatch.setattr("tallystick.lake.lake.BODY_BYTES_MAX", 1000)
-    key = keys.plan(days(1, 2).start, days(1, 2).end, small.world.uuid())
+    key = keys.plan(days(1, 2).start, days(1, 2).end, small.runtime.uuid())
     small.lake.put_new(key, b"x" * 1000)
     with pytest.raises(InvalidRequest, match=r"would have 1001 bytes; more than 1000"):
         small.lake.put_new(key.replace("plans", "other"), b"x" * 1001)
@@ -155,8 +159,8 @@ def test_pages_that_no_root_names_any_more_are_let_go() -> None:
     small = SmallLake(store=MemoryStore("pages"))
     for number in (1, 2, 3, 4):
         small.run(days(number, number + 1))
-    small.lake.require().whole_ledger()
-    assert set(small.lake._pages) == {ref.key for ref in small.lake.require().root.pages}
+    small.lake.load_existing().whole_ledger()
+    assert set(small.lake._pages) == {ref.key for ref in small.lake.load_existing().root.pages}
 
 
 class Denying(MemoryStore):

@@ -42,7 +42,7 @@ END_0 = 15
 
 
 def totals(small: SmallLake, interval: Interval) -> Totals:
-    entry = small.lake.require().ledger(interval.start, interval.end).entry(interval)
+    entry = small.lake.load_existing().ledger(interval.start, interval.end).entry(interval)
     assert entry is not None
     assert entry.committed is not None
     return entry.committed.totals
@@ -81,7 +81,7 @@ def test_rows_of_two_incarnations_are_told_apart_by_their_lineage() -> None:
     small = three_days()
     adopted(small)
     small.run(days(4, 5))
-    metadata = small.lake.require().root.tables["events"].metadata
+    metadata = small.lake.load_existing().root.tables["events"].metadata
     assert metadata is not None
     named = {
         line.topic for file in live_files(small.store, metadata) for line in lines(small, file)
@@ -91,7 +91,7 @@ def test_rows_of_two_incarnations_are_told_apart_by_their_lineage() -> None:
 
 def lines(small: SmallLake, file: Any) -> Any:
     """The lineage of one live file, as the commit that added it recorded it."""
-    key = small.lake.require().root.record
+    key = small.lake.load_existing().root.record
     while key is not None:
         record = small.lake.record(key)
         assert record is not None
@@ -246,7 +246,7 @@ def test_incarnations_may_have_any_number_of_partitions_and_follow_each_other(
     assert (answer.closed, answer.adopted) == ("events@2", "events@3")
     small.run(days(6, 7))
     assert totals(small, days(6, 7)) == Totals(records=4)
-    root = small.lake.require().root
+    root = small.lake.load_existing().root
     assert list(root.topics) == ["events", "events@2", "events@3"]
     assert root.open_topic(TOPIC) == "events@3"
     proven(small)
@@ -391,8 +391,8 @@ def test_a_store_that_honours_no_conditions_gets_no_adoption() -> None:
         lambda lake: release(lake, days(1, 2)),
     ):
         with pytest.raises(StoreRefused):
-            write(Lake(deaf, small.world))
-    assert adopt(Lake(deaf, small.world), TOPIC, lambda: seen, ends_of=lambda _: {}).done is False
+            write(Lake(deaf, small.runtime))
+    assert adopt(Lake(deaf, small.runtime), TOPIC, lambda: seen, ends_of=lambda _: {}).done is False
 
 
 def test_nothing_is_written_without_the_confirmation() -> None:
@@ -454,20 +454,20 @@ def test_what_cannot_be_adopted_says_why() -> None:
 def test_an_adoption_that_meets_a_fault_at_any_call_is_done_once(fault: Fault) -> None:
     """C9, C10, C11: whatever became of the swap, the next look tells."""
     clean = FaultyStore(three_days().store)
-    recreated(Lake(clean, three_days().world, proven=True), three_days())
+    recreated(Lake(clean, three_days().runtime, proven=True), three_days())
     for index, call in enumerate(clean.calls):
         if fault not in APPLICABLE[call.verb]:
             continue
         small = three_days()
-        version = small.lake.require().root.version
+        version = small.lake.load_existing().root.version
         faulty = FaultyStore(small.store, script({index: fault}))
         with contextlib.suppress(Killed, StoreUnavailable):
-            recreated(Lake(faulty, small.world, proven=True), small)
+            recreated(Lake(faulty, small.runtime, proven=True), small)
         # The person at the keyboard asks again.
         assert recreated(small.lake, small).lost == (4, 0), (fault, index)
         while faulty.held:
             faulty.release()
-        root = small.lake.require().root
+        root = small.lake.load_existing().root
         assert (root.version, root.open_topic(TOPIC)) == (version + 1, "events@2"), (fault, index)
         small.run(days(4, 5))
         assert totals(small, days(4, 5)) == Totals(records=4, lost=4)
@@ -497,7 +497,7 @@ def test_an_adoption_that_loses_the_race_decides_on_the_root_that_won() -> None:
 
     store: Any = RunsFirst()
     answer = adopt(
-        Lake(store, small.world, proven=True),
+        Lake(store, small.runtime, proven=True),
         TOPIC,
         lambda: new,
         ends_of=lambda _: {0: END_0},
@@ -522,7 +522,7 @@ def test_of_two_who_adopt_the_one_with_the_older_news_gives_way() -> None:
 
     with pytest.raises(Superseded, match="read events a moment ago, and reads events@2 now"):
         adopt(small.lake, TOPIC, answers_late, ends_of=lambda _: {}, confirmed_id=older.topic_id)
-    assert small.lake.require().root.open_topic(TOPIC) == "events@2"
+    assert small.lake.load_existing().root.open_topic(TOPIC) == "events@2"
     small.run(days(4, 5))
     proven(small)
 

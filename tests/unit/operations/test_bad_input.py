@@ -132,7 +132,7 @@ def test_a_partition_that_joined_begins_at_its_origin(small: SmallLake) -> None:
     small.log.append(TOPIC, 2, day(2), n=1, kind="new")
     (done,) = small.run(days(2, 3))
     assert done.totals.records == 6
-    assert small.lake.require().root.topics[TOPIC].origins == (0, 0, 0)
+    assert small.lake.load_existing().root.topics[TOPIC].origins == (0, 0, 0)
 
 
 def test_a_partition_that_joins_while_a_plan_is_made_is_for_the_next_plan(small: SmallLake) -> None:
@@ -277,7 +277,7 @@ def test_a_cut_that_is_refused_withdraws_what_the_run_was_granted_before(small: 
     fresh.run(days(1, 2), clear=1)
     with pytest.raises(InvalidRequest, match="cuts through"):
         fresh.plan(days(2, 3), run="manual", clear=1, **first)
-    assert [e.granted for e in fresh.lake.require().whole_ledger().entries] == [None]
+    assert [e.granted for e in fresh.lake.load_existing().whole_ledger().entries] == [None]
 
 
 def test_a_request_that_was_overtaken_is_superseded(small: SmallLake) -> None:
@@ -505,5 +505,5 @@ def test_a_root_that_is_not_json_is_refused_and_left_alone(small: SmallLake) -> 
 
 def test_a_page_that_vanished_is_named(small: SmallLake) -> None:
     small.store.delete([small.page()])
-    fresh = SmallLake(store=small.store, log=small.log, world=small.world)
+    fresh = SmallLake(store=small.store, log=small.log, runtime=small.runtime)
     refused(Corrupt, fresh, small.page(), "is not there", run=lambda: fresh.plan(days(2, 3)))

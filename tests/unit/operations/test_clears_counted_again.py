@@ -17,13 +17,13 @@ def test_a_run_that_is_made_again_is_green_over_its_committed_rows() -> None:
     for clear in range(3):
         small.job = f"version {clear}".encode()
         small.run(DAY_1, run=RUN, clear=clear)
-    version = small.lake.require().root.version
+    version = small.lake.load_existing().root.version
     for clear in range(4):
         planned = small.plan(DAY_1, run=RUN, clear=clear)
         assert [piece.committed for piece in planned.pieces] == [True]
     small.job = b"version 9"
     assert [p.committed for p in small.plan(DAY_1, run=RUN, clear=0).pieces] == [True]
-    assert small.lake.require().root.version == version
+    assert small.lake.load_existing().root.version == version
 
 
 def test_a_grant_of_the_former_count_is_taken_over_by_the_one_trigger_that_the_message_names() -> (
@@ -69,11 +69,11 @@ def test_a_retry_of_plan_after_a_release_names_the_hole_and_a_clear_fills_it() -
     first = small.plan(days(1, 4), run=RUN)
     assert [p.interval for p in first.pieces] == [DAY_1, DAY_3]
     release(small.lake, DAY_3)
-    version = small.lake.require().root.version
+    version = small.lake.load_existing().root.version
     with pytest.raises(Superseded, match="clear this run's plan task, which plans it") as caught:
         small.plan(days(1, 4), run=RUN)
     assert f"{DAY_3} of {days(1, 4)} is granted to no run any more" in str(caught.value)
-    assert small.lake.require().root.version == version
+    assert small.lake.load_existing().root.version == version
     again = small.plan(days(1, 4), run=RUN, clear=1)
     assert [p.interval for p in again.pieces] == [DAY_1, DAY_3]
 

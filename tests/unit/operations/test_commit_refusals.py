@@ -35,7 +35,7 @@ def compacted_lake() -> SmallLake:
 
 
 def entry_of(small: SmallLake) -> Entry:
-    entry = small.lake.require().ledger(DAY_2.start, DAY_2.end).entry(DAY_2)
+    entry = small.lake.load_existing().ledger(DAY_2.start, DAY_2.end).entry(DAY_2)
     assert entry is not None
     return entry
 
@@ -46,7 +46,7 @@ def staged_again(small: SmallLake) -> tuple[str, str]:
 
 
 def commit_over(small: SmallLake, store: Store, plan: str, report: str) -> CommitResult:
-    lake = Lake(store, small.world, proven=True)
+    lake = Lake(store, small.runtime, proven=True)
     return commit(lake, small.tables, plan_key=plan, report_key=report)
 
 

@@ -40,13 +40,13 @@ STAGED, PLAN_KEY, REPORT_KEY = staged_lake()
 
 
 def commit_over(small: SmallLake, store: Store) -> None:
-    lake = Lake(store, small.world, proven=True)
-    tables = IcebergTables(store, small.world)
+    lake = Lake(store, small.runtime, proven=True)
+    tables = IcebergTables(store, small.runtime)
     commit(lake, tables, plan_key=PLAN_KEY, report_key=REPORT_KEY)
 
 
 def plan_over(small: SmallLake, store: Store) -> None:
-    again = SmallLake(store=store, log=small.log, world=small.world, job=small.job)
+    again = SmallLake(store=store, log=small.log, runtime=small.runtime, job=small.job)
     again.plan(days(3, 4))
 
 
@@ -121,7 +121,9 @@ def test_a_plan_that_meets_a_fault_at_any_call_is_granted_once(fault: Fault) -> 
         while faulty.held:
             faulty.release()
         assert small.plan(days(3, 4)).pieces == first.pieces, f"{fault} at call {index}"
-        entry = small.lake.require().ledger(days(3, 4).start, days(3, 4).end).entry(days(3, 4))
+        entry = (
+            small.lake.load_existing().ledger(days(3, 4).start, days(3, 4).end).entry(days(3, 4))
+        )
         assert entry is not None
         assert entry.granted is not None
         assert [p.plan for p in first.pieces] == [entry.granted.plan], f"{fault} at call {index}"

@@ -19,7 +19,7 @@ from tallystick.errors import (
     TallystickError,
 )
 from tallystick.format import keys
-from tallystick.lake import Lake, Update, View
+from tallystick.lake import Lake, Snapshot, Update
 from tallystick.operations.commit import commit
 from tallystick.operations.stage import still_granted
 from tallystick.pipeline import pipeline_from_spec
@@ -43,7 +43,7 @@ class Staged:
 
     def again(self) -> SmallLake:
         """The same lake to another process, which has read nothing of it."""
-        return SmallLake(store=self.small.store, log=self.small.log, world=self.small.world)
+        return SmallLake(store=self.small.store, log=self.small.log, runtime=self.small.runtime)
 
 
 @pytest.fixture
@@ -120,10 +120,12 @@ def test_a_fresh_key_that_somebody_else_wrote_is_refused(staged: Staged) -> None
 def test_a_root_that_goes_between_reading_and_swapping_is_not_created_again(staged: Staged) -> None:
     small = staged.small
 
-    def step(view: View) -> Update[None]:
+    def step(snapshot: Snapshot) -> Update[None]:
         small.store.delete([keys.ROOT])
-        ledger = view.ledger(DAY_2.start, DAY_2.end)
-        return Update(tables=view.root.tables, topics=view.root.topics, ledger=ledger, value=None)
+        ledger = snapshot.ledger(DAY_2.start, DAY_2.end)
+        return Update(
+            tables=snapshot.root.tables, topics=snapshot.root.topics, ledger=ledger, value=None
+        )
 
     with pytest.raises(RootVanished, match=r"root\.json was there and is gone.*bucket version"):
         small.lake.swap(step)
@@ -141,7 +143,7 @@ def test_a_store_that_says_missing_for_a_changed_root_is_believed(staged: Staged
             return NotApplied(because="missing")
 
     store: Any = Missing()
-    lake = Lake(store, small.world, proven=True)
+    lake = Lake(store, small.runtime, proven=True)
     with pytest.raises(RootVanished, match=r"root\.json was there and is gone"):
         commit(lake, small.tables, plan_key=staged.plan, report_key=staged.report)
 

@@ -38,7 +38,7 @@ def swept(small: SmallLake, **how: object) -> Collection:
     """Collect for good, with no grace and no grant given up unless asked."""
     asked = {"delete": True, "reader_grace": NO_GRACE, "cancel_after": None, **how}
     # A process of its own: nothing is known of pages that were read before.
-    lake = Lake(small.store, small.world, proven=True)
+    lake = Lake(small.store, small.runtime, proven=True)
     return collect(lake, IcebergReach(small.store), **asked)  # type: ignore[arg-type]
 
 
@@ -52,8 +52,8 @@ def rows(small: SmallLake) -> list[int]:
 
 def later(small: SmallLake, by: timedelta) -> None:
     """Let time pass."""
-    small.world = replace(small.world, now=lambda: NOW + by)
-    small.lake.world = small.world
+    small.runtime = replace(small.runtime, now=lambda: NOW + by)
+    small.lake.runtime = small.runtime
 
 
 def test_a_dry_run_changes_nothing_and_finds_what_the_real_one_deletes(small: SmallLake) -> None:
@@ -102,9 +102,9 @@ def test_a_replaced_generation_goes_once_no_snapshot_lists_it(small: SmallLake) 
 
 def test_what_lost_attempts_left_goes_and_what_a_grant_owns_stays(small: SmallLake) -> None:
     """Day 6 is granted: what is staged for it stays, whoever staged it. A second attempt of day 3 lost, and goes."""
-    (granted,) = [e.granted for e in small.lake.require().whole_ledger().entries if e.granted]
+    (granted,) = [e.granted for e in small.lake.load_existing().whole_ledger().entries if e.granted]
     pending = stage(small.lake, small.log, granted.plan)
-    taken = small.lake.require().whole_ledger().entry(days(3, 4))
+    taken = small.lake.load_existing().whole_ledger().entry(days(3, 4))
     assert taken is not None
     assert taken.committed is not None
     lost = stage(small.lake, small.log, taken.committed.plan)
@@ -175,14 +175,14 @@ def test_files_of_a_replaced_generation_go_with_the_last_snapshot_that_lists_the
 
 
 def files_of(small: SmallLake, table: str) -> list[LiveFile]:
-    metadata = small.lake.require().root.tables[table].metadata
+    metadata = small.lake.load_existing().root.tables[table].metadata
     assert metadata is not None
     return list(live_files(small.store, metadata))
 
 
 def test_readers_of_a_version_within_the_grace_keep_its_tables(forgetful: SmallLake) -> None:
     small = forgetful
-    version = small.lake.require().root.version
+    version = small.lake.load_existing().root.version
     for clear in (1, 2):  # two versions on, the metadata of now does not even name that of then
         small.job += b"!"
         small.run(days(3, 4), clear=clear)
@@ -190,7 +190,7 @@ def test_readers_of_a_version_within_the_grace_keep_its_tables(forgetful: SmallL
     swept(small, reader_grace=timedelta(hours=24))
     assert read_tables(small.lake, as_of=version) == before
     found = swept(small, reader_grace=NO_GRACE)
-    newest = small.lake.require().root.record
+    newest = small.lake.load_existing().root.record
     assert newest is not None
     assert found.oldest == keys.record_version(newest)
     with pytest.raises(InvalidRequest, match=r"can be read no more: gc has collected tables/"):
@@ -287,7 +287,7 @@ def test_what_one_lost_commit_reached_stays_for_a_month_although_the_root_went_o
 
 
 def metadata_of(small: SmallLake) -> str:
-    key = small.lake.require().root.tables["events"].metadata
+    key = small.lake.load_existing().root.tables["events"].metadata
     assert key is not None
     return key
 
@@ -309,7 +309,7 @@ def test_a_missing_object_that_the_root_needs_ends_it_before_anything_is_deleted
 
 
 def test_a_grant_whose_plan_is_gone_is_named(small: SmallLake) -> None:
-    (granted,) = [e.granted for e in small.lake.require().whole_ledger().entries if e.granted]
+    (granted,) = [e.granted for e in small.lake.load_existing().whole_ledger().entries if e.granted]
     small.store.delete([granted.plan])
     with pytest.raises(Corrupt, match=r"is gone, and it is granted.*tally release"):
         swept(small, cancel_after=timedelta(days=7))

@@ -18,7 +18,7 @@ from support.fakes import stage
 from support.small_lake import NOW, SmallLake, days, good_lake
 from tallystick.errors import Corrupt, RetryLater, Superseded
 from tallystick.format import keys
-from tallystick.lake import Lake, Update, View
+from tallystick.lake import Lake, Snapshot, Update
 from tallystick.operations.commit import commit
 from tallystick.operations.gc import Collection, collect
 from tallystick.operations.verify import verify
@@ -86,18 +86,18 @@ class Meanwhile:
 
 
 def commit_over(small: SmallLake, store: Store) -> None:
-    lake = Lake(store, small.world, proven=True)
-    tables = IcebergTables(store, small.world)
+    lake = Lake(store, small.runtime, proven=True)
+    tables = IcebergTables(store, small.runtime)
     commit(lake, tables, plan_key=PLAN_KEY, report_key=REPORT_KEY)
 
 
 def plan_over(small: SmallLake, store: Store) -> None:
-    SmallLake(store=store, log=small.log, world=small.world, job=small.job).plan(NEXT)
+    SmallLake(store=store, log=small.log, runtime=small.runtime, job=small.job).plan(NEXT)
 
 
 def gc_over(cancel_after: timedelta | None) -> Callable[[SmallLake, Store], Collection]:
     def task(small: SmallLake, store: Store) -> Collection:
-        lake = Lake(store, small.world, proven=True)
+        lake = Lake(store, small.runtime, proven=True)
         return collect(
             lake,
             IcebergReach(store),
@@ -128,7 +128,7 @@ def finish(small: SmallLake, story: str, *, planned: bool = False) -> None:
     gc_over(KEEP)(small, small.store)
     assert gc_over(KEEP)(small, small.store).total.objects == 0, story
     assert verify(small.lake).proven, story
-    entries = small.lake.require().whole_ledger().entries
+    entries = small.lake.load_existing().whole_ledger().entries
     wanted = (days(1, 2), WANTED, NEXT) if planned else (days(1, 2), WANTED)
     assert [(e.interval, e.granted) for e in entries] == [(i, None) for i in wanted], story
 
@@ -254,12 +254,15 @@ class Moving(Meanwhile):
 
 
 def moving(small: SmallLake) -> Moving:
-    def untouched(view: View) -> Update[None]:
+    def untouched(snapshot: Snapshot) -> Update[None]:
         return Update(
-            tables=view.root.tables, topics=view.root.topics, ledger=view.around(()), value=None
+            tables=snapshot.root.tables,
+            topics=snapshot.root.topics,
+            ledger=snapshot.around(()),
+            value=None,
         )
 
-    lake = Lake(small.store, small.world, proven=True)
+    lake = Lake(small.store, small.runtime, proven=True)
     return Moving(small.store, 0, lambda: lake.swap(untouched))
 
 
@@ -280,7 +283,7 @@ def test_a_lake_that_moves_all_the_time_is_still_told_to_be_set_back() -> None:
 
 def test_a_commit_into_a_damaged_table_ends_although_the_root_moves_all_the_time() -> None:
     small = STAGED.copy()
-    metadata = small.lake.require().root.tables["events"].metadata
+    metadata = small.lake.load_existing().root.tables["events"].metadata
     assert metadata is not None
     small.store.delete([metadata])
     with pytest.raises(Corrupt, match="is gone"):
@@ -308,7 +311,7 @@ def test_a_collection_with_a_shorter_grace_may_take_old_versions_while_this_one_
 
     def with_grace(store: Store) -> Collection:
         return collect(
-            Lake(store, small.world, proven=True),
+            Lake(store, small.runtime, proven=True),
             IcebergReach(store),
             delete=True,
             reader_grace=timedelta(days=1),

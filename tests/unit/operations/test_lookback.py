@@ -78,7 +78,7 @@ def test_what_is_not_committed_is_read_where_its_boundaries_will_lie(small: Smal
     assert unread.interval == days(1, 3)
     small.run(days(1, 2))
     small.run(days(2, 3))
-    ledger = small.lake.cut(lambda view: view.whole_ledger())
+    ledger = small.lake.read(lambda snapshot: snapshot.whole_ledger())
     first, last = ledger.boundary(day(1)), ledger.boundary(day(3))
     assert first is not None
     assert last is not None
@@ -164,7 +164,9 @@ def test_rows_from_before_a_table_was_what_it_is_are_read_again_in_kafka(
     assert not found.parts
     assert [u.interval for u in found.unread] == [day_before(1), days(1, 2)]
     looked = found.looked(plan.fingerprint, {day_before(1): 0, days(1, 2): 5})
-    committed = small.lake.cut(lambda view: view.ledger(day(1), day(2)).entries)[0].committed
+    committed = small.lake.read(lambda snapshot: snapshot.ledger(day(1), day(2)).entries)[
+        0
+    ].committed
     assert committed is not None
     assert looked.seen[-1].fingerprint == committed.fingerprint
     with pytest.raises(SchemaChanged, match="Kafka holds 4 of its 5 records"):
@@ -212,7 +214,7 @@ def backwards(small: SmallLake) -> SmallLake:
 
 
 def stale_now(small: SmallLake) -> dict[Interval, Interval]:
-    return dict(stale(small.lake.cut(lambda view: view.whole_ledger().entries)))
+    return dict(stale(small.lake.read(lambda snapshot: snapshot.whole_ledger().entries)))
 
 
 def test_a_run_with_mode_refresh_replaces_what_is_stale_and_nothing_else(

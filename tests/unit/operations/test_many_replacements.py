@@ -70,7 +70,7 @@ def test_a_chain_of_commits_that_does_not_go_back_is_refused() -> None:
     small = SmallLake(declared=_declared)
     small.run(DAY_1)
     _replaced(small, 1)
-    record = small.lake.require().root.record
+    record = small.lake.load_existing().root.record
     assert record is not None
 
     def names_itself(body: dict[str, object]) -> None:
@@ -78,8 +78,8 @@ def test_a_chain_of_commits_that_does_not_go_back_is_refused() -> None:
         done["replaces"] = record
 
     small.change(record, names_itself)
-    view = small.lake.require()
-    (entry,) = view.ledger(DAY_1.start, DAY_1.end).entries
+    snapshot = small.lake.load_existing()
+    (entry,) = snapshot.ledger(DAY_1.start, DAY_1.end).entries
     with pytest.raises(Corrupt, match="is not older"):
         list(small.lake.commits_of(entry))
-    assert keys.record_version(record) == view.root.version
+    assert keys.record_version(record) == snapshot.root.version

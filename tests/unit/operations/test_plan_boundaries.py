@@ -155,7 +155,7 @@ def test_a_change_of_lateness_leaves_no_grant_behind(
     assert first.interval is not None
     assert again.interval is not None
     assert again.interval.covers(first.interval)
-    ledger = small.lake.require().whole_ledger()
+    ledger = small.lake.load_existing().whole_ledger()
     mine = [e for e in ledger.entries if e.granted and e.granted.request.run == "manual"]
     to_do = {p.plan for p in again.pieces if not p.committed}
     assert {e.granted.plan for e in mine if e.granted} == to_do != set()

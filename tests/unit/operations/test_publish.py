@@ -52,7 +52,7 @@ def _declared(outputs: tuple[Declared, ...], warehouse: str) -> Pipeline:
 def entry_of(small: SmallLake, first: int) -> Entry:
     """The entry of one day."""
     interval = days(first, first + 1)
-    found = small.lake.require().ledger(interval.start, interval.end).entry(interval)
+    found = small.lake.load_existing().ledger(interval.start, interval.end).entry(interval)
     assert found is not None
     return found
 
@@ -97,7 +97,7 @@ def test_a_commit_is_owed_to_each_output_until_it_is_published() -> None:
     small.run(days(1, 2))
     small.run(days(3, 4))
     assert entry_of(small, 1).owed == (FEED,)
-    assert small.lake.require().root.outputs == {FEED: "memory:feed"}
+    assert small.lake.load_existing().root.outputs == {FEED: "memory:feed"}
     done, failed = published(small, FakeOutput(wire))
     assert not failed
     assert [(d.interval, d.generation, d.resumed) for d in done] == [
@@ -106,16 +106,20 @@ def test_a_commit_is_owed_to_each_output_until_it_is_published() -> None:
     ]
     assert wire.held() == table_rows(small, 1, 3)
     assert entry_of(small, 1).owed == ()
-    assert small.lake.require().root.owed == ()
+    assert small.lake.load_existing().root.owed == ()
 
 
 def test_nothing_is_sent_twice_and_nothing_is_begun_where_nothing_is_owed() -> None:
     small, wire = small_lake(), Wire()
     small.run(days(1, 2))
     published(small, FakeOutput(wire))
-    version, messages, epoch = small.lake.require().root.version, list(wire.messages), wire.epoch
+    version, messages, epoch = (
+        small.lake.load_existing().root.version,
+        list(wire.messages),
+        wire.epoch,
+    )
     assert published(small, FakeOutput(wire)) == ([], ())
-    assert (small.lake.require().root.version, wire.messages, wire.epoch) == (
+    assert (small.lake.load_existing().root.version, wire.messages, wire.epoch) == (
         version,
         messages,
         epoch,
@@ -129,7 +133,7 @@ def test_an_interval_without_rows_for_an_output_is_settled_by_its_commit() -> No
     for first in (1, 5):
         slot = slot_of(small, first)
         assert slot.published == slot.wanted
-    assert small.lake.require().root.owed == ()
+    assert small.lake.load_existing().root.owed == ()
 
 
 def test_a_lake_without_outputs_keeps_its_formats() -> None:
@@ -472,7 +476,7 @@ def test_an_output_that_was_taken_out_and_is_declared_again_gets_the_next_replac
 def swept(small: SmallLake) -> None:
     """Collect all garbage, with no grace for readers."""
     collect(
-        Lake(small.store, small.world, proven=True),  # a process of its own
+        Lake(small.store, small.runtime, proven=True),  # a process of its own
         IcebergReach(small.store),
         delete=True,
         reader_grace=timedelta(0),

@@ -1,4 +1,4 @@
-"""`read_cut`: the metadata file of each table, as one root names them."""
+"""`read_snapshot`: the metadata file of each table, as one root names them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from support.small_lake import SmallLake, days, good_lake
 from tallystick.errors import InvalidPipeline, InvalidRequest, RootVanished
 from tallystick.format import keys
-from tallystick.operations.read_snapshot import read_cut
+from tallystick.operations.read_snapshot import read_snapshot
 from tallystick.store.open import open_store
 
 
@@ -29,7 +29,7 @@ def test_the_cut_is_what_the_root_names(small: SmallLake) -> None:
     lake = small.store.uri
     found = small.store.get(keys.ROOT)
     assert found is not None
-    cut = read_cut(lake)
+    cut = read_snapshot(lake)
     assert (cut.lake, cut.version) == (lake, json.loads(found.body)["version"])
     assert cut.metadata == named_by(found.body, lake)
     assert set(cut.metadata) == {"events", "per_kind", "dead_letters"}
@@ -37,10 +37,10 @@ def test_the_cut_is_what_the_root_names(small: SmallLake) -> None:
 
 def test_an_older_cut_is_what_the_root_of_that_version_named(small: SmallLake) -> None:
     lake = small.store.uri
-    then = read_cut(lake)
+    then = read_snapshot(lake)
     small.run(days(4, 5))
-    assert read_cut(lake).metadata != then.metadata
-    again = read_cut(lake, as_of=then.version)
+    assert read_snapshot(lake).metadata != then.metadata
+    again = read_snapshot(lake, as_of=then.version)
     assert again.metadata == then.metadata
     # Version 11 granted something and committed nothing: the commit before it made the tables so.
     assert (then.version, again.version) == (11, 10)
@@ -49,17 +49,17 @@ def test_an_older_cut_is_what_the_root_of_that_version_named(small: SmallLake) -
 def test_a_table_without_any_commit_is_left_out() -> None:
     small = SmallLake(store=open_store("memory://cut-before-rows"))
     small.plan(days(1, 2))
-    assert read_cut(small.store.uri).metadata == {}
+    assert read_snapshot(small.store.uri).metadata == {}
 
 
 @pytest.mark.parametrize("version", [0, 1, 99])
 def test_a_version_without_rows_is_refused(small: SmallLake, version: int) -> None:
     with pytest.raises(InvalidRequest, match=f"version {version}"):
-        read_cut(small.store.uri, as_of=version)
+        read_snapshot(small.store.uri, as_of=version)
 
 
 def test_no_lake_is_said_so() -> None:
     with pytest.raises(RootVanished, match=r"memory://nothing-here/root\.json"):
-        read_cut("memory://nothing-here")
+        read_snapshot("memory://nothing-here")
     with pytest.raises(InvalidPipeline, match="file:///tmp"):
-        read_cut("file:///tmp")
+        read_snapshot("file:///tmp")

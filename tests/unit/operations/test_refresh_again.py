@@ -52,7 +52,7 @@ def refresh(small: SmallLake, clear: int) -> Planned:
 
 def expire(small: SmallLake, before: int) -> None:
     """Let the log lose what lies before a day."""
-    boundary = small.lake.require().whole_ledger().boundary(day(before))
+    boundary = small.lake.load_existing().whole_ledger().boundary(day(before))
     assert boundary is not None
     for partition, position in enumerate(boundary.positions[TOPIC]):
         small.log.expire(TOPIC, partition, before=position.offset)
@@ -60,7 +60,7 @@ def expire(small: SmallLake, before: int) -> None:
 
 def granted(small: SmallLake) -> list[int]:
     """The days that are granted to the refresh."""
-    entries = small.lake.require().whole_ledger().entries
+    entries = small.lake.load_existing().whole_ledger().entries
     return [e.interval.start.day for e in entries if e.granted and e.granted.request.run == RUN]
 
 

@@ -25,7 +25,7 @@ DAY_6 = days(6, 7)
 
 def entry_of(small: SmallLake, first: int) -> Entry | None:
     wanted = days(first, first + 1)
-    return small.lake.require().ledger(wanted.start, wanted.end).entry(wanted)
+    return small.lake.load_existing().ledger(wanted.start, wanted.end).entry(wanted)
 
 
 def test_a_released_hole_is_free_for_others_and_its_plan_is_dead() -> None:
@@ -34,7 +34,7 @@ def test_a_released_hole_is_free_for_others_and_its_plan_is_dead() -> None:
     report = stage(small.lake, small.log, piece.plan)
     done = release(small.lake, DAY_6)
     assert (done.plan, done.generation, done.committed) == (piece.plan, 1, False)
-    assert done.version == small.lake.require().root.version
+    assert done.version == small.lake.load_existing().root.version
     assert entry_of(small, 6) is None
     with pytest.raises(Superseded):
         commit(small.lake, small.tables, plan_key=piece.plan, report_key=report)
@@ -66,33 +66,33 @@ def test_a_released_replacement_leaves_the_rows() -> None:
 )
 def test_what_is_not_granted_is_not_released(first: int, last: int, said: str) -> None:
     small = good_lake()
-    version = small.lake.require().root.version
+    version = small.lake.load_existing().root.version
     with pytest.raises(InvalidRequest, match=said):
         release(small.lake, days(first, last))
-    assert small.lake.require().root.version == version
+    assert small.lake.load_existing().root.version == version
 
 
 @pytest.mark.parametrize("fault", sorted(Fault))
 def test_a_release_that_meets_a_fault_at_any_call_is_done_once(fault: Fault) -> None:
     """C9: whatever became of the swap, the next look tells."""
     clean = FaultyStore(good_lake().store)
-    release(Lake(clean, good_lake().world, proven=True), DAY_6)
+    release(Lake(clean, good_lake().runtime, proven=True), DAY_6)
     for index, call in enumerate(clean.calls):
         if fault not in APPLICABLE[call.verb]:
             continue
         small = good_lake()
-        version = small.lake.require().root.version
+        version = small.lake.load_existing().root.version
         before = set(small.keys(""))
         faulty = FaultyStore(small.store, script({index: fault}))
         with contextlib.suppress(Killed, StoreUnavailable):
-            assert release(Lake(faulty, small.world, proven=True), DAY_6).generation == 1
+            assert release(Lake(faulty, small.runtime, proven=True), DAY_6).generation == 1
         # The task runs again: it releases, or learns that it had.
         with contextlib.suppress(InvalidRequest):
             release(small.lake, DAY_6)
         while faulty.held:
             faulty.release()
         assert entry_of(small, 6) is None, (fault, index)
-        assert small.lake.require().root.version == version + 1, (fault, index)
+        assert small.lake.load_existing().root.version == version + 1, (fault, index)
         assert before <= set(small.keys(""))
 
 
@@ -116,7 +116,7 @@ def test_a_run_that_commits_first_is_not_told_as_released() -> None:
 
     store: Any = CommitsFirst()
     with pytest.raises(InvalidRequest, match="is not granted to anybody"):
-        release(Lake(store, small.world, proven=True), DAY_6)
+        release(Lake(store, small.runtime, proven=True), DAY_6)
     entry = entry_of(small, 6)
     assert entry is not None
     assert entry.committed is not None

@@ -42,7 +42,7 @@ def folder(small: SmallLake) -> Folder:
 
 def prepare(small: SmallLake, interval: Interval) -> str:
     """Prepare a committed interval as its publisher would, and return its plan: then that process is killed."""
-    entry = small.lake.require().ledger(interval.start, interval.end).entry(interval)
+    entry = small.lake.load_existing().ledger(interval.start, interval.end).entry(interval)
     assert entry is not None
     assert entry.committed is not None
     plan = keys.plan_parts(entry.committed.plan)[1]

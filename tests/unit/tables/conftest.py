@@ -17,7 +17,7 @@ import pytest
 from tallystick.format import keys
 from tallystick.format.columns import TableColumn
 from tallystick.format.report import FileReport
-from tallystick.runtime import real_world
+from tallystick.runtime import system_runtime
 from tallystick.store import Applied, Outcome, Stored, Unknown
 from tallystick.store.memory import MemoryStore
 from tallystick.tables.partitioning import split_by_partition
@@ -162,7 +162,7 @@ def make_table() -> Callable[..., TableInHand]:
             tables=IcebergTables(
                 store,
                 replace(
-                    real_world(),
+                    system_runtime(),
                     uuid=new_uuid,
                     sleep=pauses.append,
                     monotonic_s=lambda: sum(pauses),

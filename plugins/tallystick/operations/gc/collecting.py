@@ -12,7 +12,7 @@ from tallystick.errors import Corrupt
 from tallystick.format import keys
 from tallystick.format.keys import Kind
 from tallystick.format.page import Entry
-from tallystick.lake import Lake, Update, View
+from tallystick.lake import Lake, Snapshot, Update
 from tallystick.operations.gc.listing import Listing, Watch
 from tallystick.operations.gc.marking import READERS, Marking, Marks, TableReach
 from tallystick.operations.gc.result import Cancelled, Collection, Heap
@@ -59,23 +59,23 @@ def collect(
     other collections. Raises Corrupt where an object that the root needs is gone or unreadable, or where the root was set
     back: nothing is deleted then; StoreRefused, and what the lake raises.
     """
-    now = lake.world.now()
+    now = lake.runtime.now()
     before = None if cancel_after is None else now - cancel_after
     marking = Marking(lake, tables, threads=threads)
     watch = watch or _silent
     with Listing(lake.store, probes_since=now - PROBE_GRACE, watch=watch) as listing:
-        lake.cut(lambda view: marking.refuse_set_back(view, listing))
+        lake.read(lambda snapshot: marking.refuse_set_back(snapshot, listing))
         cancelled = _swap(lake, before) if delete else ()
         since, doubts_since = now - reader_grace, now - doubt_grace
 
-        def marked(view: View) -> tuple[tuple[Cancelled, ...], Marks]:
-            entries = view.whole_ledger().entries
+        def marked(snapshot: Snapshot) -> tuple[tuple[Cancelled, ...], Marks]:
+            entries = snapshot.whole_ledger().entries
             given_up = () if delete else _to_cancel(lake, entries, before)
             left = _without(entries, given_up)
-            marks = marking.marks(view, left, listing, since=since, doubts_since=doubts_since)
+            marks = marking.marks(snapshot, left, listing, since=since, doubts_since=doubts_since)
             return given_up, marks
 
-        given_up, marks = lake.cut(marked)
+        given_up, marks = lake.read(marked)
         story = _story(lake, listing, marks)
         if delete:
             _delete(lake, listing, marks.marked, batch, watch, total=story.total.objects)
@@ -91,19 +91,21 @@ def _swap(lake: Lake, before: datetime | None) -> tuple[Cancelled, ...]:
     lake.prove()
     done: dict[str, Cancelled] = {}
 
-    def step(view: View) -> Update[None]:
-        ledger = view.whole_ledger()
+    def step(snapshot: Snapshot) -> Update[None]:
+        ledger = snapshot.whole_ledger()
         # Its owner was quicker than an earlier try; what is gone altogether, such a try has taken (C9).
         committed = {e.committed.plan for e in ledger.entries if e.committed is not None}
         for plan in done.keys() & committed:
             del done[plan]
         cancelled = _to_cancel(lake, ledger.entries, before)
         # A window on what changes: checking 100,000 untouched intervals takes longer than a busy lake stands still.
-        edited = view.around([one.interval for one in cancelled])
+        edited = snapshot.around([one.interval for one in cancelled])
         for one in cancelled:
             edited.cancel(one.interval)
             done[one.plan] = one
-        return Update(tables=view.root.tables, topics=view.root.topics, ledger=edited, value=None)
+        return Update(
+            tables=snapshot.root.tables, topics=snapshot.root.topics, ledger=edited, value=None
+        )
 
     lake.swap(step)
     return tuple(done.values())

@@ -14,7 +14,7 @@ from tallystick.format.interval import Interval
 from tallystick.format.page import Entry
 from tallystick.format.record import CommittedInterval, Record
 from tallystick.format.root import Root
-from tallystick.lake import Lake, View
+from tallystick.lake import Lake, Snapshot
 from tallystick.operations.gc.listing import Listing
 from tallystick.protocol import retention
 from tallystick.protocol.retention import Marked
@@ -53,7 +53,7 @@ class Marking:
 
     def marks(
         self,
-        view: View,
+        snapshot: Snapshot,
         entries: Sequence[Entry],
         listing: Listing,
         *,
@@ -65,8 +65,8 @@ class Marking:
         So is what commits reach that are younger than `doubts_since` and that nothing explains (`_doubtful`). Raises
         Corrupt where something that this root needs is gone or unreadable.
         """
-        retained = self._retained(view, since)
-        reached, gone = self._reached(view, retained)
+        retained = self._retained(snapshot, since)
+        reached, gone = self._reached(snapshot, retained)
         doubtful: list[Record] = []
         for record in self._doubtful(entries, listing, doubts_since):
             try:
@@ -78,11 +78,11 @@ class Marking:
         files = (key for c in commits for named in c.added.values() for key in named)
         papers = (key for c in commits for key in (c.plan, c.report) if key is not None)
         return Marks(
-            pipeline=view.root.pipeline,
-            version=view.root.version,
+            pipeline=snapshot.root.pipeline,
+            version=snapshot.root.version,
             oldest=min((r.version for r in retained if r.version not in gone), default=None),
             marked=retention.mark(
-                view.root,
+                snapshot.root,
                 entries,
                 retained=[*retained, *doubtful],
                 reached=reached,
@@ -125,13 +125,13 @@ class Marking:
         return [record for record in self.each(doubtful, strays) if record is not None]
 
     def _reached(
-        self, view: View, retained: Sequence[Record]
+        self, snapshot: Snapshot, retained: Sequence[Record]
     ) -> tuple[frozenset[str], dict[int, str]]:
         """What the tables of the root and of the retained versions reach, and the versions of which metadata is gone.
 
         A collection with a shorter grace, before this one or beside it, takes an old version's metadata first.
         """
-        now = _metadata(view.root)
+        now = _metadata(snapshot.root)
         looked: dict[int, str] | None = None
         while True:
             gone: dict[int, str] = {}
@@ -150,10 +150,10 @@ class Marking:
                     raise
                 looked = gone
 
-    def _retained(self, view: View, since: datetime) -> list[Record]:
+    def _retained(self, snapshot: Snapshot, since: datetime) -> list[Record]:
         """The newest commit, and every older one that was followed by the next after `since`."""
         found: list[Record] = []
-        key = view.root.record
+        key = snapshot.root.record
         while key is not None and (not found or found[-1].committed_at > since):
             found.append(self._record(key))
             key = found[-1].parent
@@ -252,14 +252,14 @@ class Marking:
         self._older[newest] = found
         return found
 
-    def refuse_set_back(self, view: View, listing: Listing) -> None:
-        """Raise Corrupt where a record shows that a newer root was there: `view` would not mark what that one reached.
+    def refuse_set_back(self, snapshot: Snapshot, listing: Listing) -> None:
+        """Raise Corrupt if a record shows that a newer root was there, whose objects `snapshot` would not mark.
 
-        `view` must have been read after the listing.
+        `snapshot` must have been read after the listing.
         """
-        newer = retention.set_back(view.root, listing.records)
+        newer = retention.set_back(snapshot.root, listing.records)
         if newer is None:
-            chain = self._chain(view.whole_ledger().entries)
+            chain = self._chain(snapshot.whole_ledger().entries)
             strays = [key for key in listing.records if key not in chain]
             newer = retention.strange_parent(
                 chain, zip(strays, self.each(self._parent, strays), strict=True)
@@ -267,8 +267,8 @@ class Marking:
         if newer is not None:
             raise Corrupt(
                 f"{self.lake.where(newer)} was written on a root that {self.lake.where(keys.ROOT)}, version "
-                f"{view.root.version}, does not come from: the root was set back, and what the lost one reached would be "
-                "collected. Nothing was deleted.",
+                f"{snapshot.root.version}, does not come from: the root was set back, and what the lost one reached would "
+                "be collected. Nothing was deleted.",
                 hint="restore the newest version of root.json from the bucket's versions. If it is lost for "
                 "good, take away by hand the records that `tally verify` names, the last trace of those commits.",
             )

@@ -25,7 +25,7 @@ from tallystick.format.page import SERVED_MAX, Boundary, Committed, Entry, Grant
 from tallystick.format.plan import Plan, PlannedRange, PlannedTable, PlannedTopic
 from tallystick.format.record import CommittedInterval
 from tallystick.format.root import RootTable, RootTopic
-from tallystick.lake import Update, View
+from tallystick.lake import Snapshot, Update
 from tallystick.operations.plan.closed import closed_topics, positions_without_lookup
 from tallystick.operations.plan.question import Asked, Log, Piece, Planned, TopicView, answered
 from tallystick.operations.published_rows import rows_sent
@@ -42,9 +42,9 @@ GRANTS_MAX = 500
 class Granting:
     """One try of the swap: everything it computes belongs to one root and is thrown away with it."""
 
-    def __init__(self, view: View, log: Log, asked: Asked, ledger: Ledger) -> None:
-        self.view, self.log, self.asked, self.ledger = view, log, asked, ledger
-        self.lake, self.root = view.lake, view.root
+    def __init__(self, snapshot: Snapshot, log: Log, asked: Asked, ledger: Ledger) -> None:
+        self.snapshot, self.log, self.asked, self.ledger = snapshot, log, asked, ledger
+        self.lake, self.root = snapshot.lake, snapshot.root
         described = log.describe([t.name for t in asked.pipeline.inputs])
         # By the ledger's names: `events@2` once another incarnation of `events` was adopted.
         self.topics_seen = {self.root.open_topic(name): seen for name, seen in described.items()}
@@ -115,7 +115,7 @@ class Granting:
         own = [entry for entry in withdrawn if self._is_own(entry)]
         if not own:
             raise refusal
-        ledger = self.view.whole_ledger().copy()
+        ledger = self.snapshot.whole_ledger().copy()
         for entry in own:
             ledger.cancel(entry.interval)
         return Update(
@@ -150,7 +150,7 @@ class Granting:
             chosen.append(grant)
             return True
 
-        entries = self.view.whole_ledger().entries
+        entries = self.snapshot.whole_ledger().entries
         to_refresh(entries, self.asked.fingerprint, wanted, can)
         return tuple(chosen), left
 
@@ -232,7 +232,7 @@ class Granting:
                     hint="keep a column's type for life; add a column as required=False, or under another name.",
                 ) from error
             tables[name] = RootTable(
-                uuid=known.uuid if known else self.lake.world.uuid(),
+                uuid=known.uuid if known else self.lake.runtime.uuid(),
                 metadata=known.metadata if known else None,
                 columns=ids,
                 partition_by=rules,
@@ -274,7 +274,7 @@ class Granting:
         for at in missing:
             lows = boundaries.floors(self.ledger, at, origins)
             at_ms = round(at.timestamp() * 1000)
-            latest_ms = round((self.lake.world.now() + AHEAD_MAX).timestamp() * 1000)
+            latest_ms = round((self.lake.runtime.now() + AHEAD_MAX).timestamp() * 1000)
             accept_loss = self.asked.params.accept_loss
             known = positions_without_lookup(self.ledger, topics, at, accept_loss=accept_loss)
             asked: dict[str, tuple[Position, ...]] = {}
@@ -325,7 +325,7 @@ class Granting:
         interval, params = grant.interval, self.asked.params
         before = grant.before.committed if grant.before else None
         plan = Plan(
-            key=keys.plan(interval.start, interval.end, self.lake.world.uuid()),
+            key=keys.plan(interval.start, interval.end, self.lake.runtime.uuid()),
             pipeline=self.asked.pipeline.name,
             interval=interval,
             generation=grant.generation,
@@ -343,7 +343,7 @@ class Granting:
             spec=self.asked.pipeline.to_spec(),
             accept_loss=params.accept_loss,
             accept_compaction=params.accept_compaction,
-            planned_at=self.lake.world.now(),
+            planned_at=self.lake.runtime.now(),
             library=__version__,
             accept_dead_letters=params.accept_dead_letters,
         )
@@ -447,7 +447,7 @@ class Granting:
                     request=request,
                     generation=grant.generation,
                     fingerprint=plan.fingerprint,
-                    record=self.view.record_key,
+                    record=self.snapshot.record_key,
                     totals=Totals(),
                 ),
                 served=_served(grant, request),

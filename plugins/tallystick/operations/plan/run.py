@@ -9,7 +9,7 @@ from tallystick.errors import InvalidRequest, OutsideRetention, Superseded
 from tallystick.format import keys
 from tallystick.format.interval import Interval, Request
 from tallystick.format.page import Entry
-from tallystick.lake import Lake, NoUpdate, Update, View
+from tallystick.lake import Lake, NoUpdate, Snapshot, Update
 from tallystick.operations.plan.granting import Granting
 from tallystick.operations.plan.question import Asked, Log, Planned, answered
 from tallystick.operations.published_rows import rows_sent
@@ -29,57 +29,57 @@ def plan(lake: Lake, log: Log, asked: Asked) -> Planned:
     for a root that did not land is never named by any root (C1, C2). Raises Superseded, InvalidRequest, NotYet,
     OutsideRetention, IdentityChanged, SchemaChanged, LogDamaged, and what the lake and the log raise.
     """
-    wanted = wanted_interval(asked.pipeline, asked.params, asked.dates, now=lake.world.now())
+    wanted = wanted_interval(asked.pipeline, asked.params, asked.dates, now=lake.runtime.now())
     lake.open(asked.pipeline.name)
-    return lake.swap(lambda view: _step(view, log, asked, wanted))
+    return lake.swap(lambda snapshot: _step(snapshot, log, asked, wanted))
 
 
 def _step(
-    view: View, log: Log, asked: Asked, wanted: Interval | datetime
+    snapshot: Snapshot, log: Log, asked: Asked, wanted: Interval | datetime
 ) -> Update[Planned] | NoUpdate[Planned]:
     if isinstance(wanted, datetime) and asked.params.mode == "refresh":
-        entries = view.whole_ledger().entries
+        entries = snapshot.whole_ledger().entries
         if not entries:
-            return NoUpdate(value=Planned(interval=None, version=view.root.version))
+            return NoUpdate(value=Planned(interval=None, version=snapshot.root.version))
         end = max(e.interval.end for e in entries)
         wanted = Interval(start=entries[0].interval.start, end=end)
     if isinstance(wanted, datetime):
         # An entry of this run ends at run_after less the lateness of its time: none is further back.
-        tail = view.tail(wanted - LATENESS_MAX)
+        tail = snapshot.tail(wanted - LATENESS_MAX)
         # A cleared run that is not named there may have had an old interval that others took a part of. Only a Clear
         # pays for reading everything: a new run is not named anywhere.
         unnamed = asked.request.clear > 0 and not open_interval.names(tail, asked.request)
         if unnamed or open_interval.taken_from(tail, asked.request):
-            tail = view.whole_ledger()  # its entries and their neighbours may be anywhere
+            tail = snapshot.whole_ledger()  # its entries and their neighbours may be anywhere
         open_end = open_interval.open_interval(tail, asked.request, end=wanted, first=asked.first)
         if open_end is None:
-            return NoUpdate(value=Planned(interval=None, version=view.root.version))
+            return NoUpdate(value=Planned(interval=None, version=snapshot.root.version))
         wanted = open_end
     if wanted.start < EPOCH:
         raise InvalidRequest(
             f"{wanted} begins before 1970, where Kafka's timestamps begin.",
             hint="use a later start_date, or a later `from`.",
         )
-    ledger = view.ledger(wanted.start, wanted.end)
-    intent = _intent(view, ledger, asked, wanted)
+    ledger = snapshot.ledger(wanted.start, wanted.end)
+    intent = _intent(snapshot, ledger, asked, wanted)
     if isinstance(intent, planning.CutThrough):
-        return _refused(view, ledger, _cut_through(intent, wanted), intent.withdrawn)
+        return _refused(snapshot, ledger, _cut_through(intent, wanted), intent.withdrawn)
     replaced = (g.interval for g in intent.grants if g.before and g.before.committed)
-    kept = adoption.last_copy(ledger, view.root.topics, replaced)
+    kept = adoption.last_copy(ledger, snapshot.root.topics, replaced)
     if kept is not None and asked.params.mode != "refresh":  # which leaves them out, one by one
         # As where an interval is cut: what this run's earlier clears were granted would dangle behind a run that can only
         # fail.
         own = [g.before for g in intent.grants if g.before and _granted_to(g.before, asked.request)]
         refusal = OutsideRetention(kept.message, hint=kept.hint)
-        return _refused(view, ledger, refusal, own)
+        return _refused(snapshot, ledger, refusal, own)
     if not intent.grants and not intent.cancelled:
-        return NoUpdate(value=answered(intent, wanted, view.root.version, ()))
-    view.lake.prove()
-    return Granting(view, log, asked, ledger.copy()).grant(intent, wanted)
+        return NoUpdate(value=answered(intent, wanted, snapshot.root.version, ()))
+    snapshot.lake.prove()
+    return Granting(snapshot, log, asked, ledger.copy()).grant(intent, wanted)
 
 
 def _intent(
-    view: View, ledger: Ledger, asked: Asked, wanted: Interval
+    snapshot: Snapshot, ledger: Ledger, asked: Asked, wanted: Interval
 ) -> planning.Intent | planning.CutThrough:
     params = asked.params
     wish = planning.Wish(
@@ -88,8 +88,8 @@ def _intent(
         replace=params.mode == "replace",
         force=params.force,
         take_over=params.take_over,
-        cuts=adoption.cuts(view.root.topics),
-        stale=_stale(view, asked, wanted),
+        cuts=adoption.cuts(snapshot.root.topics),
+        stale=_stale(snapshot, asked, wanted),
         refresh=params.mode == "refresh",
     )
     decision = planning.decide_plan(ledger, asked.request, wish)
@@ -129,7 +129,7 @@ def _superseded(by: planning.Overtaken, request: Request, wanted: Interval) -> S
     )
 
 
-def _stale(view: View, asked: Asked, wanted: Interval) -> frozenset[Interval]:
+def _stale(snapshot: Snapshot, asked: Asked, wanted: Interval) -> frozenset[Interval]:
     """What is stale of the run's own rows, which a Clear replaces; of a refresh, all that it is to replace.
 
     `Granting` takes as many of a refresh as one run is granted.
@@ -137,16 +137,16 @@ def _stale(view: View, asked: Asked, wanted: Interval) -> frozenset[Interval]:
     if asked.params.mode != "refresh":
         if asked.pipeline.lookback is None:
             return frozenset()
-        there = view.ledger(wanted.start, wanted.end).overlapping(wanted)
+        there = snapshot.ledger(wanted.start, wanted.end).overlapping(wanted)
         own = [e for e in there if e.committed and e.committed.request.same_run(asked.request)]
-        return frozenset(view.stale_among(e.interval for e in own))
-    entries = view.whole_ledger().entries
+        return frozenset(snapshot.stale_among(e.interval for e in own))
+    entries = snapshot.whole_ledger().entries
     final = [o.name for o in asked.pipeline.planned_outputs if o.replaced == "refuse"]
     held = {e.interval: e for e in entries}
 
     def can(interval: Interval) -> bool:
         # What was sent for good stays as it is, and must not keep others from being refreshed.
-        return not any(rows_sent(view.lake, held[interval], name) for name in final)
+        return not any(rows_sent(snapshot.lake, held[interval], name) for name in final)
 
     return to_refresh(entries, asked.fingerprint, wanted, can)
 
@@ -164,7 +164,7 @@ def _cut_through(cut: planning.CutThrough, wanted: Interval) -> InvalidRequest:
 
 
 def _refused(
-    view: View, ledger: Ledger, refusal: Refusal, withdrawn: Sequence[Entry]
+    snapshot: Snapshot, ledger: Ledger, refusal: Refusal, withdrawn: Sequence[Entry]
 ) -> Update[Planned]:
     if not withdrawn:
         raise refusal
@@ -172,5 +172,5 @@ def _refused(
     for entry in withdrawn:
         edited.cancel(entry.interval)
     return Update(
-        tables=view.root.tables, topics=view.root.topics, ledger=edited, then_raise=refusal
+        tables=snapshot.root.tables, topics=snapshot.root.topics, ledger=edited, then_raise=refusal
     )

@@ -20,7 +20,7 @@ from tallystick.format.interval import Interval, Request
 from tallystick.format.page import Entry, Totals
 from tallystick.format.record import CommittedInterval, Record
 from tallystick.format.root import Root, RootTable, RootTopic
-from tallystick.lake import Lake, View
+from tallystick.lake import Lake, Snapshot
 from tallystick.operations.status.gaps import Hole, holes, schedule_length
 from tallystick.operations.status.grants import (
     Cancelled,
@@ -140,10 +140,10 @@ def read_status(lake: Lake) -> Status:
 
     Raises RootVanished, Corrupt, and what the store raises.
     """
-    now = lake.world.now()
+    now = lake.runtime.now()
 
-    def question(view: View) -> Status:
-        root, ledger = view.root, view.whole_ledger()
+    def question(snapshot: Snapshot) -> Status:
+        root, ledger = snapshot.root, snapshot.whole_ledger()
         instants = [b.at for b in ledger.boundaries]
         return Status(
             uri=lake.store.uri,
@@ -171,7 +171,7 @@ def read_status(lake: Lake) -> Status:
             ),
         )
 
-    return lake.cut(question)
+    return lake.read(question)
 
 
 def _committed_at(lake: Lake, key: keys.RecordKey | None) -> datetime | None:
@@ -249,7 +249,7 @@ class Log:
 
 def read_log(lake: Lake, *, limit: int) -> Log:
     """Follow the chain of records from the root, at most `limit` of them. Raises RootVanished and Corrupt."""
-    root = lake.require().root
+    root = lake.load_existing().root
     commits: list[CommitLine] = []
     key = root.record
     while key is not None and len(commits) < limit:
@@ -316,15 +316,15 @@ def read_tables(lake: Lake, *, count: bool = True, as_of: int | None = None) -> 
     rows, or was collected by gc.
     """
 
-    def question(view: View) -> LakeTables:
-        version, tables = view.root.version, view.root.tables
+    def question(snapshot: Snapshot) -> LakeTables:
+        version, tables = snapshot.root.version, snapshot.root.tables
         if as_of is not None:
-            found = _record_at(lake, view, as_of)
+            found = _record_at(lake, snapshot, as_of)
             version, tables = found.version, found.tables
-            _refuse_collected(lake, view, found)
+            _refuse_collected(lake, snapshot, found)
         return LakeTables(
             uri=lake.store.uri,
-            pipeline=view.root.pipeline,
+            pipeline=snapshot.root.pipeline,
             version=version,
             tables=tuple(
                 _table_status(lake, name, table, count=count)
@@ -332,17 +332,17 @@ def read_tables(lake: Lake, *, count: bool = True, as_of: int | None = None) -> 
             ),
         )
 
-    return lake.cut(question)
+    return lake.read(question)
 
 
-def _record_at(lake: Lake, view: View, as_of: int) -> Record:
+def _record_at(lake: Lake, snapshot: Snapshot, as_of: int) -> Record:
     """The newest commit of the chain whose version is `as_of` or lower."""
-    if not 1 <= as_of <= view.root.version:
+    if not 1 <= as_of <= snapshot.root.version:
         raise InvalidRequest(
-            f"{lake.store.uri} has no version {as_of}; it is at version {view.root.version}.",
+            f"{lake.store.uri} has no version {as_of}; it is at version {snapshot.root.version}.",
             hint="`tally log` shows the versions that committed something.",
         )
-    key = view.root.record
+    key = snapshot.root.record
     while key is not None:
         record = _record(lake, key)
         if record.version <= as_of:
@@ -354,9 +354,9 @@ def _record_at(lake: Lake, view: View, as_of: int) -> Record:
     )
 
 
-def _refuse_collected(lake: Lake, view: View, record: Record) -> None:
+def _refuse_collected(lake: Lake, snapshot: Snapshot, record: Record) -> None:
     """Raise InvalidRequest where gc has taken an older version's tables; it takes their metadata first."""
-    current = {table.metadata for table in view.root.tables.values()}
+    current = {table.metadata for table in snapshot.root.tables.values()}
     for table in record.tables.values():
         if table.metadata in current or table.metadata is None:
             continue

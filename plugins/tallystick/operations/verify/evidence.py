@@ -15,7 +15,7 @@ from tallystick.format.plan import Plan
 from tallystick.format.record import CommittedInterval, Record
 from tallystick.format.report import Report
 from tallystick.format.root import Root
-from tallystick.lake import Lake, View
+from tallystick.lake import Lake, Snapshot
 from tallystick.operations.verify.proof import Checks, Watch
 from tallystick.store import Listed
 
@@ -51,9 +51,9 @@ class Case:
 class Evidence:
     """One root, a listing of the whole lake, and readers of everything else."""
 
-    def __init__(self, lake: Lake, view: View, checks: Checks, watch: Watch) -> None:
+    def __init__(self, lake: Lake, snapshot: Snapshot, checks: Checks, watch: Watch) -> None:
         self.lake, self.checks, self.watch = lake, checks, watch
-        self.root: Root = view.root
+        self.root: Root = snapshot.root
         # Listed after the root was read: whatever that root reaches was written before it (S3 lists are consistent).
         self.listed: dict[str, Listed] = {}
         for number, listed in enumerate(lake.store.list("")):

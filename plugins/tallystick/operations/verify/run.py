@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tallystick.lake import Lake, View
+from tallystick.lake import Lake, Snapshot
 from tallystick.operations.verify.chain import (
     check_chain,
     check_meanings,
@@ -29,17 +29,17 @@ def verify(
     cannot be read), RootVanished, InvalidRequest (`demands` of a table that has no lineage), and what the store raises.
     """
     for _ in range(JUDGED_MAX):
-        view = lake.require()
-        found = _judge(lake, view, deep, demands or Demands(), watch or _silent)
+        snapshot = lake.load_existing()
+        found = _judge(lake, snapshot, deep, demands or Demands(), watch or _silent)
         # C13: what only a root of a moment ago reached may be collected by now. Damage is there at the next look too.
-        if found.proven or lake.require().etag == view.etag:
+        if found.proven or lake.load_existing().etag == snapshot.etag:
             break
     return found
 
 
-def _judge(lake: Lake, view: View, deep: bool, demands: Demands, watch: Watch) -> Proof:
+def _judge(lake: Lake, snapshot: Snapshot, deep: bool, demands: Demands, watch: Watch) -> Proof:
     checks = Checks()
-    evidence = Evidence(lake, view, checks, watch)
+    evidence = Evidence(lake, snapshot, checks, watch)
     rows = Rows(evidence, demands) if deep else None
     if rows is not None:
         check_demands(evidence, rows.demands)

@@ -18,7 +18,7 @@ from tallystick.format import keys
 from tallystick.format.calls import Call, Calls
 from tallystick.outputs.calls.effects import Effect
 from tallystick.outputs.port import Sending
-from tallystick.runtime import real_world
+from tallystick.runtime import system_runtime
 from tallystick.store import Store
 from tallystick.store.create_once import create_once
 
@@ -33,7 +33,7 @@ def _create(store: Store, key: str, body: bytes) -> bool:
 
     Safe to repeat: a second call finds the first one's bytes. Raises OutcomeUnknown in the end.
     """
-    return create_once(store, key, body, world=real_world(), unknown_s=UNKNOWN_S)
+    return create_once(store, key, body, runtime=system_runtime(), unknown_s=UNKNOWN_S)
 
 
 def _insist(store: Store, key: str, body: bytes) -> None:

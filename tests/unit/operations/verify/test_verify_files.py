@@ -55,7 +55,7 @@ def _restage(
 ) -> None:
     """Let the root name metadata that no commit made."""
     state = small.table_state("events")
-    metadata = small.tables.stage(state, add=add, drop=drop, properties={}, now=small.world.now())
+    metadata = small.tables.stage(state, add=add, drop=drop, properties={}, now=small.runtime.now())
     record = small.root()["record"]
     for key in (keys.ROOT, record):
         small.change(key, lambda value: value["tables"]["events"].update(metadata=metadata))

@@ -100,7 +100,7 @@ def test_a_ledger_of_many_pages_is_proven() -> None:
     log = FakeLog()
     fill(log, days_count=12)
     small = SmallLake(log=log)
-    small.lake = Lake(small.store, small.world, proven=True, page_bytes_max=1500)
+    small.lake = Lake(small.store, small.runtime, proven=True, page_bytes_max=1500)
     for number in (*range(12, 6, -1), *range(1, 7)):
         small.run(days(number, number + 1))
     assert len(small.root()["pages"]) > 2

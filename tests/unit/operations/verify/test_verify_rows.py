@@ -127,7 +127,7 @@ def test_intervals_of_any_length_are_proven() -> None:
     small.run(days(1, 2), **{"from": "2013-01-01T00:00:00", "to": "2013-01-01T01:30:00"})
     small.run(days(1, 2), run="scheduled__rest")
     assert [
-        e.interval.end - e.interval.start for e in small.lake.require().whole_ledger().entries
+        e.interval.end - e.interval.start for e in small.lake.load_existing().whole_ledger().entries
     ] == [
         timedelta(minutes=90),
         timedelta(minutes=1350),

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class World:
+class Runtime:
     """What a use case may know of its surroundings. `now` is UTC in whole milliseconds, `uuid` 32 hexadecimal digits."""
 
     now: Callable[[], datetime]
@@ -21,9 +21,9 @@ class World:
     chance: Callable[[], float]
 
 
-def real_world() -> World:
+def system_runtime() -> Runtime:
     """The clock, ids and chance of this machine."""
-    return World(
+    return Runtime(
         now=lambda: whole_ms(datetime.now(UTC)),
         uuid=lambda: uuid.uuid4().hex,
         monotonic_s=time.monotonic,
