@@ -202,7 +202,7 @@ def test_every_page_has_the_same_parts_in_the_same_order() -> None:
     wanted = [
         "What you need",
         "The code",
-        "One consistent cut of several tables",
+        "One consistent snapshot of several tables",
         "As of an older version",
         "Limits",
     ]

@@ -230,6 +230,7 @@ def test_requests_come_back(value: Request) -> None:
 def test_totals_come_back(value: Totals) -> None:
     assert Totals.from_json(value.to_json(), "t") == value
     assert value.offsets == sum(value.to_json())
+    assert Totals.sum_of([value, Totals(), value]).to_json() == [2 * n for n in value.to_json()]
 
 
 @pytest.mark.parametrize(

@@ -267,8 +267,8 @@ class Marking:
         if newer is not None:
             raise Corrupt(
                 f"{self.lake.where(newer)} was written on a root that {self.lake.where(keys.ROOT)}, version "
-                f"{snapshot.root.version}, does not come from: the root was set back, and what the lost one reached would "
-                "be collected. Nothing was deleted.",
+                f"{snapshot.root.version}, does not come from: the root was set back, and what the lost one reached "
+                "would be collected. Nothing was deleted.",
                 hint="restore the newest version of root.json from the bucket's versions. If it is lost for "
                 "good, take away by hand the records that `tally verify` names, the last trace of those commits.",
             )
