@@ -40,7 +40,7 @@ from tallystick.outputs.changes import changes
 from tallystick.outputs.files import FileOutput, Folder
 from tallystick.outputs.kafka import KafkaOutput
 from tallystick.outputs.kafka.topic import KafkaTopic
-from tallystick.outputs.port import NoRows, Scope, Sending
+from tallystick.outputs.port import NoRows, Publication, Scope
 from tallystick.outputs.postgres import stage as postgres_stage
 from tallystick.store.memory import MemoryStore
 from tallystick.tables.rows import StoredRows
@@ -105,9 +105,9 @@ def rows_of(count: int, value: str = "a row of some length", *, apart: bool = Fa
     return StoredRows(store, files)
 
 
-def sending(count: int, *, apart: bool = False, before: bool = False) -> Sending:
+def publication(count: int, *, apart: bool = False, before: bool = False) -> Publication:
     """The rows of one interval; `before`: half as many were published before, and each is changed."""
-    return Sending(
+    return Publication(
         pipeline="bench",
         output="bench",
         interval=DAY,
@@ -144,20 +144,20 @@ class _Session:
         """Takes them."""
 
 
-def _topic(one: Sending, folder: Path) -> None:
+def _topic(one: Publication, folder: Path) -> None:
     output = KafkaTopic(KafkaOutput(name="bench", table="t", topic="t", key=["flight"]), dict)  # type: ignore[arg-type]
     output._producer = _Producer()
     output.publish(one, resumed=False)
 
 
-def _files(one: Sending, folder: Path) -> None:
+def _files(one: Publication, folder: Path) -> None:
     output = Folder(FileOutput(name="bench", table="t", folder=str(folder / "published")))
     output.begin(SCOPE)
     output.prepare(one)
     output.publish(one, resumed=False)
 
 
-def _calls(one: Sending, folder: Path, **how: Any) -> None:
+def _calls(one: Publication, folder: Path, **how: Any) -> None:
     declared = HttpOutput(
         name="bench", table="t", url="http://receiver.example/", concurrency=1, **how
     )
@@ -168,11 +168,11 @@ def _calls(one: Sending, folder: Path, **how: Any) -> None:
     output.publish(one, resumed=False)
 
 
-def _calls_once(one: Sending, folder: Path) -> None:
+def _calls_once(one: Publication, folder: Path) -> None:
     _calls(one, folder, key=["flight"], replaced="once")
 
 
-def _emails(one: Sending, folder: Path) -> None:
+def _emails(one: Publication, folder: Path) -> None:
     declared = EmailOutput(
         name="bench",
         table="t",
@@ -186,18 +186,18 @@ def _emails(one: Sending, folder: Path) -> None:
     Mailbox(declared, lambda: settings, MemoryStore("bench")).prepare(one)
 
 
-def _database(one: Sending, folder: Path) -> None:
+def _database(one: Publication, folder: Path) -> None:
     schema = next(one.rows.batches()).schema
     session: Any = _Session()
     postgres_stage._copy(session, schema.names, schema, one)
 
 
-def _changes(one: Sending, folder: Path) -> None:
+def _changes(one: Publication, folder: Path) -> None:
     for _ in changes(one, one.identity):
         pass
 
 
-KINDS: dict[str, tuple[Callable[[Sending, Path], None], dict[str, bool]]] = {
+KINDS: dict[str, tuple[Callable[[Publication, Path], None], dict[str, bool]]] = {
     "topic": (_topic, {}),
     "topic-apart": (_topic, {"apart": True}),
     "topic-replaced": (_topic, {"before": True}),
@@ -231,7 +231,7 @@ def alone(kind: str, rows: int) -> None:
         folder = Path(name)
         (folder / "temporary").mkdir()
         tempfile.tempdir = str(folder / "temporary")
-        work(sending(150_000, **how), folder / "warm")
+        work(publication(150_000, **how), folder / "warm")
         base = resident_kib("VmRSS")
         Path("/proc/self/clear_refs").write_text("5")
         disk, stop = [0], threading.Event()
@@ -239,7 +239,7 @@ def alone(kind: str, rows: int) -> None:
         sampler.start()
         began = time.monotonic()
         try:
-            work(sending(rows, **how), folder / "measured")
+            work(publication(rows, **how), folder / "measured")
         finally:
             stop.set()
             sampler.join()

@@ -123,7 +123,7 @@ def measure(tables: int, options: argparse.Namespace) -> bool:
     """Print one line per number of tables; return whether no commit took too long."""
     began = time.monotonic()
     delay_s = options.delay_ms / 1000
-    small, staged = lake_with_backlog(tables, options.owed, options.commits)
+    small, staged = lake_with_backlog(tables, options.pending, options.commits)
     made_s = time.monotonic() - began
     copy = small.copy()
     alone = [timed(copy, delay_s, *one) for one in staged]
@@ -144,7 +144,7 @@ def measure(tables: int, options: argparse.Namespace) -> bool:
         f"     during the backlog: median {statistics.median(one[0] for one in during):6.2f} s, worst {worst:6.2f} s "
         f"({worst / undisturbed:.2f} x), swaps lost {[one[1] for one in during]}, requests {[one[2] for one in during]}\n"
         f"     publisher: {alone_rate:.2f} intervals/s alone, {busy_rate:.2f} with commits {BETWEEN_S:g} s apart; "
-        f"{options.owed} owed were made in {made_s:.0f} s",
+        f"{options.pending} owed were made in {made_s:.0f} s",
         flush=True,
     )
     for why in publisher.failed:

@@ -34,8 +34,8 @@ def _strike(r: Round) -> None:
     root.write_text("away")
     r.begin()
     r.until(lambda: _refused(r), "a backlog", poll_s=0.5)
-    owed = OUTPUTS * r.lake.days
-    r.tell(f"{owed} publications are owed")
+    pending = OUTPUTS * r.lake.days
+    r.tell(f"{pending} publications are owed")
     root.unlink()
     other = r.lake.days + 1
     produce_days(r.ground.kafka, r.lake.name, days=[other], rng=r.rng, log=r.log)
@@ -47,10 +47,12 @@ def _strike(r: Round) -> None:
         r.until(lambda: _files(root) > 0, "a publication")
         if _committed(r):
             raise Missed("the other day committed before the backlog was begun")
-        r.tell(f"{_files(root)} of {owed} are published; the other day may commit")
+        r.tell(f"{_files(root)} of {pending} are published; the other day may commit")
         trap.released.set()
-        r.until(lambda: _files(root) >= owed or _committed(r), "the other day's commit", poll_s=0.2)
-        left = owed - _files(root)
+        r.until(
+            lambda: _files(root) >= pending or _committed(r), "the other day's commit", poll_s=0.2
+        )
+        left = pending - _files(root)
         if left <= 0:
             raise Missed("the backlog was published before the other day committed")
         r.tell(f"the other day is committed, {left} publications are still owed")

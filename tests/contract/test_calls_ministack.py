@@ -16,7 +16,7 @@ from tallystick.errors import OutputUnavailable
 from tallystick.format import keys
 from tallystick.store.s3 import S3Settings, S3Store
 from unit.outputs.claims_on_calls import BY_KEY, acted, publish
-from unit.outputs.sendings import sending
+from unit.outputs.sendings import publication
 
 
 @pytest.fixture
@@ -32,9 +32,9 @@ def test_calls_go_on_where_the_last_publisher_stood(store: S3Store, how: dict[st
     with receiver(desk) as url:
         for _ in range(2):
             with pytest.raises(OutputUnavailable):
-                publish(http(url, store, patience_s=0.0, **how), sending(ROWS))
+                publish(http(url, store, patience_s=0.0, **how), publication(ROWS))
         for _ in range(2):
-            publish(http(url, store, **how), sending(ROWS), resumed=True)
+            publish(http(url, store, **how), publication(ROWS), resumed=True)
     assert acted(desk) == sorted(row["k"] for row in ROWS)
     assert len(desk.calls) == len(ROWS) + 2
     assert Counter(keys.kind(one.key) for one in store.list("")).keys() == {"call"}
@@ -45,7 +45,7 @@ def test_two_mailers_at_once_send_each_e_mail_once(store: S3Store) -> None:
 
     def one(port: int) -> None:
         try:
-            publish(mail(port, store, doubt_s=60.0), sending(ROWS))
+            publish(mail(port, store, doubt_s=60.0), publication(ROWS))
         except Exception as error:  # noqa: BLE001 - told by the thread that waits for this one
             errors.append(error)
 

@@ -14,7 +14,7 @@ from support.brokers import TestBroker
 from support.output_publisher import output
 from tallystick.errors import KafkaUnavailable
 from tallystick_devstack.process import wait_until
-from unit.outputs.sendings import SCOPE, sending
+from unit.outputs.sendings import SCOPE, publication
 
 PARTITIONS = 2
 HOUR = "2013-01-01T05:00:00Z"
@@ -91,8 +91,8 @@ def test_the_judge_reads_what_an_output_sends(broker: TestBroker) -> None:
     feed = output(broker.bootstrap, topic)
     try:
         feed.begin(SCOPE)
-        feed.publish(sending(old), resumed=False)
-        again = sending(new, plan=2, generation=2, instead_of=1, before=old)
+        feed.publish(publication(old), resumed=False)
+        again = publication(new, plan=2, generation=2, instead_of=1, before=old)
         feed.publish(again, resumed=False)
     finally:
         feed.close()

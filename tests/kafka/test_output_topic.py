@@ -36,7 +36,7 @@ from tallystick.outputs.kafka import topic as kafka_topic
 from tallystick.outputs.kafka.topic import PLACE_FORMAT, KafkaTopic, Place, group_of
 from tallystick_devstack.kafka import KafkaBroker
 from tallystick_devstack.process import free_port, wait_until
-from unit.outputs.sendings import IN_THE_YEAR_10000, SCOPE, in_the_year_10000, sending
+from unit.outputs.sendings import IN_THE_YEAR_10000, SCOPE, in_the_year_10000, publication
 
 OLD = [{"k": "a", "n": 1}, {"k": "b", "n": 2}, {"k": "c", "n": 3}]
 NEW = [{"k": "a", "n": 1}, {"k": "b", "n": 20}, {"k": "d", "n": 4}]
@@ -123,7 +123,7 @@ def published(broker: TestBroker, topic: str, *sendings: Any, **how: Any) -> Kaf
 
 def test_each_row_is_one_message_that_says_where_it_comes_from(broker: TestBroker) -> None:
     topic = topic_of(broker)
-    published(broker, topic, sending(OLD))
+    published(broker, topic, publication(OLD))
     found = seen(broker, topic)
     assert rows(found) == OLD
     assert [m.key for m in found] == [b"a", b"b", b"c"]
@@ -140,17 +140,17 @@ def test_each_row_is_one_message_that_says_where_it_comes_from(broker: TestBroke
 
 def test_publishing_again_sends_nothing(broker: TestBroker) -> None:
     topic = topic_of(broker)
-    feed = published(broker, topic, sending(ROWS))
+    feed = published(broker, topic, publication(ROWS))
     feed.begin(SCOPE)
-    feed.publish(sending(ROWS), resumed=True)
+    feed.publish(publication(ROWS), resumed=True)
     published(broker, topic).close()
     assert rows(seen(broker, topic)) == ROWS
 
 
 def test_a_replacement_sends_what_changed_and_names_what_it_corrects(broker: TestBroker) -> None:
     topic = topic_of(broker)
-    new = sending(NEW, plan=2, generation=2, instead_of=1, before=OLD)
-    published(broker, topic, sending(OLD), new)
+    new = publication(NEW, plan=2, generation=2, instead_of=1, before=OLD)
+    published(broker, topic, publication(OLD), new)
     corrections = seen(broker, topic)[len(OLD) :]
     told = [(m.told["operation"], m.told.get("corrects"), m.row) for m in corrections]
     assert told == [
@@ -205,8 +205,8 @@ def test_a_publisher_killed_at_any_step_is_followed_by_one_that_ends_its_work(
         assert out in ([], ROWS[:PER_TRANSACTION])
     else:
         assert out == ROWS[: committed * PER_TRANSACTION]
-    feed.publish(sending(ROWS), resumed=True)
-    feed.publish(sending(ROWS), resumed=True)
+    feed.publish(publication(ROWS), resumed=True)
+    feed.publish(publication(ROWS), resumed=True)
     feed.close()
     found = seen(broker, topic)
     assert rows(found) == ROWS
@@ -218,10 +218,10 @@ def test_of_two_publishers_the_later_one_sends_and_the_other_is_told(broker: Tes
     first, second = output(broker.bootstrap, topic), output(broker.bootstrap, topic)
     first.begin(SCOPE)
     second.begin(SCOPE)
-    second.publish(sending(OLD), resumed=True)
+    second.publish(publication(OLD), resumed=True)
     with pytest.raises(OutputBusy, match="another publisher has taken output feed"):
-        first.publish(sending(ROWS, plan=2, first=2), resumed=False)
-    first.publish(sending(OLD), resumed=True)  # it finds that nothing is left to send
+        first.publish(publication(ROWS, plan=2, first=2), resumed=False)
+    first.publish(publication(OLD), resumed=True)  # it finds that nothing is left to send
     assert rows(seen(broker, topic)) == OLD
 
 
@@ -233,7 +233,7 @@ def test_a_place_that_may_yet_move_is_waited_for(
     Here another producer holds an offset of the group in a transaction that is open.
     """
     topic = topic_of(broker)
-    feed = published(broker, topic, sending(OLD))
+    feed = published(broker, topic, publication(OLD))
     other = KafkaProducer(
         bootstrap_servers=broker.bootstrap,
         transactional_id=f"of {topic}",
@@ -263,16 +263,16 @@ def test_lakes_and_pipelines_do_not_fence_each_other(broker: TestBroker) -> None
     one.begin(SCOPE)
     other.begin(type(SCOPE)(lake="memory://other", pipeline=SCOPE.pipeline))
     for feed in (one, other):
-        feed.publish(sending(OLD), resumed=False)
+        feed.publish(publication(OLD), resumed=False)
     assert rows(seen(broker, topic)) == OLD * 2
 
 
 def test_where_the_offsets_are_gone_the_topic_is_read_for_what_is_out(broker: TestBroker) -> None:
     """As after `offsets.retention.minutes`: an earlier interval stands there too, and is not taken for this one."""
     topic = topic_of(broker, 3)
-    feed = published(broker, topic, sending(OLD, plan=7, first=2))
+    feed = published(broker, topic, publication(OLD, plan=7, first=2))
     feed.begin(SCOPE)
-    some = sending(ROWS)
+    some = publication(ROWS)
     feed._send(some, list(_first(some, 3)))
     feed.close()
     done(broker.admin.delete_consumer_groups([group_of(SCOPE, "feed")]))
@@ -298,7 +298,7 @@ def test_a_key_that_is_null_is_refused_before_anything_is_sent(broker: TestBroke
     feed.begin(SCOPE)
     for bad, why in ((None, "no value in its key column 'k'"), ("gone", "there is no such column")):
         values = [{"k": "a", "n": 1}, {"k": bad, "n": 2} if bad is None else {"n": 2}]
-        one = sending(values if bad is None else [{"n": 1}], identity=("n",))
+        one = publication(values if bad is None else [{"n": 1}], identity=("n",))
         with pytest.raises(OutputRefused, match=why) as caught:
             feed.prepare(one)
         assert "output feed of [2013-01-01" in str(caught.value)
@@ -320,16 +320,16 @@ def test_a_time_that_no_consumer_understands_is_refused_before_anything_is_sent(
 
 def test_keys_of_several_columns_or_other_types_are_json(broker: TestBroker) -> None:
     topic = topic_of(broker)
-    published(broker, topic, sending(OLD[:1]), key=["k", "n"])
-    published(broker, topic, sending(OLD[1:2], plan=2, first=2), key=["n"])
-    published(broker, topic, sending(OLD[2:], plan=3, first=3), key=[])
+    published(broker, topic, publication(OLD[:1]), key=["k", "n"])
+    published(broker, topic, publication(OLD[1:2], plan=2, first=2), key=["n"])
+    published(broker, topic, publication(OLD[2:], plan=3, first=3), key=[])
     assert [m.key for m in seen(broker, topic)] == [b'["a",1]', b"[2]", None]
 
 
 def test_a_topic_that_is_not_there_is_never_created(broker: TestBroker) -> None:
     feed = output(broker.bootstrap, "nowhere")
     with pytest.raises(OutputRefused, match="topic nowhere of connection default is not there"):
-        feed.prepare(sending(OLD))
+        feed.prepare(publication(OLD))
     assert "nowhere" not in broker.admin.list_topics(timeout=10).topics
 
 
@@ -338,11 +338,11 @@ def test_a_message_that_is_too_large_is_told_and_nothing_of_it_is_seen(broker: T
     feed = output(broker.bootstrap, topic)
     feed.begin(SCOPE)
     with pytest.raises(OutputRefused, match=r"output feed of .* does not take it") as caught:
-        feed.publish(sending([OLD[0], {"k": "x" * 200_000, "n": 1}]), resumed=False)
+        feed.publish(publication([OLD[0], {"k": "x" * 200_000, "n": 1}]), resumed=False)
     assert caught.value.hint == "raise the topic's max.message.bytes, then clear `publish`."
     feed.begin(SCOPE)
     assert seen(broker, topic) == []
-    feed.publish(sending(OLD), resumed=True)
+    feed.publish(publication(OLD), resumed=True)
     assert rows(seen(broker, topic)) == OLD
     feed.close()
 
@@ -361,7 +361,7 @@ def test_a_broker_that_is_away_is_tried_again_later() -> None:
     feed = output(f"127.0.0.1:{free_port()}", "any")
     before = threading.active_count()
     with pytest.raises(OutputUnavailable, match=r"output feed of .*topic any of connection"):
-        feed.prepare(sending(OLD))
+        feed.prepare(publication(OLD))
     with pytest.raises(OutputUnavailable, match=r"output feed: topic any of connection"):
         feed.begin(SCOPE)
     assert threading.active_count() <= before, [t.name for t in threading.enumerate()]
@@ -373,7 +373,7 @@ def test_a_certificate_that_is_not_there_is_named() -> None:
     )
     feed = KafkaTopic(output("a:1", "any").declared, lambda: settings)
     with pytest.raises(SettingsError, match=r"ssl_cafile /nowhere/ca.pem cannot be used"):
-        feed.prepare(sending(OLD))
+        feed.prepare(publication(OLD))
 
 
 @pytest.fixture
@@ -403,11 +403,11 @@ def test_a_broker_that_dies_in_mid_transaction_loses_and_doubles_nothing(
     before(feed, step, 1, restarted)
     ended = "well"
     try:
-        feed.publish(sending(ROWS), resumed=False)
+        feed.publish(publication(ROWS), resumed=False)
     except RetryLater as error:
         ended = error.kind
     assert killed == [step]
     feed.begin(SCOPE)
-    feed.publish(sending(ROWS), resumed=True)
+    feed.publish(publication(ROWS), resumed=True)
     feed.close()
     assert rows(seen(own, topic)) == ROWS, ended

@@ -33,7 +33,7 @@ from tallystick.format.interval import Interval, Request
 from tallystick.kafka.planning import LogPlanner
 from tallystick.lake import Lake
 from tallystick.operations.commit import CommitResult, commit
-from tallystick.operations.plan import Asked, plan
+from tallystick.operations.plan import PlanRequest, plan
 from tallystick.operations.run_request import RunDates, parse_params
 from tallystick.operations.stage import to_stage
 from tallystick.pipeline import Pipeline
@@ -132,7 +132,7 @@ class SmallDemo:
     def run(self, day: int) -> list[CommitResult]:
         """One run of one day, as Airflow makes it: plan, stage, commit; and the commit task's retry."""
         interval = Interval(start=FIRST + timedelta(days=day), end=FIRST + timedelta(days=day + 1))
-        asked = Asked(
+        asked = PlanRequest(
             pipeline=self.pipeline,
             job_source=self.job_source,
             request=Request(dag="flights", run=f"scheduled__{day}", clear=0),

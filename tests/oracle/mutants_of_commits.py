@@ -171,7 +171,7 @@ def zombie_commits() -> Iterator[None]:
 
     def anyone(root: Any, entry: Any, plan: Any, **more: Any) -> Any:
         decision = real(root, entry, plan, **more)
-        if not isinstance(decision, committing.NotMine):
+        if not isinstance(decision, committing.GrantLost):
             return decision
         mine = Granted(plan=plan.key, request=plan.request, generation=plan.generation)
         whole = Entry(

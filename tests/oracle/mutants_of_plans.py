@@ -33,7 +33,7 @@ _NEVER_MS = 2**52  # later than any record: the look-up answers with the end of 
 @contextmanager
 def empty_interval_skipped() -> Iterator[None]:
     """An interval without offsets is called committed, and no entry says so."""
-    real = granting.Granting.grant
+    real = granting.PlanAttempt.grant
 
     def forget(self: Any, intent: Any, wanted: Any) -> Any:
         change = real(self, intent, wanted)
@@ -41,7 +41,7 @@ def empty_interval_skipped() -> Iterator[None]:
             change.ledger.drop(done.interval)
         return replace(change, committed=())
 
-    with silenced(), patch.object(granting.Granting, "grant", forget):
+    with silenced(), patch.object(granting.PlanAttempt, "grant", forget):
         yield
 
 
@@ -95,8 +95,8 @@ def topic_id_unchecked() -> Iterator[None]:
     """A topic is known by its name."""
     with (
         silenced(),
-        patch.object(granting.Granting, "_same_incarnation", lambda *_: None),
-        patch.object(granting.Granting, "_refuse_diverged", lambda *_: None),
+        patch.object(granting.PlanAttempt, "_same_incarnation", lambda *_: None),
+        patch.object(granting.PlanAttempt, "_refuse_diverged", lambda *_: None),
         patch.object(committing, "differs_from_root", lambda *_: None),
     ):
         yield
@@ -105,7 +105,7 @@ def topic_id_unchecked() -> Iterator[None]:
 @contextmanager
 def loss_accepted_silently() -> Iterator[None]:
     """What retention took is passed over although nobody accepted that."""
-    real = granting.Granting._planned_range
+    real = granting.PlanAttempt._planned_range
 
     def passed_over(
         self: Any, name: str, partition: int, start: Any, end: Any, log_start: int
@@ -114,7 +114,7 @@ def loss_accepted_silently() -> Iterator[None]:
         with patch.object(self, "asked", lenient):
             return real(self, name, partition, start, end, log_start)
 
-    with patch.object(granting.Granting, "_planned_range", passed_over):
+    with patch.object(granting.PlanAttempt, "_planned_range", passed_over):
         yield
 
 

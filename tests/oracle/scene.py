@@ -33,7 +33,7 @@ from tallystick.format.interval import Interval, Request
 from tallystick.kafka.planning import LogPlanner
 from tallystick.lake import Lake
 from tallystick.operations import commit as committing
-from tallystick.operations.plan import Asked, plan
+from tallystick.operations.plan import PlanRequest, plan
 from tallystick.operations.run_request import RunDates, parse_params
 from tallystick.pipeline import Column, Pipeline, Table
 from tallystick.runtime import system_runtime
@@ -200,7 +200,7 @@ class Scene:
     ) -> list[str]:
         """The plan task of a run over days [first, end), and its retry; return the keys that are to be staged."""
         interval = Interval(start=day(first), end=day(end))
-        asked = Asked(
+        asked = PlanRequest(
             pipeline=self.pipeline,
             job_source=b"job",
             request=Request(dag="scene", run=run or f"scheduled__{first}", clear=clear),

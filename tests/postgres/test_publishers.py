@@ -12,17 +12,17 @@ from psycopg import sql
 from support.postgres_publisher import ALL_NEW, ALL_OLD, NEW, OLD, first, second
 from support.postgres_tables import Database, at_step
 from tallystick.errors import OutputBusy, OutputRefused, OutputUnavailable, TallystickError
-from tallystick.outputs.port import Sending
+from tallystick.outputs.port import Publication
 from tallystick.outputs.postgres import session as postgres_session
 from tallystick.outputs.postgres import statements
 from tallystick.outputs.postgres.statements import Statements
 from tallystick.outputs.postgres.table import PostgresTable
-from unit.outputs.sendings import SCOPE, sending
+from unit.outputs.sendings import SCOPE, publication
 
 
-def replaced_again(rows: list[dict[str, Any]]) -> Sending:
+def replaced_again(rows: list[dict[str, Any]]) -> Publication:
     """The third generation of the later interval."""
-    return sending(rows, plan=3, generation=3, instead_of=2, before=NEW, first=2)
+    return publication(rows, plan=3, generation=3, instead_of=2, before=NEW, first=2)
 
 
 def test_of_two_publishers_the_later_one_writes_and_the_other_is_told(database: Database) -> None:
@@ -103,11 +103,11 @@ def test_one_that_stands_still_for_long_is_ended_by_the_server(
 
 def test_many_at_once_end_with_each_row_once(database: Database) -> None:
     """Four at once, each beginning anew while anything is left, as their tasks' retries do."""
-    sendings = [*first(), sending([{"k": "a", "n": 7}], plan=20, first=3)]
+    sendings = [*first(), publication([{"k": "a", "n": 7}], plan=20, first=3)]
     failed: list[BaseException] = []
     together = threading.Barrier(4)
 
-    def publisher(order: list[Sending]) -> None:
+    def publisher(order: list[Publication]) -> None:
         try:
             together.wait(30)
             left = list(order)
@@ -127,7 +127,7 @@ def test_many_at_once_end_with_each_row_once(database: Database) -> None:
     assert database.run("SELECT intervals FROM tallystick.outputs") == [(3,)]
 
 
-def attempt(database: Database, left: list[Sending]) -> list[Sending]:
+def attempt(database: Database, left: list[Publication]) -> list[Publication]:
     """One task: what it could not publish, because another one took the output."""
     output = database.output()
     try:
@@ -152,7 +152,7 @@ def scenario(database: Database) -> list[Any]:
     """What the table holds, or what is told, after each step of a story in which every guard has its turn."""
     seen: list[Any] = []
 
-    def step(output: PostgresTable, one: Sending) -> None:
+    def step(output: PostgresTable, one: Publication) -> None:
         try:
             output.publish(one, resumed=True)
         except TallystickError as error:
@@ -160,14 +160,14 @@ def scenario(database: Database) -> list[Any]:
         seen.append(database.held())
 
     older, output = database.begun(), database.begun()
-    hides = sending([{"k": "b", "n": 100}, {"k": "x", "n": 0}], plan=8, first=5)
+    hides = publication([{"k": "b", "n": 100}, {"k": "x", "n": 0}], plan=8, first=5)
     for one in (hides, *first(), second(), second(), first()[1]):
         step(output, one)
-    step(older, sending([{"k": "o", "n": 0}], plan=30, first=7))
-    step(output, sending([], plan=11, generation=2, instead_of=8, before=[{"k": "b"}], first=5))
+    step(older, publication([{"k": "o", "n": 0}], plan=30, first=7))
+    step(output, publication([], plan=11, generation=2, instead_of=8, before=[{"k": "b"}], first=5))
     step(output, replaced_again(OLD))
     database.run("UPDATE tallystick.outputs SET intervals = intervals + 1")
-    step(output, sending([{"k": "p", "n": 0}], plan=31, first=8))
+    step(output, publication([{"k": "p", "n": 0}], plan=31, first=8))
     older.close()
     output.close()
     return seen
@@ -251,7 +251,7 @@ def test_without_the_lock_on_the_outputs_row_two_at_once_would_write(
 
     def at_once() -> None:
         try:
-            other.publish(sending([{"k": "q", "n": 1}], plan=40, first=9), resumed=False)
+            other.publish(publication([{"k": "q", "n": 1}], plan=40, first=9), resumed=False)
         except (OutputBusy, OutputUnavailable, OutputRefused) as error:
             said.append(error.kind)
 

@@ -9,14 +9,14 @@ import pytest
 
 from support.postgres_tables import Database
 from tallystick.errors import OutputRefused, OutputUnavailable, SettingsError, TallystickError
-from tallystick.outputs.port import Scope, Sending
+from tallystick.outputs.port import Publication, Scope
 from tallystick_devstack.process import free_port
 from unit.outputs.sendings import (
     IN_THE_YEAR_10000,
     SCOPE,
     TableRows,
     in_the_year_10000,
-    sending,
+    publication,
 )
 
 OLD = [{"k": "a", "n": 1}, {"k": "b", "n": 2}, {"k": "c", "n": 3}]
@@ -24,7 +24,7 @@ WHO = "output feed of [2013-01-01T00:00:00.000Z, 2013-01-02T00:00:00.000Z), gene
 TABLE = "table public.events of connection default"
 
 
-def prepared(database: Database, one: Sending, error: type[TallystickError], **how: Any) -> str:
+def prepared(database: Database, one: Publication, error: type[TallystickError], **how: Any) -> str:
     """What `prepare` says, with and without `begin`; nothing is there, and nothing is in the side tables."""
     said = set()
     for output in (database.output(**how), database.begun(**how)):
@@ -37,10 +37,10 @@ def prepared(database: Database, one: Sending, error: type[TallystickError], **h
     return message
 
 
-def of_types(rows: dict[str, pa.Array]) -> Sending:
+def of_types(rows: dict[str, pa.Array]) -> Publication:
     """One interval of typed columns."""
-    one = sending([])
-    return Sending(
+    one = publication([])
+    return Publication(
         **{f: getattr(one, f) for f in one.__slots__} | {"rows": TableRows(pa.table(rows))}
     )
 
@@ -76,7 +76,7 @@ def of_types(rows: dict[str, pa.Array]) -> Sending:
     ],
 )
 def test_rows_that_do_not_fit(database: Database, rows: list[dict[str, Any]], told: str) -> None:
-    assert prepared(database, sending(rows, identity=("n",)), OutputRefused) == WHO + told
+    assert prepared(database, publication(rows, identity=("n",)), OutputRefused) == WHO + told
     assert database.held() == []
 
 
@@ -155,7 +155,7 @@ def test_tables_that_do_not_fit(database: Database, statement: str, told: str) -
         database.run(one)
     # A space beyond the length: PostgreSQL itself would drop it without a word.
     rows = [*OLD, {"k": "d ", "n": 4}, {"k": "e", "n": None}]
-    assert prepared(database, sending(rows), OutputRefused) == WHO + told
+    assert prepared(database, publication(rows), OutputRefused) == WHO + told
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_rules_beyond_the_key_speak_in_a_rehearsal_that_is_taken_back(
         database.run(one)
     output = database.begun()
     with pytest.raises(OutputRefused) as caught:
-        output.prepare(sending(OLD))
+        output.prepare(publication(OLD))
     assert caught.value.message == f"{WHO}{TABLE}: {told}"
     assert database.held() == []
     # What does fit is rehearsed, too, and is not there before it is published.
@@ -220,9 +220,9 @@ def test_rules_beyond_the_key_speak_in_a_rehearsal_that_is_taken_back(
     database.run("ALTER TABLE public.events DROP CONSTRAINT IF EXISTS events_k_fkey")
     database.run("DROP INDEX IF EXISTS public.one_n")
     database.run("ALTER TABLE public.events ADD CHECK (n < 100)")
-    output.prepare(sending(OLD))
+    output.prepare(publication(OLD))
     assert database.held() == []
-    output.publish(sending(OLD), resumed=False)
+    output.publish(publication(OLD), resumed=False)
     assert database.held() == OLD
     output.close()
 
@@ -230,11 +230,11 @@ def test_rules_beyond_the_key_speak_in_a_rehearsal_that_is_taken_back(
 def test_a_row_that_others_refer_to_is_not_removed_and_that_is_told_before(
     database: Database,
 ) -> None:
-    database.published(sending(OLD))
+    database.published(publication(OLD))
     database.run("CREATE TABLE public.refers (k text REFERENCES public.events)")
     database.run("INSERT INTO public.refers VALUES ('c')")
     output = database.begun()
-    one = sending(OLD[:2], plan=2, generation=2, instead_of=1, before=OLD)
+    one = publication(OLD[:2], plan=2, generation=2, instead_of=1, before=OLD)
     with pytest.raises(OutputRefused, match=r"generation 2: .*Key \(k\)=\(c\) is still referenced"):
         output.prepare(one)
     output.close()
@@ -242,7 +242,7 @@ def test_a_row_that_others_refer_to_is_not_removed_and_that_is_told_before(
 
 
 def test_a_table_belongs_to_one_output(database: Database) -> None:
-    database.published(sending(OLD))
+    database.published(publication(OLD))
     for scope, name in ((Scope(lake="memory://other", pipeline="small"), "feed"), (SCOPE, "other")):
         with pytest.raises(OutputRefused) as caught:
             database.begun(scope, name=name)
@@ -252,7 +252,7 @@ def test_a_table_belongs_to_one_output(database: Database) -> None:
 
 
 def test_another_key_or_table_under_the_same_name_is_refused(database: Database) -> None:
-    database.published(sending(OLD))
+    database.published(publication(OLD))
     database.run("CREATE TABLE public.other (k text PRIMARY KEY, n bigint)")
     with pytest.raises(
         OutputRefused,
@@ -264,9 +264,9 @@ def test_another_key_or_table_under_the_same_name_is_refused(database: Database)
 
 
 def test_columns_that_change_later_are_told(database: Database) -> None:
-    database.published(sending(OLD))
+    database.published(publication(OLD))
     database.run("ALTER TABLE public.events ADD COLUMN more bigint NOT NULL DEFAULT 0")
-    wide = sending([{"k": "z", "n": 1, "more": 2}], plan=5, first=2)
+    wide = publication([{"k": "z", "n": 1, "more": 2}], plan=5, first=2)
     output = database.begun()
     with pytest.raises(OutputRefused) as caught:
         output.prepare(wide)
@@ -280,7 +280,7 @@ def test_columns_that_change_later_are_told(database: Database) -> None:
     with pytest.raises(
         OutputRefused, match=r"column 'n' is numeric in table .* and bigint in its history"
     ):
-        output.prepare(sending(OLD, plan=6, first=3))
+        output.prepare(publication(OLD, plan=6, first=3))
     output.close()
 
 
@@ -320,14 +320,14 @@ def test_columns_that_change_later_are_told(database: Database) -> None:
 def test_a_database_that_does_not_know_what_the_ledger_knows_is_not_guessed_at(
     database: Database, statement: str, told: str
 ) -> None:
-    database.published(sending(OLD))
+    database.published(publication(OLD))
     number = database.run("SELECT right(history, 16) FROM tallystick.outputs")[0][0]
     if statement.startswith("DELETE FROM tallystick.outputs"):
         database.run("TRUNCATE tallystick.progress")
         database.run("ALTER TABLE tallystick.progress DROP CONSTRAINT progress_output_fkey")
     database.run(statement.format(number))
     output = database.begun()
-    new = sending([], plan=2, generation=2, instead_of=1, before=OLD)
+    new = publication([], plan=2, generation=2, instead_of=1, before=OLD)
     who = WHO.replace("generation 1", "generation 2")
     for again in (output.prepare, lambda one: output.publish(one, resumed=True)):
         with pytest.raises(OutputRefused) as caught:
@@ -340,7 +340,7 @@ def test_a_database_that_does_not_know_what_the_ledger_knows_is_not_guessed_at(
 
 
 def test_a_server_that_is_away_and_rights_that_are_missing(database: Database) -> None:
-    one = sending(OLD)
+    one = publication(OLD)
     away = database.output(host="127.0.0.1", port=free_port())
     reader = database.output(user=f"reader_{database.name}")
     with pytest.raises(
@@ -375,6 +375,6 @@ def test_the_rights_that_the_page_lists_are_enough(database: Database) -> None:
         f"GRANT SELECT, INSERT, UPDATE, DELETE ON public.events TO {role}",
     ):
         database.run(statement)
-    database.published(sending(OLD), user=role)
-    database.published(sending([], plan=2, generation=2, instead_of=1, before=OLD), user=role)
+    database.published(publication(OLD), user=role)
+    database.published(publication([], plan=2, generation=2, instead_of=1, before=OLD), user=role)
     assert database.held() == []

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from support.postgres_tables import Database
-from tallystick.outputs.port import Scope, Sending
-from unit.outputs.sendings import SCOPE, TableRows, sending
+from tallystick.outputs.port import Publication, Scope
+from unit.outputs.sendings import SCOPE, TableRows, publication
 
 OLD = [{"k": "a", "n": 1}, {"k": "b", "n": 2}, {"k": "c", "n": 3}]
 NEW = [{"k": "a", "n": 1}, {"k": "b", "n": 20}, {"k": "d", "n": 4}]
@@ -24,7 +24,7 @@ def replaced(
     values: Any, before: Any, *, plan: int = 2, first: int = 1, generation: int = 2
 ) -> Any:
     """A replacement of the plan before it."""
-    return sending(
+    return publication(
         values,
         plan=plan,
         generation=generation,
@@ -35,7 +35,7 @@ def replaced(
 
 
 def test_each_row_is_there_once_and_the_progress_says_of_which_plan(database: Database) -> None:
-    database.published(sending(OLD))
+    database.published(publication(OLD))
     assert database.held() == OLD
     assert database.run(
         'SELECT output, "start", "end", generation, plan, rows FROM tallystick.progress'
@@ -55,12 +55,12 @@ def test_each_row_is_there_once_and_the_progress_says_of_which_plan(database: Da
 
 
 def test_publishing_again_changes_nothing(database: Database) -> None:
-    database.published(sending(OLD))
+    database.published(publication(OLD))
     before = database.run("SELECT xmin::text, ctid::text FROM public.events")
-    database.published(sending(OLD))
+    database.published(publication(OLD))
     output = database.begun()
-    output.publish(sending(OLD), resumed=True)
-    output.publish(sending(OLD), resumed=False)
+    output.publish(publication(OLD), resumed=True)
+    output.publish(publication(OLD), resumed=False)
     output.close()
     assert database.run("SELECT xmin::text, ctid::text FROM public.events") == before
 
@@ -68,7 +68,7 @@ def test_publishing_again_changes_nothing(database: Database) -> None:
 def test_a_replacement_removes_what_is_gone_and_touches_only_what_changed(
     database: Database,
 ) -> None:
-    database.published(sending(OLD))
+    database.published(publication(OLD))
     (unchanged,) = database.run("SELECT xmin::text FROM public.events WHERE k = 'a'")
     database.published(replaced(NEW, OLD))
     assert database.held() == NEW
@@ -77,7 +77,7 @@ def test_a_replacement_removes_what_is_gone_and_touches_only_what_changed(
 
 def test_an_empty_replacement_leaves_nothing_of_the_interval(database: Database) -> None:
     other = [{"k": "z", "n": 26}]
-    database.published(sending(OLD), sending(other, plan=7, first=2))
+    database.published(publication(OLD), publication(other, plan=7, first=2))
     database.published(replaced([], OLD))
     assert database.held() == other
     database.published(replaced(NEW, [], plan=3, generation=3))
@@ -89,7 +89,7 @@ def test_intervals_in_any_order_give_one_table_and_hidden_rows_come_back(
     database: Database, order: tuple[int, ...]
 ) -> None:
     rows = {day: [{"k": "a", "n": day}, {"k": f"only {day}", "n": 0}] for day in order}
-    database.published(*(sending(rows[day], plan=10 * day, first=day) for day in order))
+    database.published(*(publication(rows[day], plan=10 * day, first=day) for day in order))
     alone = [{"k": f"only {day}", "n": 0} for day in (1, 2, 3)]
     assert database.held() == [{"k": "a", "n": 3}, *alone]
     # One by one the intervals lose the key, the latest first, then the one in the middle of what is left.
@@ -102,7 +102,7 @@ def test_intervals_in_any_order_give_one_table_and_hidden_rows_come_back(
 def test_an_earlier_interval_that_is_replaced_does_not_show_through_a_later_one(
     database: Database,
 ) -> None:
-    database.published(sending(OLD), sending(NEW, plan=7, first=2))
+    database.published(publication(OLD), publication(NEW, plan=7, first=2))
     database.published(replaced([{"k": "a", "n": 100}], OLD))
     assert database.held() == NEW
 
@@ -135,7 +135,7 @@ def test_the_table_is_what_the_intervals_say_after_every_publication(
         if afresh:
             output.close()
             output = database.begun(scope, into=into)
-        one = sending(
+        one = publication(
             as_rows(rows),
             plan=plan,
             generation=plan,
@@ -158,10 +158,10 @@ def as_rows(rows: dict[str, int]) -> list[dict[str, Any]]:
     return [{"k": k, "n": n} for k, n in rows.items()]
 
 
-def typed(table: pa.Table, **how: Any) -> Sending:
+def typed(table: pa.Table, **how: Any) -> Publication:
     """A sending of one Arrow table."""
-    one = sending([], **how)
-    return Sending(**{f: getattr(one, f) for f in one.__slots__} | {"rows": TableRows(table)})
+    one = publication([], **how)
+    return Publication(**{f: getattr(one, f) for f in one.__slots__} | {"rows": TableRows(table)})
 
 
 TYPES = {
@@ -211,7 +211,7 @@ def test_a_value_that_only_looks_the_same_takes_the_others_place(database: Datab
 def test_lineage_is_written_where_the_table_has_columns_for_it(database: Database) -> None:
     database.run("CREATE TABLE public.some (n bigint, k text UNIQUE, _offset bigint)")
     rows = [{"k": "a", "n": 1, "_offset": 7, "_topic": "events"}]
-    database.published(sending(rows), into="public.some")
+    database.published(publication(rows), into="public.some")
     assert database.held("public.some") == [{"n": 1, "k": "a", "_offset": 7}]
 
 
@@ -220,7 +220,7 @@ def test_columns_of_others_keep_their_values_and_rows_of_others_are_left_alone(
 ) -> None:
     database.run("ALTER TABLE public.events ADD COLUMN note text NOT NULL DEFAULT 'none'")
     database.run("INSERT INTO public.events VALUES ('mine', 0, 'kept')")
-    database.published(sending(OLD))
+    database.published(publication(OLD))
     database.run("UPDATE public.events SET note = 'seen' WHERE k = 'b'")
     database.published(replaced(NEW, OLD))
     assert database.run("SELECT k, n, note FROM public.events ORDER BY k") == [
@@ -237,7 +237,7 @@ def test_a_column_that_comes_later_is_null_in_earlier_intervals_whatever_the_ord
     database.run("ALTER TABLE public.events ADD COLUMN more text")
     wide = [{"k": "a", "n": 1, "more": "x"}]
     narrow = [{"k": "a", "n": 2}]
-    database.published(sending(narrow, plan=5, first=2), sending(wide))
+    database.published(publication(narrow, plan=5, first=2), publication(wide))
     assert database.held() == [{"k": "a", "n": 2, "more": None}]
     database.published(replaced([], narrow, plan=6, first=2))
     assert database.held() == [{"k": "a", "n": 1, "more": "x"}]
@@ -255,15 +255,15 @@ def test_a_key_of_several_columns_in_a_table_of_partitions(database: Database) -
     )
     rows = [{"k": k, "UNIQUE": dt.date(2013, 1, day), "n": 0} for k in "ab" for day in (1, 2)]
     how = {"into": "public.Parts", "key": ("k", "UNIQUE")}
-    database.published(sending(rows), **how)
+    database.published(publication(rows), **how)
     database.published(replaced(rows[1:], rows), **how)
     assert len(database.held('public."Parts"')) == 3
 
 
 def test_lakes_and_outputs_do_not_share_a_table(database: Database) -> None:
-    database.published(sending(OLD))
+    database.published(publication(OLD))
     database.run("CREATE TABLE public.other (k text PRIMARY KEY, n bigint)")
-    database.published(sending(NEW, output="other"), name="other", into="public.other")
+    database.published(publication(NEW, output="other"), name="other", into="public.other")
     assert (database.held(), database.held("public.other")) == (OLD, NEW)
     histories = database.run("SELECT history FROM tallystick.outputs ORDER BY name")
     assert len({one[0] for one in histories}) == 2

@@ -43,7 +43,7 @@ from tallystick.lake import Lake
 from tallystick.operations.adopt_topic import adopt
 from tallystick.operations.commit import commit
 from tallystick.operations.gc import Collection, collect
-from tallystick.operations.plan import Asked, Planned, plan
+from tallystick.operations.plan import PlanRequest, PlanResult, plan
 from tallystick.operations.run_request import RunDates, RunParams
 from tallystick.operations.stage import to_stage
 from tallystick.pipeline import Pipeline
@@ -146,10 +146,10 @@ class Run:
         lake = Lake(store, self.sim.runtime(), proven=True, page_bytes_max=self.sim.page_bytes_max)
         return lake, store
 
-    def _plan(self, code: int) -> Planned:
+    def _plan(self, code: int) -> PlanResult:
         lake, _ = self._lake()
         start, end = (at(h) for h in self.hours) if self.hours else (None, None)
-        asked = Asked(
+        asked = PlanRequest(
             pipeline=self.pipeline,
             job_source=str(code).encode(),
             request=Request(dag="d", run=self.name, clear=self.clear_number),
@@ -167,7 +167,7 @@ class Run:
 
     def _stage(self, code: int) -> list[tuple[str, str]]:
         lake, store = self._lake()
-        planned: Planned = self.results[0]
+        planned: PlanResult = self.results[0]
         wanted = [p.plan for p in planned.pieces if not p.committed]
         fingerprint = fingerprint_of(code)
         todo = to_stage(lake, wanted, fingerprint=fingerprint)

@@ -20,7 +20,7 @@ from tallystick.lake import Lake
 from tallystick.operations import commit as commit_module
 from tallystick.operations.gc import Collection, collecting, marking
 from tallystick.operations.gc.listing import Listing
-from tallystick.operations.plan.granting import Granting
+from tallystick.operations.plan.attempt import PlanAttempt
 from tallystick.protocol import adoption, boundaries, committing, planning, retention
 from tallystick.store import Applied, Unknown
 
@@ -142,7 +142,7 @@ class _TakenForALoss(RetryLater):
 @contextmanager
 def origins_forgotten() -> Iterator[None]:
     """The origin of a partition is read anew instead of being set once."""
-    real = Granting._topics
+    real = PlanAttempt._topics
 
     def anew(self: Any) -> Any:
         topics = real(self)
@@ -153,7 +153,7 @@ def origins_forgotten() -> Iterator[None]:
             for name, topic in topics.items()
         }
 
-    with _quiet_invariants(), patch.object(Granting, "_topics", anew):
+    with _quiet_invariants(), patch.object(PlanAttempt, "_topics", anew):
         yield
 
 
@@ -303,14 +303,14 @@ def last_copy_replaced() -> Iterator[None]:
 @contextmanager
 def unread_tail_forgotten() -> Iterator[None]:
     """A plan says nothing of what was lost with an adoption."""
-    with patch("tallystick.operations.plan.granting.closed_topics", lambda *_, **__: ()):
+    with patch("tallystick.operations.plan.attempt.closed_topics", lambda *_, **__: ()):
         yield
 
 
 @contextmanager
 def lower_clear_number_ends_well() -> Iterator[None]:
     """A request with a lower clear number than the ledger's is green although something is left to do."""
-    with patch.object(planning, "_nothing_left", lambda *_: planning.Intent()):
+    with patch.object(planning, "_nothing_left", lambda *_: planning.PlanDecision()):
         yield
 
 

@@ -86,9 +86,11 @@ class Oracle:
                 self._table(name, table, wanted)
         self._history(entries)
         self._adopted(root, entries, boundaries)
-        begun = [n for e in entries for n, s in e.get("outputs", {}).items() if s["begun"]]
-        if len(begun) != len(set(begun)):
-            raise Violation(f"P4: two intervals are begun for one of {begun}")
+        in_progress = [
+            n for e in entries for n, s in e.get("outputs", {}).items() if s["in_progress"]
+        ]
+        if len(in_progress) != len(set(in_progress)):
+            raise Violation(f"P4: two intervals are begun for one of {in_progress}")
         self.before, self.entries_before = root, entries
 
     def _ledger(self, root: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:

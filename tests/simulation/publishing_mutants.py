@@ -33,12 +33,12 @@ def begun_is_not_noted() -> Iterator[None]:
 
     def silent(lake: Any, interval: Any, name: str, change: Any, **more: Any) -> Any:
         slot = OutputSlot(wanted="0" * 32)
-        if change(slot) is None and change(replace(slot, begun="1" * 32)) is None:
+        if change(slot) is None and change(replace(slot, in_progress="1" * 32)) is None:
             # Neither begun nor finished fits a strange slot: tell them apart by what they do to their own.
             entry = publish_module._entry(lake, interval)
             own = entry.outputs[name] if entry else slot
             now = change(own)
-            if now is not None and now.begun is not None:
+            if now is not None and now.in_progress is not None:
                 return "set"
         return real(lake, interval, name, _finish_anyhow(change), **more)
 
@@ -48,7 +48,7 @@ def begun_is_not_noted() -> Iterator[None]:
 
 def _finish_anyhow(change: Any) -> Any:
     def finish(slot: OutputSlot) -> OutputSlot | None:
-        return change(slot) or change(replace(slot, begun=slot.wanted))
+        return change(slot) or change(replace(slot, in_progress=slot.wanted))
 
     return finish
 
@@ -81,10 +81,10 @@ def others_are_begun_beside_it() -> Iterator[None]:
 @contextmanager
 def begun_is_forgotten_by_a_commit() -> Iterator[None]:
     """A replacement takes the place of what is half out."""
-    real = slots.wanting
+    real = slots.with_plan
 
     def forgetful(slot: Any, plan: str, *, nothing: bool) -> OutputSlot:
-        return replace(real(slot, plan, nothing=nothing), begun=None)
+        return replace(real(slot, plan, nothing=nothing), in_progress=None)
 
     with _quiet_invariants(), patch.object(slots, "wanting", forgetful):
         yield
@@ -93,12 +93,12 @@ def begun_is_forgotten_by_a_commit() -> Iterator[None]:
 @contextmanager
 def what_is_there_is_forgotten() -> Iterator[None]:
     """A replacement is sent as if nothing had been sent before."""
-    real = publish_module.sending_of
+    real = publish_module.publication_of
 
     def forgetful(*of: Any, **more: Any) -> Any:
         return replace(real(*of, **more), rows_before=NoRows(), instead_of=None)
 
-    with patch.object(publish_module, "sending_of", forgetful):
+    with patch.object(publish_module, "publication_of", forgetful):
         yield
 
 
@@ -108,15 +108,17 @@ def newest_first() -> Iterator[None]:
     real = slots.hint
 
     def hasty(slot: OutputSlot) -> slots.Step:
-        return real(replace(slot, begun=None)) if slot.begun != slot.wanted else real(slot)
+        return (
+            real(replace(slot, in_progress=None)) if slot.in_progress != slot.wanted else real(slot)
+        )
 
     def begin(slot: OutputSlot, plan: str) -> OutputSlot | None:
-        return replace(slot, begun=plan) if plan == slot.wanted else None
+        return replace(slot, in_progress=plan) if plan == slot.wanted else None
 
     with (
         _quiet_invariants(),
         patch.object(slots, "hint", hasty),
-        patch.object(slots, "begun", begin),
+        patch.object(slots, "in_progress", begin),
     ):
         yield
 

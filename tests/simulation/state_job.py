@@ -19,7 +19,7 @@ from tallystick.format.interval import Interval
 from tallystick.format.plan import Plan, PlannedTopic
 from tallystick.format.report import FileReport, RangeAccount, Report
 from tallystick.lake import Lake
-from tallystick.operations.lookback import Earlier, Unread, earlier, own_span
+from tallystick.operations.lookback import LookbackInput, UncommittedRange, earlier, own_span
 from tallystick.pipeline import DEAD_LETTERS, Column, Lookback, Pipeline, Table, pipeline_from_spec
 from tallystick.stateful import (
     Aggregate,
@@ -206,7 +206,7 @@ def _rows(found: pa.Table, schema: pa.Schema) -> list[dict[str, Any]]:
 
 
 def _before(
-    lake: Lake, log: FakeLog, pipeline: Pipeline, found: Earlier
+    lake: Lake, log: FakeLog, pipeline: Pipeline, found: LookbackInput
 ) -> tuple[dict[str, pa.Table], dict[Interval, int]]:
     """Partial rows of earlier time by table, and how many records were read of what is not committed."""
     schemas = {t.name: written_schema(t) for t in pipeline.tables}
@@ -223,7 +223,7 @@ def _before(
 
 
 def _through_job(
-    log: FakeLog, schemas: Mapping[str, pa.Schema], unread: Unread
+    log: FakeLog, schemas: Mapping[str, pa.Schema], unread: UncommittedRange
 ) -> tuple[dict[str, pa.Table], int]:
     records, _, _ = _read(log, unread.topics, unread.span)
     nothing = {name: schemas[name].empty_table() for name in PARTIALS}

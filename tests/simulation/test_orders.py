@@ -22,8 +22,8 @@ import tallystick.operations.plan.run
 from simulation import orders, state_job
 from tallystick.engine.clock import PieceClock
 from tallystick.errors import TallystickError
-from tallystick.format.lookback import LookedBack
-from tallystick.operations.lookback import Earlier
+from tallystick.format.lookback import LookbackUsed
+from tallystick.operations.lookback import LookbackInput
 from tallystick.protocol.staleness import stale
 from tallystick.stateful import closed_sessions
 
@@ -48,10 +48,10 @@ def test_every_order_that_hypothesis_draws_does_too(
     orders.play(seed, mode, order)
 
 
-def _notes_nothing(self: Earlier, fingerprint: str, records: Any) -> LookedBack:
+def _notes_nothing(self: LookbackInput, fingerprint: str, records: Any) -> LookbackUsed:
     """A report that says a job saw nothing, of no time at all."""
     del fingerprint, records
-    return LookedBack(since=self.since + timedelta(days=300))
+    return LookbackUsed(since=self.since + timedelta(days=300))
 
 
 def _first_seen(records: pa.Table, key: list[str]) -> pa.Table:
@@ -79,7 +79,7 @@ def _without_rows(log: Any, schemas: Any, unread: Any) -> Any:
 
 Patch = tuple[object, str, Any]
 DROPPED: dict[str, tuple[str, Patch]] = {
-    "a commit does not note what was seen": ("stale", (Earlier, "looked", _notes_nothing)),
+    "a commit does not note what was seen": ("stale", (LookbackInput, "looked", _notes_nothing)),
     "what is stale is not refreshed": (
         "stale",
         (

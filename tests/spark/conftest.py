@@ -38,7 +38,7 @@ from tallystick.format.report import FileReport, Report
 from tallystick.kafka.client import KafkaClient
 from tallystick.kafka.wire import LATEST
 from tallystick.lake import Lake
-from tallystick.operations.plan import Asked, plan
+from tallystick.operations.plan import PlanRequest, plan
 from tallystick.operations.run_request import RunDates, parse_params
 from tallystick.pipeline import Column, Json, Pipeline, Table, Topic
 from tallystick.runtime import system_runtime
@@ -372,7 +372,7 @@ class SparkLake:
     def plan(self, day: int) -> Plan:
         """Plan a day by the real planner and return what it granted."""
         interval = Interval(start=DAY + timedelta(days=day), end=DAY + timedelta(days=day + 1))
-        asked = Asked(
+        asked = PlanRequest(
             pipeline=self.pipeline(),
             job_source=self.job.read_bytes(),
             request=Request(dag="flights", run=f"day {day}", clear=0),

@@ -94,11 +94,11 @@ def follow(
     """
     known = {} if runs is None else dict(runs)
     done: list[str] = []
-    for number, hole in enumerate(read_status(small.lake).holes):
-        words = dict(itertools.pairwise(hole.command))
-        done.append(hole.command[1])
-        if hole.command[1] == "dags":
-            small.run(hole.interval, run=f"manual__{number}", **json.loads(words["--conf"]))
+    for number, gap in enumerate(read_status(small.lake).gaps):
+        words = dict(itertools.pairwise(gap.command))
+        done.append(gap.command[1])
+        if gap.command[1] == "dags":
+            small.run(gap.interval, run=f"manual__{number}", **json.loads(words["--conf"]))
             continue
         first, last = (datetime.fromisoformat(words[w]) for w in ("--from-date", "--to-date"))
         for one in calendar.backfill(first, last):

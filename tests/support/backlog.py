@@ -40,7 +40,7 @@ def wide(tables: int, outputs: tuple[Declared, ...]) -> Callable[[str], Pipeline
 
 def lake_with_backlog(
     tables: int,
-    owed: int,
+    pending: int,
     commits: int,
     *,
     store: Store | None = None,
@@ -49,14 +49,14 @@ def lake_with_backlog(
     """A lake that owes so many intervals, and the plans and reports of hours that are staged and not committed."""
     log = FakeLog()
     log.create(TOPIC, partitions=1)
-    for number in range(owed + commits):
+    for number in range(pending + commits):
         log.append(TOPIC, 0, hour(number).start + timedelta(minutes=5), n=number, kind="k")
     small = SmallLake(store=store or MemoryStore(), log=log, declared=wide(tables, outputs))
-    if owed:
+    if pending:
         small.run(hour(0))
-        _owe(small, owed)
+        _owe(small, pending)
     staged = []
-    for number in range(owed, owed + commits):
+    for number in range(pending, pending + commits):
         (piece,) = small.plan(hour(number), run=f"late-{number}").pieces
         staged.append((piece.plan, stage(small.lake, small.log, piece.plan)))
     return small, staged
@@ -122,6 +122,6 @@ def _owe(small: SmallLake, count: int) -> None:
         id=small.runtime.uuid(),
         record=record.key,
         pages=index,
-        owed=tuple(ref.key for ref in index),
+        pending=tuple(ref.key for ref in index),
     )
     small.store.replace(keys.ROOT, root.encode(), expected=snapshot.etag)

@@ -17,7 +17,7 @@ from tallystick.outputs.calls import EmailOutput, HttpOutput
 from tallystick.outputs.calls.email import Mailbox
 from tallystick.outputs.calls.http import HttpReceiver
 from tallystick.store import Store
-from unit.outputs.sendings import SCOPE, sending
+from unit.outputs.sendings import SCOPE, publication
 
 ROWS = [{"k": f"k{n}", "to": f"k{n}@example.org", "n": n} for n in range(5)]
 PER_BATCH = 2
@@ -92,7 +92,7 @@ def main(kind: str, address: str, folder: str, step: str, nth: int) -> None:
         )
         around(output, "_ask", stepped)
     output.begin(SCOPE)
-    output.publish(sending(ROWS), resumed=False)
+    output.publish(publication(ROWS), resumed=False)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tallystick.errors import OutputBusy, OutputRefused
-from tallystick.outputs.port import Scope, Sending
+from tallystick.outputs.port import Publication, Scope
 from tallystick.pipeline import Replaced
 
 BATCH_ROWS = 2
@@ -85,33 +85,33 @@ class FakeOutput:
         self.wire.epoch += 1
         self.epoch = self.wire.epoch
 
-    def prepare(self, sending: Sending) -> None:
+    def prepare(self, publication: Publication) -> None:
         """Refuse rows that the receiver would not take, before any is sent."""
         self.step("prepare")
-        for row in rows_of(sending):
+        for row in rows_of(publication):
             if self.refuses(row):
-                raise OutputRefused(f"{sending}: {row} does not fit.", hint="mend the job.")
-        self.prepared.append(sending.plan)
+                raise OutputRefused(f"{publication}: {row} does not fit.", hint="mend the job.")
+        self.prepared.append(publication.plan)
 
-    def publish(self, sending: Sending, *, resumed: bool) -> None:
+    def publish(self, publication: Publication, *, resumed: bool) -> None:
         """Send from where the wire says that this plan stands."""
         self._own()
         place = self.wire.place
-        start = place[1] if place is not None and place[0] == sending.plan else 0
+        start = place[1] if place is not None and place[0] == publication.plan else 0
         assert not start or resumed, "the ledger did not say that it was begun"
-        messages = list(_messages(sending))[start:]
+        messages = list(_messages(publication))[start:]
         for low in range(0, len(messages), BATCH_ROWS):
             some = messages[low : low + BATCH_ROWS]
             self.step("send")
             self._own()
             self.wire.messages += some
-            self.wire.place = (sending.plan, start + low + len(some))
+            self.wire.place = (publication.plan, start + low + len(some))
             self.step("sent")
         self._own()
 
-    def abort(self, sending: Sending) -> None:
+    def abort(self, publication: Publication) -> None:
         """Note it."""
-        self.aborted.append(sending.plan)
+        self.aborted.append(publication.plan)
 
     def close(self) -> None:
         """Count it."""
@@ -122,18 +122,18 @@ class FakeOutput:
             raise OutputBusy("another publisher has the output.", hint="nothing.")
 
 
-def rows_of(sending: Sending) -> list[tuple[Any, ...]]:
+def rows_of(publication: Publication) -> list[tuple[Any, ...]]:
     """The rows that are to be there."""
-    return list(_tuples(sending.rows.batches()))
+    return list(_tuples(publication.rows.batches()))
 
 
-def _messages(sending: Sending) -> Iterable[Message]:
+def _messages(publication: Publication) -> Iterable[Message]:
     changes = [
-        *((-1, row) for row in _tuples(sending.rows_before.batches())),
-        *((1, row) for row in _tuples(sending.rows.batches())),
+        *((-1, row) for row in _tuples(publication.rows_before.batches())),
+        *((1, row) for row in _tuples(publication.rows.batches())),
     ]
     for number, (sign, row) in enumerate(changes):
-        yield Message(plan=sending.plan, number=number, sign=sign, row=row)
+        yield Message(plan=publication.plan, number=number, sign=sign, row=row)
 
 
 def _tuples(batches: Iterable[Any]) -> Iterable[tuple[Any, ...]]:

@@ -20,7 +20,7 @@ from tallystick.engine.parquet import TableWriter
 from tallystick.engine.upload import AttemptPrefix
 from tallystick.errors import IdentityChanged, NotYet
 from tallystick.format import keys
-from tallystick.format.lookback import LookedBack
+from tallystick.format.lookback import LookbackUsed
 from tallystick.format.offsets import Position
 from tallystick.format.plan import Plan
 from tallystick.format.report import FileReport, RangeAccount, Report
@@ -266,7 +266,7 @@ def stage(
     return report.key
 
 
-def _looked(lake: Lake, plan: Plan, pipeline: Pipeline) -> LookedBack | None:
+def _looked(lake: Lake, plan: Plan, pipeline: Pipeline) -> LookbackUsed | None:
     """What a job that looks back would say it saw of what is committed."""
     if pipeline.lookback is None:
         return None

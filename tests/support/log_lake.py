@@ -33,7 +33,7 @@ from tallystick.kafka.accounting import ReadAccount
 from tallystick.kafka.planning import LogPlanner
 from tallystick.lake import Lake
 from tallystick.operations.commit import CommitResult, commit
-from tallystick.operations.plan import Asked, Planned, plan
+from tallystick.operations.plan import PlanRequest, PlanResult, plan
 from tallystick.operations.run_request import RunDates, parse_params
 from tallystick.operations.verify.run import verify
 from tallystick.pipeline import DEAD_LETTERS, Column, Json, Pipeline, Table, Topic
@@ -179,10 +179,10 @@ class LogLake:
 
     def planned(
         self, interval: Interval, *, run: str | None = None, clear: int = 0, **params: Any
-    ) -> Planned:
+    ) -> PlanResult:
         """Plan an interval by the real planner, as the scheduled run of its start."""
         assert self.settings is not None
-        asked = Asked(
+        asked = PlanRequest(
             pipeline=self.pipeline(),
             job_source=self.job,
             request=Request(

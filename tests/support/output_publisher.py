@@ -15,7 +15,7 @@ from tallystick.connections.kafka import KafkaSettings
 from tallystick.kafka import transactions
 from tallystick.outputs.kafka import KafkaOutput
 from tallystick.outputs.kafka.topic import KafkaTopic
-from unit.outputs.sendings import SCOPE, sending
+from unit.outputs.sendings import SCOPE, publication
 
 ROWS = [{"k": f"k{n}", "n": n} for n in range(5)]
 PER_TRANSACTION = 2
@@ -97,7 +97,7 @@ def main(bootstrap: str, topic: str, step: str, nth: int) -> None:
         transactions._wait = waited
     else:
         before(feed, step, nth, in_the_log)
-    feed.publish(sending(ROWS), resumed=False)
+    feed.publish(publication(ROWS), resumed=False)
 
 
 if __name__ == "__main__":

@@ -12,11 +12,11 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tallystick.connections.postgres import PostgresSettings
-from tallystick.outputs.port import Sending
+from tallystick.outputs.port import Publication
 from tallystick.outputs.postgres import PostgresOutput
 from tallystick.outputs.postgres.session import Session
 from tallystick.outputs.postgres.table import PostgresTable
-from unit.outputs.sendings import SCOPE, sending
+from unit.outputs.sendings import SCOPE, publication
 
 OLD = [{"k": "a", "n": 1}, {"k": "b", "n": 2}, {"k": "c", "n": 3}]
 NEW = [{"k": "a", "n": 1}, {"k": "b", "n": 20}, {"k": "d", "n": 4}]
@@ -45,14 +45,14 @@ DECIDING = (
 )
 
 
-def first() -> tuple[Sending, Sending]:
+def first() -> tuple[Publication, Publication]:
     """Two intervals, as they were."""
-    return sending(EARLIER, plan=9), sending(OLD, first=2)
+    return publication(EARLIER, plan=9), publication(OLD, first=2)
 
 
-def second() -> Sending:
+def second() -> Publication:
     """The later one, replaced."""
-    return sending(NEW, plan=2, generation=2, instead_of=1, before=OLD, first=2)
+    return publication(NEW, plan=2, generation=2, instead_of=1, before=OLD, first=2)
 
 
 def die() -> None:

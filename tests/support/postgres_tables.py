@@ -11,7 +11,7 @@ import pytest
 from psycopg import sql
 
 from tallystick.connections.postgres import PostgresSettings
-from tallystick.outputs.port import Scope, Sending
+from tallystick.outputs.port import Publication, Scope
 from tallystick.outputs.postgres import PostgresOutput
 from tallystick.outputs.postgres.session import Session
 from tallystick.outputs.postgres.table import PostgresTable
@@ -74,7 +74,7 @@ class Database:
             raise
         return output
 
-    def published(self, *sendings: Sending, **how: Any) -> None:
+    def published(self, *sendings: Publication, **how: Any) -> None:
         """Publish these, one after the other, as the use case does."""
         output = self.begun(**how)
         for one in sendings:

@@ -17,7 +17,7 @@ from tallystick.format.root import RootTable
 from tallystick.lake import Lake
 from tallystick.operations.adopt_topic import Adopted, adopt
 from tallystick.operations.commit import CommitResult, commit
-from tallystick.operations.plan import Asked, Planned, plan
+from tallystick.operations.plan import PlanRequest, PlanResult, plan
 from tallystick.operations.run_request import RunDates, parse_params
 from tallystick.pipeline import Column, Pipeline, Table
 from tallystick.runtime import Runtime
@@ -114,12 +114,12 @@ class SmallLake:
 
     def plan(
         self, interval: Interval, *, run: str | None = None, clear: int = 0, **params: Any
-    ) -> Planned:
+    ) -> PlanResult:
         """Plan an interval as the scheduled run of its start."""
         return plan(
             self.lake,
             self.log,
-            Asked(
+            PlanRequest(
                 pipeline=self.declared(self.store.uri),
                 job_source=self.job,
                 request=Request(

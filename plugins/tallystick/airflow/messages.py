@@ -9,13 +9,13 @@ from tallystick.format.page import Totals
 from tallystick.format.plan import Plan
 from tallystick.format.report import mostly_dead
 from tallystick.operations.commit import CommitResult
-from tallystick.operations.plan import Planned
+from tallystick.operations.plan import PlanResult
 from tallystick.operations.publish import NotPublished, Published
 
 _SHOWN_MAX = 5
 
 
-def planned_lines(planned: Planned, plans: Sequence[Plan]) -> Iterator[str]:
+def planned_lines(planned: PlanResult, plans: Sequence[Plan]) -> Iterator[str]:
     """What a plan task found and was granted; `plans` are those that are left to stage."""
     if planned.interval is None:
         yield f"nothing is new at version {planned.version}: the ledger reaches to where this run would end"

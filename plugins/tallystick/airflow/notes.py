@@ -32,8 +32,8 @@ def commit_note(covered: Covered, own: Own, request: Request) -> str:
     if covered.held:
         holders = [e.granted.request for e in covered.held if e.granted is not None]
         parts.append(f"{_count(len(covered.held), 'interval')} held by {_named(holders, request)}")
-    if covered.holes:
-        parts.append(f"{_count(len(covered.holes), 'hole')} left")
+    if covered.gaps:
+        parts.append(f"{_count(len(covered.gaps), 'gap')} left")
     return "; ".join([*parts, f"version {covered.version}"]).replace("; version", ", version")
 
 

@@ -44,7 +44,7 @@ from tallystick.format.plan import Plan
 from tallystick.format.report import Report
 from tallystick.lake import Lake, Snapshot
 from tallystick.operations.commit import CommitResult, commit
-from tallystick.operations.plan import Asked, Planned, plan
+from tallystick.operations.plan import PlanRequest, PlanResult, plan
 from tallystick.operations.run_request import RunDates, parse_params
 from tallystick.operations.stage import still_granted, to_stage
 from tallystick.pipeline import Pipeline
@@ -99,7 +99,7 @@ class PlanOperator(BaseOperator):
         run = context["dag_run"]
         with airflow_errors(_span(context), context["ti"]):
             params, dates = asked_of(run, parse_params(dict(context["params"])), infers=self.infers)
-            asked = Asked(
+            asked = PlanRequest(
                 pipeline=self.pipeline,
                 job_source=job_file(self.pipeline, self.job_root).read_bytes(),
                 request=request_of(run),
@@ -124,7 +124,7 @@ class PlanOperator(BaseOperator):
         self.linked = lake.where(plans[0].key) if plans else None
         return _plan_xcom(planned, plans)
 
-    def ask(self, lake: Lake, asked: Asked) -> Planned:
+    def ask(self, lake: Lake, asked: PlanRequest) -> PlanResult:
         """Put the question to the ledger and to Kafka."""
         # The Kafka client loads in the task, never at DAG parse.
         from tallystick.kafka.planning import LogPlanner
@@ -141,7 +141,7 @@ def again_at(pipeline: Pipeline, dates: RunDates, now: datetime) -> datetime:
     return max(soon, dates.data_interval.end + pipeline.lateness)
 
 
-def _left_to_stage(lake: Lake, planned: Planned) -> list[Plan]:
+def _left_to_stage(lake: Lake, planned: PlanResult) -> list[Plan]:
     plans: list[Plan] = []
     for piece in planned.pieces:
         if piece.committed:
@@ -156,7 +156,7 @@ def _left_to_stage(lake: Lake, planned: Planned) -> list[Plan]:
     return plans
 
 
-def _plan_xcom(planned: Planned, plans: Sequence[Plan]) -> dict[str, Any]:
+def _plan_xcom(planned: PlanResult, plans: Sequence[Plan]) -> dict[str, Any]:
     digests = {p.key: p.sha256 for p in plans}
     return {
         "interval": planned.interval.to_json() if planned.interval else None,

@@ -25,7 +25,7 @@ class Covered:
         entries = ledger.overlapping(interval) if ledger and interval else ()
         self.committed = [e for e in entries if e.committed is not None]
         self.held = [e for e in entries if e.committed is None and e.granted is not None]
-        self.holes = gaps(interval, [e.interval for e in entries]) if interval else ()
+        self.gaps = gaps(interval, [e.interval for e in entries]) if interval else ()
         records = [e.committed.record for e in self.committed if e.committed is not None]
         self.record = max(records, default=None)
 
@@ -44,8 +44,8 @@ class Covered:
         for entry in self.held:
             if entry.granted is not None:
                 lines.append(f"not committed: {entry.interval}, granted to {entry.granted.request}")
-        if self.holes:
-            lines.append(f"not committed, and held by nobody: {some(self.holes)}")
+        if self.gaps:
+            lines.append(f"not committed, and held by nobody: {some(self.gaps)}")
         if self.record:
             lines.append(f"latest commit record: {self.record}")
         return lines
@@ -58,7 +58,7 @@ class Covered:
             "interval": self.interval.to_json() if self.interval else None,
             "covered": [e.interval.to_json() for e in self.committed],
             "held": [e.interval.to_json() for e in self.held],
-            "holes": [i.to_json() for i in self.holes],
+            "gaps": [i.to_json() for i in self.gaps],
             "record": self.record,
             "totals": _totals_json(Totals.sum_of(c.totals for c in committed)),
             "generation": max((c.generation for c in committed), default=None),

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from tallystick.errors import InvalidRequest
 from tallystick.operations.status import Status
 
-PROBLEMS = ("holes", "stuck", "owed", "lost", "stale", "dead")
+PROBLEMS = ("gaps", "stuck", "pending", "lost", "stale", "dead")
 """By name: what `--ok` looks for, and what `--allow` may leave out."""
 
 
@@ -19,9 +19,9 @@ def problems(answer: Status, *, allowed: Collection[str] = ()) -> Mapping[str, i
             f"--allow {unknown[0]} is not known.", hint=f"use {', '.join(PROBLEMS)}."
         )
     counts = {
-        "holes": len(answer.holes),
+        "gaps": len(answer.gaps),
         "stuck": sum(grant.stuck for grant in answer.grants),
-        "owed": len(answer.owed),
+        "pending": len(answer.pending),
         "lost": len(answer.lost),
         "stale": len(answer.stale),
         "dead": len(answer.all_dead),

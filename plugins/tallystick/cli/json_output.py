@@ -22,7 +22,7 @@ from tallystick.operations.gc import Collection, Heap
 from tallystick.operations.preview import Preview
 from tallystick.operations.release import Released
 from tallystick.operations.status import IntervalStatus, LakeTables, Log, Status, dead_share
-from tallystick.operations.status.gaps import Hole
+from tallystick.operations.status.gaps import Gap
 from tallystick.operations.verify.proof import CHECKS, Proof
 from tallystick.store.probe import ProbeResult
 
@@ -74,19 +74,19 @@ def status(answer: Status, *, problems: Mapping[str, int], lag: Lag | None) -> F
         "dead_share": dead_share(answer.totals),
         "generations": {str(g): n for g, n in answer.generations.items()},
         "intervals": [_interval_status(one) for one in answer.intervals],
-        "owed": [
+        "pending": [
             {
                 **_interval(one.interval),
                 "output": one.output,
                 "generation": one.generation,
-                "begun": one.begun,
+                "in_progress": one.in_progress,
             }
-            for one in answer.owed
+            for one in answer.pending
         ],
         "stale": [
             {**_interval(one.interval), "changed": _interval(one.changed)} for one in answer.stale
         ],
-        "holes": [_hole(hole) for hole in answer.holes],
+        "gaps": [_hole(gap) for gap in answer.gaps],
         "grants": [
             {
                 **_interval(grant.interval),
@@ -150,12 +150,12 @@ def _lag(lag: Lag) -> Form:
     }
 
 
-def _hole(hole: Hole) -> Form:
+def _hole(gap: Gap) -> Form:
     return {
-        **_interval(hole.interval),
-        "intervals": hole.intervals,
-        "gone": hole.gone,
-        "command": list(hole.command),
+        **_interval(gap.interval),
+        "intervals": gap.intervals,
+        "gone": gap.gone,
+        "command": list(gap.command),
     }
 
 

@@ -21,10 +21,10 @@ from tallystick.cli.text import (
 from tallystick.format.interval import Request
 from tallystick.format.page import Totals
 from tallystick.operations.status import IntervalStatus, Status, dead_share
-from tallystick.operations.status.gaps import Hole
+from tallystick.operations.status.gaps import Gap
 from tallystick.operations.status.grants import GrantStatus
 
-OWED_SHOWN = 20
+PENDING_SHOWN = 20
 STALE_SHOWN = 20
 DEAD_SHOWN = 20
 
@@ -45,12 +45,12 @@ def status(
     parts.append(paragraph(_sums(answer)))
     parts += _all_dead(answer)
     parts += _grants(answer)
-    parts += _owed(answer)
+    parts += _pending(answer)
     parts += _stale(answer)
     parts += _cancelled(answer)
     parts += _lost(answer)
     parts += _fewer(answer)
-    parts.append(_holes(answer.holes))
+    parts.append(_holes(answer.gaps))
     if problems is not None:
         shown = ", ".join(f"{count:,} {name}" for name, count in problems.items())
         parts.append(f"NOT OK: {shown}." if problems else "OK.")
@@ -178,20 +178,20 @@ def _stuck(grants: Sequence[GrantStatus]) -> str:
     return "\n".join(lines)
 
 
-def _owed(answer: Status) -> list[str]:
-    if not answer.owed:
+def _pending(answer: Status) -> list[str]:
+    if not answer.pending:
         return []
-    lines = [f"OWED: {many(len(answer.owed), 'interval')} that outputs lack:"]
-    for one in answer.owed[:OWED_SHOWN]:
-        begun = ", begun: some rows may be there" if one.begun else ""
+    lines = [f"OWED: {many(len(answer.pending), 'interval')} that outputs lack:"]
+    for one in answer.pending[:PENDING_SHOWN]:
+        in_progress = ", begun: some rows may be there" if one.in_progress else ""
         lines.append(
             paragraph(
-                f"{one.output}: {span(one.interval)}, generation {one.generation}{begun}",
+                f"{one.output}: {span(one.interval)}, generation {one.generation}{in_progress}",
                 indent=INDENT,
             )
         )
-    if len(answer.owed) > OWED_SHOWN:
-        lines.append(f"{INDENT}and {len(answer.owed) - OWED_SHOWN:,} more")
+    if len(answer.pending) > PENDING_SHOWN:
+        lines.append(f"{INDENT}and {len(answer.pending) - PENDING_SHOWN:,} more")
     lines.append(
         "Any run's publish task brings them, or, with the file that declares the pipeline:"
     )
@@ -252,20 +252,20 @@ def _fewer(answer: Status) -> list[str]:
     return ["\n".join(lines)]
 
 
-def _holes(found: Sequence[Hole]) -> str:
+def _holes(found: Sequence[Gap]) -> str:
     if not found:
         return "No holes."
-    lines = [f"{many(len(found), 'hole')}:"]
-    for hole in found:
+    lines = [f"{many(len(found), 'gap')}:"]
+    for gap in found:
         whole = (
-            f" ({many(hole.intervals, 'interval')})" if hole.intervals else " (no whole intervals)"
+            f" ({many(gap.intervals, 'interval')})" if gap.intervals else " (no whole intervals)"
         )
-        lines.append(f"{INDENT}{span(hole.interval)}{whole}")
-        if hole.gone:
-            told = f"{many(hole.gone, 'offset')} of it went with a topic that was closed: filled as a loss, by"
+        lines.append(f"{INDENT}{span(gap.interval)}{whole}")
+        if gap.gone:
+            told = f"{many(gap.gone, 'offset')} of it went with a topic that was closed: filled as a loss, by"
             lines.append(paragraph(told, indent=INDENT))
-        if hole.command:
-            lines.append(command(hole.command))
+        if gap.command:
+            lines.append(command(gap.command))
     return "\n".join(lines)
 
 

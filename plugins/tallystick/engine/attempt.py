@@ -16,7 +16,7 @@ from tallystick.engine.room import require_room
 from tallystick.engine.task import Attempt, TaskResult
 from tallystick.errors import ReportRejected
 from tallystick.format import keys
-from tallystick.format.lookback import LookedBack
+from tallystick.format.lookback import LookbackUsed
 from tallystick.format.offsets import OffsetRange, tile
 from tallystick.format.plan import Plan, PlannedRange
 from tallystick.format.report import FileReport, RangeAccount, Report, account_totals
@@ -32,7 +32,7 @@ def assemble(
     results: Iterable[TaskResult],
     *,
     outputs: Sequence[FileReport] | None = None,
-    looked: LookedBack | None = None,
+    looked: LookbackUsed | None = None,
     scratch: Path | None = None,
 ) -> Report:
     """Join exactly one result per piece into the report of this attempt, which is not written yet.

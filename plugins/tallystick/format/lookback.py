@@ -28,7 +28,7 @@ class Seen(StoredValue):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LookedBack(StoredValue):
+class LookbackUsed(StoredValue):
     """What a job saw of the time from `since` to its own interval; what `seen` leaves out, it did not see."""
 
     since: datetime

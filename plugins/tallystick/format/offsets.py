@@ -111,12 +111,12 @@ class Coverage:
         left: list[OffsetRange] = []
         for r in self.ranges:
             start = r.start
-            for hole in other.ranges:
-                if hole.end <= start or hole.start >= r.end:
+            for gap in other.ranges:
+                if gap.end <= start or gap.start >= r.end:
                     continue
-                if hole.start > start:
-                    left.append(OffsetRange(start=start, end=hole.start))
-                start = max(start, hole.end)
+                if gap.start > start:
+                    left.append(OffsetRange(start=start, end=gap.start))
+                start = max(start, gap.end)
             if start < r.end:
                 left.append(OffsetRange(start=start, end=r.end))
         return Coverage(tuple(left))

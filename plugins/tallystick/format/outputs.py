@@ -15,37 +15,39 @@ TARGET_MAX = 1000
 class OutputSlot(StoredValue):
     """What one output has of one interval, as uuids of plans.
 
-    `wanted`: the plan whose rows it is to hold. `begun`: one whose rows may be there in part. `published`: the one whose
-    rows are there, all of them and nothing else, as soon as nothing is begun.
+    `wanted`: the plan whose rows it is to hold. `in_progress`: one whose rows may be there in part. `published`: the
+    one whose rows are there, all of them and nothing else, as soon as nothing is begun.
     """
 
     wanted: keys.PlanId
-    begun: keys.PlanId | None = None
+    in_progress: keys.PlanId | None = None
     published: keys.PlanId | None = None
 
     def __post_init__(self) -> None:
-        for uuid in (self.wanted, self.begun, self.published):
+        for uuid in (self.wanted, self.in_progress, self.published):
             if uuid is not None:
                 keys.check_uuid(uuid)
-        if self.begun is not None and self.begun == self.published:
-            raise ValueError(f"plan {self.begun} is begun and published")
+        if self.in_progress is not None and self.in_progress == self.published:
+            raise ValueError(f"plan {self.in_progress} is begun and published")
 
     @property
-    def owed(self) -> bool:
+    def pending(self) -> bool:
         """Whether something is left to publish."""
-        return self.begun is not None or self.wanted != self.published
+        return self.in_progress is not None or self.wanted != self.published
 
     @property
     def sent(self) -> bool:
         """Whether rows of any plan are out there, or may be."""
-        return self.begun is not None or self.published is not None
+        return self.in_progress is not None or self.published is not None
 
     @property
     def needed(self) -> frozenset[keys.PlanId]:
         """The plans whose rows are still to be read: what is sent, and what it is sent instead of."""
-        if not self.owed:
+        if not self.pending:
             return frozenset()
-        return frozenset(u for u in (self.wanted, self.begun, self.published) if u is not None)
+        return frozenset(
+            u for u in (self.wanted, self.in_progress, self.published) if u is not None
+        )
 
 
 def check_target(target: str) -> str:

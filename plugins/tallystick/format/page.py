@@ -16,7 +16,7 @@ from typing import ClassVar
 from tallystick.format import keys
 from tallystick.format.codec import StoredObject, StoredValue
 from tallystick.format.interval import Interval, Request
-from tallystick.format.lookback import LookedBack
+from tallystick.format.lookback import LookbackUsed
 from tallystick.format.offsets import Position
 from tallystick.format.outputs import OutputSlot, check_slots
 
@@ -85,7 +85,7 @@ class Committed(StoredValue):
     fingerprint: str
     record: keys.RecordKey
     totals: Totals
-    looked: LookedBack | None = None
+    looked: LookbackUsed | None = None
 
     def __post_init__(self) -> None:
         keys.check_plan(self.plan)
@@ -138,9 +138,9 @@ class Entry(StoredValue):
         return slot.request
 
     @property
-    def owed(self) -> tuple[str, ...]:
+    def pending(self) -> tuple[str, ...]:
         """The outputs that still lack something of it, by name."""
-        return tuple(sorted(name for name, slot in self.outputs.items() if slot.owed))
+        return tuple(sorted(name for name, slot in self.outputs.items() if slot.pending))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,9 +196,9 @@ class Page(StoredObject):
         return max([self.boundaries[-1].at, *(e.interval.end for e in self.entries)])
 
     @property
-    def owed(self) -> bool:
+    def pending(self) -> bool:
         """Whether an output still lacks something of one of its entries."""
-        return any(e.owed for e in self.entries)
+        return any(e.pending for e in self.entries)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

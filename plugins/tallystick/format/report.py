@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from tallystick.format import keys
 from tallystick.format.codec import StoredObject, StoredValue
-from tallystick.format.lookback import LookedBack
+from tallystick.format.lookback import LookbackUsed
 from tallystick.format.offsets import OffsetRange
 
 
@@ -150,7 +150,7 @@ class Report(StoredObject):
     library: str
     files: tuple[FileReport, ...]
     accounts: tuple[RangeAccount, ...]
-    looked: LookedBack | None = None
+    looked: LookbackUsed | None = None
 
     def __post_init__(self) -> None:
         keys.check_report(self.key)

@@ -73,7 +73,7 @@ class RootTopic(StoredValue):
 class Root(StoredObject):
     """What the lake is at one version. `id` is fresh for every body, so no body and no ETag ever comes twice (ABA).
 
-    `outputs`: what each output's name stands for, set once. `owed`: the keys of the pages with something to publish.
+    `outputs`: what each output's name stands for, set once. `pending`: the keys of the pages with something to publish.
     """
 
     FORMAT: ClassVar[str] = "tallystick.root/1"
@@ -86,7 +86,7 @@ class Root(StoredObject):
     pages: tuple[PageRef, ...]
     topics: Mapping[str, RootTopic]
     outputs: Mapping[str, str] = field(default_factory=dict)
-    owed: tuple[keys.PageKey, ...] = ()
+    pending: tuple[keys.PageKey, ...] = ()
 
     def __post_init__(self) -> None:
         keys.check_name(self.pipeline, "pipeline")
@@ -111,11 +111,11 @@ class Root(StoredObject):
         for name, target in self.outputs.items():
             keys.check_name(name, "output")
             check_target(target)
-        if list(self.owed) != [ref.key for ref in self.pages if ref.key in set(self.owed)]:
+        if list(self.pending) != [ref.key for ref in self.pages if ref.key in set(self.pending)]:
             raise ValueError(
                 "the pages with something to publish are pages of the index, in its order"
             )
-        if self.owed and not self.outputs:
+        if self.pending and not self.outputs:
             raise ValueError("something is to be published, and there is no output")
 
     @property

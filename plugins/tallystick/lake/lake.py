@@ -328,10 +328,10 @@ class Lake:
             pages=index,
             topics=change.topics,
             outputs=before.outputs if change.outputs is None else change.outputs,
-            owed=tuple(
+            pending=tuple(
                 ref.key
                 for ref in index
-                if (pages[ref.key].owed if ref.key in pages else ref.key in before.owed)
+                if (pages[ref.key].pending if ref.key in pages else ref.key in before.pending)
             ),
         )
         check_swap(before, change.ledger.original(), after, change.ledger)

@@ -65,7 +65,7 @@ class Asking:
 
         Safe to repeat: one marker per swap, under a key of its own. What the store says to it does not matter.
         """
-        if self.marker is not None or not root.owed or lost < self.after_losses:
+        if self.marker is not None or not root.pending or lost < self.after_losses:
             return
         self.marker = keys.room(self.runtime.uuid())
         try:

@@ -21,11 +21,11 @@ from tallystick.format.report import FileReport, Report, account_totals
 from tallystick.format.root import RootTable
 from tallystick.lake import Lake, NoUpdate, Snapshot, Update
 from tallystick.lake.room import Asking
-from tallystick.operations.published_rows import rows_sent
+from tallystick.operations.published_rows import has_published_rows
 from tallystick.pipeline import DEAD_LETTERS, PlannedOutput, outputs_in_spec
 from tallystick.protocol import committing
 from tallystick.protocol.invariants import account_problem
-from tallystick.protocol.publishing import outputs_wanting
+from tallystick.protocol.publishing import outputs_with_plan
 from tallystick.tables.state import TableState
 
 
@@ -188,7 +188,7 @@ def _without_objects(lake: Lake, plan_key: keys.PlanKey, gone: str) -> CommitRes
 def _refusal(
     lake: Lake,
     plan: Plan,
-    decision: committing.IdentityDiffers | committing.ColumnsDiffer | committing.NotMine,
+    decision: committing.IdentityDiffers | committing.ColumnsDiffer | committing.GrantLost,
 ) -> Superseded | IdentityChanged | SchemaChanged:
     match decision:
         case committing.IdentityDiffers(what=what, planned=planned, found=found):
@@ -201,7 +201,7 @@ def _refusal(
                 f"table {table}: the plan of {plan.interval} says {planned}, the lake {found}.",
                 hint="clear this run's plan task to plan with the columns of now.",
             )
-        case committing.NotMine(holder=holder):
+        case committing.GrantLost(holder=holder):
             who = (
                 f"is now held by {holder}"
                 if holder
@@ -346,7 +346,7 @@ def _rows_to_dead(lake: Lake, report: Report, interval: Interval, before: Commit
 def _sent_for_good(lake: Lake, plan: Plan, before: Entry) -> ReportRejected | None:
     """An output that takes no second sending may have got the interval since the replacement was planned."""
     for output in _outputs_of(lake, plan):
-        if output.replaced == "refuse" and rows_sent(lake, before, output.name):
+        if output.replaced == "refuse" and has_published_rows(lake, before, output.name):
             return ReportRejected(
                 f"{plan.interval} has been sent to output {output.name}, which takes no second sending. The old commit "
                 "stands, and the grant is withdrawn.",
@@ -395,7 +395,7 @@ def _publish(
                 totals=totals,
                 looked=report.looked,
             ),
-            outputs=outputs_wanting(before.outputs, plan.key, _nothing_for(lake, plan, report)),
+            outputs=outputs_with_plan(before.outputs, plan.key, _nothing_for(lake, plan, report)),
         )
     )
     added = {name: tuple(f.key for f in report.files if f.table == name) for name in staged}
@@ -465,7 +465,7 @@ def _stage_tables(
     }
     staged: dict[str, RootTable] = {}
     for name in sorted({t.name for t in plan.tables} | set(dropped)):
-        if len(staged) == 1 and snapshot.root.owed:
+        if len(staged) == 1 and snapshot.root.pending:
             # A publisher that had not seen yet that room is asked for has made its swap by now.
             snapshot.check_still_there()
         table = snapshot.root.tables[name]

@@ -17,7 +17,7 @@ from tallystick.engine.clock import LogPart, LogSpan
 from tallystick.errors import Corrupt, SchemaChanged
 from tallystick.format import keys
 from tallystick.format.interval import Interval
-from tallystick.format.lookback import LookedBack, Seen
+from tallystick.format.lookback import LookbackUsed, Seen
 from tallystick.format.offsets import Position
 from tallystick.format.page import Boundary, Entry
 from tallystick.format.plan import Plan, PlannedRange, PlannedTopic
@@ -28,7 +28,7 @@ from tallystick.operations.run_request import AHEAD_MAX, EPOCH
 from tallystick.pipeline import Lookback
 from tallystick.protocol import boundaries, planning
 from tallystick.protocol.ledger import Ledger
-from tallystick.protocol.staleness import looked_back
+from tallystick.protocol.staleness import lookback_used
 
 # A record and a report of each interval are read, some 10 ms each on S3: a year of hours would take minutes in a row.
 READS_AT_ONCE = 16
@@ -64,7 +64,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Passed:
+class UnusableInterval:
     """One earlier interval that was committed before the tables were what they are: its rows cannot be used."""
 
     interval: Interval
@@ -74,7 +74,7 @@ class Passed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unread:
+class UncommittedRange:
     """Earlier time that is not committed, the ranges to be read of it, and how the ledger cuts it.
 
     `instead_of`: it is committed, and cannot be used.
@@ -82,7 +82,7 @@ class Unread:
 
     span: LogSpan
     topics: tuple[PlannedTopic, ...]
-    instead_of: Passed | None = None
+    instead_of: UnusableInterval | None = None
 
     @property
     def interval(self) -> Interval:
@@ -91,14 +91,14 @@ class Unread:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Earlier:
+class LookbackInput:
     """All that is to be seen of the time from `since` to a plan's interval."""
 
     since: datetime
     parts: tuple[Part, ...] = ()
-    unread: tuple[Unread, ...] = ()
+    unread: tuple[UncommittedRange, ...] = ()
 
-    def looked(self, fingerprint: str, records: Mapping[Interval, int]) -> LookedBack:
+    def looked(self, fingerprint: str, records: Mapping[Interval, int]) -> LookbackUsed:
         """What the report says was seen; `records`: how many were read of each stretch.
 
         Of what was read although it is committed it names the code that committed it: once that is replaced by this code,
@@ -118,7 +118,7 @@ class Earlier:
             )
             for i, n in records.items()
         ]
-        return looked_back(self.since, [p.seen for p in self.parts], read)
+        return lookback_used(self.since, [p.seen for p in self.parts], read)
 
 
 def earlier(
@@ -128,7 +128,7 @@ def earlier(
     *,
     staged: Sequence[tuple[Plan, Report]] = (),
     log: Log | None = None,
-) -> Earlier:
+) -> LookbackInput:
     """Say what a job sees of the time before its plan's interval.
 
     `staged`: what this run has staged of it and not committed yet; it is taken as if it were. `log` None: what is not
@@ -137,18 +137,18 @@ def earlier(
     start = plan.interval.start
     since = EPOCH if lookback.back is None else max(EPOCH, start - lookback.back)
     if since == start:
-        return Earlier(since=since)
+        return LookbackInput(since=since)
     own = {p.key: (p, report) for p, report in staged}
 
-    def question(snapshot: Snapshot) -> Earlier:
+    def question(snapshot: Snapshot) -> LookbackInput:
         ledger = snapshot.ledger(since, start)
         wanted = Interval(start=since, end=start)
         with ThreadPoolExecutor(READS_AT_ONCE) as pool:
             overlapping = ledger.overlapping(wanted)
             read = pool.map(lambda entry: _part(lake, entry, own, plan, lookback), overlapping)
             found = [one for one in read if one is not None]
-        passed = [one for one in found if isinstance(one, Passed)]
-        unread: list[Unread] = []
+        passed = [one for one in found if isinstance(one, UnusableInterval)]
+        unread: list[UncommittedRange] = []
         if log is not None and lookback.uncommitted == "kafka":
             cuts = _Cuts(ledger, snapshot.root, plan, log, latest=lake.runtime.now() + AHEAD_MAX)
             gaps = planning.gaps(wanted, [one.interval for one in found])
@@ -157,7 +157,7 @@ def earlier(
         elif passed:
             raise _useless(passed[0], "and is not read in Kafka")
         parts = tuple(one for one in found if isinstance(one, Part))
-        return Earlier(since=since, parts=parts, unread=tuple(unread))
+        return LookbackInput(since=since, parts=parts, unread=tuple(unread))
 
     return lake.read(question)
 
@@ -168,7 +168,7 @@ def _part(
     own: Mapping[keys.PlanKey, tuple[Plan, Report]],
     plan: Plan,
     lookback: Lookback,
-) -> Part | Passed | None:
+) -> Part | UnusableInterval | None:
     granted, committed = entry.granted, entry.committed
     if granted is not None and granted.plan in own:
         staged, report = own[granted.plan]
@@ -187,7 +187,7 @@ def _part(
         )
     records = committed.totals.records
     if records and (lacks := _lacks(lake.plan(committed.plan), plan, lookback)) is not None:
-        return Passed(
+        return UnusableInterval(
             interval=entry.interval,
             fingerprint=committed.fingerprint,
             records=records,
@@ -229,19 +229,19 @@ class _Cuts:
         self._origins = {name: topic.origins for name, topic in root.topics.items()}
         self._log_starts: dict[str, Sequence[int]] = {}
 
-    def unread(self, gap: Interval) -> Unread | None:
+    def unread(self, gap: Interval) -> UncommittedRange | None:
         """What is to be read of a gap; None where some of it lies in a topic that can be read no more."""
         first, last = (self._boundary(at) for at in (gap.start, gap.end))
         for name, topic in self._root.topics.items():
             if topic.closed is not None and self._offsets(first, name) != self._offsets(last, name):
                 return None
         readable = [t for t in self._plan.topics if self._root.topics[t.name].closed is None]
-        return Unread(
+        return UncommittedRange(
             span=span_of(gap, self._ledger.boundaries, self._plan, self._root),
             topics=tuple(self._topic(t, first, last) for t in readable),
         )
 
-    def instead_of(self, passed: Passed) -> Unread:
+    def instead_of(self, passed: UnusableInterval) -> UncommittedRange:
         """What is to be read in place of rows that cannot be used. Raises SchemaChanged where it is not all there."""
         found = self.unread(passed.interval)
         if found is None or any(r.lost for t in found.topics for r in t.ranges):
@@ -303,7 +303,7 @@ class _Cuts:
         return self._log_starts[topic]
 
 
-def _useless(passed: Passed, why: str) -> SchemaChanged:
+def _useless(passed: UnusableInterval, why: str) -> SchemaChanged:
     first, last = (keys.instant(at) for at in (passed.interval.start, passed.interval.end))
     return SchemaChanged(
         f"{passed.interval} is looked back at and was committed without {passed.lacks}, {why}.",

@@ -50,7 +50,7 @@ def preview(
 
     def question(snapshot: Snapshot) -> Preview:
         ledger = snapshot.ledger(interval.start, interval.end)
-        wish = planning.Wish(
+        wish = planning.PlanOptions(
             interval=interval,
             fingerprint="",
             replace=replace,
@@ -58,13 +58,13 @@ def preview(
             cuts=adoption.cuts(snapshot.root.topics),
         )
         intent = planning.decide_plan(ledger, _NOBODY, wish)
-        if isinstance(intent, planning.CutThrough):
+        if isinstance(intent, planning.PartialOverlap):
             one = intent.entry.interval
             raise InvalidRequest(
                 f"{interval} cuts through the committed interval {one}.",
                 hint=f"move the cut to {keys.instant(one.start)} or to {keys.instant(one.end)}.",
             )
-        if isinstance(intent, planning.Overtaken):
+        if isinstance(intent, planning.RequestSuperseded):
             raise InvalidRequest(
                 f"the ledger knows the run {_NOBODY}, which is made up for this question.",
                 hint="give the DAG `tally` another name.",
@@ -84,7 +84,7 @@ def preview(
     return lake.read(question)
 
 
-def _parts(intent: planning.Intent) -> tuple[Part, ...]:
+def _parts(intent: planning.PlanDecision) -> tuple[Part, ...]:
     parts: list[Part] = []
     for grant in intent.grants:
         before = grant.before.committed if grant.before else None

@@ -1,7 +1,7 @@
 """The use case `publish`: bring the committed rows that outputs lack to where they belong, and note it. No JVM.
 
-For each output and interval: prepare, note `begun` by a swap, publish, note `published` by a swap. Whoever comes next
-goes on wherever the last one died: the ledger says what was begun, the output says how far it went.
+For each output and interval: prepare, note `in_progress` by a swap, publish, note `published` by a swap. Whoever comes
+next goes on wherever the last one died: the ledger says what was begun, the output says how far it went.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tallystick.format.plan import Plan
 from tallystick.format.report import FileReport, Report
 from tallystick.lake import Lake, NoUpdate, Snapshot, Update
 from tallystick.lake.room import Giving, Turn
-from tallystick.outputs.port import Leftover, NoRows, Output, Rows, Scope, Sending, Sweeping
+from tallystick.outputs.port import Leftover, NoRows, Output, Publication, Rows, Scope, Sweeping
 from tallystick.pipeline import LINEAGE, pipeline_from_spec
 from tallystick.protocol import publishing as slots
 from tallystick.store import Store
@@ -71,7 +71,7 @@ def publish(
         output = None
         try:
             output = opens()
-            if lake.read(_Owing(output=name).owed):
+            if lake.read(_PendingIntervals(output=name).pending):
                 root = lake.load_existing().root
                 output.begin(Scope(lake=lake.store.uri, pipeline=root.pipeline))
                 failed += _publish_all(lake, name, output, rows_of, watch or _silent, turn)
@@ -108,11 +108,11 @@ def _publish_all(
     lake: Lake, name: str, output: Output, rows_of: RowsOf, watch: Watch, turn: Turn
 ) -> list[NotPublished]:
     failed: dict[Interval, NotPublished] = {}
-    owing = _Owing(output=name)
+    owing = _PendingIntervals(output=name)
     while True:
-        owed = lake.read(owing.owed)
-        todo = next((i for i in owed if i not in failed), None)
-        if todo is None or (owed[0] in failed and _begun(lake, name, owed[0])):
+        pending = lake.read(owing.pending)
+        todo = next((i for i in pending if i not in failed), None)
+        if todo is None or (pending[0] in failed and _begun(lake, name, pending[0])):
             # Another publisher may have begun what could not even be prepared here: nothing is begun beside it.
             return list(failed.values())
         try:
@@ -155,7 +155,7 @@ def _needed(snapshot: Snapshot, output: str, left: Sequence[Leftover]) -> set[st
 
 
 @dataclass(slots=True, kw_only=True)
-class _Owing:
+class _PendingIntervals:
     """What an output lacks, by page of the ledger: a backlog has many pages, and a swap changes one of them."""
 
     output: str
@@ -163,14 +163,14 @@ class _Owing:
         default_factory=dict
     )
 
-    def begun(self, snapshot: Snapshot) -> list[Interval]:
+    def in_progress(self, snapshot: Snapshot) -> list[Interval]:
         """The intervals that were begun and are not finished, by time."""
-        return [interval for begun, _ in self._pages(snapshot) for interval in begun]
+        return [interval for in_progress, _ in self._pages(snapshot) for interval in in_progress]
 
-    def owed(self, snapshot: Snapshot) -> list[Interval]:
+    def pending(self, snapshot: Snapshot) -> list[Interval]:
         """The intervals that the output lacks: those that were begun first, then by time."""
         return [
-            *self.begun(snapshot),
+            *self.in_progress(snapshot),
             *(interval for _, waiting in self._pages(snapshot) for interval in waiting),
         ]
 
@@ -180,23 +180,23 @@ class _Owing:
         # Pages never change under their keys, and stand in the order of time.
         self.pages = {
             key: self.pages[key] if key in self.pages else self._read(snapshot, key)
-            for key in snapshot.root.owed
+            for key in snapshot.root.pending
         }
         return self.pages.values()
 
     def _read(
         self, snapshot: Snapshot, key: keys.PageKey
     ) -> tuple[tuple[Interval, ...], tuple[Interval, ...]]:
-        entries = [e for e in snapshot.page(key).entries if self.output in e.owed]
+        entries = [e for e in snapshot.page(key).entries if self.output in e.pending]
         return (
-            tuple(e.interval for e in entries if e.outputs[self.output].begun is not None),
-            tuple(e.interval for e in entries if e.outputs[self.output].begun is None),
+            tuple(e.interval for e in entries if e.outputs[self.output].in_progress is not None),
+            tuple(e.interval for e in entries if e.outputs[self.output].in_progress is None),
         )
 
 
 def _begun(lake: Lake, output: str, interval: Interval) -> bool:
     entry = _entry(lake, interval)
-    return entry is not None and entry.outputs[output].begun is not None
+    return entry is not None and entry.outputs[output].in_progress is not None
 
 
 def _entry(lake: Lake, interval: Interval) -> Entry | None:
@@ -211,7 +211,7 @@ def publish_one(
     *,
     rows_of: RowsOf,
     turn: Turn | None = None,
-    owing: _Owing | None = None,
+    owing: _PendingIntervals | None = None,
 ) -> Published | None:
     """Do the next step of one output and interval to its end; None where there was none to do any more.
 
@@ -219,7 +219,7 @@ def publish_one(
     """
     turn, owing = (
         turn or Giving(store=lake.store, runtime=lake.runtime),
-        owing or _Owing(output=name),
+        owing or _PendingIntervals(output=name),
     )
     todo = lake.read(lambda snapshot: _todo(lake, snapshot, name, interval, rows_of))
     if todo is None:
@@ -236,7 +236,7 @@ def publish_one(
 
 def _todo(
     lake: Lake, snapshot: Snapshot, name: str, interval: Interval, rows_of: RowsOf
-) -> tuple[slots.Start | slots.Resume, Sending] | None:
+) -> tuple[slots.Start | slots.Resume, Publication] | None:
     entry = snapshot.ledger(interval.start, interval.end).entry(interval)
     slot = entry.outputs.get(name) if entry is not None else None
     if entry is None or slot is None:
@@ -245,39 +245,39 @@ def _todo(
     if isinstance(step, slots.Rest):
         return None
     pipeline = snapshot.root.pipeline
-    return step, sending_of(lake, pipeline, name, entry, step, rows_of=rows_of)
+    return step, publication_of(lake, pipeline, name, entry, step, rows_of=rows_of)
 
 
 def _publish_sending(
     lake: Lake,
     output: Output,
     step: slots.Start | slots.Resume,
-    sending: Sending,
+    publication: Publication,
     *,
     turn: Turn,
-    owing: _Owing,
+    owing: _PendingIntervals,
 ) -> Published | None:
-    interval, name = sending.interval, sending.output
+    interval, name = publication.interval, publication.output
     resumed = isinstance(step, slots.Resume)
     if not resumed:
-        output.prepare(sending)
+        output.prepare(publication)
         noted = _note(
-            lake, interval, name, lambda s: slots.begun(s, step.plan), turn=turn, alone=owing
+            lake, interval, name, lambda s: slots.in_progress(s, step.plan), turn=turn, alone=owing
         )
         if noted == "refused":
             # Replaced since, or others publish it, or another interval: the next look says what is to be done.
-            output.abort(sending)
+            output.abort(publication)
             return None
         # Another publisher may have begun it since, or our own reply was lost: rows may be out there.
         resumed = noted == "there"
-    output.publish(sending, resumed=resumed)
+    output.publish(publication, resumed=resumed)
     _note(lake, interval, name, lambda s: slots.finished(s, step.plan), turn=turn)
     return Published(
         output=name,
         interval=interval,
-        generation=sending.generation,
+        generation=publication.generation,
         plan=step.plan,
-        rows=len(sending.rows),
+        rows=len(publication.rows),
         resumed=resumed,
     )
 
@@ -289,7 +289,7 @@ def _note(
     change: Callable[[OutputSlot], OutputSlot | None],
     *,
     turn: Turn,
-    alone: _Owing | None = None,
+    alone: _PendingIntervals | None = None,
 ) -> Noted:
     """Update one slot by a swap: `set` by this call, `there` already, or `refused` as the ledger stands now.
 
@@ -307,7 +307,7 @@ def _note(
             return NoUpdate(value="refused")
         if now == slot:
             return NoUpdate(value="there")
-        if alone is not None and any(other != interval for other in alone.begun(snapshot)):
+        if alone is not None and any(other != interval for other in alone.in_progress(snapshot)):
             return NoUpdate(value="refused")
         ledger.put(replace(entry, outputs={**entry.outputs, name: now}))
         return Update(
@@ -331,7 +331,7 @@ class _Source:
     report: keys.ReportKey | None
 
 
-def sending_of(
+def publication_of(
     lake: Lake,
     pipeline: str,
     name: str,
@@ -339,7 +339,7 @@ def sending_of(
     step: slots.Start | slots.Resume,
     *,
     rows_of: RowsOf,
-) -> Sending:
+) -> Publication:
     """What a step sends, read from the records of the interval's commits. Raises Corrupt where one is gone."""
     source = _committed(lake, entry, step.plan, name, rows_of)
     before = None
@@ -350,8 +350,8 @@ def sending_of(
 
 def _sending(
     pipeline: str, name: str, interval: Interval, source: _Source, before: _Source | None
-) -> Sending:
-    return Sending(
+) -> Publication:
+    return Publication(
         pipeline=pipeline,
         output=name,
         interval=interval,

@@ -8,13 +8,13 @@ from tallystick.lake import Lake
 from tallystick.pipeline import outputs_in_spec
 
 
-def rows_sent(lake: Lake, entry: Entry, output: str) -> bool:
+def has_published_rows(lake: Lake, entry: Entry, output: str) -> bool:
     """Whether a row of the interval is in the output, or may be: a slot is published also where there was none to send.
 
     Total: where nobody can tell any more, one may be.
     """
     slot = entry.outputs.get(output)
-    if slot is None or slot.begun is not None or slot.published is None:
+    if slot is None or slot.in_progress is not None or slot.published is None:
         return slot is not None and slot.sent
     out = slot.published
     commit = next((c for c in lake.commits_of(entry) if keys.plan_parts(c.plan)[1] == out), None)

@@ -106,7 +106,7 @@ class RunDates:
     run_after: datetime
 
 
-def wanted_interval(
+def requested_interval(
     pipeline: Pipeline, params: RunParams, dates: RunDates, *, now: datetime
 ) -> Interval | datetime:
     """The interval that a run wants; an instant alone means "from where the ledger ends to here".

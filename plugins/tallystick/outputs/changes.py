@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol
 
 from tallystick.outputs.encoding import encoded
 from tallystick.outputs.occurrences import HELD, Key, Occurrences, Piece, digest
-from tallystick.outputs.port import Sending
+from tallystick.outputs.port import Publication
 from tallystick.outputs.spill import AFTER, BEFORE, Spill
 
 Operation = Literal["row", "correction", "retraction"]
@@ -38,17 +38,17 @@ class Change:
     occurrence: int
 
 
-def changes(sending: Sending, identity: Sequence[str]) -> Generator[Change, None, None]:
+def changes(publication: Publication, identity: Sequence[str]) -> Generator[Change, None, None]:
     """Yield what leads from what is there to what is to be there: rows and corrections, then retractions.
 
     Close it (`contextlib.closing`): what it has on the local disk is removed then. Raises ScratchFull when that is full.
     """
     with Spill() as spill:
-        after = Occurrences(sending.rows, identity, spill, name="after")
-        if sending.instead_of is None or not len(sending.rows_before):
+        after = Occurrences(publication.rows, identity, spill, name="after")
+        if publication.instead_of is None or not len(publication.rows_before):
             yield from _first(after)
             return
-        before = Occurrences(sending.rows_before, identity, spill, name="before")
+        before = Occurrences(publication.rows_before, identity, spill, name="before")
         differing = _compared(before, after, spill)
         number = 0
         for piece in after.pieces():

@@ -32,7 +32,7 @@ from tallystick.errors import Corrupt, OutputBusy, OutputRefused, ScratchFull, S
 from tallystick.format import keys
 from tallystick.format.interval import Interval
 from tallystick.outputs.encoding import json_lines
-from tallystick.outputs.port import Leftover, Scope, Sending
+from tallystick.outputs.port import Leftover, Publication, Scope
 from tallystick.pipeline import Replaced
 from tallystick.pipeline.columns import refuse
 
@@ -131,7 +131,7 @@ class Folder:
                 hint="let the user who runs Airflow's tasks write there, on each machine that does.",
             ) from error
 
-    def prepare(self, sending: Sending) -> None:
+    def prepare(self, publication: Publication) -> None:
         """Write the file under its hidden name.
 
         Safe to repeat: the second file takes the first one's place, and holds the same rows, for they are of one report.
@@ -140,24 +140,24 @@ class Folder:
         from tallystick.outputs.times import check_batch
 
         self._make_folders()
-        fresh = self._writing(sending)
+        fresh = self._writing(publication)
         try:
             number = 0
             with fresh.open("xb") as file:
-                for batch in sending.rows.batches():
-                    check_batch(sending, batch, number)
+                for batch in publication.rows.batches():
+                    check_batch(publication, batch, number)
                     number += len(batch)
                     for line in json_lines(batch):
                         file.write(line + b"\n")
                 _sync(file)
-            fresh.replace(self._prepared(sending))
+            fresh.replace(self._prepared(publication))
             _sync_folder(self.hidden)
         except OSError as error:
-            raise self._failed(sending, error) from error
+            raise self._failed(publication, error) from error
         finally:
             fresh.unlink(missing_ok=True)
 
-    def publish(self, sending: Sending, *, resumed: bool) -> None:
+    def publish(self, publication: Publication, *, resumed: bool) -> None:
         """Rename the prepared file to where readers look.
 
         Safe to repeat: under the lock, the note says which plan the file is of. A zombie of an older generation finds a
@@ -165,30 +165,34 @@ class Folder:
         """
         del resumed  # the note tells, whoever began
         with self._locked():
-            note = self._note(sending)
-            if note is not None and note.generation > sending.generation:
-                self._prepared(sending).unlink(missing_ok=True)
+            note = self._note(publication)
+            if note is not None and note.generation > publication.generation:
+                self._prepared(publication).unlink(missing_ok=True)
                 return
-            prepared = self._prepared(sending)
+            prepared = self._prepared(publication)
             if not prepared.exists():
-                if note is not None and note.plan == sending.plan and self._file(sending).exists():
+                if (
+                    note is not None
+                    and note.plan == publication.plan
+                    and self._file(publication).exists()
+                ):
                     return
-                self.prepare(sending)
+                self.prepare(publication)
             try:
                 # The note comes last: where it names this plan, the file is this plan's.
-                prepared.replace(self._file(sending))
+                prepared.replace(self._file(publication))
                 _sync_folder(self.folder)
-                self._write_note(sending)
+                self._write_note(publication)
             except OSError as error:
-                raise self._failed(sending, error) from error
+                raise self._failed(publication, error) from error
 
-    def abort(self, sending: Sending) -> None:
+    def abort(self, publication: Publication) -> None:
         """Remove the prepared file of this report; if a publisher holds the lock now, leave it to the next sweep.
 
         Safe to repeat: what is gone stays so, and other reports' are kept.
         """
-        name = self._prepared(sending).name
-        self.sweep([Leftover(name=name, interval=sending.interval, plan=sending.plan)])
+        name = self._prepared(publication).name
+        self.sweep([Leftover(name=name, interval=publication.interval, plan=publication.plan)])
 
     def close(self) -> None:
         """Nothing is held."""
@@ -218,34 +222,37 @@ class Folder:
 
     # ------------------------------------------------------------ names and notes
 
-    def _file(self, sending: Sending) -> Path:
-        return self.folder / f"{sending.interval.part}.jsonl"
+    def _file(self, publication: Publication) -> Path:
+        return self.folder / f"{publication.interval.part}.jsonl"
 
-    def _prepared(self, sending: Sending) -> Path:
+    def _prepared(self, publication: Publication) -> Path:
         """The name says whose rows these are: two attempts at one plan may differ, and one of them is committed."""
-        report = hashlib.sha256((sending.report or "").encode()).hexdigest()[:32]
-        return self.hidden / f"{sending.interval.part}.{sending.plan}.{report}.prepared"
+        report = hashlib.sha256((publication.report or "").encode()).hexdigest()[:32]
+        return self.hidden / f"{publication.interval.part}.{publication.plan}.{report}.prepared"
 
     @property
     def _owner_path(self) -> Path:
         return self.hidden / "owner.json"
 
-    def _writing(self, sending: Sending) -> Path:
+    def _writing(self, publication: Publication) -> Path:
         """A name of this call's own, which tells the plan: who is killed here cannot tell it any more."""
-        return self.hidden / f"{sending.interval.part}.{sending.plan}.{uuid.uuid4().hex}.writing"
+        return (
+            self.hidden
+            / f"{publication.interval.part}.{publication.plan}.{uuid.uuid4().hex}.writing"
+        )
 
-    def _note_path(self, sending: Sending) -> Path:
-        return self.hidden / f"{sending.interval.part}.published"
+    def _note_path(self, publication: Publication) -> Path:
+        return self.hidden / f"{publication.interval.part}.published"
 
-    def _note(self, sending: Sending) -> Note | None:
-        path = self._note_path(sending)
+    def _note(self, publication: Publication) -> Note | None:
+        path = self._note_path(publication)
         try:
             return Note(**json.loads(path.read_bytes()))
         except FileNotFoundError:
             return None
         except (ValueError, TypeError) as error:
             raise Corrupt(
-                f"{path} does not say which plan {self._file(sending)} is of.",
+                f"{path} does not say which plan {self._file(publication)} is of.",
                 hint=f"nothing was changed. Compare the file with `tally sql`; then remove {path}, and it is "
                 "published again.",
             ) from error
@@ -285,13 +292,15 @@ class Folder:
             _sync_folder(self.hidden)
             return own
 
-    def _write_note(self, sending: Sending) -> None:
-        note = Note(plan=sending.plan, generation=sending.generation, rows=len(sending.rows))
-        fresh = self._writing(sending)
+    def _write_note(self, publication: Publication) -> None:
+        note = Note(
+            plan=publication.plan, generation=publication.generation, rows=len(publication.rows)
+        )
+        fresh = self._writing(publication)
         with fresh.open("xb") as file:
             file.write(json.dumps(asdict(note)).encode())
             _sync(file)
-        fresh.replace(self._note_path(sending))
+        fresh.replace(self._note_path(publication))
         _sync_folder(self.hidden)
 
     # ------------------------------------------------------------ the lock
@@ -316,7 +325,7 @@ class Folder:
                     time.sleep(PAUSE_S)
             yield
 
-    def _failed(self, of: Sending | str, error: OSError) -> ScratchFull | SettingsError:
+    def _failed(self, of: Publication | str, error: OSError) -> ScratchFull | SettingsError:
         what = f"{of}: {error.filename or self.folder}: {error.strerror}."
         if error.errno == errno.ENOSPC:
             return ScratchFull(what, hint="free some room there; the commit of the tables stands.")

@@ -6,7 +6,7 @@ A commit opens its outputs before the swap; a package that is missing must not h
 from __future__ import annotations
 
 from tallystick.errors import SettingsError
-from tallystick.outputs.port import Scope, Sending
+from tallystick.outputs.port import Publication, Scope
 
 
 class NotInstalled:
@@ -22,15 +22,15 @@ class NotInstalled:
         """Raise SettingsError. Safe to repeat: nothing is done."""
         raise self._error
 
-    def prepare(self, sending: Sending) -> None:
+    def prepare(self, publication: Publication) -> None:
         """Raise SettingsError. Safe to repeat: nothing is done."""
         raise self._error
 
-    def publish(self, sending: Sending, *, resumed: bool) -> None:
+    def publish(self, publication: Publication, *, resumed: bool) -> None:
         """Raise SettingsError. Safe to repeat: nothing is done."""
         raise self._error
 
-    def abort(self, sending: Sending) -> None:
+    def abort(self, publication: Publication) -> None:
         """Nothing was set aside. Safe to repeat."""
 
     def close(self) -> None:

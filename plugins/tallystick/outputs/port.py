@@ -39,7 +39,7 @@ class Rows(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sending:
+class Publication:
     """What is to stand in an output for one interval: the rows of `plan`, instead of those of `instead_of`.
 
     Both are uuids of plans; `rows_before` are the rows of `instead_of`, empty where nothing was published before.
@@ -82,11 +82,11 @@ class Output(Protocol):
         """Take the output for this process. Safe to repeat: the last one that took it has it."""
         ...
 
-    def prepare(self, sending: Sending) -> None:
+    def prepare(self, publication: Publication) -> None:
         """Check and set aside all that publishing needs, unseen. Safe to repeat: a second set takes the first's place."""
         ...
 
-    def publish(self, sending: Sending, *, resumed: bool) -> None:
+    def publish(self, publication: Publication, *, resumed: bool) -> None:
         """Make the rows stand in the output, each once, instead of those before.
 
         `resumed`: somebody had begun it before: some rows may be there, or all. Safe to repeat: what is there already is
@@ -94,7 +94,7 @@ class Output(Protocol):
         """
         ...
 
-    def abort(self, sending: Sending) -> None:
+    def abort(self, publication: Publication) -> None:
         """Take away what `prepare` left, if the interval was replaced meanwhile, or is another publisher's.
 
         Safe to repeat: what is gone stays so.

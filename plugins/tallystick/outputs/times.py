@@ -14,25 +14,25 @@ import pyarrow.compute as pc
 
 from tallystick.errors import OutputRefused
 from tallystick.outputs.encoding import plain
-from tallystick.outputs.port import Sending
+from tallystick.outputs.port import Publication
 
 _UNITS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds"}
 
 
-def check_times(sending: Sending) -> None:
+def check_times(publication: Publication) -> None:
     """Refuse a date or timestamp outside the years 1 to 9999 before anything is sent; raises OutputRefused."""
     number = 0
-    for batch in sending.rows.batches():
-        check_batch(sending, batch, number)
+    for batch in publication.rows.batches():
+        check_batch(publication, batch, number)
         number += len(batch)
 
 
-def check_batch(sending: Sending, batch: pa.RecordBatch, number: int) -> None:
+def check_batch(publication: Publication, batch: pa.RecordBatch, number: int) -> None:
     """The same for one batch, whose first row has this number. Values are compared as Arrow has them, by column."""
     for field in batch.schema:
         at = _outside(batch.column(field.name), field.type)
         if at is not None:
-            raise _refused(sending, batch, field, at, number)
+            raise _refused(publication, batch, field, at, number)
 
 
 def _outside(column: pa.Array, kind: pa.DataType) -> int | None:
@@ -50,17 +50,17 @@ def _outside(column: pa.Array, kind: pa.DataType) -> int | None:
 
 
 def _refused(
-    sending: Sending, batch: pa.RecordBatch, field: pa.Field, at: int, number: int
+    publication: Publication, batch: pa.RecordBatch, field: pa.Field, at: int, number: int
 ) -> OutputRefused:
     value = batch.column(field.name)[at].value
     unit = "days" if pa.types.is_date(field.type) else _UNITS[field.type.unit]
     named = ", ".join(
         f"{name}={_told(batch, name, at)}"
-        for name in sending.identity
+        for name in publication.identity
         if name in batch.schema.names and name != field.name
     )
     return OutputRefused(
-        f"{sending}: row {number + at} ({named}) has {value} {unit} since 1970 in its column {field.name!r}: outside "
+        f"{publication}: row {number + at} ({named}) has {value} {unit} since 1970 in its column {field.name!r}: outside "
         "the years 1 to 9999, which receivers can read.",
         hint="nothing of it was sent, and the tables are committed. Mend the job (a wrong unit? let such a time be "
         "null, or the record a dead letter), and clear `plan`.",

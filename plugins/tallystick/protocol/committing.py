@@ -47,13 +47,13 @@ class ColumnsDiffer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NotMine:
+class GrantLost:
     """The entry was taken over, cancelled, planned anew, or is not there."""
 
     holder: Request | None
 
 
-CommitDecision = Publish | AlreadyCommitted | IdentityDiffers | ColumnsDiffer | NotMine
+CommitDecision = Publish | AlreadyCommitted | IdentityDiffers | ColumnsDiffer | GrantLost
 
 
 def decide_commit(
@@ -72,7 +72,7 @@ def decide_commit(
                 generation=plan.generation, replaced_by=entry.committed.generation
             )
     if entry is None or entry.granted is None or entry.granted.plan != plan.key:
-        return NotMine(holder=entry.holder if entry is not None else None)
+        return GrantLost(holder=entry.holder if entry is not None else None)
     return differs_from_root(root, plan) or Publish(before=entry)
 
 

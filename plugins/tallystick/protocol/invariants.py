@@ -56,8 +56,8 @@ def check_pages(
     if (read_back.entries, read_back.boundaries) != (edited.entries, edited.boundaries):
         raise InvariantViolated("I4: the pages to be written do not say what was decided")
     for ref in after.pages:
-        owes = written[ref.key].owed if ref.key in written else ref.key in before.owed
-        if owes is not (ref.key in after.owed):
+        owes = written[ref.key].pending if ref.key in written else ref.key in before.pending
+        if owes is not (ref.key in after.pending):
             raise InvariantViolated(f"I12: the root is wrong about what page {ref.key} owes")
 
 

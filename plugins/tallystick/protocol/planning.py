@@ -18,7 +18,7 @@ from tallystick.protocol.ledger import Ledger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class PlanOptions:
     """What a request wants of `interval`.
 
     `replace`: committed entries inside it too, whoever committed them. `force`: the run's own ones although nothing
@@ -38,7 +38,7 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holding:
+class OwnedPlan:
     """A plan that the request already has."""
 
     interval: Interval
@@ -61,13 +61,13 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Intent:
+class PlanDecision:
     """What a plan task does: what it has, what it is granted, whose grants it cancels, and what it leaves alone.
 
     `held` are entries that other runs were granted, `covered` those that are committed and stay.
     """
 
-    holdings: tuple[Holding, ...] = ()
+    holdings: tuple[OwnedPlan, ...] = ()
     grants: tuple[Grant, ...] = ()
     cancelled: tuple[Entry, ...] = ()
     held: tuple[Entry, ...] = ()
@@ -75,22 +75,22 @@ class Intent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Overtaken:
+class RequestSuperseded:
     """The request is not the run's newest, or what it was granted has gone to others: it must not ask again.
 
     `by` is the newest request that has it: of another run; of the same run with a higher clear number; or the request
-    itself, if what it committed was made by other code, or if `hole` is granted to no run any more. `replaces`: what is
+    itself, if what it committed was made by other code, or if `gap` is granted to no run any more. `replaces`: what is
     left to do includes a replacement; `cuts`: it cannot be done as asked, for it would cut through this entry.
     """
 
     by: Request
     replaces: bool = False
-    hole: Interval | None = None
+    gap: Interval | None = None
     cuts: Entry | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CutThrough:
+class PartialOverlap:
     """A replacement would cut through a committed entry: only whole intervals are replaced.
 
     `withdrawn` are grants of the run's earlier clears: the new wish takes the place of the old one also where it is
@@ -101,12 +101,15 @@ class CutThrough:
     withdrawn: tuple[Entry, ...] = ()
 
 
-def decide_plan(ledger: Ledger, request: Request, wish: Wish) -> Intent | Overtaken | CutThrough:
+def decide_plan(
+    ledger: Ledger, request: Request, wish: PlanOptions
+) -> PlanDecision | RequestSuperseded | PartialOverlap:
     """Decide what `request` may be granted of `wish.interval`. The same request always gets the same plans.
 
     A request whose clear number is lower than one that the ledger has of the same run gets nothing: it is a late copy of
     an older task, or Airflow counts the run's clears from 0 again (the DAG or run was deleted, the metadata database is
-    new). Which of them it is cannot be seen from here. If nothing is left to do, both may end well; else `Overtaken`.
+    new). Which of them it is cannot be seen from here. If nothing is left to do, both may end well; else
+    `RequestSuperseded`.
     """
     overlapping = ledger.overlapping(wish.interval)
     newest = max(
@@ -123,37 +126,37 @@ def decide_plan(ledger: Ledger, request: Request, wish: Wish) -> Intent | Overta
         if not own:
             return _nothing_left(overlapping, request, wish, served[0].holder)
         if any(_wants_other_rows(e, request, wish) for e in overlapping):
-            return Overtaken(by=request, replaces=True)
+            return RequestSuperseded(by=request, replaces=True)
         # A grant was released, or given up. This may be a late copy of the task, and nobody would work on what it got.
-        holes = _fills(wish, (e.interval for e in overlapping), ())
-        if holes:
-            return Overtaken(by=request, hole=holes[0].interval)
+        gaps = _fills(wish, (e.interval for e in overlapping), ())
+        if gaps:
+            return RequestSuperseded(by=request, gap=gaps[0].interval)
         return _answered(overlapping, request, own)
     decision = _decide_afresh(overlapping, request, wish)
-    if isinstance(decision, CutThrough):
+    if isinstance(decision, PartialOverlap):
         older = (e for e in overlapping if e.granted and e.granted.request.same_run(request))
         return replace(decision, withdrawn=tuple(older))
     return decision
 
 
 def _nothing_left(
-    overlapping: Sequence[Entry], request: Request, wish: Wish, by: Request
-) -> Intent | Overtaken:
+    overlapping: Sequence[Entry], request: Request, wish: PlanOptions, by: Request
+) -> PlanDecision | RequestSuperseded:
     """Answer a request that must not be granted anything: an intent without effect, else Overtaken.
 
     Rows that its own run committed count as another run's if nobody has pressed Clear, for then nobody asks to replace
     them: a run that is made again after its DAG was deleted is green over committed rows, whatever the code is now.
     """
     seen = _decide_afresh(overlapping, request, wish, owns_rows=request.clear > 0)
-    if isinstance(seen, Intent) and not seen.grants and not seen.cancelled:
+    if isinstance(seen, PlanDecision) and not seen.grants and not seen.cancelled:
         return seen
-    if isinstance(seen, CutThrough):
-        return Overtaken(by=by, replaces=True, cuts=seen.entry)
+    if isinstance(seen, PartialOverlap):
+        return RequestSuperseded(by=by, replaces=True, cuts=seen.entry)
     replaces = any(g.before is not None and g.before.committed is not None for g in seen.grants)
-    return Overtaken(by=by, replaces=replaces)
+    return RequestSuperseded(by=by, replaces=replaces)
 
 
-def _wants_other_rows(entry: Entry, request: Request, wish: Wish) -> bool:
+def _wants_other_rows(entry: Entry, request: Request, wish: PlanOptions) -> bool:
     """Whether an answered request asks for other rows than those that it committed: the code was changed since.
 
     Only if a person asks for a replacement, by Clear or by a parameter. A retry with changed code must not be granted a
@@ -166,9 +169,11 @@ def _wants_other_rows(entry: Entry, request: Request, wish: Wish) -> bool:
     return asks and committed.fingerprint != wish.fingerprint
 
 
-def _answered(overlapping: Iterable[Entry], request: Request, own: Collection[Interval]) -> Intent:
+def _answered(
+    overlapping: Iterable[Entry], request: Request, own: Collection[Interval]
+) -> PlanDecision:
     """What a request that was answered before has now: nothing is taken away, and nothing is granted."""
-    holdings: list[Holding] = []
+    holdings: list[OwnedPlan] = []
     held: list[Entry] = []
     covered: list[Entry] = []
     for entry in overlapping:
@@ -179,25 +184,25 @@ def _answered(overlapping: Iterable[Entry], request: Request, own: Collection[In
         elif granted is not None and not granted.request.same_run(request):
             held.append(entry)
         elif committed is not None and committed.request.same_run(request):
-            holdings.append(Holding(interval=entry.interval, plan=committed.plan, committed=True))
+            holdings.append(OwnedPlan(interval=entry.interval, plan=committed.plan, committed=True))
         elif committed is not None:
             covered.append(entry)
-    return Intent(holdings=tuple(holdings), held=tuple(held), covered=tuple(covered))
+    return PlanDecision(holdings=tuple(holdings), held=tuple(held), covered=tuple(covered))
 
 
-def _holding(entry: Entry, request: Request) -> Holding | None:
+def _holding(entry: Entry, request: Request) -> OwnedPlan | None:
     if entry.granted is not None and entry.granted.request == request:
-        return Holding(interval=entry.interval, plan=entry.granted.plan, committed=False)
+        return OwnedPlan(interval=entry.interval, plan=entry.granted.plan, committed=False)
     if entry.committed is not None and entry.committed.request == request:
-        return Holding(interval=entry.interval, plan=entry.committed.plan, committed=True)
+        return OwnedPlan(interval=entry.interval, plan=entry.committed.plan, committed=True)
     return None
 
 
 def _decide_afresh(
-    overlapping: Iterable[Entry], request: Request, wish: Wish, *, owns_rows: bool = True
-) -> Intent | CutThrough:
+    overlapping: Iterable[Entry], request: Request, wish: PlanOptions, *, owns_rows: bool = True
+) -> PlanDecision | PartialOverlap:
     """Decide for a request that the ledger does not know. `owns_rows`: it may replace what its run committed."""
-    holdings: list[Holding] = []
+    holdings: list[OwnedPlan] = []
     grants: list[Grant] = []
     cancelled: list[Entry] = []
     held: list[Entry] = []
@@ -224,7 +229,7 @@ def _decide_afresh(
         own_grant = granted is not None and granted.request.same_run(request)
         own_rows = committed.request.same_run(request)
         again = _wished_again(entry, committed, wish, own_rows=own_rows and owns_rows)
-        if isinstance(again, CutThrough):
+        if isinstance(again, PartialOverlap):
             return again
         if again:
             grants.append(_again(entry))
@@ -235,12 +240,12 @@ def _decide_afresh(
                 )  # an earlier wish of this run that is no longer wished: no grant dangles
             if own_rows:
                 holdings.append(
-                    Holding(interval=entry.interval, plan=committed.plan, committed=True)
+                    OwnedPlan(interval=entry.interval, plan=committed.plan, committed=True)
                 )
             else:
                 covered.append(entry)
     grants += _fills(wish, kept, orphans)
-    return Intent(
+    return PlanDecision(
         holdings=tuple(holdings),
         grants=tuple(sorted(grants, key=lambda g: g.interval)),
         cancelled=tuple(cancelled),
@@ -250,8 +255,8 @@ def _decide_afresh(
 
 
 def _wished_again(
-    entry: Entry, committed: Committed, wish: Wish, *, own_rows: bool
-) -> bool | CutThrough:
+    entry: Entry, committed: Committed, wish: PlanOptions, *, own_rows: bool
+) -> bool | PartialOverlap:
     """Whether a committed entry is to be replaced; `own_rows`: it is the request's own run that committed it."""
     is_stale = entry.interval in wish.stale
     if wish.refresh:
@@ -261,7 +266,7 @@ def _wished_again(
     if not wish.replace:
         return False
     # Also what this run committed itself: a backfill that repeats its runs with mode=replace asks for just that.
-    return True if wish.interval.covers(entry.interval) else CutThrough(entry=entry)
+    return True if wish.interval.covers(entry.interval) else PartialOverlap(entry=entry)
 
 
 def gaps(wanted: Interval, kept: Iterable[Interval]) -> tuple[Interval, ...]:
@@ -292,7 +297,9 @@ def parts(gap: Interval, cuts: Iterable[datetime]) -> list[Interval]:
     return [Interval(start=start, end=end) for start, end in itertools.pairwise(edges)]
 
 
-def _fills(wish: Wish, kept: Iterable[Interval], orphans: Collection[Entry]) -> tuple[Grant, ...]:
+def _fills(
+    wish: PlanOptions, kept: Iterable[Interval], orphans: Collection[Entry]
+) -> tuple[Grant, ...]:
     """Grant what of the wish is none of `kept`; a refresh fills no hole."""
     if wish.refresh:
         return ()

@@ -9,8 +9,8 @@ repeat, and is repeated until the ledger says `published`. Each step is a swap o
     (publish)                      outside the lake, safe to repeat
     finish      published = P, begun = None
 
-A replacement while `begun` is set changes only `wanted`: what was begun is brought to its end first, or nobody would know
-which of its rows are out there.
+A replacement while `in_progress` is set changes only `wanted`: what was begun is brought to its end first, or nobody
+would know which of its rows are out there.
 """
 
 from __future__ import annotations
@@ -48,26 +48,26 @@ Step = Start | Resume | Rest
 
 def next_step(slot: OutputSlot) -> Step:
     """What is to be done next for one output and interval. Total: every slot has exactly one next step."""
-    if slot.begun is not None:
-        return Resume(plan=slot.begun, instead_of=slot.published)
+    if slot.in_progress is not None:
+        return Resume(plan=slot.in_progress, instead_of=slot.published)
     if slot.wanted != slot.published:
         return Start(plan=slot.wanted, instead_of=slot.published)
     return Rest()
 
 
-def wanting(slot: OutputSlot | None, plan: keys.PlanId, *, nothing: bool) -> OutputSlot:
+def with_plan(slot: OutputSlot | None, plan: keys.PlanId, *, nothing: bool) -> OutputSlot:
     """The slot once `plan` is committed. `nothing`: the plan has no row for this output.
 
     Where there is no row and none was ever sent, there is nothing to publish: the slot is settled by the commit itself.
     """
     if slot is None:
         return OutputSlot(wanted=plan, published=plan if nothing else None)
-    if nothing and slot.begun is None and slot.published is None:
+    if nothing and slot.in_progress is None and slot.published is None:
         return OutputSlot(wanted=plan, published=plan)
     return replace(slot, wanted=plan)
 
 
-def outputs_wanting(
+def outputs_with_plan(
     slots: Mapping[str, OutputSlot], plan_key: keys.PlanKey, nothing: Mapping[str, bool]
 ) -> dict[str, OutputSlot]:
     """An entry's slots once a plan is committed that names these outputs; others stay as they are.
@@ -75,23 +75,23 @@ def outputs_wanting(
     `nothing`: by output, whether the plan has no row for it.
     """
     _, uuid = keys.plan_parts(plan_key)
-    changed = {n: wanting(slots.get(n), uuid, nothing=none) for n, none in nothing.items()}
+    changed = {n: with_plan(slots.get(n), uuid, nothing=none) for n, none in nothing.items()}
     return {**slots, **changed}
 
 
-def begun(slot: OutputSlot, plan: keys.PlanId) -> OutputSlot | None:
+def in_progress(slot: OutputSlot, plan: keys.PlanId) -> OutputSlot | None:
     """The slot once `plan` is begun; None where that is not its next step (another was begun, or wanted since)."""
-    if slot.begun == plan:
+    if slot.in_progress == plan:
         return slot
     if next_step(slot) != Start(plan=plan, instead_of=slot.published):
         return None
-    return replace(slot, begun=plan)
+    return replace(slot, in_progress=plan)
 
 
 def finished(slot: OutputSlot, plan: keys.PlanId) -> OutputSlot | None:
     """The slot once all of `plan` is out; the same where that is known already, None where it was not begun."""
-    if slot.begun == plan:
-        return replace(slot, begun=None, published=plan)
+    if slot.in_progress == plan:
+        return replace(slot, in_progress=None, published=plan)
     return slot if slot.published == plan else None
 
 
@@ -106,14 +106,17 @@ def slot_problem(
         return None if was is None else "vanished"
     if was is None:
         allowed = (
-            [wanting(None, committed, nothing=nothing) for nothing in (False, True)]
+            [with_plan(None, committed, nothing=nothing) for nothing in (False, True)]
             if committed
             else []
         )
         return None if now in allowed else "appeared without a commit of what it wants"
     if now == was:
         return None
-    steps = [begun(was, was.wanted), finished(was, was.begun) if was.begun else None]
+    steps = [
+        in_progress(was, was.wanted),
+        finished(was, was.in_progress) if was.in_progress else None,
+    ]
     if committed is not None:
-        steps = [wanting(was, committed, nothing=nothing) for nothing in (False, True)]
+        steps = [with_plan(was, committed, nothing=nothing) for nothing in (False, True)]
     return None if now in steps else f"went from {was.to_json()} to {now.to_json()}"

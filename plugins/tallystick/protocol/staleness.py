@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 
 from tallystick.format.interval import Interval
-from tallystick.format.lookback import LookedBack, Seen
+from tallystick.format.lookback import LookbackUsed, Seen
 from tallystick.format.page import Entry
 
 
-def looked_back(
+def lookback_used(
     since: datetime, committed: Iterable[Seen], read: Iterable[Seen] = ()
-) -> LookedBack:
+) -> LookbackUsed:
     """What was seen: committed neighbours of one code joined, the same whatever intervals the time was cut into.
 
     `read`: stretches that were not committed, each by itself: whether it still is what it was can be told only once all
@@ -42,7 +42,7 @@ def looked_back(
         else:
             joined.append(one)
     seen = sorted([*joined, *read], key=lambda s: s.interval)
-    return LookedBack(since=since, seen=tuple(seen))
+    return LookbackUsed(since=since, seen=tuple(seen))
 
 
 def stale(entries: Iterable[Entry]) -> Mapping[Interval, Interval]:
@@ -120,7 +120,7 @@ class _Timeline:
             self._code_from.append((self._code_from[-1] if i else 0) if same else i)
             self._code.append(committed.fingerprint if committed.totals.records else code)
 
-    def changed(self, looked: LookedBack, start: datetime) -> Interval | None:
+    def changed(self, looked: LookbackUsed, start: datetime) -> Interval | None:
         """The first stretch of [since, start) that was seen otherwise than it is."""
         at = looked.since
         for seen in looked.seen:

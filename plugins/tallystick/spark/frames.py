@@ -33,7 +33,7 @@ from tallystick.operations.lookback import own_span
 from tallystick.pipeline import Table
 from tallystick.spark.context import context_of
 from tallystick.spark.landing import RESULT, Batches, answer, land
-from tallystick.spark.looking_back import Sight, look_back
+from tallystick.spark.lookback import LookbackFrames, look_back
 from tallystick.spark.room import FilesOfTasks, add_files
 from tallystick.spark.session import failures_max, stage_session
 from tallystick.spark.source import landed_frame
@@ -72,7 +72,7 @@ def stage_frames(
         order = replace(order, stretch=own_span(lake, work.plan))
     pieces, ref = land(session, lake, order)
     frames = {t.name: landed_frame(session, ref, t.name) for t in work.pipeline.inputs}
-    sight = look_back(session, lake, order, transform, staged) or Sight()
+    sight = look_back(session, lake, order, transform, staged) or LookbackFrames()
     context = context_of(session, work.plan, earlier=sight.frames, back=sight.back)
     outputs = transformed(session, transform, frames, context, work.pipeline)
     files: list[FileReport] = []

@@ -13,7 +13,7 @@ import pytest
 from support.door_desk import DEADLINE_S, POLL_S, Desk
 from support.door_stories import story
 from tallystick.format.page import Entry
-from tallystick.operations.status import Hole
+from tallystick.operations.status import Gap
 from tallystick_devstack.process import wait_until
 
 pytestmark = [
@@ -31,9 +31,9 @@ class Paused:
     first: Entry
     last_end: datetime
     while_paused: list[str]
-    hole: Hole
+    gap: Gap
     inside: tuple[Entry, ...]
-    holes_after: tuple[Hole, ...]
+    holes_after: tuple[Gap, ...]
 
 
 @story("paused")
@@ -51,12 +51,12 @@ def paused(desk: Desk) -> Paused:
     last_end = end_of(runs[-1])
     run_while_on(desk, len(runs) + 1)
     # A slow machine leaves holes before the pause too.
-    hole = next(h for h in desk.status.holes if h.interval.start >= last_end)
+    gap = next(h for h in desk.status.gaps if h.interval.start >= last_end)
     desk.switch(on=True)
-    desk.doors.airflow_command(*hole.command[1:])
+    desk.doors.airflow_command(*gap.command[1:])
 
-    def left() -> tuple[Hole, ...]:
-        return tuple(h for h in desk.status.holes if h.interval.overlaps(hole.interval))
+    def left() -> tuple[Gap, ...]:
+        return tuple(h for h in desk.status.gaps if h.interval.overlaps(gap.interval))
 
     wait_until(lambda: not left(), deadline_s=DEADLINE_S, what="no hole", poll_s=POLL_S)
     for run in desk.run_ids():
@@ -67,8 +67,8 @@ def paused(desk: Desk) -> Paused:
         first=first,
         last_end=last_end,
         while_paused=while_paused,
-        hole=hole,
-        inside=tuple(e for e in desk.entries if hole.interval.covers(e.interval)),
+        gap=gap,
+        inside=tuple(e for e in desk.entries if gap.interval.covers(e.interval)),
         holes_after=left(),
     )
 
@@ -103,8 +103,8 @@ def test_paused_dag_runs_nothing_and_the_hole_it_leaves_is_filled_by_the_command
     paused: Paused,
 ) -> None:
     assert paused.while_paused == []
-    assert paused.hole.interval.start == paused.last_end
-    assert paused.hole.command[:3] == ("airflow", "backfill", "create")
-    assert len(paused.inside) == paused.hole.intervals
+    assert paused.gap.interval.start == paused.last_end
+    assert paused.gap.command[:3] == ("airflow", "backfill", "create")
+    assert len(paused.inside) == paused.gap.intervals
     assert all(e.committed is not None and e.generation == 1 for e in paused.inside)
     assert paused.holes_after == ()

@@ -89,7 +89,7 @@ def test_intervals_over_a_change_of_clocks_tile_time_and_the_log(change: Change,
         small.run(one)
     assert committed(small) == [(one, 3) for one in intervals]
     status = read_status(small.lake)
-    assert status.holes == ()
+    assert status.gaps == ()
     assert status.totals.offsets == small.log.topics[TOPIC].partitions[0].end
     if name == "daily":
         assert verify(small.lake, deep=True).proven
@@ -144,7 +144,7 @@ def test_the_command_of_a_hole_beside_a_change_of_clocks_fills_it(
     for number, one in enumerate(intervals):
         if number not in left_out:
             small.run(one)
-    assert [h.interval for h in read_status(small.lake).holes] == [
+    assert [h.interval for h in read_status(small.lake).gaps] == [
         intervals[n] for n in sorted(left_out)
     ]
     follow(small, calendar)
@@ -235,7 +235,7 @@ def test_the_first_interval_may_begin_anywhere_about_the_topics_first_record(
     else:
         with pytest.raises(InvalidRequest, match="begins before 1970"):
             small.plan(before)
-    assert read_status(small.lake).holes == ()
+    assert read_status(small.lake).gaps == ()
 
 
 @pytest.mark.parametrize(

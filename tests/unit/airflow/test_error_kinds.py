@@ -36,7 +36,7 @@ from tallystick.format.interval import Interval, Request
 from tallystick.kafka.planning import LogPlanner
 from tallystick.lake import CONTENDED_S, Lake, Snapshot, Update
 from tallystick.operations.commit import commit
-from tallystick.operations.plan import Asked, plan
+from tallystick.operations.plan import PlanRequest, plan
 from tallystick.operations.run_request import RunDates, parse_params
 from tallystick.operations.stage import to_stage
 from tallystick.outputs.files import HIDDEN, FileOutput, Folder
@@ -53,7 +53,7 @@ from tallystick_devstack.testing.faults import Call, Fault, FaultyStore
 from tallystick_devstack.testing.servers import free_port
 from unit.airflow.runs import FakeRun
 from unit.cli.asking import tally, too_wide
-from unit.outputs.sendings import SCOPE, sending
+from unit.outputs.sendings import SCOPE, publication
 
 # kafka-python reads its schemas in a way that Python 3.11 (not 3.13) calls deprecated.
 pytestmark = [
@@ -76,7 +76,7 @@ class Case:
 
 
 def asked(small: SmallLake, declared: Pipeline, interval: Interval) -> object:
-    question = Asked(
+    question = PlanRequest(
         pipeline=declared,
         job_source=b"job",
         request=Request(dag="small", run="asked", clear=0),
@@ -199,7 +199,7 @@ def held_folder(_: SmallLake) -> object:
         output.begin(SCOPE)
         with (Path(folder) / HIDDEN / "lock").open("ab") as held:
             fcntl.flock(held, fcntl.LOCK_EX)
-            return output.publish(sending([{"k": "a"}]), resumed=False)
+            return output.publish(publication([{"k": "a"}]), resumed=False)
 
 
 def topic(**how: Any) -> KafkaTopic:
@@ -211,12 +211,12 @@ def topic(**how: Any) -> KafkaTopic:
 
 
 def silent_broker(_: SmallLake) -> object:
-    return topic().prepare(sending([{"k": "a"}]))
+    return topic().prepare(publication([{"k": "a"}]))
 
 
 def null_key(_: SmallLake) -> object:
     output = topic(key=["k"])
-    return output.prepare(sending([{"k": "a"}, {"k": None}]))
+    return output.prepare(publication([{"k": "a"}, {"k": None}]))
 
 
 PORT = free_port()

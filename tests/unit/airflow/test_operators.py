@@ -23,7 +23,7 @@ from tallystick.airflow.operators import PlanOperator, again_at
 from tallystick.format import keys
 from tallystick.format.interval import Interval
 from tallystick.lake import Lake
-from tallystick.operations.plan import Asked, Planned
+from tallystick.operations.plan import PlanRequest, PlanResult
 from tallystick.operations.run_request import RunDates
 from unit.airflow.bench import Bench, bench
 from unit.airflow.runs import FakeRun
@@ -460,7 +460,7 @@ def test_a_plan_that_is_gone_before_its_task_ends_is_named(
     """A lifecycle rule, or somebody who tidies up, between the grant and the look at what was granted."""
     planned = PlanOperator.ask
 
-    def tidied(task: PlanOperator, lake: Lake, question: Asked) -> Planned:
+    def tidied(task: PlanOperator, lake: Lake, question: PlanRequest) -> PlanResult:
         found = planned(task, lake, question)
         lake.store.delete([piece.plan for piece in found.pieces])
         return found

@@ -15,7 +15,7 @@ from support.small_lake import day, days
 from tallystick.errors import InvalidPipeline, OutputUnavailable
 from tallystick.outputs.files import HIDDEN, FileOutput
 from tallystick.outputs.opening import open_output
-from tallystick.outputs.port import Scope, Sending
+from tallystick.outputs.port import Publication, Scope
 from tallystick.store.memory import MemoryStore
 from unit.airflow.bench import Bench, bench
 from unit.airflow.runs import FakeRun
@@ -136,8 +136,8 @@ class OwnKind(Declared):
 class Odd(FakeOutput):
     """One that raises what is none of ours."""
 
-    def prepare(self, sending: Sending) -> None:
-        raise ZeroDivisionError(str(sending))
+    def prepare(self, publication: Publication) -> None:
+        raise ZeroDivisionError(str(publication))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,8 +40,8 @@ def ran(small: SmallLake, intervals: list[Interval]) -> dict[datetime, Interval]
     return {one.start: one for one in intervals}
 
 
-def holes(small: SmallLake) -> list[Interval]:
-    return [hole.interval for hole in read_status(small.lake).holes]
+def gaps(small: SmallLake) -> list[Interval]:
+    return [gap.interval for gap in read_status(small.lake).gaps]
 
 
 def each_record_once(small: SmallLake) -> bool:
@@ -49,7 +49,7 @@ def each_record_once(small: SmallLake) -> bool:
     known = [one for one, _ in committed(small)]
     tiled = all(left.end == right.start for left, right in itertools.pairwise(known))
     offsets = read_status(small.lake).totals.offsets
-    return tiled and offsets == small.log.topics["events"].partitions[0].end and holes(small) == []
+    return tiled and offsets == small.log.topics["events"].partitions[0].end and gaps(small) == []
 
 
 # ---------------------------------------------------------------- hourly, then daily
@@ -74,11 +74,11 @@ def test_from_hourly_to_daily_within_a_day_leaves_a_hole_that_status_tells_and_f
     daily = Calendar(DAILY, START)
     following = daily.scheduled(START + 3 * DAY, after=hours(29, 30))
     assert following == [hours(48, 72)]
-    assert holes(small) == [], "no hole is told before there is anything behind it"
+    assert gaps(small) == [], "no hole is told before there is anything behind it"
     runs |= ran(small, following)
-    (hole,) = read_status(small.lake).holes
-    assert hole.interval == hours(30, 48)
-    assert hole.command[:3] == ("airflow", "dags", "trigger")
+    (gap,) = read_status(small.lake).gaps
+    assert gap.interval == hours(30, 48)
+    assert gap.command[:3] == ("airflow", "dags", "trigger")
     follow(small, daily, runs)
     assert each_record_once(small)
     assert verify(small.lake, deep=True).proven
@@ -163,7 +163,7 @@ def test_after_a_change_the_command_of_each_hole_fills_it(
     small = lake_of(hours(n, n + 6) for n in range(0, 24 * schedules[-1][1], 6))
     gap = hours(*left_out)
     ran(small, [one for one in intervals if not gap.overlaps(one)])
-    assert holes(small) == [gap]
+    assert gaps(small) == [gap]
     follow(small, calendar, {one.start: one for one in intervals})
     assert each_record_once(small)
 
@@ -178,8 +178,8 @@ def test_status_believes_the_new_schedule_once_three_of_its_runs_are_there() -> 
     assert told == [HOUR, HOUR, DAY, DAY]
     # And a hole among the new ones is a backfill's again.
     ran(small, [hours(7 * 24, 8 * 24)])
-    (hole,) = read_status(small.lake).holes
-    assert (hole.intervals, hole.command[1]) == (1, "backfill")
+    (gap,) = read_status(small.lake).gaps
+    assert (gap.intervals, gap.command[1]) == (1, "backfill")
 
 
 def test_the_rest_of_an_interval_that_others_had_in_part_is_not_taken_for_the_schedule() -> None:

@@ -51,7 +51,7 @@ def test_a_told_command_can_be_pasted_into_a_shell(lake: SmallLake) -> None:
         text=True,
         check=True,
     ).stdout.split()
-    assert ["airflow", *words] == ask("status", LAKE)["holes"][0]["command"]
+    assert ["airflow", *words] == ask("status", LAKE)["gaps"][0]["command"]
 
 
 def test_a_command_with_conf_is_quoted(lake: SmallLake) -> None:
@@ -199,7 +199,7 @@ def test_status_as_json(lake: SmallLake) -> None:
     assert set(form) == {
         *("lake", "pipeline", "version", "record", "topics", "from", "to", "every_s", "totals"),
         *("ok", "problems", "committed_at", "lag", "dead_share", "generations"),
-        *("intervals", "owed", "stale", "holes", "grants", "cancelled", "lost", "fewer"),
+        *("intervals", "pending", "stale", "gaps", "grants", "cancelled", "lost", "fewer"),
     }
     assert form["intervals"][1] == {
         "from": "2013-01-02T00:00:00.000Z",

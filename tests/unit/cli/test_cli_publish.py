@@ -53,7 +53,7 @@ def test_status_says_what_is_owed_and_the_command_that_brings_it(folder: Path) -
     )
     assert f"tally publish {LAKE} --pipeline FILE" in told
     assert too_wide(told) == []
-    assert ask("status", LAKE)["owed"][0] == {
+    assert ask("status", LAKE)["pending"][0] == {
         "from": "2013-01-07T00:00:00.000Z",
         "to": "2013-01-08T00:00:00.000Z",
         "output": "feed",

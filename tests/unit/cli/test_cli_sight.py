@@ -48,7 +48,7 @@ def test_ok_ends_with_0_where_nothing_is_to_be_looked_at(lake: SmallLake) -> Non
 def test_without_ok_status_ends_with_0_whatever_is_there(lake: SmallLake) -> None:
     assert "OK" not in said("status", LAKE)
     form = ask("status", LAKE)
-    assert (form["ok"], form["problems"]) == (False, {"holes": 1, "stuck": 1})
+    assert (form["ok"], form["problems"]) == (False, {"gaps": 1, "stuck": 1})
 
 
 def test_ok_ends_with_1_and_names_what_is_there(lake: SmallLake) -> None:
@@ -59,13 +59,13 @@ def test_ok_ends_with_1_and_names_what_is_there(lake: SmallLake) -> None:
 
 
 def test_what_is_allowed_is_no_problem(lake: SmallLake) -> None:
-    allowed = ("--allow", "holes", "--allow", "stuck")
+    allowed = ("--allow", "gaps", "--allow", "stuck")
     assert said("status", LAKE, "--ok", *allowed).endswith("OK.")
     assert said("status", LAKE, "--ok", *allowed[:2], code=1).endswith("NOT OK: 1 stuck.")
 
 
 def test_an_unknown_problem_is_refused_with_the_known_ones(lake: SmallLake) -> None:
-    result = tally("status", LAKE, "--ok", "--allow", "hole")
+    result = tally("status", LAKE, "--ok", "--allow", "gap")
     assert result.exit_code == 77
     told = " ".join(result.stderr.split())
     assert "--allow hole is not known." in told

@@ -16,7 +16,7 @@ from tallystick.format.interval import Interval
 from tallystick.operations.release import release
 from tallystick.operations.run_request import parse_params
 from tallystick.operations.status import read_log, read_status, read_tables
-from tallystick.operations.status.gaps import Hole
+from tallystick.operations.status.gaps import Gap
 
 
 def backfill(first: str, last: str, dag: str = "small") -> tuple[str, ...]:
@@ -27,8 +27,8 @@ def backfill(first: str, last: str, dag: str = "small") -> tuple[str, ...]:
     )
 
 
-def holes(small: SmallLake) -> list[Hole]:
-    return list(read_status(small.lake).holes)
+def gaps(small: SmallLake) -> list[Gap]:
+    return list(read_status(small.lake).gaps)
 
 
 def test_intervals_say_their_state_and_owner() -> None:
@@ -61,8 +61,8 @@ def test_a_pending_replacement_shows_both_its_rows_and_its_grant() -> None:
 
 
 def test_a_hole_of_whole_intervals_is_filled_by_a_backfill() -> None:
-    assert holes(good_lake()) == [
-        Hole(interval=days(4, 5), intervals=1, command=backfill("2013-01-04", "2013-01-04"))
+    assert gaps(good_lake()) == [
+        Gap(interval=days(4, 5), intervals=1, command=backfill("2013-01-04", "2013-01-04"))
     ]
 
 
@@ -70,8 +70,8 @@ def test_the_last_date_of_a_backfill_is_the_start_of_the_last_interval() -> None
     small = SmallLake()
     small.run(days(6, 7))
     small.run(days(1, 2))
-    assert holes(small) == [
-        Hole(interval=days(2, 6), intervals=4, command=backfill("2013-01-02", "2013-01-05"))
+    assert gaps(small) == [
+        Gap(interval=days(2, 6), intervals=4, command=backfill("2013-01-02", "2013-01-05"))
     ]
 
 
@@ -80,11 +80,11 @@ def test_a_hole_that_cuts_intervals_is_filled_by_its_exact_dates() -> None:
     small.run(days(1, 2))
     small.run(days(3, 4))
     small.run(days(2, 3), run="manual__1", **{"from": "2013-01-02", "to": "2013-01-02T06:00"})
-    (hole,) = holes(small)
-    assert hole.interval == Interval(start=day(2) + timedelta(hours=6), end=day(3))
-    assert hole.intervals is None
-    assert hole.command[:5] == ("airflow", "dags", "trigger", "small", "--conf")
-    assert json.loads(hole.command[5]) == {
+    (gap,) = gaps(small)
+    assert gap.interval == Interval(start=day(2) + timedelta(hours=6), end=day(3))
+    assert gap.intervals is None
+    assert gap.command[:5] == ("airflow", "dags", "trigger", "small", "--conf")
+    assert json.loads(gap.command[5]) == {
         "from": "2013-01-02T06:00:00Z",
         "to": "2013-01-03T00:00:00Z",
     }
@@ -94,8 +94,8 @@ def test_without_a_scheduled_run_holes_are_filled_by_their_exact_dates() -> None
     small = SmallLake()
     small.run(days(1, 2), run="manual__1")
     small.run(days(3, 4), run="manual__2")
-    (hole,) = holes(small)
-    assert (hole.intervals, hole.command[2]) == (None, "trigger")
+    (gap,) = gaps(small)
+    assert (gap.intervals, gap.command[2]) == (None, "trigger")
     assert read_status(small.lake).every is None
 
 
@@ -104,23 +104,23 @@ def test_a_command_really_fills_its_hole() -> None:
     small = SmallLake()
     small.run(days(1, 2), run="manual__1")
     small.run(days(3, 4), run="manual__2")
-    conf: dict[str, Any] = json.loads(holes(small)[0].command[-1])
+    conf: dict[str, Any] = json.loads(gaps(small)[0].command[-1])
     small.run(days(2, 3), run="manual__3", **conf)
-    assert holes(small) == []
+    assert gaps(small) == []
 
 
 def test_a_cancelled_grant_leaves_a_hole() -> None:
     small = SmallLake()
     small.plan(days(1, 4))
     small.run(days(2, 3), run="other", take_over=True)
-    assert [hole.interval for hole in holes(small)] == [days(1, 2), days(3, 4)]
+    assert [gap.interval for gap in gaps(small)] == [days(1, 2), days(3, 4)]
 
 
 def test_a_granted_interval_is_no_hole() -> None:
     small = SmallLake()
     small.plan(days(1, 2))
     answer = read_status(small.lake)
-    assert (answer.holes, len(answer.grants), answer.grants[0].replaces) == ((), 1, False)
+    assert (answer.gaps, len(answer.grants), answer.grants[0].replaces) == ((), 1, False)
 
 
 def test_the_dag_of_the_nearest_interval_is_named() -> None:
@@ -129,7 +129,7 @@ def test_the_dag_of_the_nearest_interval_is_named() -> None:
     small.dag = "other"
     small.run(days(6, 7))
     small.run(days(4, 5))
-    commands = [hole.command for hole in holes(small)]
+    commands = [gap.command for gap in gaps(small)]
     assert commands[1] == backfill("2013-01-05", "2013-01-05", dag="other")
 
 
@@ -252,7 +252,7 @@ def test_of_a_grant_that_left_a_hole_the_ledger_knows_nothing() -> None:
     small.run(days(1, 2))
     small.plan(days(2, 3), run="second")
     release(small.lake, days(2, 3))
-    assert (ended(small), [h.interval for h in holes(small)]) == ([], [days(2, 3)])
+    assert (ended(small), [h.interval for h in gaps(small)]) == ([], [days(2, 3)])
 
 
 # ---------------------------------------------------------------- odd lakes, log, tables
@@ -262,7 +262,7 @@ def test_a_lake_before_its_first_plan_has_nothing() -> None:
     small = SmallLake()
     small.lake.open("small")
     answer = read_status(small.lake)
-    assert (answer.first, answer.intervals, answer.holes, answer.every) == (None, (), (), None)
+    assert (answer.first, answer.intervals, answer.gaps, answer.every) == (None, (), (), None)
 
 
 def test_no_lake_is_an_error() -> None:

@@ -21,7 +21,7 @@ from tallystick.outputs.calls import HttpOutput
 from tallystick.outputs.calls.http import HttpReceiver
 from tallystick.store.memory import MemoryStore
 from unit.outputs.claims_on_calls import publish
-from unit.outputs.sendings import sending
+from unit.outputs.sendings import publication
 
 OLD = [{"k": "a", "n": 1}, {"k": "b", "n": 2}, {"k": "c", "n": 3}]
 SECRET = "s3cr3t-t0ken"
@@ -43,12 +43,12 @@ def test_a_certificate_is_checked_and_one_that_is_known_serves(tmp_path: Path) -
     desk = Desk()
     with receiver(desk, certificate=certificate) as url:
         with pytest.raises(SettingsError, match="self-signed certificate"):
-            publish(connected(url, HttpSettings()), sending(OLD))
+            publish(connected(url, HttpSettings()), publication(OLD))
         assert desk.calls == []
-        publish(connected(url, HttpSettings(cafile=str(certificate))), sending(OLD))
+        publish(connected(url, HttpSettings(cafile=str(certificate))), publication(OLD))
     assert len(desk.calls) == 3
     with pytest.raises(SettingsError, match=r"cafile /nowhere.pem cannot be used: No such file"):
-        publish(connected("https://a/b", HttpSettings(cafile="/nowhere.pem")), sending(OLD))
+        publish(connected("https://a/b", HttpSettings(cafile="/nowhere.pem")), publication(OLD))
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_secrets_reach_the_receiver_and_nobody_else(
     caplog.set_level(logging.DEBUG)
     desk = Desk(faults={0: "400"}, body=f"who is {sent} or {SECRET}?".encode() + b"\n\x1b" * 500)
     with receiver(desk) as url, pytest.raises(OutputRefused) as caught:
-        publish(connected(url, settings), sending(OLD))
+        publish(connected(url, settings), publication(OLD))
     assert desk.calls[0].headers["authorization"] == sent
     shown = f"{caught.value} {caught.value.__context__} {settings} {caplog.text}"
     assert SECRET not in shown
@@ -78,12 +78,14 @@ def test_secrets_reach_the_receiver_and_nobody_else(
 def test_a_base_url_may_hold_a_secret_in_its_path() -> None:
     desk = Desk(faults={0: "404"})
     with receiver(desk) as url, pytest.raises(OutputRefused) as caught:
-        publish(connected("/rows", HttpSettings(base_url=f"{url}/hook/{SECRET}/")), sending(OLD))
+        publish(
+            connected("/rows", HttpSettings(base_url=f"{url}/hook/{SECRET}/")), publication(OLD)
+        )
     assert desk.calls[0].path == f"/hook/{SECRET}/rows"
     assert SECRET not in str(caught.value)
     assert SECRET not in repr(HttpSettings(base_url=f"https://a/{SECRET}"))
     with pytest.raises(SettingsError, match="has no base_url"):
-        publish(connected("/rows", HttpSettings()), sending(OLD))
+        publish(connected("/rows", HttpSettings()), publication(OLD))
 
 
 @pytest.mark.parametrize(

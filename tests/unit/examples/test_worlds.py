@@ -17,7 +17,7 @@ from tallystick.airflow.outcome import error_lines
 from tallystick.errors import OutputRefused
 from tallystick.store.memory import MemoryStore
 from unit.outputs.claims_on_calls import publish
-from unit.outputs.sendings import sending
+from unit.outputs.sendings import publication
 
 TEXT = "Message-ID: <one@example.org>\r\nSubject: Alarms of pump\r\n\r\n..a line with a point\r\n"
 
@@ -52,7 +52,7 @@ def test_what_a_publisher_asks_about_an_e_mail_in_doubt_can_be_answered_as_the_e
     server, notes = MailServer(), MemoryStore("small")
     server.withhold(1)
     with pytest.raises(OutputRefused) as caught:
-        publish(mail(server.port, notes, in_doubt="hold", timeout_s=1), sending(ROWS))
+        publish(mail(server.port, notes, in_doubt="hold", timeout_s=1), publication(ROWS))
     logged: list[str] = []
     log_lines(lambda _, line: logged.append(line), error_lines(caught.value))
     held = HELD.search("\n".join(logged))
@@ -62,7 +62,7 @@ def test_what_a_publisher_asks_about_an_e_mail_in_doubt_can_be_answered_as_the_e
     note = notes.get(tried)
     assert note is not None
     notes.create(sent, note.body)
-    publish(mail(server.port, notes, in_doubt="hold"), sending(ROWS), resumed=True)
+    publish(mail(server.port, notes, in_doubt="hold"), publication(ROWS), resumed=True)
     assert [one.to for one in server.log] == [row["to"] for row in ROWS]
 
 

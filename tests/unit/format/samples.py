@@ -14,7 +14,7 @@ from tallystick.format import keys
 from tallystick.format.calls import Call, Calls
 from tallystick.format.columns import TableColumn
 from tallystick.format.interval import Interval, Request
-from tallystick.format.lookback import LookedBack, Seen
+from tallystick.format.lookback import LookbackUsed, Seen
 from tallystick.format.offsets import Position
 from tallystick.format.outputs import OutputSlot
 from tallystick.format.page import Boundary, Committed, Entry, Granted, Page, PageRef, Totals
@@ -251,7 +251,7 @@ SAMPLE_ADOPTED = replace(
         "flights@2": RootTopic(topic_id="topic-2", cluster_id="cluster-2", origins=(3,)),
     },
 )
-SAMPLE_LOOKED = LookedBack(
+SAMPLE_LOOKED = LookbackUsed(
     since=at(-3),
     seen=(
         Seen(interval=interval(-3, -1), fingerprint="f1", records=20),
@@ -268,7 +268,7 @@ SAMPLE_OWING = Page(
             commit=replace(committed(0, 1), looked=SAMPLE_LOOKED),
             outputs={
                 "feed": OutputSlot(wanted=uuid(1)),
-                "invoices": OutputSlot(wanted=uuid(1), begun=uuid(1), published=uuid(9)),
+                "invoices": OutputSlot(wanted=uuid(1), in_progress=uuid(1), published=uuid(9)),
             },
         ),
         entry(1, 3, grant=granted(1, 3)),
@@ -290,7 +290,7 @@ SAMPLE_CALL = Call(
 SAMPLE_WITH_OUTPUTS = replace(
     SAMPLE_ADOPTED,
     outputs={"feed": "kafka:default/feed", "invoices": "postgres:billing/invoices"},
-    owed=(SAMPLE_INDEX[0].key,),
+    pending=(SAMPLE_INDEX[0].key,),
 )
 
 # ---------------------------------------------------------------- strategies
@@ -298,7 +298,7 @@ SAMPLE_WITH_OUTPUTS = replace(
 slots = st.builds(
     OutputSlot,
     wanted=st.sampled_from([uuid(1), uuid(2)]),
-    begun=st.sampled_from([None, uuid(1), uuid(2)]),
+    in_progress=st.sampled_from([None, uuid(1), uuid(2)]),
     published=st.sampled_from([None, uuid(3), uuid(4)]),
 )
 
@@ -337,8 +337,8 @@ def pages(draw: Any, *, hours_max: int = 30) -> Page:
     cuts = sorted(draw(st.sets(st.integers(0, hours_max), min_size=2, max_size=12)))
     entries = []
     for first, last in itertools.pairwise(cuts):
-        shape = draw(st.sampled_from(["hole", "granted", "committed", "both"]))
-        if shape == "hole":
+        shape = draw(st.sampled_from(["gap", "granted", "committed", "both"]))
+        if shape == "gap":
             continue
         grant = granted(first, last, generation=2) if shape in ("granted", "both") else None
         commit = committed(first, last) if shape in ("committed", "both") else None

@@ -22,7 +22,7 @@ from tallystick.lake import Lake
 from tallystick.lake.room import OLD, PAUSE_MAX_S, Asking, Giving
 from tallystick.operations.commit import CommitResult, commit
 from tallystick.operations.publish import publish
-from tallystick.outputs.port import Sending
+from tallystick.outputs.port import Publication
 from tallystick.runtime import Runtime
 from tallystick.store import ETag, Listed, Outcome, Store, Stored
 from tallystick.store.memory import MemoryStore
@@ -294,12 +294,12 @@ def test_a_publisher_goes_on_although_one_marker_follows_another() -> None:
 
 def test_of_a_pause_nothing_is_lost_that_was_prepared() -> None:
     scene = Scene(backlog=1)
-    prepared: list[Sending] = []
+    prepared: list[Publication] = []
     real = FakeOutput.prepare
 
-    def noted(self: FakeOutput, sending: Sending) -> None:
-        prepared.append(sending)
-        real(self, sending)
+    def noted(self: FakeOutput, publication: Publication) -> None:
+        prepared.append(publication)
+        real(self, publication)
         scene.small.store.create(keys.room("b" * 32), b"")
 
     with patch.object(FakeOutput, "prepare", noted):

@@ -11,7 +11,7 @@ import pytest
 from support.small_lake import counting_world
 from tallystick.format import keys
 from tallystick.format.interval import Interval, Request
-from tallystick.format.lookback import LookedBack, Seen
+from tallystick.format.lookback import LookbackUsed, Seen
 from tallystick.format.offsets import Position
 from tallystick.format.page import Boundary, Committed, Entry, Totals
 from tallystick.format.root import first_root
@@ -44,7 +44,7 @@ def _entry(number: int, uuid: str) -> Entry:
         fingerprint=CODE,
         record=keys.record(number + 2, uuid),
         totals=Totals(records=11 if number in CHANGED else 10),
-        looked=LookedBack(since=since, seen=seen if number else ()),
+        looked=LookbackUsed(since=since, seen=seen if number else ()),
     )
     return Entry(interval=interval, generation=1, granted=None, committed=committed, served=())
 

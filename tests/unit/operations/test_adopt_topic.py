@@ -334,14 +334,14 @@ def test_status_proposes_for_a_hole_of_the_old_topic_what_can_fill_it() -> None:
     refill(small, 7, 9)
     adopted(small)
     small.run(days(8, 9))
-    found = read_status(small.lake).holes
-    assert [hole.interval for hole in found] == [days(2, 4), days(5, 7), days(7, 8)]
-    assert [hole.gone > 0 for hole in found] == [True, True, False]
-    for hole in found:
-        conf = json.loads(hole.command[-1]) if "trigger" in hole.command else {}
-        assert conf.get("accept_loss", False) is (hole.gone > 0)
-        small.run(hole.interval, run=f"hole {hole.interval}", accept_loss=hole.gone > 0)
-    assert read_status(small.lake).holes == ()
+    found = read_status(small.lake).gaps
+    assert [gap.interval for gap in found] == [days(2, 4), days(5, 7), days(7, 8)]
+    assert [gap.gone > 0 for gap in found] == [True, True, False]
+    for gap in found:
+        conf = json.loads(gap.command[-1]) if "trigger" in gap.command else {}
+        assert conf.get("accept_loss", False) is (gap.gone > 0)
+        small.run(gap.interval, run=f"hole {gap.interval}", accept_loss=gap.gone > 0)
+    assert read_status(small.lake).gaps == ()
     proven(small)
 
 

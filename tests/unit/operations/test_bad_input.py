@@ -26,7 +26,7 @@ from tallystick.errors import (
 from tallystick.format import keys
 from tallystick.format.canonical import dumps
 from tallystick.format.interval import Interval, Request
-from tallystick.operations.plan import Asked, Planned, plan
+from tallystick.operations.plan import PlanRequest, PlanResult, plan
 from tallystick.operations.run_request import RunDates, parse_params
 from tallystick.pipeline import Column, Pipeline, Table
 from tallystick.store import Stored
@@ -47,11 +47,11 @@ def refused(
     return caught.value
 
 
-def asked(small: SmallLake, declared: Pipeline, **params: Any) -> Planned:
+def asked(small: SmallLake, declared: Pipeline, **params: Any) -> PlanResult:
     return plan(
         small.lake,
         small.log,
-        Asked(
+        PlanRequest(
             pipeline=declared,
             job_source=b"job",
             request=Request(dag="small", run=f"manual__{params}", clear=0),
@@ -230,7 +230,7 @@ def test_the_future_cannot_be_replayed(small: SmallLake) -> None:
 def test_a_scheduled_interval_waits_for_its_lateness(small: SmallLake) -> None:
     declared = replace(pipeline(small.store.uri), lateness=timedelta(days=30))
     yesterday = Interval(start=NOW - timedelta(days=2), end=NOW - timedelta(days=1))
-    question = Asked(
+    question = PlanRequest(
         pipeline=declared,
         job_source=b"job",
         request=Request(dag="small", run="scheduled", clear=0),

@@ -16,7 +16,7 @@ from tallystick.format.interval import Interval
 from tallystick.format.plan import Plan
 from tallystick.format.report import Report
 from tallystick.operations.commit import commit
-from tallystick.operations.lookback import Earlier, earlier
+from tallystick.operations.lookback import LookbackInput, earlier
 from tallystick.pipeline import Column, Lookback, Pipeline
 from tallystick.protocol.staleness import stale
 
@@ -45,7 +45,7 @@ def staged(small: SmallLake, plan: Plan) -> tuple[Plan, Report]:
     return plan, report
 
 
-def sees(small: SmallLake, plan: Plan, lookback: Lookback = TWO_DAYS, **more: Any) -> Earlier:
+def sees(small: SmallLake, plan: Plan, lookback: Lookback = TWO_DAYS, **more: Any) -> LookbackInput:
     return earlier(small.lake, plan, lookback, **more)
 
 
@@ -118,7 +118,7 @@ def test_the_epoch_has_no_earlier_time(small: SmallLake) -> None:
     plan = planned(small, days(1, 2))
     first = Interval(start=DAY.replace(year=1970), end=DAY.replace(year=1970) + timedelta(days=1))
     at_epoch = replace(plan, interval=first, key=plan.key.replace(plan.interval.part, first.part))
-    assert sees(small, at_epoch, log=small.log) == Earlier(since=first.start)
+    assert sees(small, at_epoch, log=small.log) == LookbackInput(since=first.start)
 
 
 def test_rows_that_are_gone_are_an_error_that_names_the_interval(small: SmallLake) -> None:
@@ -266,7 +266,7 @@ def test_what_cannot_be_refreshed_does_not_use_up_what_one_run_is_granted(
 ) -> None:
     small = backwards
     small.log.expire(TOPIC, 0, before=small.log.topics[TOPIC].partitions[0].end // 2)
-    monkeypatch.setattr("tallystick.operations.plan.granting.GRANTS_MAX", 1)
+    monkeypatch.setattr("tallystick.operations.plan.attempt.GRANTS_MAX", 1)
     planned_now = small.plan(days(1, 6), run="refresh", mode="refresh")
     assert days(2, 3) in planned_now.left
     (piece,) = planned_now.pieces

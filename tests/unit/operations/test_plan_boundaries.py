@@ -13,7 +13,7 @@ from support.fakes import FakeLog, FakeTopic
 from support.small_lake import DAY, NOW, TOPIC, SmallLake, day, days, pipeline
 from tallystick.errors import InvalidRequest, NotYet, OutsideRetention, Superseded
 from tallystick.format.interval import Interval, Request
-from tallystick.operations.plan import Asked, Planned, plan
+from tallystick.operations.plan import PlanRequest, PlanResult, plan
 from tallystick.operations.run_request import RunDates, parse_params
 from tallystick.pipeline import LATENESS_MAX
 
@@ -83,7 +83,7 @@ def test_a_beginning_may_be_declared_or_accepted(how: str) -> None:
     planned = plan(
         small.lake,
         small.log,
-        Asked(
+        PlanRequest(
             pipeline=replace(pipeline(small.store.uri), begin=begin),
             job_source=b"job",
             request=Request(dag="small", run="r", clear=0),
@@ -119,12 +119,12 @@ def test_a_producer_whose_clock_is_a_little_fast_is_believed() -> None:
 # ---------------------------------------------------------------- runs without dates
 
 
-def ask(small: SmallLake, *, run: str = "manual", clear: int = 0, **how: Any) -> Planned:
+def ask(small: SmallLake, *, run: str = "manual", clear: int = 0, **how: Any) -> PlanResult:
     words = {"lateness": timedelta(0), "run_after": day(4), "params": {}} | how
     return plan(
         small.lake,
         small.log,
-        Asked(
+        PlanRequest(
             pipeline=replace(pipeline(small.store.uri), lateness=words["lateness"]),
             job_source=small.job,
             request=Request(dag=small.dag, run=run, clear=clear),
@@ -250,7 +250,7 @@ def test_more_intervals_than_one_swap_can_grant_are_refused_by_number(
 ) -> None:
     for number in (2, 3):
         small.run(days(number, number + 1))
-    monkeypatch.setattr("tallystick.operations.plan.granting.GRANTS_MAX", 2)
+    monkeypatch.setattr("tallystick.operations.plan.attempt.GRANTS_MAX", 2)
     with pytest.raises(InvalidRequest, match="has 3 intervals to be planned; 2 are the most"):
         small.plan(days(1, 4), run="all", mode="replace")
     assert len(small.plan(days(1, 3), run="some", mode="replace").pieces) == 2

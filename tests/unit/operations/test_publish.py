@@ -26,7 +26,13 @@ from tallystick.format.page import Entry
 from tallystick.lake import Lake
 from tallystick.operations.commit import commit
 from tallystick.operations.gc import collect
-from tallystick.operations.publish import NotPublished, Published, publish, publish_one, sending_of
+from tallystick.operations.publish import (
+    NotPublished,
+    Published,
+    publication_of,
+    publish,
+    publish_one,
+)
 from tallystick.pipeline import Pipeline
 from tallystick.protocol.publishing import Start
 from tallystick.tables.reach import IcebergReach
@@ -74,10 +80,10 @@ def table_rows(small: SmallLake, *committed: int) -> list[tuple[Any, ...]]:
         entry = entry_of(small, first)
         assert entry.committed is not None
         uuid = keys.plan_parts(entry.committed.plan)[1]
-        sending = sending_of(
+        publication = publication_of(
             small.lake, "small", FEED, entry, Start(plan=uuid, instead_of=None), rows_of=StoredRows
         )
-        rows += rows_of(sending)
+        rows += rows_of(publication)
     return sorted(rows)
 
 
@@ -96,7 +102,7 @@ def test_a_commit_is_owed_to_each_output_until_it_is_published() -> None:
     small, wire = small_lake(), Wire()
     small.run(days(1, 2))
     small.run(days(3, 4))
-    assert entry_of(small, 1).owed == (FEED,)
+    assert entry_of(small, 1).pending == (FEED,)
     assert small.lake.load_existing().root.outputs == {FEED: "memory:feed"}
     done, failed = published(small, FakeOutput(wire))
     assert not failed
@@ -105,8 +111,8 @@ def test_a_commit_is_owed_to_each_output_until_it_is_published() -> None:
         (days(3, 4), 1, False),
     ]
     assert wire.held() == table_rows(small, 1, 3)
-    assert entry_of(small, 1).owed == ()
-    assert small.lake.load_existing().root.owed == ()
+    assert entry_of(small, 1).pending == ()
+    assert small.lake.load_existing().root.pending == ()
 
 
 def test_nothing_is_sent_twice_and_nothing_is_begun_where_nothing_is_owed() -> None:
@@ -133,7 +139,7 @@ def test_an_interval_without_rows_for_an_output_is_settled_by_its_commit() -> No
     for first in (1, 5):
         slot = slot_of(small, first)
         assert slot.published == slot.wanted
-    assert small.lake.load_existing().root.owed == ()
+    assert small.lake.load_existing().root.pending == ()
 
 
 def test_a_lake_without_outputs_keeps_its_formats() -> None:
@@ -159,7 +165,7 @@ def test_each_output_is_published_by_itself() -> None:
     )
     assert [(f.output, f.interval) for f in failed] == [(FEED, days(1, 2))]
     assert isinstance(failed[0].error, OutputRefused)
-    assert entry_of(small, 1).owed == (FEED,)
+    assert entry_of(small, 1).pending == (FEED,)
     assert len(wires["sums"].held()) == 2
     assert not wires[FEED].messages
 
@@ -195,12 +201,12 @@ def test_what_was_begun_is_brought_to_its_end_before_its_replacement() -> None:
     small.run(days(1, 2))
     with pytest.raises(Killed):
         send(small, FakeOutput(wire, step=killed_at("sent")))
-    first = slot_of(small, 1).begun
+    first = slot_of(small, 1).in_progress
     assert first is not None
     small.job = b"version 2"
     small.run(days(1, 2), clear=1, keep=lambda record: record.value["n"] == 0)
     slot = slot_of(small, 1)
-    assert (slot.begun, slot.published) == (first, None)
+    assert (slot.in_progress, slot.published) == (first, None)
     assert slot.wanted != first
     done, failed = published(small, FakeOutput(wire))
     assert not failed
@@ -230,7 +236,7 @@ def test_an_output_that_takes_no_second_sending_keeps_its_interval(point: str) -
         assert entry_of(small, 1).granted is None
     assert wire.held() == rows
     assert entry_of(small, 1).generation == (1 if point == "sent before the plan" else 2)
-    assert entry_of(small, 1).owed == ()
+    assert entry_of(small, 1).pending == ()
 
 
 def test_an_output_that_takes_no_second_sending_takes_a_replacement_of_what_was_never_sent() -> (
@@ -328,7 +334,7 @@ def test_a_fenced_publisher_sends_nothing_more_and_the_other_ends_its_work() -> 
     assert other == [()]
     assert wire.held() == table_rows(small, 1)
     assert wire.twice() == []
-    assert entry_of(small, 1).owed == ()
+    assert entry_of(small, 1).pending == ()
 
 
 def test_nothing_is_sent_past_an_interval_that_is_half_out() -> None:
@@ -342,7 +348,7 @@ def test_nothing_is_sent_past_an_interval_that_is_half_out() -> None:
     small.store.delete([key])
     _, failed = published(small, FakeOutput(wire))
     assert [(f.interval, type(f.error)) for f in failed] == [(days(1, 2), Corrupt)]
-    assert {m.plan for m in wire.messages} == {slot_of(small, 1).begun}
+    assert {m.plan for m in wire.messages} == {slot_of(small, 1).in_progress}
 
 
 def test_no_second_interval_is_begun_beside_one_that_others_have_half_out() -> None:
@@ -363,7 +369,7 @@ def test_no_second_interval_is_begun_beside_one_that_others_have_half_out() -> N
 
     (failed,) = send(small, FakeOutput(wire, step=meet))
     assert (failed.interval, failed.error.kind) == (days(2, 3), "output_busy")
-    assert [slot_of(small, n).begun is not None for n in (1, 2)] == [False, True]
+    assert [slot_of(small, n).in_progress is not None for n in (1, 2)] == [False, True]
     done, failures = published(small, FakeOutput(wire))
     assert not failures
     assert [d.interval for d in done] == [days(2, 3), days(1, 2)]
@@ -387,7 +393,7 @@ def test_what_others_have_begun_and_cannot_be_prepared_here_is_not_passed_by() -
     failed = send(small, FakeOutput(wire, step=meet, refuses=lambda row: row == first))
     assert [f.interval for f in failed] == [days(1, 2)]
     assert slot_of(small, 2).published is None
-    assert {m.plan for m in wire.messages} == {slot_of(small, 1).begun}
+    assert {m.plan for m in wire.messages} == {slot_of(small, 1).in_progress}
 
 
 def test_an_interval_that_is_refused_holds_up_no_other() -> None:
@@ -398,7 +404,7 @@ def test_an_interval_that_is_refused_holds_up_no_other() -> None:
     done, failed = published(small, FakeOutput(wire, refuses=lambda row: row == bad))
     assert [f.interval for f in failed] == [days(1, 2)]
     assert [d.interval for d in done] == [days(2, 3)]
-    assert slot_of(small, 1).begun is None
+    assert slot_of(small, 1).in_progress is None
 
 
 def test_rows_that_are_replaced_while_they_are_prepared_are_not_sent() -> None:
@@ -430,16 +436,16 @@ def test_publishing_what_is_not_there_does_nothing() -> None:
 # ---------------------------------------------------------------- garbage
 
 
-@pytest.mark.parametrize("begun", [True, False])
-def test_gc_keeps_the_rows_that_an_output_still_needs(begun: bool) -> None:
+@pytest.mark.parametrize("in_progress", [True, False])
+def test_gc_keeps_the_rows_that_an_output_still_needs(in_progress: bool) -> None:
     """Of a replaced plan: its rows are compared with the new ones, and what was half sent is sent to its end."""
     small, wire = small_lake(), Wire()
     small.run(days(1, 2))
-    step = killed_at("sent") if begun else lambda _: None
+    step = killed_at("sent") if in_progress else lambda _: None
     try:
         send(small, FakeOutput(wire, step=step))
     except Killed:
-        assert begun
+        assert in_progress
     small.job = b"version 2"
     small.run(days(1, 2), clear=1, keep=lambda record: record.value["n"] == 0)
     swept(small)

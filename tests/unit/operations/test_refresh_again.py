@@ -12,7 +12,7 @@ from support.small_lake import DAY, NOW, TOPIC, SmallLake, day, days, pipeline
 from tallystick.errors import OutsideRetention
 from tallystick.format.interval import Request
 from tallystick.operations.commit import commit
-from tallystick.operations.plan import Asked, Planned, plan
+from tallystick.operations.plan import PlanRequest, PlanResult, plan
 from tallystick.operations.run_request import RunDates, parse_params
 from tallystick.pipeline import Lookback, Pipeline
 
@@ -34,12 +34,12 @@ def small() -> SmallLake:
     return small
 
 
-def refresh(small: SmallLake, clear: int) -> Planned:
+def refresh(small: SmallLake, clear: int) -> PlanResult:
     """Plan a refresh of all that is stale."""
     return plan(
         small.lake,
         small.log,
-        Asked(
+        PlanRequest(
             pipeline=small.declared(small.store.uri),
             job_source=small.job,
             request=Request(dag=small.dag, run=RUN, clear=clear),

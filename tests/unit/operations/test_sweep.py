@@ -11,9 +11,9 @@ import pytest
 from support.small_lake import SmallLake, days, pipeline
 from tallystick.format import keys
 from tallystick.format.interval import Interval
-from tallystick.operations.publish import publish, sending_of
+from tallystick.operations.publish import publication_of, publish
 from tallystick.outputs.files import FileOutput, Folder
-from tallystick.outputs.port import Sending
+from tallystick.outputs.port import Publication
 from tallystick.pipeline import Pipeline
 from tallystick.protocol import publishing as slots
 from tallystick.tables.rows import StoredRows
@@ -47,8 +47,8 @@ def prepare(small: SmallLake, interval: Interval) -> str:
     assert entry.committed is not None
     plan = keys.plan_parts(entry.committed.plan)[1]
     step = slots.Start(plan=plan, instead_of=None)
-    sending = sending_of(small.lake, "small", FEED, entry, step, rows_of=StoredRows)
-    folder(small).prepare(sending)
+    publication = publication_of(small.lake, "small", FEED, entry, step, rows_of=StoredRows)
+    folder(small).prepare(publication)
     return plan
 
 
@@ -97,17 +97,17 @@ def test_what_is_replaced_while_it_is_prepared_is_taken_back_at_once(
     aborted: list[str] = []
     prepares, aborts = Folder.prepare, Folder.abort
 
-    def overtaken(self: Folder, sending: Sending) -> None:
-        prepares(self, sending)
+    def overtaken(self: Folder, publication: Publication) -> None:
+        prepares(self, publication)
         if small.job == b"version 1":
             small.job = b"version 2"
             small.run(days(1, 2), clear=1)
 
-    def noted(self: Folder, sending: Sending) -> None:
-        assert left(small) == [sending.plan]
-        aborts(self, sending)
+    def noted(self: Folder, publication: Publication) -> None:
+        assert left(small) == [publication.plan]
+        aborts(self, publication)
         assert left(small) == []
-        aborted.append(sending.plan)
+        aborted.append(publication.plan)
 
     monkeypatch.setattr(Folder, "prepare", overtaken)
     monkeypatch.setattr(Folder, "abort", noted)

@@ -14,10 +14,10 @@ from support.call_publisher import ROWS, http, mail
 from support.call_receiver import Desk, receiver
 from support.mail_server import Post, mail_server
 from tallystick.errors import OutputRefused, OutputUnavailable, RetryLater, StoreUnavailable
-from tallystick.outputs.port import Output, Sending
+from tallystick.outputs.port import Output, Publication
 from tallystick.store import Outcome, Unknown
 from tallystick.store.memory import MemoryStore
-from unit.outputs.sendings import SCOPE, sending
+from unit.outputs.sendings import SCOPE, publication
 
 BY_KEY = {"key": ["k"], "replaced": "once"}
 ALL = [row["k"] for row in ROWS]
@@ -49,7 +49,7 @@ class Noting(MemoryStore):
         return done
 
 
-def publish(output: Output, *sendings: Sending, resumed: bool = False) -> None:
+def publish(output: Output, *sendings: Publication, resumed: bool = False) -> None:
     """As `tallystick.operations.publish` does for each."""
     output.begin(SCOPE)
     for one in sendings:
@@ -59,7 +59,7 @@ def publish(output: Output, *sendings: Sending, resumed: bool = False) -> None:
     output.close()
 
 
-def until_published(output: Output, one: Sending, *, tries: int = 12) -> None:
+def until_published(output: Output, one: Publication, *, tries: int = 12) -> None:
     """As Airflow does: again after each error that passes."""
     for number in range(tries):
         try:
@@ -82,9 +82,9 @@ def each_once(how: dict[str, Any]) -> None:
     desk = Desk(faults=faults, step=events)
     store = Noting(events)
     with receiver(desk) as url:
-        until_published(http(url, store, patience_s=0.0, **how), sending(ROWS))
+        until_published(http(url, store, patience_s=0.0, **how), publication(ROWS))
         told = len(desk.calls)
-        publish(http(url, store, **how), sending(ROWS), resumed=True)
+        publish(http(url, store, **how), publication(ROWS), resumed=True)
     assert acted(desk) == ALL
     assert len(desk.calls) == told, "what was noted is called for again"
 
@@ -94,8 +94,8 @@ def refused_halfway(how: dict[str, Any]) -> None:
     desk, store = Desk(faults={3: "400"}), MemoryStore("small")
     with receiver(desk) as url:
         with pytest.raises(OutputRefused):
-            publish(http(url, store, **how), sending(ROWS))
-        publish(http(url, store, **how), sending(ROWS), resumed=True)
+            publish(http(url, store, **how), publication(ROWS))
+        publish(http(url, store, **how), publication(ROWS), resumed=True)
     assert Counter(desk.keys) == {
         key: 2 if n == 3 else 1 for n, key in enumerate(desk.keys[:4])
     } | {desk.keys[-1]: 1}
@@ -111,7 +111,7 @@ def two_at_once(how: dict[str, Any]) -> None:
     def one(url: str) -> None:
         try:
             ready.wait(30)
-            publish(http(url, store, concurrency=2, **how), sending(ROWS))
+            publish(http(url, store, concurrency=2, **how), publication(ROWS))
         except Exception as error:  # noqa: BLE001 - told by the thread that waits for this one
             errors.append(error)
 
@@ -129,7 +129,7 @@ def a_key_in_two_intervals(order: tuple[int, int]) -> None:
     """One key in two intervals, published in any order and again: one call."""
     desk, store = Desk(), MemoryStore("small")
     one, other = ({"k": "a", "n": 1}, {"k": "b", "n": 1}), ({"k": "a", "n": 2}, {"k": "c", "n": 2})
-    both = [sending(one, plan=1, first=1), sending(other, plan=2, first=2)]
+    both = [publication(one, plan=1, first=1), publication(other, plan=2, first=2)]
     with receiver(desk) as url:
         for _ in range(2):
             publish(http(url, store, **BY_KEY), *(both[n] for n in order))
@@ -145,12 +145,12 @@ def a_zombie_of_another_interval_is_not_heard() -> None:
         slow = http(url, store, **BY_KEY)
         real = slow._call
 
-        def overtaken(one: Sending, effect: Any) -> None:
-            publish(http(url, store, **BY_KEY), sending([{"k": "a", "n": 2}], plan=2, first=2))
+        def overtaken(one: Publication, effect: Any) -> None:
+            publish(http(url, store, **BY_KEY), publication([{"k": "a", "n": 2}], plan=2, first=2))
             real(one, effect)
 
         slow._call = overtaken  # type: ignore[method-assign]
-        publish(slow, sending([{"k": "a", "n": 1}]))
+        publish(slow, publication([{"k": "a", "n": 1}]))
     assert [row["n"] for row in desk.rows] == [1], "two rows spoke for one key"
 
 
@@ -163,9 +163,9 @@ def a_replacement_with_once(how: dict[str, Any]) -> None:
     with receiver(desk) as url:
         publish(
             http(url, store, **how),
-            sending(first),
-            sending(second, plan=2, generation=2, instead_of=1, before=first),
-            sending(third, plan=3, generation=3, instead_of=2, before=second),
+            publication(first),
+            publication(second, plan=2, generation=2, instead_of=1, before=first),
+            publication(third, plan=3, generation=3, instead_of=2, before=second),
         )
     assert [(row["k"], row["n"]) for row in desk.rows] == [("a", 1), ("b", 1), ("c", 1)]
     assert len(desk.calls) == 3
@@ -175,8 +175,8 @@ def each_person_gets_one(faults: dict[int, str]) -> None:
     """E-mails over errors that are certain, retries and replays: one each."""
     post, store = Post(faults=faults), MemoryStore("small")
     with mail_server(post) as port:
-        until_published(mail(port, store), sending(ROWS))
-        publish(mail(port, store), sending(ROWS), resumed=True)
+        until_published(mail(port, store), publication(ROWS))
+        publish(mail(port, store), publication(ROWS), resumed=True)
     assert sorted(post.to) == [row["to"] for row in ROWS]
 
 
@@ -198,8 +198,8 @@ def a_store_that_is_away_leaves_no_doubt() -> None:
     """The note of what was acknowledged is insisted on: no e-mail is in doubt for the store's sake."""
     post, store = Post(), Away("small")
     with mail_server(post) as port:
-        publish(mail(port, store, in_doubt="hold"), sending(ROWS))
-        publish(mail(port, store, in_doubt="hold"), sending(ROWS), resumed=True)
+        publish(mail(port, store, in_doubt="hold"), publication(ROWS))
+        publish(mail(port, store, in_doubt="hold"), publication(ROWS), resumed=True)
     assert post.to == [row["to"] for row in ROWS]
     assert len([one for one in store.list("") if one.key.endswith(".sent.json")]) == len(ROWS)
 
@@ -218,7 +218,7 @@ def two_mailers_at_once() -> None:
 
     def one(port: int) -> None:
         try:
-            publish(mail(port, store, doubt_s=30.0), sending(ROWS))
+            publish(mail(port, store, doubt_s=30.0), publication(ROWS))
         except Exception as error:  # noqa: BLE001 - told by the thread that waits for this one
             errors.append(error)
 
@@ -239,14 +239,14 @@ def held_until_a_person_decides(decision: str) -> None:
         output = mail(port, store, in_doubt="hold")
         for resumed in (False, True):
             with pytest.raises(OutputRefused) as caught:
-                publish(output, sending(ROWS), resumed=resumed)
+                publish(output, publication(ROWS), resumed=resumed)
             assert post.to == ["k0@example.org", "k1@example.org"]
         named = (one.rstrip(".;,") for one in caught.value.hint.split())
         attempt, sent, no = (one.removeprefix("memory://small/") for one in named if "://" in one)
         body = store.get(attempt)
         assert body is not None
         store.create(sent if decision == "sent" else no, body.body)
-        publish(output, sending(ROWS), resumed=True)
+        publish(output, publication(ROWS), resumed=True)
     again = ["k1@example.org"] if decision == "no" else []
     assert sorted(post.to) == sorted([row["to"] for row in ROWS] + again)
 
@@ -257,8 +257,8 @@ def a_doubt_is_sent_again_with_its_name() -> None:
     with mail_server(post) as port:
         output = mail(port, store)
         with pytest.raises(OutputUnavailable, match="in doubt"):
-            publish(output, sending(ROWS))
-        publish(output, sending(ROWS), resumed=True)
+            publish(output, publication(ROWS))
+        publish(output, publication(ROWS), resumed=True)
     assert Counter(post.to) == {row["to"]: 2 if row["k"] == "k1" else 1 for row in ROWS}
     ids = Counter(str(one["Message-ID"]) for one in post.taken)
     assert sorted(ids.values()) == [1, 1, 1, 1, 2]
@@ -269,11 +269,11 @@ def mailed_once_over_intervals_and_replacements(order: tuple[int, int]) -> None:
     post, store = Post(), MemoryStore("small")
     a, b = [{"k": "a", "to": "a@x.org", "n": 1}], [{"k": "a", "to": "a@x.org", "n": 2}]
     c = [{"k": "a", "to": "other@x.org", "n": 3}]
-    both = [sending(a, plan=1, first=1), sending(b, plan=2, first=2)]
+    both = [publication(a, plan=1, first=1), publication(b, plan=2, first=2)]
     with mail_server(post) as port:
         publish(mail(port, store), *(both[n] for n in order))
         for number, one in enumerate((a, b)):
-            again = sending(
+            again = publication(
                 c,
                 plan=3 + number,
                 generation=2,
@@ -293,7 +293,7 @@ def a_no_is_no_doubt() -> None:
     with mail_server(post) as port:
         output = mail(port, store, in_doubt="hold")
         try:
-            until_published(output, sending(ROWS))
+            until_published(output, publication(ROWS))
         except OutputRefused as error:
             raise AssertionError("a certain no was taken for a doubt") from error
     assert sorted(post.to) == [row["to"] for row in ROWS]

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from support.small_lake import days
-from tallystick.outputs.port import NoRows, Rows, Scope, Sending
+from tallystick.outputs.port import NoRows, Publication, Rows, Scope
 
 SCOPE = Scope(lake="memory://small", pipeline="small")
 
@@ -37,12 +37,12 @@ def rows(*values: dict[str, Any]) -> Rows:
     return TableRows(pa.Table.from_pylist(list(values))) if values else NoRows()
 
 
-def in_the_year_10000(**more: list[str]) -> Sending:
+def in_the_year_10000(**more: list[str]) -> Publication:
     """Two rows, of which the second happened then."""
     after = 253_402_300_800_000_000  # microseconds
     table = pa.table({"k": ["a", "b"], **more})
     times = pa.array([0, after], pa.int64()).cast(pa.timestamp("us", tz="UTC"))
-    return replace(sending([]), rows=TableRows(table.append_column("at", times)))
+    return replace(publication([]), rows=TableRows(table.append_column("at", times)))
 
 
 IN_THE_YEAR_10000 = (
@@ -52,7 +52,7 @@ IN_THE_YEAR_10000 = (
 )
 
 
-def sending(
+def publication(
     values: Sequence[dict[str, Any]],
     *,
     plan: int = 1,
@@ -62,9 +62,9 @@ def sending(
     first: int = 1,
     output: str = "feed",
     identity: tuple[str, ...] = ("k",),
-) -> Sending:
+) -> Publication:
     """One interval's rows; plans are named by numbers."""
-    return Sending(
+    return Publication(
         pipeline="small",
         output=output,
         interval=days(first, first + 1),

@@ -27,7 +27,7 @@ from tallystick.outputs.calls import email as email_calls
 from tallystick.outputs.calls import http as http_calls
 from unit.outputs import claims_on_calls as claims
 from unit.outputs.claims_on_calls import BY_KEY, publish
-from unit.outputs.sendings import sending
+from unit.outputs.sendings import publication
 
 ONCE = {"replaced": "once"}
 WAYS = [
@@ -151,7 +151,7 @@ def test_a_publisher_killed_at_any_step_is_followed_by_one_that_ends_its_work(
         kill(forks, kind, url, tmp_path, step, nth)
         before = len(desk.calls)
         noted = set(noted_in(tmp_path, desk))
-        publish(http(url, FolderStore(tmp_path), **how), sending(ROWS), resumed=True)
+        publish(http(url, FolderStore(tmp_path), **how), publication(ROWS), resumed=True)
     assert claims.acted(desk) == claims.ALL
     assert not noted & set(desk.keys[before:]), "what was noted is called for again"
 
@@ -189,12 +189,12 @@ def test_a_mailer_killed_at_any_step_doubles_at_most_the_one_in_doubt(
         kill(forks, "mail", port, tmp_path, step, nth)
         try:
             output = mail(port, FolderStore(tmp_path), in_doubt="hold")
-            publish(output, sending(ROWS), resumed=True)
+            publish(output, publication(ROWS), resumed=True)
         except OutputRefused as error:
             in_doubt = "nobody noted the server's answer" in error.message
         assert len(post.to) == len(set(post.to)), "held e-mails are never sent twice"
         assert in_doubt == ((step, nth) in IN_DOUBT)
-        publish(mail(port, FolderStore(tmp_path)), sending(ROWS), resumed=True)
+        publish(mail(port, FolderStore(tmp_path)), publication(ROWS), resumed=True)
     assert set(post.to) == {row["to"] for row in ROWS}
     assert len(post.to) == len(ROWS) + ((step, nth) in DOUBLED)
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallystick.outputs.changes import Change, changes
-from unit.outputs.sendings import sending
+from unit.outputs.sendings import publication
 
 ROWS = st.lists(
     st.builds(lambda k, n: {"k": k, "n": n}, st.sampled_from("abc"), st.integers(0, 3)),
@@ -41,7 +41,7 @@ def held(before: list[dict[str, Any]], sent: list[Change]) -> Counter[tuple[Any,
 
 def of(before: list[dict[str, Any]] | None, after: list[dict[str, Any]]) -> list[Change]:
     """The changes; `before` None where nothing was published."""
-    one = sending(
+    one = publication(
         after, generation=2, instead_of=None if before is None else 9, before=before or ()
     )
     return list(changes(one, one.identity))
@@ -90,7 +90,7 @@ def test_each_kind_of_change(
 def test_rows_that_are_older_than_an_identity_column_are_null_in_it() -> None:
     old = [{"k": "a", "n": 1}, {"k": "b", "n": 2}]
     new = [{"k": "a", "part": "x", "n": 1}, {"k": "b", "part": None, "n": 2}]
-    one = sending(new, generation=2, instead_of=9, before=old, identity=("k", "part"))
+    one = publication(new, generation=2, instead_of=9, before=old, identity=("k", "part"))
     sent = [(c.operation, c.identity, c.row) for c in changes(one, one.identity)]
     assert sent == [
         ("row", ("a", "x"), new[0]),

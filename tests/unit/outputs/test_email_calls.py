@@ -24,7 +24,7 @@ from tallystick.outputs.calls.email import TRIES_MAX, Mailbox
 from tallystick.store.memory import MemoryStore
 from tallystick_devstack.process import free_port
 from unit.outputs.claims_on_calls import publish
-from unit.outputs.sendings import IN_THE_YEAR_10000, SCOPE, in_the_year_10000, sending
+from unit.outputs.sendings import IN_THE_YEAR_10000, SCOPE, in_the_year_10000, publication
 
 SECRET = "s3cr3t-w0rd"
 ANN = {"k": "a", "to": "ann@example.org", "n": 1}
@@ -39,7 +39,7 @@ def written(row: dict[str, Any], **how: Any) -> Any:
     """The one e-mail that a row makes."""
     post = Post()
     with mail_server(post) as port:
-        publish(mail(port, store(), **how), sending([row]))
+        publish(mail(port, store(), **how), publication([row]))
     (message,) = post.taken
     return message
 
@@ -47,9 +47,9 @@ def written(row: dict[str, Any], **how: Any) -> Any:
 def test_an_e_mail_says_what_its_row_says_under_a_name_that_never_changes() -> None:
     post = Post()
     with mail_server(post) as port:
-        publish(mail(port, store()), sending([ANN]))
+        publish(mail(port, store()), publication([ANN]))
     (message,) = post.taken
-    (effect,) = effects(sending([ANN]), SCOPE, key=("k",), once=True)
+    (effect,) = effects(publication([ANN]), SCOPE, key=("k",), once=True)
     assert post.envelopes == [("shop@example.com", "ann@example.org")]
     assert message["Message-ID"] == f"<{effect.key}@example.com>"
     assert message["X-Idempotency-Key"] == effect.key
@@ -96,7 +96,7 @@ def test_what_makes_no_e_mail_is_refused_before_any_is_sent(
     post, notes = Post(), store()
     first = {"k": "first", "to": "first@example.org", "n": 0}
     with mail_server(post) as port, pytest.raises(OutputRefused) as caught:
-        publish(mail(port, notes, **how), sending([first, row], identity=("n",)))
+        publish(mail(port, notes, **how), publication([first, row], identity=("n",)))
     assert told in str(caught.value)
     assert "output feed of [2013-01-01T00:00:00.000Z" in str(caught.value)
     assert post.connections == 0
@@ -172,10 +172,10 @@ def test_an_address_that_the_server_does_not_know_is_told_and_can_be_left_out() 
         with pytest.raises(
             OutputRefused, match="the mail server answered 550: no such user"
         ) as caught:
-            publish(mail(port, notes), sending(ROWS))
+            publish(mail(port, notes), publication(ROWS))
         key = caught.value.hint.partition("memory://small/")[2].partition(" ")[0]
         notes.create(key, b"by hand")
-        publish(mail(port, notes, in_doubt="hold"), sending(ROWS), resumed=True)
+        publish(mail(port, notes, in_doubt="hold"), publication(ROWS), resumed=True)
     assert post.to == [row["to"] for row in ROWS if row["k"] != "k2"]
 
 
@@ -185,16 +185,16 @@ def test_a_refused_address_is_no_doubt() -> None:
     with mail_server(post) as port:
         for _ in range(3):
             with pytest.raises(OutputUnavailable, match="answered 450: later"):
-                publish(mail(port, notes, in_doubt="hold"), sending(ROWS), resumed=True)
+                publish(mail(port, notes, in_doubt="hold"), publication(ROWS), resumed=True)
         post.refuses = {}
-        publish(mail(port, notes, in_doubt="hold"), sending(ROWS), resumed=True)
+        publish(mail(port, notes, in_doubt="hold"), publication(ROWS), resumed=True)
     assert post.to == [row["to"] for row in ROWS]
 
 
 def test_a_server_that_hangs_up_between_two_e_mails_is_called_again() -> None:
     post = Post(hangs_up_after=2)
     with mail_server(post) as port:
-        publish(mail(port, store()), sending(ROWS))
+        publish(mail(port, store()), publication(ROWS))
     assert post.to == [row["to"] for row in ROWS]
     assert post.connections == 3
 
@@ -204,9 +204,9 @@ def test_a_text_that_is_never_taken_is_not_tried_for_ever() -> None:
     with mail_server(post) as port:
         for _ in range(TRIES_MAX):
             with pytest.raises(OutputUnavailable, match="answered 451: not this one"):
-                publish(mail(port, notes), sending(ROWS), resumed=True)
+                publish(mail(port, notes), publication(ROWS), resumed=True)
         with pytest.raises(OutputRefused, match=f"{TRIES_MAX} tries, and the mail server"):
-            publish(mail(port, notes), sending(ROWS), resumed=True)
+            publish(mail(port, notes), publication(ROWS), resumed=True)
     assert post.texts == TRIES_MAX
 
 
@@ -215,14 +215,14 @@ def test_a_text_that_the_server_refuses_is_told() -> None:
         mail_server(Post(faults={0: "554"})) as port,
         pytest.raises(OutputRefused, match="the mail server answered 554: not this one"),
     ):
-        publish(mail(port, store()), sending(ROWS))
+        publish(mail(port, store()), publication(ROWS))
 
 
 def test_a_server_that_is_away_is_tried_again_later() -> None:
     with pytest.raises(
         OutputUnavailable, match=r"127\.0\.0\.1:\d+\) did not .*: Connection refused"
     ):
-        publish(mail(free_port(), store()), sending(ROWS))
+        publish(mail(free_port(), store()), publication(ROWS))
 
 
 def test_a_server_that_never_answers_leaves_a_doubt() -> None:
@@ -230,7 +230,7 @@ def test_a_server_that_never_answers_leaves_a_doubt() -> None:
     post, notes = Post(step=lambda _: silence.wait(60) and None), store()
     with mail_server(post) as port:
         with pytest.raises(OutputRefused, match="nobody noted the server's answer"):
-            publish(mail(port, notes, in_doubt="hold", timeout_s=1), sending(ROWS))
+            publish(mail(port, notes, in_doubt="hold", timeout_s=1), publication(ROWS))
         silence.set()
     assert len(list(notes.list(""))) == 1
 
@@ -246,7 +246,7 @@ def test_a_note_that_took_too_long_is_not_acted_on(monkeypatch: pytest.MonkeyPat
         mail_server(post) as port,
         pytest.raises(OutputUnavailable, match="its note took more than"),
     ):
-        publish(mail(port, notes), sending(ROWS[:1]))
+        publish(mail(port, notes), publication(ROWS[:1]))
     assert post.taken == []
     assert [keys.call_parts(one.key) for one in notes.list("")] == [("no", 1), ("try", 1)]
 
@@ -272,10 +272,10 @@ def test_starttls_and_a_password_before_anything_is_said(
         known = SmtpSettings(
             host="127.0.0.1", port=port, username="me", password=SECRET, cafile=str(certificate)
         )
-        publish(connected(known), sending([ANN]))
+        publish(connected(known), publication([ANN]))
         strange = SmtpSettings(host="127.0.0.1", port=port, username="me", password=SECRET)
         with pytest.raises(SettingsError, match="is not trusted: self-signed certificate"):
-            publish(connected(strange), sending([ANN]))
+            publish(connected(strange), publication([ANN]))
         wrong = SmtpSettings(
             host="127.0.0.1",
             port=port,
@@ -284,7 +284,7 @@ def test_starttls_and_a_password_before_anything_is_said(
             cafile=str(certificate),
         )
         with pytest.raises(SettingsError, match="answered 535: ") as caught:
-            publish(connected(wrong), sending([ANN]))
+            publish(connected(wrong), publication([ANN]))
     assert post.to == ["ann@example.org"]
     assert SECRET not in f"{caught.value} {caught.value.__context__} {known} {caplog.text}"
 
@@ -295,7 +295,7 @@ def test_a_server_without_tls_gets_nothing_where_tls_is_wanted() -> None:
         mail_server(post) as port,
         pytest.raises(SettingsError, match="lacks what security='starttls'"),
     ):
-        publish(connected(SmtpSettings(host="127.0.0.1", port=port)), sending([ANN]))
+        publish(connected(SmtpSettings(host="127.0.0.1", port=port)), publication([ANN]))
     assert post.taken == []
 
 

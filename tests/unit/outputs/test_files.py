@@ -21,7 +21,7 @@ from tallystick.outputs import files
 from tallystick.outputs.encoding import encoded
 from tallystick.outputs.files import FileOutput, Folder
 from tallystick.outputs.port import Scope
-from unit.outputs.sendings import IN_THE_YEAR_10000, SCOPE, in_the_year_10000, sending
+from unit.outputs.sendings import IN_THE_YEAR_10000, SCOPE, in_the_year_10000, publication
 
 OLD = [{"k": "a", "n": 1}, {"k": "b", "n": 2}, {"k": "c", "n": 3}]
 NEW = [{"k": "a", "n": 10}]
@@ -53,7 +53,7 @@ FILE = "20130101T000000000Z-20130102T000000000Z.jsonl"
 
 
 def test_prepared_rows_are_unseen_and_published_ones_are_one_whole_file(tmp_path: Path) -> None:
-    output, one = folder(tmp_path), sending(OLD)
+    output, one = folder(tmp_path), publication(OLD)
     output.begin(SCOPE)
     output.prepare(one)
     assert seen(tmp_path) == {}
@@ -64,7 +64,7 @@ def test_prepared_rows_are_unseen_and_published_ones_are_one_whole_file(tmp_path
 
 
 def test_publishing_again_changes_nothing(tmp_path: Path) -> None:
-    output, one = folder(tmp_path), sending(OLD)
+    output, one = folder(tmp_path), publication(OLD)
     output.prepare(one)
     output.publish(one, resumed=False)
     before = (tmp_path / FILE).stat()
@@ -77,7 +77,7 @@ def test_a_replacement_takes_the_files_place_and_a_zombie_of_the_old_one_leaves_
     tmp_path: Path,
 ) -> None:
     output = folder(tmp_path)
-    old, new = sending(OLD), sending(NEW, plan=2, generation=2, instead_of=1, before=OLD)
+    old, new = publication(OLD), publication(NEW, plan=2, generation=2, instead_of=1, before=OLD)
     for one in (old, new):
         output.prepare(one)
         output.publish(one, resumed=False)
@@ -91,13 +91,13 @@ def test_a_replacement_takes_the_files_place_and_a_zombie_of_the_old_one_leaves_
 
 def test_an_empty_replacement_leaves_an_empty_file(tmp_path: Path) -> None:
     output = folder(tmp_path)
-    output.publish(sending(OLD), resumed=False)
-    output.publish(sending([], plan=2, generation=2, instead_of=1, before=OLD), resumed=False)
+    output.publish(publication(OLD), resumed=False)
+    output.publish(publication([], plan=2, generation=2, instead_of=1, before=OLD), resumed=False)
     assert seen(tmp_path) == {FILE: []}
 
 
 def test_what_will_not_be_committed_is_taken_away(tmp_path: Path) -> None:
-    output, one = folder(tmp_path), sending(OLD)
+    output, one = folder(tmp_path), publication(OLD)
     output.prepare(one)
     output.abort(one)
     output.abort(one)
@@ -114,7 +114,7 @@ def test_what_another_attempt_at_the_plan_prepared_is_not_published(
 ) -> None:
     """A stopped process of an earlier attempt wakes between the publisher's `prepare` and its rename."""
     earlier, committed = (
-        replace(sending(rows), report=report)
+        replace(publication(rows), report=report)
         for rows, report in zip((NEW, OLD), REPORTS, strict=True)
     )
     publisher, zombie = folder(tmp_path), folder(tmp_path)
@@ -133,7 +133,7 @@ def test_what_another_attempt_at_the_plan_prepared_is_not_published(
 
 def test_a_zombie_that_gives_up_takes_back_its_own_file_only(tmp_path: Path) -> None:
     earlier, committed = (
-        replace(sending(rows), report=report)
+        replace(publication(rows), report=report)
         for rows, report in zip((NEW, OLD), REPORTS, strict=True)
     )
     output = folder(tmp_path)
@@ -156,8 +156,8 @@ def test_whoever_dies_at_any_step_is_followed_by_one_that_ends_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str, when: str, nth: int
 ) -> None:
     output = folder(tmp_path)
-    output.publish(sending(OLD), resumed=False)
-    new = sending(NEW, plan=2, generation=2, instead_of=1, before=OLD)
+    output.publish(publication(OLD), resumed=False)
+    new = publication(NEW, plan=2, generation=2, instead_of=1, before=OLD)
     with monkeypatch.context() as patched:
         die_at(patched, point, when, nth)
         died = False
@@ -194,7 +194,7 @@ def die_at(patched: pytest.MonkeyPatch, point: str, when: str, nth: int) -> None
 
 
 def test_a_folder_that_another_process_holds_is_waited_for_and_then_told(tmp_path: Path) -> None:
-    output, one = folder(tmp_path, lock_s=0.2), sending(OLD)
+    output, one = folder(tmp_path, lock_s=0.2), publication(OLD)
     output.begin(SCOPE)
     with (tmp_path / files.HIDDEN / "lock").open("ab") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -207,7 +207,7 @@ def test_a_folder_that_another_process_holds_is_waited_for_and_then_told(tmp_pat
 def test_a_full_disk_is_tried_again_and_anything_else_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    output, one = folder(tmp_path), sending(OLD)
+    output, one = folder(tmp_path), publication(OLD)
     for number, error in ((errno.ENOSPC, ScratchFull), (errno.EROFS, SettingsError)):
 
         def fails(*_: Any, number: int = number) -> None:
@@ -230,11 +230,11 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 
 def test_a_note_that_is_damaged_is_not_guessed_at(tmp_path: Path) -> None:
     output = folder(tmp_path)
-    output.publish(sending(OLD), resumed=False)
+    output.publish(publication(OLD), resumed=False)
     (note,) = (tmp_path / files.HIDDEN).glob("*.published")
     note.write_text('{"plan": 1')
     with pytest.raises(Corrupt, match="does not say which plan"):
-        output.publish(sending(NEW, plan=2, generation=2), resumed=False)
+        output.publish(publication(NEW, plan=2, generation=2), resumed=False)
     assert seen(tmp_path) == {FILE: OLD}
 
 
@@ -274,7 +274,7 @@ def test_rows_are_exact_json() -> None:
 def test_what_is_set_aside_is_told_with_its_plan_and_interval_and_nothing_else_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    output, one, other = folder(tmp_path), sending(OLD), sending(NEW, plan=2, first=2)
+    output, one, other = folder(tmp_path), publication(OLD), publication(NEW, plan=2, first=2)
     assert output.leftovers() == ()  # there is no folder yet
     output.prepare(one)
     output.publish(one, resumed=False)
@@ -302,7 +302,7 @@ def test_what_is_set_aside_is_told_with_its_plan_and_interval_and_nothing_else_i
 
 
 def test_nothing_is_swept_while_another_process_publishes(tmp_path: Path) -> None:
-    output, one = folder(tmp_path), sending(OLD)
+    output, one = folder(tmp_path), publication(OLD)
     output.prepare(one)
     found = output.leftovers()
     with (tmp_path / files.HIDDEN / "lock").open("ab") as held:
@@ -366,7 +366,7 @@ def test_a_folder_of_another_output_is_refused_and_both_are_named(
 ) -> None:
     output = folder(tmp_path)
     output.begin(SCOPE)
-    output.publish(sending(OLD), resumed=False)
+    output.publish(publication(OLD), resumed=False)
     said = owner(tmp_path).read_bytes()
     with pytest.raises(OutputRefused) as caught:
         folder(tmp_path, name=name).begin(scope)
@@ -387,7 +387,7 @@ def test_a_folder_of_another_output_is_refused_and_both_are_named(
 def test_a_folder_that_is_older_than_the_note_is_taken_over_with_what_is_in_it(
     tmp_path: Path,
 ) -> None:
-    folder(tmp_path).publish(sending(OLD), resumed=False)
+    folder(tmp_path).publish(publication(OLD), resumed=False)
     assert not owner(tmp_path).exists()
     folder(tmp_path).begin(SCOPE)
     assert seen(tmp_path) == {FILE: OLD}
@@ -473,8 +473,8 @@ def test_a_full_disk_where_the_owner_is_noted_is_tried_again(
 def test_the_note_of_the_owner_is_no_leftover(tmp_path: Path) -> None:
     output = folder(tmp_path)
     output.begin(SCOPE)
-    output.prepare(sending(OLD))
+    output.prepare(publication(OLD))
     found = output.leftovers()
-    assert [left.plan for left in found] == [sending(OLD).plan]
+    assert [left.plan for left in found] == [publication(OLD).plan]
     output.sweep(found)
     assert hidden(tmp_path, "") == ["lock", "owner.json"]

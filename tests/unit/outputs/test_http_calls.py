@@ -34,7 +34,7 @@ from tallystick.store import NotApplied, Outcome, Unknown
 from tallystick.store.memory import MemoryStore
 from tallystick_devstack.process import free_port
 from unit.outputs.claims_on_calls import BY_KEY, acted, publish
-from unit.outputs.sendings import IN_THE_YEAR_10000, SCOPE, in_the_year_10000, sending
+from unit.outputs.sendings import IN_THE_YEAR_10000, SCOPE, in_the_year_10000, publication
 
 OLD = [{"k": "a", "n": 1}, {"k": "b", "n": 2}, {"k": "c", "n": 3}]
 NEW = [{"k": "a", "n": 1}, {"k": "b", "n": 20}, {"k": "d", "n": 4}]
@@ -55,7 +55,7 @@ def store() -> MemoryStore:
 def error_of(desk: Desk, **how: Any) -> TallystickError:
     """What publishing says."""
     with receiver(desk) as url, pytest.raises(TallystickError) as caught:
-        publish(http(url, store(), patience_s=0.0, **how), sending(ROWS))
+        publish(http(url, store(), patience_s=0.0, **how), publication(ROWS))
     return caught.value
 
 
@@ -65,7 +65,7 @@ def error_of(desk: Desk, **how: Any) -> TallystickError:
 def test_a_call_is_the_row_and_says_where_it_comes_from() -> None:
     desk = Desk()
     with receiver(desk) as url:
-        publish(http(f"{url}/v1/rows?kind=a", store(), method="PUT"), sending(OLD))
+        publish(http(f"{url}/v1/rows?kind=a", store(), method="PUT"), publication(OLD))
     call = desk.calls[1]
     assert (call.method, call.path, call.row) == ("PUT", "/v1/rows?kind=a", OLD[1])
     told = {
@@ -84,9 +84,9 @@ def test_a_call_is_the_row_and_says_where_it_comes_from() -> None:
 
 def test_a_key_is_the_same_for_ever() -> None:
     """Golden: a receiver remembers these. A change of how they are made would be a second call for every row."""
-    by_row = effects(sending(OLD[:1]), SCOPE, key=(), once=False)
-    by_key = effects(sending(OLD[:1]), SCOPE, key=("k",), once=True)
-    again = sending(NEW, plan=2, generation=2, instead_of=1, before=OLD)
+    by_row = effects(publication(OLD[:1]), SCOPE, key=(), once=False)
+    by_key = effects(publication(OLD[:1]), SCOPE, key=("k",), once=True)
+    again = publication(NEW, plan=2, generation=2, instead_of=1, before=OLD)
     found = [e.key for e in (*by_row, *by_key, *effects(again, SCOPE, key=(), once=False))]
     assert found == GOLDEN_KEYS
     assert all(len(key) == 44 and key.isascii() and key.isprintable() for key in found)
@@ -103,16 +103,18 @@ def test_two_lakes_two_pipelines_and_two_outputs_have_no_key_in_common() -> None
         for scope in scopes
         for output in ("feed", "other")
         for first in (1, 2)
-        for effect in effects(sending(OLD, output=output, first=first), scope, key=(), once=False)
+        for effect in effects(
+            publication(OLD, output=output, first=first), scope, key=(), once=False
+        )
     ]
     assert len(set(found)) == len(found) == 3 * 2 * 2 * len(OLD)
 
 
 def test_a_correction_has_a_key_of_its_own_and_names_what_it_corrects() -> None:
     desk, notes = Desk(), store()
-    new = sending(NEW, plan=2, generation=2, instead_of=1, before=OLD)
+    new = publication(NEW, plan=2, generation=2, instead_of=1, before=OLD)
     with receiver(desk) as url:
-        publish(http(url, notes), sending(OLD), new)
+        publish(http(url, notes), publication(OLD), new)
         publish(http(url, notes), new, resumed=True)
     firsts, corrections = desk.calls[:3], desk.calls[3:]
     told = [
@@ -138,8 +140,8 @@ def test_a_correction_has_a_key_of_its_own_and_names_what_it_corrects() -> None:
 def test_a_note_holds_no_value_of_a_row() -> None:
     notes = store()
     with receiver(Desk()) as url:
-        publish(http(url, notes, **BY_KEY), sending([{"k": "ann@example.org", "n": 1}]))
-        publish(http(url, notes), sending([{"k": "ann@example.org", "n": 1}], plan=2, first=2))
+        publish(http(url, notes, **BY_KEY), publication([{"k": "ann@example.org", "n": 1}]))
+        publish(http(url, notes), publication([{"k": "ann@example.org", "n": 1}], plan=2, first=2))
     bodies = b"".join(notes.get(one.key).body for one in notes.list(""))  # type: ignore[union-attr]
     assert b"tallystick.call/1" in bodies
     assert b"tallystick.calls/1" in bodies
@@ -180,14 +182,14 @@ def test_a_refused_row_can_be_left_out_by_the_note_that_the_error_names() -> Non
         desk, notes = Desk(faults={2: "400"}), store()
         with receiver(desk) as url:
             with pytest.raises(OutputRefused) as caught:
-                publish(http(url, notes, **how), sending(ROWS))
+                publish(http(url, notes, **how), publication(ROWS))
             rest = caught.value.hint.partition("write an object memory://small/")[2]
             key, _, holds = rest.partition(" that holds ")
             key, body = (
                 (key, holds.removesuffix(" first.")) if holds else (key.partition(",")[0], "?")
             )
             notes.create(key, body.encode())
-            publish(http(url, notes, **how), sending(ROWS), resumed=True)
+            publish(http(url, notes, **how), publication(ROWS), resumed=True)
         assert acted(desk) == ["k0", "k1", "k3", "k4"], how
 
 
@@ -195,7 +197,7 @@ def test_one_call_waits_for_what_passes_and_goes_on(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("tallystick.outputs.calls.http.PAUSE_S", 0.01)
     desk = Desk(faults={0: "500", 1: "429", 2: "act then drop", 3: "409"})
     with receiver(desk) as url:
-        publish(http(url, store(), patience_s=60.0), sending(ROWS))
+        publish(http(url, store(), patience_s=60.0), publication(ROWS))
     assert acted(desk) == sorted(row["k"] for row in ROWS)
     assert len(desk.calls) == len(ROWS) + 4
 
@@ -208,31 +210,31 @@ def test_one_call_waits_for_what_passes_and_goes_on(monkeypatch: pytest.MonkeyPa
 def test_a_receiver_that_wants_hours_gets_them_from_the_tasks_retry(said: str) -> None:
     desk = Desk(faults={0: "429"}, extra={"Retry-After": said})
     with receiver(desk) as url, pytest.raises(OutputUnavailable, match="answered 429"):
-        publish(http(url, store(), patience_s=60.0), sending(ROWS))
+        publish(http(url, store(), patience_s=60.0), publication(ROWS))
     assert len(desk.calls) == 1
 
 
 def test_a_short_wish_is_waited_for() -> None:
     desk = Desk(faults={0: "503"}, extra={"Retry-After": "1"})
     with receiver(desk) as url:
-        publish(http(url, store(), patience_s=60.0), sending(ROWS[:1]))
+        publish(http(url, store(), patience_s=60.0), publication(ROWS[:1]))
     assert len(desk.calls) == 2
     desk = Desk(faults={0: "503"}, extra={"Retry-After": "1"})
     with receiver(desk) as url, pytest.raises(OutputUnavailable):
-        publish(http(url, store(), patience_s=0.9), sending(ROWS[:1]))
+        publish(http(url, store(), patience_s=0.9), publication(ROWS[:1]))
     assert len(desk.calls) == 1
 
 
 def test_a_receiver_that_is_away_or_silent_is_tried_again_later() -> None:
     output = http(f"http://127.0.0.1:{free_port()}", store(), patience_s=0.0)
     with pytest.raises(OutputUnavailable, match="no connection: Connection refused"):
-        publish(output, sending(ROWS))
+        publish(output, publication(ROWS))
     with socket.create_server(("127.0.0.1", 0)) as mute:
         output = http(
             f"http://127.0.0.1:{mute.getsockname()[1]}", store(), timeout_s=1, patience_s=0.0
         )
         with pytest.raises(OutputUnavailable, match="nothing came within 1 s; it may have acted"):
-            publish(output, sending(ROWS))
+            publish(output, publication(ROWS))
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -250,10 +252,10 @@ def test_a_task_that_is_ended_notes_what_was_acknowledged(threads: int) -> None:
 
         output._ask = ended  # type: ignore[method-assign]
         with pytest.raises(Killed):
-            publish(output, sending(ROWS))
+            publish(output, publication(ROWS))
         before = len(desk.calls)
         assert before == 3
-        publish(http(url, notes), sending(ROWS), resumed=True)
+        publish(http(url, notes), publication(ROWS), resumed=True)
     assert not set(desk.keys[:before]) & set(desk.keys[before:])
     assert acted(desk) == sorted(row["k"] for row in ROWS)
 
@@ -272,11 +274,11 @@ def test_a_zombie_wakes_with_a_call_that_others_have_had_acknowledged() -> None:
             ) -> Any:  # type: ignore[no-untyped-def]
                 if not slept:
                     slept.append(effect.key)
-                    publish(http(url, notes, **how), sending(ROWS), resumed=True)
+                    publish(http(url, notes, **how), publication(ROWS), resumed=True)
                 return real(one, effect)
 
             zombie._ask = sleeps  # type: ignore[method-assign]
-            publish(zombie, sending(ROWS))
+            publish(zombie, publication(ROWS))
         assert acted(desk) == sorted(row["k"] for row in ROWS)
         assert desk.keys.count(slept[0]) == 2
 
@@ -285,8 +287,8 @@ def test_an_answer_that_comes_twice_is_nobody_elses() -> None:
     desk = Desk(faults={0: "twice", 1: "drop"})
     with receiver(desk) as url:
         with pytest.raises(OutputUnavailable):
-            publish(http(url, notes := store(), patience_s=0.0), sending(ROWS))
-        publish(http(url, notes), sending(ROWS), resumed=True)
+            publish(http(url, notes := store(), patience_s=0.0), publication(ROWS))
+        publish(http(url, notes), publication(ROWS), resumed=True)
     assert acted(desk) == sorted(row["k"] for row in ROWS)
 
 
@@ -296,7 +298,7 @@ def test_calls_are_made_side_by_side_and_end_in_any_order() -> None:
     with receiver(desk) as url:
         output = http(url, store(), concurrency=3)
         output.batch = 6
-        publish(output, sending([*ROWS, {"k": "k5", "to": "", "n": 5}]))
+        publish(output, publication([*ROWS, {"k": "k5", "to": "", "n": 5}]))
     assert desk.most_at_once == 3
     assert len(desk.acted) == 6
 
@@ -318,7 +320,7 @@ def test_a_rate_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert waited == pytest.approx([0.0, 0.1, 0.2, 0.3])
     desk = Desk()
     with receiver(desk) as url:
-        publish(http(url, store(), calls_per_s=1000.0), sending(ROWS))
+        publish(http(url, store(), calls_per_s=1000.0), publication(ROWS))
     assert len(desk.calls) == len(ROWS)
 
 
@@ -341,7 +343,7 @@ def test_a_key_that_is_null_or_doubled_is_refused_before_anything_is_sent(
 ) -> None:
     desk, notes = Desk(), store()
     with receiver(desk) as url, pytest.raises(OutputRefused) as caught:
-        publish(http(url, notes, **BY_KEY), sending(rows, identity=("n",)))
+        publish(http(url, notes, **BY_KEY), publication(rows, identity=("n",)))
     assert told in str(caught.value)
     assert "output feed of [2013-01-01T00:00:00.000Z" in str(caught.value)
     assert desk.calls == []
@@ -395,18 +397,18 @@ def test_a_name_stands_for_one_receiver_and_one_key() -> None:
 def test_a_note_of_another_version_stops_before_anything_is_sent() -> None:
     desk = Desk()
     for how, key in (
-        ({}, keys.calls("feed", sending(ROWS).interval.part, f"{1:032x}", 0, 2)),
+        ({}, keys.calls("feed", publication(ROWS).interval.part, f"{1:032x}", 0, 2)),
         (
             BY_KEY,
             keys.call_try(
-                "feed", next(effects(sending(ROWS), SCOPE, key=("k",), once=True)).digits, 1
+                "feed", next(effects(publication(ROWS), SCOPE, key=("k",), once=True)).digits, 1
             ),
         ),
     ):
         notes = store()
         notes.create(key, b'{"format":"tallystick.calls/9"}')
         with receiver(desk) as url, pytest.raises(Corrupt, match="calls/9"):
-            publish(http(url, notes, **how), sending(ROWS), resumed=True)
+            publish(http(url, notes, **how), publication(ROWS), resumed=True)
     assert desk.calls == []
 
 
@@ -426,8 +428,8 @@ def test_a_note_of_which_nobody_knows_whether_it_landed_is_read(
     monkeypatch.setattr("tallystick.outputs.calls.call_log.UNKNOWN_S", 0.2)
     desk, notes = Desk(), Doubtful("small")
     with receiver(desk) as url:
-        publish(http(url, notes, **BY_KEY), sending(ROWS))
+        publish(http(url, notes, **BY_KEY), publication(ROWS))
         notes.lands = False
         with pytest.raises(OutcomeUnknown, match="has no certain outcome after"):
-            publish(http(url, notes, **BY_KEY), sending([{"k": "x"}], plan=2, first=2))
+            publish(http(url, notes, **BY_KEY), publication([{"k": "x"}], plan=2, first=2))
     assert acted(desk) == sorted(row["k"] for row in ROWS)

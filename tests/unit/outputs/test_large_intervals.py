@@ -33,10 +33,10 @@ from tallystick.outputs import occurrences, spill
 from tallystick.outputs.calls.effects import check_keys, effects
 from tallystick.outputs.changes import Change, changes
 from tallystick.outputs.encoding import encoded
-from tallystick.outputs.port import Rows, Sending
+from tallystick.outputs.port import Publication, Rows
 from tallystick.outputs.spill import Spill
 from tallystick.tables.schema import arrow_type
-from unit.outputs.sendings import SCOPE, TableRows, sending
+from unit.outputs.sendings import SCOPE, TableRows, publication
 
 LINEAGE = ("topic", "part", "at")
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
@@ -61,7 +61,7 @@ def rows_of(keys: list[tuple[str, int, int]], **more: list[Any]) -> Rows:
     return TableRows(*(table.slice(at, 10) for at in range(0, len(table), 10)))
 
 
-def in_memory(one: Sending, identity: tuple[str, ...]) -> list[tuple[Any, ...]]:
+def in_memory(one: Publication, identity: tuple[str, ...]) -> list[tuple[Any, ...]]:
     """What was sent when all was held in memory: operation, row, its number, identity and occurrence, in order."""
 
     def counted(rows: Rows) -> Iterator[tuple[dict[str, Any], tuple[Any, ...], int]]:
@@ -114,7 +114,7 @@ def test_what_is_sent_of_a_large_interval_is_what_was_sent_of_a_small_one(
     values = [draw.randint(0, 1) for _ in range(24)]
     old = rows_of(before, n=values[: len(before)])
     new = rows_of(after, n=values[::-1][: len(after)])
-    first = replace(sending([]), rows=new)
+    first = replace(publication([]), rows=new)
     again = replace(first, generation=2, instead_of="9" * 32, generation_before=1, rows_before=old)
     for one in (first, again):
         assert told(list(changes(one, LINEAGE))) == in_memory(one, LINEAGE)
@@ -142,7 +142,7 @@ def test_rows_in_runs_that_do_not_overlap_need_no_disk(
         raise AssertionError("the local disk was used")
 
     monkeypatch.setattr(Spill, "_open", none)
-    one = replace(sending([]), rows=rows_of(keys, n=list(range(len(keys)))))
+    one = replace(publication([]), rows=rows_of(keys, n=list(range(len(keys)))))
     assert told(list(changes(one, LINEAGE))) == in_memory(one, LINEAGE)
 
 
@@ -153,7 +153,7 @@ def test_a_run_that_reaches_into_another_one_is_noticed(
     large: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two files of one range of offsets, as a table with partitions has them: a record may have rows in both."""
-    one = replace(sending([]), rows=rows_of(OVERLAPPING))
+    one = replace(publication([]), rows=rows_of(OVERLAPPING))
     assert [c.occurrence for c in changes(one, LINEAGE)] == [0, 0, 0, 0, 1, 0]
     # Without the look at earlier runs it would count as the first one, and be sent under another's key.
     monkeypatch.setattr(occurrences, "bisect_right", lambda *_: 0)
@@ -172,7 +172,7 @@ def test_a_run_that_reaches_into_another_one_is_noticed(
 def test_a_run_that_goes_on_over_the_edge_of_a_piece_is_bounded_as_before(
     large: Path, offsets: list[int]
 ) -> None:
-    one = replace(sending([]), rows=rows_of([("t", 0, at) for at in offsets]))
+    one = replace(publication([]), rows=rows_of([("t", 0, at) for at in offsets]))
     assert told(list(changes(one, LINEAGE))) == in_memory(one, LINEAGE)
 
 
@@ -193,7 +193,7 @@ def test_the_lineage_of_a_table_in_its_order_needs_no_disk(
             for column, cells in zip(pipeline.LINEAGE, values, strict=True)
         }
     )
-    one = replace(sending([]), rows=TableRows(table), identity=names)
+    one = replace(publication([]), rows=TableRows(table), identity=names)
     assert told(list(changes(one, names))) == in_memory(one, names)
 
 
@@ -202,7 +202,7 @@ def test_more_runs_than_are_held_are_sorted_on_the_disk(
 ) -> None:
     monkeypatch.setattr(occurrences, "RUNS_MAX", 3)
     keys = PARTS[0] + PARTS[1]
-    one = replace(sending([]), rows=rows_of(keys))
+    one = replace(publication([]), rows=rows_of(keys))
     assert told(list(changes(one, LINEAGE))) == in_memory(one, LINEAGE)
 
 
@@ -217,7 +217,7 @@ def test_more_runs_than_are_held_are_sorted_on_the_disk(
 )
 def test_identities_of_any_type_are_counted(large: Path, values: list[Any]) -> None:
     table = pa.table({"k": values, "n": [1, 2, 3, 4]})
-    one = replace(sending([]), rows=TableRows(table.slice(0, 2), table.slice(2)))
+    one = replace(publication([]), rows=TableRows(table.slice(0, 2), table.slice(2)))
     found = [c.occurrence for c in changes(one, ("k",))]
     assert found == [sum(repr(v) == repr(w) for w in values[:at]) for at, v in enumerate(values)]
 
@@ -231,8 +231,8 @@ def test_keys_of_calls_are_the_same_however_they_are_counted(
         [{"k": k, "n": n} for n, k in enumerate("bacad")],
     )
     sendings = (
-        sending(old),
-        sending(new, plan=2, generation=2, instead_of=1, before=old),
+        publication(old),
+        publication(new, plan=2, generation=2, instead_of=1, before=old),
     )
 
     def found() -> list[Any]:
@@ -259,7 +259,7 @@ def test_keys_of_calls_are_the_same_however_they_are_counted(
 def test_a_doubled_key_is_found_in_a_large_interval(
     large: Path, values: list[Any], said: str
 ) -> None:
-    one = sending([{"k": value} for value in values])
+    one = publication([{"k": value} for value in values])
     if said:
         with pytest.raises(OutputRefused, match=said):
             check_keys(one, ["k"])
@@ -293,7 +293,7 @@ class Made:
 
 
 def sent_of(count: int, *, shuffled: bool, before: bool) -> None:
-    one = replace(sending([]), rows=Made(count, shuffled=shuffled), identity=LINEAGE)
+    one = replace(publication([]), rows=Made(count, shuffled=shuffled), identity=LINEAGE)
     if before:
         was = Made(count, shuffled=shuffled, value=1)
         one = replace(one, instead_of="9" * 32, generation_before=1, rows_before=was)
@@ -302,7 +302,7 @@ def sent_of(count: int, *, shuffled: bool, before: bool) -> None:
 
 
 def checked(count: int) -> None:
-    check_keys(replace(sending([]), rows=Made(count, shuffled=True)), ["at"])
+    check_keys(replace(publication([]), rows=Made(count, shuffled=True)), ["at"])
 
 
 @pytest.mark.parametrize(
@@ -337,7 +337,7 @@ def test_memory_does_not_grow_with_the_rows(
 
 
 def test_the_folder_is_gone_when_a_sending_ends_early(large: Path) -> None:
-    one = replace(sending([]), rows=rows_of(OVERLAPPING * 3))
+    one = replace(publication([]), rows=rows_of(OVERLAPPING * 3))
     found = changes(one, LINEAGE)
     for _ in range(7):
         next(found)

@@ -20,7 +20,7 @@ from tallystick.outputs.postgres.session import in_words
 from tallystick.outputs.postgres.table import PostgresTable, history_of, owner_of
 from tallystick.pipeline.outputs import planned
 from tallystick.store.memory import MemoryStore
-from unit.outputs.sendings import SCOPE, sending
+from unit.outputs.sendings import SCOPE, publication
 
 CANARY = "canary/of+a/secret"
 WORDS = '{"host": "db", "dbname": "flights", "user": "replay", "password": "canary/of+a/secret"}'
@@ -88,13 +88,13 @@ def test_where_the_driver_is_not_installed_the_output_says_so_and_the_commit_is_
     assert not isinstance(output, PostgresTable)
     for call in (
         lambda: output.begin(SCOPE),
-        lambda: output.prepare(sending([])),
-        lambda: output.publish(sending([]), resumed=False),
+        lambda: output.prepare(publication([])),
+        lambda: output.publish(publication([]), resumed=False),
     ):
         with pytest.raises(SettingsError, match=r"output feed: .*cannot be loaded") as caught:
             call()
         assert "tallystick[postgres]" in caught.value.hint
-    output.abort(sending([]))
+    output.abort(publication([]))
     output.close()
 
 
@@ -110,7 +110,7 @@ def opened() -> Any:
 def test_opening_connects_nothing() -> None:
     output = opened()
     assert isinstance(output, PostgresTable)
-    output.abort(sending([]))
+    output.abort(publication([]))
     output.close()
 
 

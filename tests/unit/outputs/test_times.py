@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from tallystick.errors import OutputRefused
-from tallystick.outputs.port import Sending
+from tallystick.outputs.port import Publication
 from tallystick.outputs.times import check_times
-from unit.outputs.sendings import TableRows, sending
+from unit.outputs.sendings import TableRows, publication
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 FIRST = (datetime(1, 1, 1, tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
@@ -21,12 +21,12 @@ DAYS = date(1, 1, 1).toordinal() - date(1970, 1, 1).toordinal()
 
 def with_times(
     kind: pa.DataType, *values: int | None, identity: tuple[str, ...] = ("k",)
-) -> Sending:
+) -> Publication:
     """A sending of rows k=r0, r1, ... whose `at` and `also` hold these numbers of their unit."""
     numbers = pa.array(values, pa.int32() if pa.types.is_date(kind) else pa.int64())
     times = {"at": numbers.cast(kind), "also": numbers.cast(kind)}
     table = pa.table({"k": [f"r{i}" for i in range(len(values))], **times})
-    return replace(sending([], identity=identity), rows=TableRows(table))
+    return replace(publication([], identity=identity), rows=TableRows(table))
 
 
 @pytest.mark.parametrize("zone", ["UTC", None])
@@ -53,7 +53,7 @@ def test_dates_too() -> None:
 
 def test_nanoseconds_and_other_columns_are_let_pass() -> None:
     check_times(with_times(pa.timestamp("ns"), -(2**63) + 1, 2**63 - 1))
-    check_times(sending([{"k": "a", "n": 1}]))
+    check_times(publication([{"k": "a", "n": 1}]))
 
 
 def test_a_key_that_is_such_a_time_itself_does_not_hide_the_error() -> None:

@@ -95,13 +95,16 @@ def holding(slot: OutputSlot, **details: Any) -> Entry:
 
 def test_the_life_of_an_output_passes() -> None:
     check_swap(BEFORE, ledger(), after(outputs=OUTPUTS), ledger())
-    wanted, begun = OutputSlot(wanted=uuid(1)), OutputSlot(wanted=uuid(1), begun=uuid(1))
+    wanted, in_progress = (
+        OutputSlot(wanted=uuid(1)),
+        OutputSlot(wanted=uuid(1), in_progress=uuid(1)),
+    )
     done = OutputSlot(wanted=uuid(1), published=uuid(1))
     commits = after(record=RECORD, outputs=OUTPUTS)
     check_swap(
         SENDING, ledger(GRANTED), commits, ledger(replace(recorded(), outputs={"feed": wanted}))
     )
-    for was, now in ((wanted, begun), (begun, done)):
+    for was, now in ((wanted, in_progress), (in_progress, done)):
         check_swap(SENDING, ledger(holding(was)), after(outputs=OUTPUTS), ledger(holding(now)))
 
 
@@ -339,17 +342,17 @@ def test_a_root_that_is_wrong_about_what_is_owed_is_refused() -> None:
     before, window = paged()
     window.put(replace(COMMITTED, outputs={"feed": OutputSlot(wanted=uuid(1))}))
     index, written = window.flush(uuid(n) for n in range(80, 90))
-    owing = tuple(ref.key for ref in index if ref.key in written and written[ref.key].owed)
+    owing = tuple(ref.key for ref in index if ref.key in written and written[ref.key].pending)
     assert len(owing) == 1
-    sending = after(pages=index, outputs=OUTPUTS, owed=owing)
-    check_pages(before, sending, window, written)
+    publication = after(pages=index, outputs=OUTPUTS, pending=owing)
+    check_pages(before, publication, window, written)
     with pytest.raises(InvariantViolated, match=r"I12: the root is wrong about what page ledger/"):
-        check_pages(before, replace(sending, owed=()), window, written)
+        check_pages(before, replace(publication, pending=()), window, written)
     again = Ledger(index, written)
-    kept = replace(sending, version=sending.version + 1, id=uuid(98))
-    check_pages(sending, kept, again, {})
+    kept = replace(publication, version=publication.version + 1, id=uuid(98))
+    check_pages(publication, kept, again, {})
     with pytest.raises(InvariantViolated, match=r"I12: the root is wrong about what page ledger/"):
-        check_pages(sending, replace(kept, owed=()), again, {})
+        check_pages(publication, replace(kept, pending=()), again, {})
 
 
 # ---------------------------------------------------------------- accounts

@@ -18,14 +18,21 @@ from tallystick.protocol.boundaries import clamped, floors, missing_boundaries
 from tallystick.protocol.committing import (
     AlreadyCommitted,
     ColumnsDiffer,
+    GrantLost,
     IdentityDiffers,
-    NotMine,
     Publish,
     decide_commit,
 )
 from tallystick.protocol.ledger import Ledger
 from tallystick.protocol.open_interval import names, open_interval
-from tallystick.protocol.planning import CutThrough, Grant, Intent, Overtaken, Wish, decide_plan
+from tallystick.protocol.planning import (
+    Grant,
+    PartialOverlap,
+    PlanDecision,
+    PlanOptions,
+    RequestSuperseded,
+    decide_plan,
+)
 from unit.format.samples import (
     COLUMNS,
     SAMPLE_PLAN,
@@ -58,8 +65,10 @@ def ledger(*entries: Entry) -> Ledger:
     return out
 
 
-def wish(first: float, last: float, **more: Any) -> Wish:
-    return Wish(interval=interval(first, last), fingerprint=more.pop("fingerprint", "f1"), **more)
+def wish(first: float, last: float, **more: Any) -> PlanOptions:
+    return PlanOptions(
+        interval=interval(first, last), fingerprint=more.pop("fingerprint", "f1"), **more
+    )
 
 
 def spans(items: Any) -> list[Any]:
@@ -70,8 +79,8 @@ MINE = request("mine")
 AGAIN = request("mine", 1)
 
 
-def intent(decision: Any) -> Intent:
-    assert isinstance(decision, Intent)
+def intent(decision: Any) -> PlanDecision:
+    assert isinstance(decision, PlanDecision)
     return decision
 
 
@@ -90,7 +99,7 @@ def test_only_the_remainder_is_granted() -> None:
 def test_committed_intervals_of_others_are_a_no_op_whatever_the_fingerprint() -> None:
     there = ledger(entry(0, 2, commit=committed(0, 2, fingerprint="old")))
     decision = intent(decide_plan(there, MINE, wish(0, 2, force=True)))
-    assert decision == Intent(covered=there.entries)
+    assert decision == PlanDecision(covered=there.entries)
 
 
 def test_the_first_grant_stands() -> None:
@@ -142,10 +151,10 @@ def test_a_repeated_request_is_told_all_of_its_interval_again() -> None:
 
 def test_a_request_that_was_served_and_overtaken_asks_no_more() -> None:
     there = ledger(entry(0, 1, commit=committed(0, 1, run="other"), served=(MINE,)))
-    expected = Overtaken(by=request("other"), replaces=True)
+    expected = RequestSuperseded(by=request("other"), replaces=True)
     assert decide_plan(there, MINE, wish(0, 1, replace=True)) == expected
     # Without a wish to replace, nothing is left to do: what others committed is as good.
-    assert intent(decide_plan(there, MINE, wish(0, 1))) == Intent(covered=there.entries)
+    assert intent(decide_plan(there, MINE, wish(0, 1))) == PlanDecision(covered=there.entries)
 
 
 NEWER = request("mine", 2)
@@ -172,14 +181,14 @@ def test_a_lower_clear_number_is_granted_nothing_and_ends_well_if_nothing_is_lef
     there = ledger(LOWER[where])
     decision = decide_plan(there, request("mine", clear), wish(0, 1))
     if where in ("granted", "committed, a replacement granted"):
-        assert decision == Overtaken(by=NEWER)
+        assert decision == RequestSuperseded(by=NEWER)
     elif where == "committed":
         assert [(h.interval, h.committed) for h in intent(decision).holdings] == [
             (interval(0, 1), True)
         ]
     else:
         assert spans((*intent(decision).covered, *intent(decision).held)) == [interval(0, 1)]
-    if isinstance(decision, Intent):
+    if isinstance(decision, PlanDecision):
         assert decision.grants == decision.cancelled == ()
 
 
@@ -201,14 +210,14 @@ def test_a_lower_clear_number_that_asks_to_replace_is_refused(
     if green:
         assert spans(intent(decision).holdings) == [interval(0, 1)]
     else:
-        assert decision == Overtaken(by=NEWER, replaces=True)
+        assert decision == RequestSuperseded(by=NEWER, replaces=True)
 
 
 def test_a_lower_clear_number_with_a_hole_or_a_cut_is_refused() -> None:
     there = ledger(entry(0, 2, commit=committed(0, 2, run="mine", clear=2)))
-    assert decide_plan(there, AGAIN, wish(0, 3)) == Overtaken(by=NEWER)
+    assert decide_plan(there, AGAIN, wish(0, 3)) == RequestSuperseded(by=NEWER)
     cut = decide_plan(there, AGAIN, wish(1, 2, replace=True))
-    assert cut == Overtaken(by=NEWER, replaces=True, cuts=there.entries[0])
+    assert cut == RequestSuperseded(by=NEWER, replaces=True, cuts=there.entries[0])
 
 
 @pytest.mark.parametrize(
@@ -229,7 +238,7 @@ def test_changed_code_is_not_answered_from_what_was_served(
     if answered:
         assert spans(intent(decision).holdings) == [interval(0, 1)]
     else:
-        assert decision == Overtaken(by=me, replaces=True)
+        assert decision == RequestSuperseded(by=me, replaces=True)
     # The same code: the answer of before.
     assert spans(intent(decide_plan(there, me, wish(0, 1, **more))).holdings) == [interval(0, 1)]
 
@@ -251,7 +260,7 @@ def test_a_retry_is_refused_what_became_a_hole_since() -> None:
         entry(1, 2, commit=committed(1, 2)),
     )
     decision = decide_plan(there, MINE, wish(0, 4, cuts=(at(3),)))
-    assert decision == Overtaken(by=MINE, hole=interval(2, 3))
+    assert decision == RequestSuperseded(by=MINE, gap=interval(2, 3))
     cleared = intent(decide_plan(there, AGAIN, wish(0, 4, cuts=(at(3),))))
     assert spans(cleared.grants) == [interval(0, 1), interval(2, 3), interval(3, 4)]
     refresh = intent(decide_plan(there, MINE, wish(0, 4, refresh=True)))
@@ -325,7 +334,9 @@ def test_replace_takes_what_the_run_committed_itself_too_although_nothing_change
 @pytest.mark.parametrize("run", ["other", "mine"])
 def test_a_cut_through_a_committed_entry_is_refused_whoever_committed_it(run: str) -> None:
     there = ledger(entry(0, 2, commit=committed(0, 2, run=run)))
-    assert decide_plan(there, AGAIN, wish(1, 3, replace=True)) == CutThrough(entry=there.entries[0])
+    assert decide_plan(there, AGAIN, wish(1, 3, replace=True)) == PartialOverlap(
+        entry=there.entries[0]
+    )
 
 
 def test_a_wish_that_is_refused_withdraws_the_runs_older_grants() -> None:
@@ -333,7 +344,7 @@ def test_a_wish_that_is_refused_withdraws_the_runs_older_grants() -> None:
         entry(0, 2, commit=committed(0, 2)), entry(2, 3, grant=granted(2, 3, run="mine"))
     )
     decision = decide_plan(there, AGAIN, wish(1, 3, replace=True))
-    assert decision == CutThrough(entry=there.entries[0], withdrawn=there.entries[1:])
+    assert decision == PartialOverlap(entry=there.entries[0], withdrawn=there.entries[1:])
 
 
 def test_take_over_cancels_the_whole_foreign_plan() -> None:
@@ -362,7 +373,7 @@ def test_take_over_of_a_pending_replacement_leaves_the_rows_unless_it_replaces(
 
 shapes = st.lists(
     st.tuples(
-        st.sampled_from(["hole", "granted", "committed", "both"]),
+        st.sampled_from(["gap", "granted", "committed", "both"]),
         st.sampled_from(["mine", "other"]),
         st.sampled_from(["f1", "f2"]),
     ),
@@ -378,7 +389,7 @@ def _from_shapes(rows: list[tuple[str, str, str]]) -> Ledger:
             granted(hour, hour + 1, run=run, generation=2) if shape in ("granted", "both") else None
         )
         commit = committed(hour, hour + 1, run=run, fingerprint=fingerprint)
-        if shape != "hole":
+        if shape != "gap":
             entries.append(
                 entry(hour, hour + 1, grant=grant, commit=commit if shape != "granted" else None)
             )
@@ -590,7 +601,7 @@ def test_a_plan_that_was_replaced_since_is_already_committed() -> None:
     ],
 )
 def test_anything_else_is_superseded(there: Any, holder: Any) -> None:
-    assert decide_commit(_root(), there, SAMPLE_PLAN) == NotMine(holder=holder)
+    assert decide_commit(_root(), there, SAMPLE_PLAN) == GrantLost(holder=holder)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tallystick.format.interval import Interval
-from tallystick.protocol.planning import CutThrough, Intent, Wish, decide_plan
+from tallystick.protocol.planning import PartialOverlap, PlanDecision, PlanOptions, decide_plan
 from unit.format.samples import committed, entry, granted, interval, request
 from unit.protocol.test_planning_and_committing import ledger, spans
 
@@ -15,11 +15,11 @@ MINE = request("mine")
 STALE = frozenset({interval(1, 2), interval(3, 4)})
 
 
-def decided(first: float, last: float, *entries: Any, **more: Any) -> Intent:
+def decided(first: float, last: float, *entries: Any, **more: Any) -> PlanDecision:
     """What is decided of [first, last) where [1, 2) and [3, 4) are stale."""
-    wish = Wish(interval=interval(first, last), fingerprint="f1", stale=STALE, **more)
+    wish = PlanOptions(interval=interval(first, last), fingerprint="f1", stale=STALE, **more)
     found = decide_plan(ledger(*entries), MINE, wish)
-    assert isinstance(found, Intent)
+    assert isinstance(found, PlanDecision)
     return found
 
 
@@ -62,10 +62,10 @@ def test_a_clear_replaces_the_runs_own_stale_rows_and_no_others() -> None:
 
 
 def test_a_replacement_that_cuts_through_is_refused_stale_or_not() -> None:
-    wish = Wish(
+    wish = PlanOptions(
         interval=Interval(start=interval(0, 1.5).start, end=interval(0, 1.5).end),
         fingerprint="f1",
         stale=STALE,
         replace=True,
     )
-    assert isinstance(decide_plan(ledger(theirs(1, 2)), MINE, wish), CutThrough)
+    assert isinstance(decide_plan(ledger(theirs(1, 2)), MINE, wish), PartialOverlap)

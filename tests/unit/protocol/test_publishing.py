@@ -14,12 +14,12 @@ from tallystick.protocol.publishing import (
     Rest,
     Resume,
     Start,
-    begun,
     finished,
+    in_progress,
     next_step,
-    outputs_wanting,
+    outputs_with_plan,
     slot_problem,
-    wanting,
+    with_plan,
 )
 from unit.format.samples import plan_key, slots, uuid
 
@@ -30,18 +30,18 @@ P1, P2, P3 = uuid(1), uuid(2), uuid(3)
     ("slot", "step"),
     [
         (OutputSlot(wanted=P1), Start(plan=P1, instead_of=None)),
-        (OutputSlot(wanted=P1, begun=P1), Resume(plan=P1, instead_of=None)),
+        (OutputSlot(wanted=P1, in_progress=P1), Resume(plan=P1, instead_of=None)),
         (OutputSlot(wanted=P1, published=P1), Rest()),
         (OutputSlot(wanted=P2, published=P1), Start(plan=P2, instead_of=P1)),
-        (OutputSlot(wanted=P2, begun=P2, published=P1), Resume(plan=P2, instead_of=P1)),
+        (OutputSlot(wanted=P2, in_progress=P2, published=P1), Resume(plan=P2, instead_of=P1)),
         # Replaced while it was under way: it comes to its end first.
-        (OutputSlot(wanted=P3, begun=P2, published=P1), Resume(plan=P2, instead_of=P1)),
-        (OutputSlot(wanted=P2, begun=P1), Resume(plan=P1, instead_of=None)),
+        (OutputSlot(wanted=P3, in_progress=P2, published=P1), Resume(plan=P2, instead_of=P1)),
+        (OutputSlot(wanted=P2, in_progress=P1), Resume(plan=P1, instead_of=None)),
     ],
 )
 def test_each_slot_has_one_next_step(slot: OutputSlot, step: object) -> None:
     assert next_step(slot) == step
-    assert slot.owed is not isinstance(step, Rest)
+    assert slot.pending is not isinstance(step, Rest)
 
 
 @given(slots)
@@ -53,7 +53,7 @@ def test_following_the_steps_ends_with_what_is_wanted(slot: OutputSlot) -> None:
         if isinstance(step, Rest):
             break
         assert {step.plan, *([step.instead_of] if step.instead_of else [])} <= slot.needed
-        started = begun(slot, step.plan)
+        started = in_progress(slot, step.plan)
         assert started is not None
         assert slot_problem(slot, started, None) is None
         slot = started
@@ -65,21 +65,23 @@ def test_following_the_steps_ends_with_what_is_wanted(slot: OutputSlot) -> None:
         assert finished(slot, step.plan) == slot  # a repeat finds it done
         published.append(step.plan)
     assert slot.published == slot.wanted
-    assert not slot.owed
+    assert not slot.pending
     assert not slot.needed
     assert len(published) <= 2
 
 
 def test_nothing_is_begun_that_is_not_the_next_step() -> None:
-    assert begun(OutputSlot(wanted=P2), P1) is None
-    assert begun(OutputSlot(wanted=P2, begun=P1), P2) is None
-    assert begun(OutputSlot(wanted=P1, published=P1), P1) is None
-    assert begun(OutputSlot(wanted=P1, begun=P1), P1) == OutputSlot(wanted=P1, begun=P1)
+    assert in_progress(OutputSlot(wanted=P2), P1) is None
+    assert in_progress(OutputSlot(wanted=P2, in_progress=P1), P2) is None
+    assert in_progress(OutputSlot(wanted=P1, published=P1), P1) is None
+    assert in_progress(OutputSlot(wanted=P1, in_progress=P1), P1) == OutputSlot(
+        wanted=P1, in_progress=P1
+    )
 
 
 def test_nothing_is_finished_that_was_not_begun() -> None:
     assert finished(OutputSlot(wanted=P1), P1) is None
-    assert finished(OutputSlot(wanted=P2, begun=P2), P1) is None
+    assert finished(OutputSlot(wanted=P2, in_progress=P2), P1) is None
 
 
 @pytest.mark.parametrize(
@@ -90,22 +92,22 @@ def test_nothing_is_finished_that_was_not_begun() -> None:
         (OutputSlot(wanted=P1), False, OutputSlot(wanted=P3)),
         (OutputSlot(wanted=P1), True, OutputSlot(wanted=P3, published=P3)),
         # Something was sent, or may have been: the empty generation has to take it back.
-        (OutputSlot(wanted=P1, begun=P1), True, OutputSlot(wanted=P3, begun=P1)),
+        (OutputSlot(wanted=P1, in_progress=P1), True, OutputSlot(wanted=P3, in_progress=P1)),
         (OutputSlot(wanted=P1, published=P1), True, OutputSlot(wanted=P3, published=P1)),
-        (OutputSlot(wanted=P2, begun=P1), False, OutputSlot(wanted=P3, begun=P1)),
+        (OutputSlot(wanted=P2, in_progress=P1), False, OutputSlot(wanted=P3, in_progress=P1)),
     ],
 )
 def test_a_commit_changes_what_is_wanted_and_nothing_that_is_out_there(
     slot: OutputSlot | None, nothing: bool, then: OutputSlot
 ) -> None:
-    assert wanting(slot, P3, nothing=nothing) == then
+    assert with_plan(slot, P3, nothing=nothing) == then
     assert slot_problem(slot, then, P3) is None
     assert then.sent is (slot is not None and slot.sent) or nothing
 
 
 def test_a_commit_leaves_the_slots_of_outputs_that_its_plan_does_not_name() -> None:
-    other = OutputSlot(wanted=P1, begun=P1)
-    assert outputs_wanting({"other": other}, plan_key(0, 1, 3), {"feed": False}) == {
+    other = OutputSlot(wanted=P1, in_progress=P1)
+    assert outputs_with_plan({"other": other}, plan_key(0, 1, 3), {"feed": False}) == {
         "other": other,
         "feed": OutputSlot(wanted=P3),
     }
@@ -120,12 +122,12 @@ def test_a_commit_leaves_the_slots_of_outputs_that_its_plan_does_not_name() -> N
         (None, OutputSlot(wanted=P1), P2, "without a commit"),
         (OutputSlot(wanted=P1), OutputSlot(wanted=P1, published=P1), None, "went from"),
         (OutputSlot(wanted=P1), OutputSlot(wanted=P2), None, "went from"),
-        (OutputSlot(wanted=P1), OutputSlot(wanted=P1, begun=P2), None, "went from"),
-        (OutputSlot(wanted=P1, begun=P1), OutputSlot(wanted=P1), None, "went from"),
-        (OutputSlot(wanted=P1, begun=P1), OutputSlot(wanted=P2), P2, "went from"),
+        (OutputSlot(wanted=P1), OutputSlot(wanted=P1, in_progress=P2), None, "went from"),
+        (OutputSlot(wanted=P1, in_progress=P1), OutputSlot(wanted=P1), None, "went from"),
+        (OutputSlot(wanted=P1, in_progress=P1), OutputSlot(wanted=P2), P2, "went from"),
         (
             OutputSlot(wanted=P2, published=P1),
-            OutputSlot(wanted=P2, begun=P1, published=P3),
+            OutputSlot(wanted=P2, in_progress=P1, published=P3),
             None,
             "went from",
         ),
@@ -141,17 +143,17 @@ def test_a_step_against_the_rules_is_told(
 @given(st.lists(st.sampled_from("cbf"), max_size=12))
 def test_no_order_of_steps_publishes_what_was_not_begun(steps: list[str]) -> None:
     """Commits, begins and ends in any order, as other processes make them: the rules hold after each."""
-    slot, number = wanting(None, uuid(1), nothing=False), itertools.count(2)
+    slot, number = with_plan(None, uuid(1), nothing=False), itertools.count(2)
     out: list[str] = []
     for step in steps:
         was, committed = slot, None
         if step == "c":
             committed = uuid(next(number))
-            slot = wanting(slot, committed, nothing=False)
+            slot = with_plan(slot, committed, nothing=False)
         elif step == "b":
-            slot = begun(slot, slot.wanted) or slot
+            slot = in_progress(slot, slot.wanted) or slot
         else:
-            slot = finished(slot, slot.begun) or slot if slot.begun else slot
+            slot = finished(slot, slot.in_progress) or slot if slot.in_progress else slot
             out += [slot.published] if slot != was and slot.published else []
         assert slot_problem(was, slot, committed) is None
     assert len(set(out)) == len(out)

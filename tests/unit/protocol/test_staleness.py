@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallystick.format.interval import Interval
-from tallystick.format.lookback import LookedBack, Seen
+from tallystick.format.lookback import LookbackUsed, Seen
 from tallystick.format.page import Entry
-from tallystick.protocol.staleness import looked_back, stale, to_refresh
+from tallystick.protocol.staleness import lookback_used, stale, to_refresh
 from unit.format.samples import at, committed, entry, granted, interval
 
 HOURS = 8
@@ -32,7 +32,7 @@ def gone(one: Entry) -> Entry:
     return replace(one, committed=replace(one.committed, totals=totals))
 
 
-def looking(looked: LookedBack, first: float = HOURS, last: float = HOURS + 1) -> Entry:
+def looking(looked: LookbackUsed, first: float = HOURS, last: float = HOURS + 1) -> Entry:
     """A committed interval whose job looked back."""
     return entry(first, last, commit=replace(committed(first, last), looked=looked))
 
@@ -42,7 +42,7 @@ def seen(first: float, last: float, records: int, code: str = "f1") -> Seen:
     return Seen(interval=interval(first, last), fingerprint=code, records=records)
 
 
-def cause(looked: LookedBack, *earlier: Entry) -> str | None:
+def cause(looked: LookbackUsed, *earlier: Entry) -> str | None:
     """What makes [8, 9) stale, in hours."""
     one = looking(looked)
     found = stale([*earlier, one])
@@ -118,17 +118,17 @@ CASES: dict[str, tuple[Sequence[Seen], Sequence[Entry], str | None]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_an_interval_is_stale_where_it_saw_something_else(name: str) -> None:
     parts, earlier, why = CASES[name]
-    assert cause(LookedBack(since=at(0), seen=tuple(parts)), *earlier) == why
+    assert cause(LookbackUsed(since=at(0), seen=tuple(parts)), *earlier) == why
 
 
 def test_what_is_granted_and_not_committed_makes_nothing_stale() -> None:
-    looked = LookedBack(since=at(0))
+    looked = LookbackUsed(since=at(0))
     assert cause(looked, entry(0, 1, grant=granted(0, 1))) is None
     assert not stale([held(0, 1, 5), held(1, 2, 5)])
 
 
 def test_what_comes_later_makes_nothing_stale() -> None:
-    one = looking(looked_back(at(0), [seen(0, 1, 5)]), 1, 2)
+    one = looking(lookback_used(at(0), [seen(0, 1, 5)]), 1, 2)
     assert not stale([held(0, 1, 5), one, held(2, 3, 9, "f2")])
 
 
@@ -141,7 +141,7 @@ def test_what_comes_later_makes_nothing_stale() -> None:
 )
 def test_what_contradicts_itself_is_refused(since: float, parts: list[Seen], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        LookedBack(since=at(since), seen=tuple(parts))
+        LookbackUsed(since=at(since), seen=tuple(parts))
 
 
 def test_a_stretch_has_no_fewer_than_no_records() -> None:
@@ -151,7 +151,7 @@ def test_a_stretch_has_no_fewer_than_no_records() -> None:
 
 def test_neighbours_of_one_code_are_one_stretch_but_what_was_read_stands_by_itself() -> None:
     there = [seen(2, 3, 1), seen(0, 1, 2), seen(1, 2, 3), seen(4, 5, 4)]
-    looked = looked_back(at(0), there, [seen(3, 4, 9)])
+    looked = lookback_used(at(0), there, [seen(3, 4, 9)])
     assert looked.seen == (seen(0, 3, 6), seen(3, 4, 9), seen(4, 5, 4))
 
 
@@ -178,7 +178,7 @@ def _entries(hours: Sequence[tuple[bool, int, str]], joined: Sequence[bool]) -> 
     return [held(*one) for one in found]
 
 
-def _looked(entries: Sequence[Entry], since: int) -> LookedBack:
+def _looked(entries: Sequence[Entry], since: int) -> LookbackUsed:
     """What a job that reads committed rows alone sees of a ledger."""
     parts = []
     for one in entries:
@@ -186,7 +186,7 @@ def _looked(entries: Sequence[Entry], since: int) -> LookedBack:
         if one.interval.end > at(since):
             records, code = one.committed.totals.records, one.committed.fingerprint
             parts.append(Seen(interval=one.interval, fingerprint=code, records=records))
-    return looked_back(at(since), parts)
+    return lookback_used(at(since), parts)
 
 
 @given(ledgers, ledgers, st.integers(0, HOURS - 1))
@@ -230,22 +230,22 @@ def test_how_time_was_cut_does_not_matter(
 
 
 def test_nothing_is_to_be_refreshed_where_nothing_is_stale() -> None:
-    looked = looked_back(at(0), [seen(0, 1, 5)])
+    looked = lookback_used(at(0), [seen(0, 1, 5)])
     there = [held(0, 1, 5), looking(looked, 1, 2), entry(2, 3, grant=granted(2, 3))]
     assert to_refresh(there, "f2", ALL) == frozenset()
 
 
 def test_a_refresh_by_the_same_code_replaces_what_is_stale_alone() -> None:
-    missed = looking(looked_back(at(0), []), 1, 2)
-    after = looking(looked_back(at(1), [seen(1, 2, 1)]), 2, 3)
+    missed = looking(lookback_used(at(0), []), 1, 2)
+    after = looking(lookback_used(at(1), [seen(1, 2, 1)]), 2, 3)
     assert to_refresh([held(0, 1, 5), missed, after], "f1", ALL) == {missed.interval}
 
 
 def test_a_refresh_by_new_code_replaces_what_it_will_make_stale_too() -> None:
-    missed = looking(looked_back(at(0), []), 1, 2)
-    after = looking(looked_back(at(1), [seen(1, 2, 1)]), 2, 3)
-    last = looking(looked_back(at(2), [seen(2, 3, 1)]), 3, 4)
-    alone = looking(looked_back(at(4), []), 4, 5)
+    missed = looking(lookback_used(at(0), []), 1, 2)
+    after = looking(lookback_used(at(1), [seen(1, 2, 1)]), 2, 3)
+    last = looking(lookback_used(at(2), [seen(2, 3, 1)]), 3, 4)
+    alone = looking(lookback_used(at(4), []), 4, 5)
     there = [held(0, 1, 5), missed, after, last, alone]
     assert to_refresh(there, "f2", ALL) == {missed.interval, after.interval, last.interval}
     # What cannot be replaced stays as it is: it makes nothing stale.

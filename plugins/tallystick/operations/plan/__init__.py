@@ -10,7 +10,14 @@ columns; write one plan per gap; swap a root that grants them. A rebase decides 
 
 from __future__ import annotations
 
-from tallystick.operations.plan.question import Asked, Log, PartitionView, Piece, Planned, TopicView
+from tallystick.operations.plan.request import (
+    Log,
+    PartitionView,
+    Piece,
+    PlanRequest,
+    PlanResult,
+    TopicView,
+)
 from tallystick.operations.plan.run import plan
 
-__all__ = ["Asked", "Log", "PartitionView", "Piece", "Planned", "TopicView", "plan"]
+__all__ = ["Log", "PartitionView", "Piece", "PlanRequest", "PlanResult", "TopicView", "plan"]

@@ -34,17 +34,17 @@ def positions_without_lookup(
     return found
 
 
-def _unsplit(hole: adoption.Unsplit, at: datetime) -> InvalidRequest:
-    end = keys.instant(hole.end)
-    if hole.start is None:
+def _unsplit(gap: adoption.Unsplit, at: datetime) -> InvalidRequest:
+    end = keys.instant(gap.end)
+    if gap.start is None:
         return InvalidRequest(
-            f"topic {hole.name} has offsets before {end} that were never read, and was closed when another incarnation "
+            f"topic {gap.name} has offsets before {end} that were never read, and was closed when another incarnation "
             f"was adopted: which of them come after {keys.instant(at)} can no longer be looked up.",
             hint=f"begin at {end}; or run with accept_loss=true, which records them as lost before it.",
         )
-    start = keys.instant(hole.start)
+    start = keys.instant(gap.start)
     return InvalidRequest(
-        f"topic {hole.name} has unread offsets between {start} and {end}, and was closed when another incarnation was "
+        f"topic {gap.name} has unread offsets between {start} and {end}, and was closed when another incarnation was "
         f"adopted: how they split at {keys.instant(at)} can no longer be looked up.",
         hint=f"take that hole as one interval, from {start} to {end}, with accept_loss=true.",
     )

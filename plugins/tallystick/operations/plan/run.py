@@ -10,10 +10,10 @@ from tallystick.format import keys
 from tallystick.format.interval import Interval, Request
 from tallystick.format.page import Entry
 from tallystick.lake import Lake, NoUpdate, Snapshot, Update
-from tallystick.operations.plan.granting import Granting
-from tallystick.operations.plan.question import Asked, Log, Planned, answered
-from tallystick.operations.published_rows import rows_sent
-from tallystick.operations.run_request import EPOCH, wanted_interval
+from tallystick.operations.plan.attempt import PlanAttempt
+from tallystick.operations.plan.request import Log, PlanRequest, PlanResult, answered
+from tallystick.operations.published_rows import has_published_rows
+from tallystick.operations.run_request import EPOCH, requested_interval
 from tallystick.pipeline import LATENESS_MAX
 from tallystick.protocol import adoption, open_interval, planning
 from tallystick.protocol.ledger import Ledger
@@ -22,25 +22,25 @@ from tallystick.protocol.staleness import to_refresh
 Refusal = InvalidRequest | OutsideRetention
 
 
-def plan(lake: Lake, log: Log, asked: Asked) -> Planned:
+def plan(lake: Lake, log: Log, asked: PlanRequest) -> PlanResult:
     """Grant the run what it may have of its interval and return its plans.
 
     Safe to repeat: the same request finds its own grants in the root and gets the same plans; a plan that was written
     for a root that did not land is never named by any root (C1, C2). Raises Superseded, InvalidRequest, NotYet,
     OutsideRetention, IdentityChanged, SchemaChanged, LogDamaged, and what the lake and the log raise.
     """
-    wanted = wanted_interval(asked.pipeline, asked.params, asked.dates, now=lake.runtime.now())
+    wanted = requested_interval(asked.pipeline, asked.params, asked.dates, now=lake.runtime.now())
     lake.open(asked.pipeline.name)
     return lake.swap(lambda snapshot: _step(snapshot, log, asked, wanted))
 
 
 def _step(
-    snapshot: Snapshot, log: Log, asked: Asked, wanted: Interval | datetime
-) -> Update[Planned] | NoUpdate[Planned]:
+    snapshot: Snapshot, log: Log, asked: PlanRequest, wanted: Interval | datetime
+) -> Update[PlanResult] | NoUpdate[PlanResult]:
     if isinstance(wanted, datetime) and asked.params.mode == "refresh":
         entries = snapshot.whole_ledger().entries
         if not entries:
-            return NoUpdate(value=Planned(interval=None, version=snapshot.root.version))
+            return NoUpdate(value=PlanResult(interval=None, version=snapshot.root.version))
         end = max(e.interval.end for e in entries)
         wanted = Interval(start=entries[0].interval.start, end=end)
     if isinstance(wanted, datetime):
@@ -53,7 +53,7 @@ def _step(
             tail = snapshot.whole_ledger()  # its entries and their neighbours may be anywhere
         open_end = open_interval.open_interval(tail, asked.request, end=wanted, first=asked.first)
         if open_end is None:
-            return NoUpdate(value=Planned(interval=None, version=snapshot.root.version))
+            return NoUpdate(value=PlanResult(interval=None, version=snapshot.root.version))
         wanted = open_end
     if wanted.start < EPOCH:
         raise InvalidRequest(
@@ -62,7 +62,7 @@ def _step(
         )
     ledger = snapshot.ledger(wanted.start, wanted.end)
     intent = _intent(snapshot, ledger, asked, wanted)
-    if isinstance(intent, planning.CutThrough):
+    if isinstance(intent, planning.PartialOverlap):
         return _refused(snapshot, ledger, _cut_through(intent, wanted), intent.withdrawn)
     replaced = (g.interval for g in intent.grants if g.before and g.before.committed)
     kept = adoption.last_copy(ledger, snapshot.root.topics, replaced)
@@ -75,14 +75,14 @@ def _step(
     if not intent.grants and not intent.cancelled:
         return NoUpdate(value=answered(intent, wanted, snapshot.root.version, ()))
     snapshot.lake.prove()
-    return Granting(snapshot, log, asked, ledger.copy()).grant(intent, wanted)
+    return PlanAttempt(snapshot, log, asked, ledger.copy()).grant(intent, wanted)
 
 
 def _intent(
-    snapshot: Snapshot, ledger: Ledger, asked: Asked, wanted: Interval
-) -> planning.Intent | planning.CutThrough:
+    snapshot: Snapshot, ledger: Ledger, asked: PlanRequest, wanted: Interval
+) -> planning.PlanDecision | planning.PartialOverlap:
     params = asked.params
-    wish = planning.Wish(
+    wish = planning.PlanOptions(
         interval=wanted,
         fingerprint=asked.fingerprint,
         replace=params.mode == "replace",
@@ -93,16 +93,16 @@ def _intent(
         refresh=params.mode == "refresh",
     )
     decision = planning.decide_plan(ledger, asked.request, wish)
-    if isinstance(decision, planning.Overtaken):
+    if isinstance(decision, planning.RequestSuperseded):
         raise _superseded(decision, asked.request, wanted)
     return decision
 
 
-def _superseded(by: planning.Overtaken, request: Request, wanted: Interval) -> Superseded:
+def _superseded(by: planning.RequestSuperseded, request: Request, wanted: Interval) -> Superseded:
     """Describe why the request gets nothing, and the one step that brings it what it asks for."""
-    if by.hole is not None:
+    if by.gap is not None:
         return Superseded(
-            f"{request} was answered before, and {by.hole} of {wanted} is granted to no run any more: a grant was "
+            f"{request} was answered before, and {by.gap} of {wanted} is granted to no run any more: a grant was "
             "released, or given up by gc.",
             hint="clear this run's plan task, which plans it. This task may be a late copy, so it gets nothing.",
         )
@@ -129,10 +129,10 @@ def _superseded(by: planning.Overtaken, request: Request, wanted: Interval) -> S
     )
 
 
-def _stale(snapshot: Snapshot, asked: Asked, wanted: Interval) -> frozenset[Interval]:
+def _stale(snapshot: Snapshot, asked: PlanRequest, wanted: Interval) -> frozenset[Interval]:
     """What is stale of the run's own rows, which a Clear replaces; of a refresh, all that it is to replace.
 
-    `Granting` takes as many of a refresh as one run is granted.
+    `PlanAttempt` takes as many of a refresh as one run is granted.
     """
     if asked.params.mode != "refresh":
         if asked.pipeline.lookback is None:
@@ -146,7 +146,7 @@ def _stale(snapshot: Snapshot, asked: Asked, wanted: Interval) -> frozenset[Inte
 
     def can(interval: Interval) -> bool:
         # What was sent for good stays as it is, and must not keep others from being refreshed.
-        return not any(rows_sent(snapshot.lake, held[interval], name) for name in final)
+        return not any(has_published_rows(snapshot.lake, held[interval], name) for name in final)
 
     return to_refresh(entries, asked.fingerprint, wanted, can)
 
@@ -155,7 +155,7 @@ def _granted_to(entry: Entry, request: Request) -> bool:
     return entry.granted is not None and entry.granted.request.same_run(request)
 
 
-def _cut_through(cut: planning.CutThrough, wanted: Interval) -> InvalidRequest:
+def _cut_through(cut: planning.PartialOverlap, wanted: Interval) -> InvalidRequest:
     first, last = (keys.instant(at) for at in (cut.entry.interval.start, cut.entry.interval.end))
     return InvalidRequest(
         f"{wanted} cuts through the committed interval {cut.entry.interval}.",
@@ -165,7 +165,7 @@ def _cut_through(cut: planning.CutThrough, wanted: Interval) -> InvalidRequest:
 
 def _refused(
     snapshot: Snapshot, ledger: Ledger, refusal: Refusal, withdrawn: Sequence[Entry]
-) -> Update[Planned]:
+) -> Update[PlanResult]:
     if not withdrawn:
         raise refusal
     edited = ledger.copy()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tallystick.operations.status.gaps import Hole
+from tallystick.operations.status.gaps import Gap
 from tallystick.operations.status.read import (
     CommitLine,
     IntervalStatus,
@@ -18,7 +18,7 @@ from tallystick.operations.status.read import (
 
 __all__ = [
     "CommitLine",
-    "Hole",
+    "Gap",
     "IntervalStatus",
     "LakeTables",
     "Log",

@@ -26,7 +26,7 @@ _LATEST = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hole:
+class Gap:
     """A stretch between the first and the last boundary that no entry covers, and the command that fills it.
 
     `intervals`: of how many whole intervals of the schedule it is made, None where it is not. `command` is empty where no
@@ -40,7 +40,7 @@ class Hole:
     gone: int = 0
 
 
-def holes(ledger: Ledger, topics: Mapping[str, RootTopic]) -> tuple[Hole, ...]:
+def gaps(ledger: Ledger, topics: Mapping[str, RootTopic]) -> tuple[Gap, ...]:
     """The stretches between the first and the last boundary that no entry covers, with the commands that fill them.
 
     One that reaches over an adoption is two: what comes before it can only be filled as a loss.
@@ -64,15 +64,15 @@ def holes(ledger: Ledger, topics: Mapping[str, RootTopic]) -> tuple[Hole, ...]:
     )
 
 
-def _gone(ledger: Ledger, topics: Mapping[str, RootTopic], hole: Interval) -> int:
+def _gone(ledger: Ledger, topics: Mapping[str, RootTopic], gap: Interval) -> int:
     """Offsets of closed topics in a hole, less the tail that went with the adoption: every run takes that along."""
-    start, end = ledger.boundary(hole.start), ledger.boundary(hole.end)
+    start, end = ledger.boundary(gap.start), ledger.boundary(gap.end)
     assert start is not None  # holes lie between boundaries
     assert end is not None
     return sum(
         adoption.offsets_between(start, end, name, topic)
         for name, topic in topics.items()
-        if topic.closed is not None and hole.start < topic.closed.since
+        if topic.closed is not None and gap.start < topic.closed.since
     )
 
 
@@ -104,7 +104,7 @@ def _length(interval: Interval) -> timedelta:
 
 def _hole(
     interval: Interval, entries: Sequence[Entry], every: timedelta | None, *, gone: int
-) -> Hole:
+) -> Gap:
     dag = _dag_near(interval, entries)
     whole = _whole_intervals(interval, entries, every)
     if dag is None:
@@ -115,7 +115,7 @@ def _hole(
         command = backfill_command(dag, interval.start, interval.end - every)
     else:
         command = trigger_command(dag, interval)
-    return Hole(interval=interval, intervals=whole, command=command, gone=gone)
+    return Gap(interval=interval, intervals=whole, command=command, gone=gone)
 
 
 def _whole_intervals(

@@ -21,7 +21,7 @@ from tallystick.format.page import Entry, Totals
 from tallystick.format.record import CommittedInterval, Record
 from tallystick.format.root import Root, RootTable, RootTopic
 from tallystick.lake import Lake, Snapshot
-from tallystick.operations.status.gaps import Hole, holes, schedule_length
+from tallystick.operations.status.gaps import Gap, gaps, schedule_length
 from tallystick.operations.status.grants import (
     Cancelled,
     Fewer,
@@ -60,13 +60,13 @@ def dead_share(totals: Totals) -> float | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Owed:
-    """What an output lacks: the rows of a committed interval. `begun`: some of them may be there."""
+class PendingOutput:
+    """What an output lacks: the rows of a committed interval. `in_progress`: some of them may be there."""
 
     output: str
     interval: Interval
     generation: int
-    begun: bool
+    in_progress: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,12 +96,12 @@ class Status:
     last: datetime | None
     every: timedelta | None
     intervals: tuple[IntervalStatus, ...]
-    holes: tuple[Hole, ...]
+    gaps: tuple[Gap, ...]
     grants: tuple[GrantStatus, ...]
     cancelled: tuple[Cancelled, ...]
     fewer: tuple[Fewer, ...]
     outputs: Mapping[str, str]
-    owed: tuple[Owed, ...]
+    pending: tuple[PendingOutput, ...]
     stale: tuple[StaleStatus, ...]
 
     @property
@@ -157,14 +157,14 @@ def read_status(lake: Lake) -> Status:
             last=instants[-1] if instants else None,
             every=schedule_length(ledger.entries),
             intervals=tuple(_interval_status(e) for e in ledger.entries),
-            holes=holes(ledger, root.topics),
+            gaps=gaps(ledger, root.topics),
             grants=tuple(
                 grant_status(lake, e, now=now) for e in ledger.entries if e.granted is not None
             ),
             cancelled=tuple(c for e in ledger.entries if (c := cancelled(e)) is not None),
             fewer=tuple(f for e in ledger.entries if (f := fewer(lake, e)) is not None),
             outputs=root.outputs,
-            owed=tuple(o for e in ledger.entries for o in _owed(e)),
+            pending=tuple(o for e in ledger.entries for o in _pending(e)),
             stale=tuple(
                 StaleStatus(interval=interval, changed=changed)
                 for interval, changed in stale(ledger.entries).items()
@@ -195,14 +195,14 @@ def _read_to(root: Root, ledger: Ledger) -> dict[str, tuple[int, ...]]:
     }
 
 
-def _owed(entry: Entry) -> Iterator[Owed]:
-    for name in entry.owed:
+def _pending(entry: Entry) -> Iterator[PendingOutput]:
+    for name in entry.pending:
         assert entry.committed is not None  # an output has slots of what is committed alone
-        yield Owed(
+        yield PendingOutput(
             output=name,
             interval=entry.interval,
             generation=entry.committed.generation,
-            begun=entry.outputs[name].begun is not None,
+            in_progress=entry.outputs[name].in_progress is not None,
         )
 
 

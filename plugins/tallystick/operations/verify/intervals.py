@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tallystick.errors import TallystickError
 from tallystick.format import keys
-from tallystick.format.lookback import LookedBack
+from tallystick.format.lookback import LookbackUsed
 from tallystick.format.page import TOTALS, Totals
 from tallystick.format.plan import Plan
 from tallystick.format.record import CommittedInterval
@@ -260,7 +260,7 @@ def _declared(plan: Plan) -> Pipeline:
     return pipeline_from_spec(plan.spec, where=f"{plan.key}.spec")
 
 
-def _looked(looked: LookedBack | None) -> str:
+def _looked(looked: LookbackUsed | None) -> str:
     if looked is None:
         return "nothing"
     stretches = (f"{s.interval} {s.fingerprint[:12]} {s.records}" for s in looked.seen)

@@ -17,7 +17,7 @@ from tallystick.errors import Corrupt, RetryLater
 from tallystick.format import keys
 from tallystick.format.calls import Call, Calls
 from tallystick.outputs.calls.effects import Effect
-from tallystick.outputs.port import Sending
+from tallystick.outputs.port import Publication
 from tallystick.runtime import system_runtime
 from tallystick.store import Store
 from tallystick.store.create_once import create_once
@@ -67,13 +67,13 @@ def spans(numbers: Iterable[int]) -> list[tuple[int, int]]:
     return found
 
 
-def calls_of(sending: Sending, first: int, end: int) -> Calls:
+def calls_of(publication: Publication, first: int, end: int) -> Calls:
     """The note that these calls of a sending are acknowledged."""
     return Calls(
-        output=sending.output,
-        interval=sending.interval.part,
-        generation=sending.generation,
-        plan=sending.plan,
+        output=publication.output,
+        interval=publication.interval.part,
+        generation=publication.generation,
+        plan=publication.plan,
         first=first,
         end=end,
     )
@@ -82,10 +82,10 @@ def calls_of(sending: Sending, first: int, end: int) -> Calls:
 class Acknowledged:
     """Which calls of one plan are acknowledged, as the notes say that were there when this was made."""
 
-    def __init__(self, store: Store, sending: Sending) -> None:
+    def __init__(self, store: Store, publication: Publication) -> None:
         """Read the notes. Raises Corrupt for one that this version cannot read."""
-        self.store, self.sending = store, sending
-        prefix = keys.calls_prefix(sending.output, sending.interval.part, sending.plan)
+        self.store, self.publication = store, publication
+        prefix = keys.calls_prefix(publication.output, publication.interval.part, publication.plan)
         self._spans: list[tuple[int, int]] = []
         for first, end in sorted(self._read(listed.key) for listed in store.list(prefix)):
             # Two that published at once have noted some twice, in ranges that overlap.
@@ -117,7 +117,7 @@ class Acknowledged:
     def note(self, numbers: Collection[int]) -> None:
         """Note calls that are acknowledged. Safe to repeat: the same numbers are the same object with the same bytes."""
         for first, end in spans(numbers):
-            note = calls_of(self.sending, first, end)
+            note = calls_of(self.publication, first, end)
             _insist(self.store, note.key, note.encode())
 
 
@@ -148,12 +148,12 @@ class Tries:
     """The notes of one output by key. The first try of a key takes it, for the row that it names and for ever."""
 
     store: Store
-    sending: Sending
+    publication: Publication
     publisher: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def known(self, effect: Effect) -> Known:
         """Read what is noted of a key, in one request."""
-        prefix = keys.call_prefix(self.sending.output, effect.digits)
+        prefix = keys.call_prefix(self.publication.output, effect.digits)
         said = [self._said(listed.key) for listed in self.store.list(prefix)]
         return Known(
             tries=frozenset(n for what, n in said if what == "try"),
@@ -172,19 +172,19 @@ class Tries:
 
     def taken_by_another(self, effect: Effect) -> bool:
         """Whether another interval or generation has taken the key: it was begun, so it is brought to its end there."""
-        key = keys.call_try(self.sending.output, effect.digits, 1)
+        key = keys.call_try(self.publication.output, effect.digits, 1)
         found = self.store.get(key)
         if found is None:
             return False
         note = Call.decode(found.body, where=f"{self.store.uri}/{key}")
-        return (note.interval, note.plan) != (self.sending.interval.part, self.sending.plan)
+        return (note.interval, note.plan) != (self.publication.interval.part, self.publication.plan)
 
     def begin(self, effect: Effect, number: int) -> bool:
         """Note that a try is about to be made; False where somebody else has noted that one.
 
         Safe to repeat: whoever wrote it is in it.
         """
-        key = keys.call_try(self.sending.output, effect.digits, number)
+        key = keys.call_try(self.publication.output, effect.digits, number)
         return _create(self.store, key, self._note(effect))
 
     def acknowledge(self, effect: Effect) -> None:
@@ -193,20 +193,20 @@ class Tries:
 
     def deny(self, effect: Effect, number: int) -> None:
         """Note that the receiver did not take that try, for certain. Safe to repeat: as above."""
-        key = keys.call_no(self.sending.output, effect.digits, number)
+        key = keys.call_no(self.publication.output, effect.digits, number)
         _insist(self.store, key, self._note(effect))
 
     def where_sent(self, effect: Effect) -> str:
         """The key of the note that says it is sent."""
-        return keys.call_sent(self.sending.output, effect.digits)
+        return keys.call_sent(self.publication.output, effect.digits)
 
     def _note(self, effect: Effect) -> bytes:
         return Call(
-            output=self.sending.output,
+            output=self.publication.output,
             key=effect.key,
-            interval=self.sending.interval.part,
-            generation=self.sending.generation,
-            plan=self.sending.plan,
+            interval=self.publication.interval.part,
+            generation=self.publication.generation,
+            plan=self.publication.plan,
             row=effect.row_number,
             publisher=self.publisher,
         ).encode()

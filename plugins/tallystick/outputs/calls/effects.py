@@ -18,7 +18,7 @@ from tallystick.errors import OutputRefused
 from tallystick.outputs.changes import Change, Operation, changes
 from tallystick.outputs.encoding import encoded, plain
 from tallystick.outputs.occurrences import Occurrences, Piece, digest
-from tallystick.outputs.port import Scope, Sending
+from tallystick.outputs.port import Publication, Scope
 from tallystick.outputs.spill import Spill
 
 KEY_PREFIX = "ts1-"
@@ -47,20 +47,20 @@ class Effect:
 
 
 def effects(
-    sending: Sending, scope: Scope, *, key: Sequence[str], once: bool
+    publication: Publication, scope: Scope, *, key: Sequence[str], once: bool
 ) -> Generator[Effect, None, None]:
     """Yield the calls of a sending, in an order that never changes. Close it, as `changes`.
 
     `once`: what was sent stays as it was sent, so only rows that were not there before are yielded.
     """
     number = 0
-    with closing(changes(sending, key or sending.identity)) as found:
+    with closing(changes(publication, key or publication.identity)) as found:
         for change in found:
             if once and change.operation != "row":
                 continue
-            interval = None if key else sending.interval.part
-            row_key = _derived(scope, sending, change, interval=interval)
-            of_row = once or sending.instead_of is None
+            interval = None if key else publication.interval.part
+            row_key = _derived(scope, publication, change, interval=interval)
+            of_row = once or publication.instead_of is None
             yield Effect(
                 number=number,
                 operation=change.operation,
@@ -68,25 +68,30 @@ def effects(
                 row_number=change.row_number,
                 key=row_key
                 if of_row
-                else _derived(scope, sending, change, interval=interval, of=True),
+                else _derived(scope, publication, change, interval=interval, of=True),
                 row_key=row_key,
-                named=_named(key or sending.identity, change),
+                named=_named(key or publication.identity, change),
             )
             number += 1
 
 
 def _derived(
-    scope: Scope, sending: Sending, change: Change, *, interval: str | None, of: bool = False
+    scope: Scope,
+    publication: Publication,
+    change: Change,
+    *,
+    interval: str | None,
+    of: bool = False,
 ) -> str:
     """`of`: the key is of this plan's operation, not of the row."""
     told = {
         "lake": scope.lake,
         "pipeline": scope.pipeline,
-        "output": sending.output,
+        "output": publication.output,
         "interval": interval,
         "identity": list(change.identity),
         "occurrence": change.occurrence,
-        "plan": sending.plan if of else None,
+        "plan": publication.plan if of else None,
         "operation": change.operation if of else None,
     }
     return KEY_PREFIX + hashlib.sha256(encoded(told)).hexdigest()[:DIGITS]
@@ -97,7 +102,7 @@ def _named(columns: Sequence[str], change: Change) -> str:
     return f"row {change.row_number} ({named})"
 
 
-def check_keys(sending: Sending, key: Sequence[str]) -> None:
+def check_keys(publication: Publication, key: Sequence[str]) -> None:
     """Refuse a declared key that is null, or that two rows of the interval have; raises OutputRefused.
 
     Of more than HELD rows (see `occurrences`), digests of the keys are sorted on the local disk, and none are held in
@@ -106,19 +111,21 @@ def check_keys(sending: Sending, key: Sequence[str]) -> None:
     if not key:
         return
     with Spill() as spill:
-        rows = Occurrences(sending.rows, key, spill, name="keys")
+        rows = Occurrences(publication.rows, key, spill, name="keys")
         for piece in rows.pieces():
-            _check_piece(sending, key, rows, piece)
+            _check_piece(publication, key, rows, piece)
 
 
-def _check_piece(sending: Sending, key: Sequence[str], rows: Occurrences, piece: Piece) -> None:
+def _check_piece(
+    publication: Publication, key: Sequence[str], rows: Occurrences, piece: Piece
+) -> None:
     for name in key:
         if name not in piece.batch.schema.names:
-            raise _refused(f"{sending}: its key column {name!r} is no column of the table.")
+            raise _refused(f"{publication}: its key column {name!r} is no column of the table.")
     for number, values in enumerate(piece.identities, start=piece.first):
         if None in values:
             none = key[values.index(None)]
-            raise _refused(f"{sending}: row {number} has no value in its key column {none!r}.")
+            raise _refused(f"{publication}: row {number} has no value in its key column {none!r}.")
         if piece.occurrences[number - piece.first]:
             first = next(
                 n
@@ -127,7 +134,7 @@ def _check_piece(sending: Sending, key: Sequence[str], rows: Occurrences, piece:
                 if digest(other, 0) == digest(values, 0)
             )
             named = ", ".join(f"{n}={plain(v)!r}" for n, v in zip(key, values, strict=True))
-            raise _refused(f"{sending}: rows {first} and {number} have one key ({named}).")
+            raise _refused(f"{publication}: rows {first} and {number} have one key ({named}).")
 
 
 def _refused(message: str) -> OutputRefused:

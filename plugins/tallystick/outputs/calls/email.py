@@ -29,7 +29,7 @@ from tallystick.outputs.calls.call_log import Tries
 from tallystick.outputs.calls.declared import EmailOutput, columns_of, is_address
 from tallystick.outputs.calls.effects import Effect, check_keys, effects
 from tallystick.outputs.encoding import plain
-from tallystick.outputs.port import Scope, Sending
+from tallystick.outputs.port import Publication, Scope
 from tallystick.outputs.times import check_times
 from tallystick.store import Store
 
@@ -64,36 +64,38 @@ class Mailbox:
         self.close()
         self._scope, self._settings = scope, self._settings_of()
 
-    def prepare(self, sending: Sending) -> None:
+    def prepare(self, publication: Publication) -> None:
         """Refuse keys that are null or doubled, addresses that are none, subjects of several lines, before any is sent.
 
         Safe to repeat: it only reads.
         """
         self._settings_of()
-        check_times(sending)
-        check_keys(sending, self.declared.key)
-        scope = self._scope or Scope(lake=self.store.uri, pipeline=sending.pipeline)
-        with closing(effects(sending, scope, key=self.declared.key, once=True)) as found:
+        check_times(publication)
+        check_keys(publication, self.declared.key)
+        scope = self._scope or Scope(lake=self.store.uri, pipeline=publication.pipeline)
+        with closing(effects(publication, scope, key=self.declared.key, once=True)) as found:
             for effect in found:
-                self._written(sending, effect)
+                self._written(publication, effect)
 
-    def publish(self, sending: Sending, *, resumed: bool) -> None:
+    def publish(self, publication: Publication, *, resumed: bool) -> None:
         """Send one e-mail per key that has none, and note each.
 
         Safe to repeat: the notes say what was sent, and what is in doubt is held or sent as `in_doubt` says.
         """
         del resumed  # the notes tell, whoever began
         assert self._scope is not None, "begin comes first"
-        tries = Tries(store=self.store, sending=sending)
+        tries = Tries(store=self.store, publication=publication)
         try:
-            with closing(effects(sending, self._scope, key=self.declared.key, once=True)) as found:
+            with closing(
+                effects(publication, self._scope, key=self.declared.key, once=True)
+            ) as found:
                 for effect in found:
-                    while not self._settled(sending, effect, tries):
+                    while not self._settled(publication, effect, tries):
                         pass  # another publisher was quicker with this try: look again
         finally:
             self._hang_up()
 
-    def abort(self, sending: Sending) -> None:
+    def abort(self, publication: Publication) -> None:
         """Nothing was set aside. Safe to repeat."""
 
     def close(self) -> None:
@@ -102,16 +104,16 @@ class Mailbox:
 
     # ------------------------------------------------------------ one e-mail
 
-    def _settled(self, sending: Sending, effect: Effect, tries: Tries) -> bool:
+    def _settled(self, publication: Publication, effect: Effect, tries: Tries) -> bool:
         """Have the e-mail sent, or find that it needs no more; False where another publisher took this try.
 
         Safe to repeat: see the module.
         """
-        number = self._next_try(sending, effect, tries)
+        number = self._next_try(publication, effect, tries)
         if number is None:
             return True
-        message = self._written(sending, effect)
-        server = self._offered(sending, effect, str(message["To"]))
+        message = self._written(publication, effect)
+        server = self._offered(publication, effect, str(message["To"]))
         began = time.monotonic()
         if not tries.begin(effect, number):
             self._hang_up()  # what was offered is withdrawn
@@ -120,13 +122,13 @@ class Mailbox:
             # Whoever waits for this try counts from its note: it may give it up before ours would have come to its end.
             tries.deny(effect, number)
             raise self._unavailable(
-                sending, effect, f"its note took more than {self._timeout_s:g} s"
+                publication, effect, f"its note took more than {self._timeout_s:g} s"
             )
-        self._deliver(sending, effect, tries, number, server, message)
+        self._deliver(publication, effect, tries, number, server, message)
         tries.acknowledge(effect)
         return True
 
-    def _next_try(self, sending: Sending, effect: Effect, tries: Tries) -> int | None:
+    def _next_try(self, publication: Publication, effect: Effect, tries: Tries) -> int | None:
         """The number of the try to be made; None where none is: it is sent, or another row has the key."""
         deadline = time.monotonic() + self._wait_s
         while True:
@@ -134,30 +136,30 @@ class Mailbox:
             if known.sent or (known.last and tries.taken_by_another(effect)):
                 return None
             if not known.in_doubt or known.last in known.no:
-                return self._numbered(sending, effect, known.last + 1)
+                return self._numbered(publication, effect, known.last + 1)
             if time.monotonic() >= deadline:
                 break
             time.sleep(min(PAUSE_S, self._wait_s))
         if self.declared.in_doubt == "hold":
-            raise self._held(sending, effect, tries, known.last)
-        return self._numbered(sending, effect, known.last + 1)
+            raise self._held(publication, effect, tries, known.last)
+        return self._numbered(publication, effect, known.last + 1)
 
-    def _numbered(self, sending: Sending, effect: Effect, number: int) -> int:
+    def _numbered(self, publication: Publication, effect: Effect, number: int) -> int:
         if number <= TRIES_MAX:
             return number
         raise OutputRefused(
-            f"{sending}, {effect.named}: {TRIES_MAX} tries, and the mail server acknowledged none.",
+            f"{publication}, {effect.named}: {TRIES_MAX} tries, and the mail server acknowledged none.",
             hint=f"find out why it does not take <{self._message_id(effect)}>; to have it tried on, take its notes "
             f"away: {self._where(effect)}*.no.json and .try.json.",
         )
 
-    def _offered(self, sending: Sending, effect: Effect, to: str) -> smtplib.SMTP:
+    def _offered(self, publication: Publication, effect: Effect, to: str) -> smtplib.SMTP:
         """Have the server take sender and address: what it refuses here was never tried, and is no doubt."""
         why = ""
         for fresh in (False, True):
             if fresh or self._server is None:
                 self._hang_up()
-                self._server = self._connected(sending)
+                self._server = self._connected(publication)
             try:
                 code, said = self._server.mail(self.declared.sender)
                 if code == 250:
@@ -167,14 +169,14 @@ class Mailbox:
                 why = type(error).__name__
                 continue
             if code not in (250, 251):
-                raise self._answered(sending, effect, code, said)
+                raise self._answered(publication, effect, code, said)
             return self._server
         self._hang_up()
-        raise self._unavailable(sending, effect, f"the connection ended ({why})")
+        raise self._unavailable(publication, effect, f"the connection ended ({why})")
 
     def _deliver(
         self,
-        sending: Sending,
+        publication: Publication,
         effect: Effect,
         tries: Tries,
         number: int,
@@ -194,23 +196,25 @@ class Mailbox:
         self._hang_up()
         if code:
             tries.deny(effect, number)
-            raise self._answered(sending, effect, code, said)
+            raise self._answered(publication, effect, code, said)
         if self.declared.in_doubt == "hold":
-            raise self._held(sending, effect, tries, number)
-        raise self._unavailable(sending, effect, "the server's answer did not come; it is in doubt")
+            raise self._held(publication, effect, tries, number)
+        raise self._unavailable(
+            publication, effect, "the server's answer did not come; it is in doubt"
+        )
 
     # ------------------------------------------------------------ the text
 
-    def _written(self, sending: Sending, effect: Effect) -> EmailMessage:
+    def _written(self, publication: Publication, effect: Effect) -> EmailMessage:
         """The e-mail of a row; raises OutputRefused where the row makes none."""
         to = effect.row.get(self.declared.to)
         if not isinstance(to, str) or not is_address(to):
             why = "no value" if to is None else "no plain address (one, in ASCII)"
-            raise self._unfit(sending, effect, f"has {why} in column {self.declared.to!r}")
-        subject = self._filled(sending, effect, "subject", self.declared.subject)
+            raise self._unfit(publication, effect, f"has {why} in column {self.declared.to!r}")
+        subject = self._filled(publication, effect, "subject", self.declared.subject)
         if not subject.isprintable() or len(subject) > LINE_MAX:
             raise self._unfit(
-                sending,
+                publication,
                 effect,
                 f"makes a subject with a line's end or another control character, or of more than {LINE_MAX} signs",
             )
@@ -221,17 +225,17 @@ class Mailbox:
         message["Date"] = formatdate(usegmt=True)
         message["Message-ID"] = f"<{self._message_id(effect)}>"
         message["X-Idempotency-Key"] = effect.key
-        message["X-Tallystick-Interval"] = sending.interval.part
+        message["X-Tallystick-Interval"] = publication.interval.part
         message["Auto-Submitted"] = "auto-generated"
-        message.set_content(self._filled(sending, effect, "body", self.declared.body))
+        message.set_content(self._filled(publication, effect, "body", self.declared.body))
         return message
 
-    def _filled(self, sending: Sending, effect: Effect, what: str, template: str) -> str:
+    def _filled(self, publication: Publication, effect: Effect, what: str, template: str) -> str:
         row = effect.row
         for name in columns_of(self.declared.name, what, template):
             if name not in row:
                 raise self._unfit(
-                    sending, effect, f"has no column {name!r}, which the {what} wants"
+                    publication, effect, f"has no column {name!r}, which the {what} wants"
                 )
         words = {name: "" if value is None else str(plain(value)) for name, value in row.items()}
         return template.format_map(words)
@@ -241,11 +245,13 @@ class Mailbox:
 
     # ------------------------------------------------------------ the connection
 
-    def _connected(self, sending: Sending) -> smtplib.SMTP:
+    def _connected(self, publication: Publication) -> smtplib.SMTP:
         assert self._settings is not None, "begin comes first"
         s = self._settings
         context = tls_of(s.cafile) if s.security != "none" else None
-        where = f"{sending}: the mail server of connection {self.declared.smtp} ({s.host}:{s.port})"
+        where = (
+            f"{publication}: the mail server of connection {self.declared.smtp} ({s.host}:{s.port})"
+        )
         try:
             if s.security == "tls":
                 server: smtplib.SMTP = smtplib.SMTP_SSL(
@@ -286,38 +292,40 @@ class Mailbox:
     # ------------------------------------------------------------ what answers mean
 
     def _answered(
-        self, sending: Sending, effect: Effect, code: int, said: bytes | str
+        self, publication: Publication, effect: Effect, code: int, said: bytes | str
     ) -> OutputRefused | OutputUnavailable:
         """An answer that is a no: 4xx passes, 5xx does not (RFC 5321, 4.2.1)."""
         secrets = self._settings.secrets() if self._settings is not None else ()
         text = f"the mail server answered {code}: {without_secrets(said, secrets)}"
         if code < 500:
-            return self._unavailable(sending, effect, text)
+            return self._unavailable(publication, effect, text)
         return OutputRefused(
-            f"{sending}, {effect.named}: {text}.",
+            f"{publication}, {effect.named}: {text}.",
             hint="mend what the server refuses, and clear `publish`. To go on without this e-mail, write an object "
             f"{self._where(effect)}sent.json first, of any content.",
         )
 
-    def _unavailable(self, sending: Sending, effect: Effect, why: str) -> OutputUnavailable:
+    def _unavailable(self, publication: Publication, effect: Effect, why: str) -> OutputUnavailable:
         return OutputUnavailable(
-            f"{sending}, {effect.named}: {why}.",
+            f"{publication}, {effect.named}: {why}.",
             hint="nothing, if it passes: the next try goes on where this one stood. Else check the mail server.",
         )
 
-    def _held(self, sending: Sending, effect: Effect, tries: Tries, number: int) -> OutputRefused:
+    def _held(
+        self, publication: Publication, effect: Effect, tries: Tries, number: int
+    ) -> OutputRefused:
         attempt = f"{self._where(effect)}{number:03d}.try.json"
         return OutputRefused(
-            f"{sending}, {effect.named}: an e-mail may have been sent, and nobody noted the server's answer "
+            f"{publication}, {effect.named}: an e-mail may have been sent, and nobody noted the server's answer "
             f"(Message-ID <{self._message_id(effect)}>).",
             hint="look in the mail server's log. Where it was taken, copy "
             f"{attempt} to {self.store.uri}/{tries.where_sent(effect)}; where it was not, copy it to "
             f"{self._where(effect)}{number:03d}.no.json. Then clear `publish`.",
         )
 
-    def _unfit(self, sending: Sending, effect: Effect, why: str) -> OutputRefused:
+    def _unfit(self, publication: Publication, effect: Effect, why: str) -> OutputRefused:
         return OutputRefused(
-            f"{sending}: {effect.named} {why}.",
+            f"{publication}: {effect.named} {why}.",
             hint="nothing of it was sent, and the tables are committed. Mend the job and clear `plan`.",
         )
 

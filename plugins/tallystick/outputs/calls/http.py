@@ -37,7 +37,7 @@ from tallystick.outputs.calls.call_log import Acknowledged, Tries, calls_of
 from tallystick.outputs.calls.calling import Pace, call_all
 from tallystick.outputs.calls.effects import Effect, check_keys, effects
 from tallystick.outputs.encoding import encoded
-from tallystick.outputs.port import Scope, Sending
+from tallystick.outputs.port import Publication, Scope
 from tallystick.outputs.times import check_times
 from tallystick.store import Store
 
@@ -99,17 +99,17 @@ class HttpReceiver:
         self._url()
         self._tls = tls_of(self._settings.cafile)
 
-    def prepare(self, sending: Sending) -> None:
+    def prepare(self, publication: Publication) -> None:
         """Refuse a key that is null or stands twice, a time and a connection that are none.
 
         Safe to repeat: it only reads.
         """
         self._settings = self._settings_of()
         self._url()
-        check_times(sending)
-        check_keys(sending, self.declared.key)
+        check_times(publication)
+        check_keys(publication, self.declared.key)
 
-    def publish(self, sending: Sending, *, resumed: bool) -> None:
+    def publish(self, publication: Publication, *, resumed: bool) -> None:
         """Call for each row that is not noted as acknowledged, and note it.
 
         Safe to repeat: notes are read first, and what is in doubt goes out under the key that it had.
@@ -118,14 +118,14 @@ class HttpReceiver:
         assert self._scope is not None, "begin comes first"
         self._stop = threading.Event()
         with closing(
-            effects(sending, self._scope, key=self.declared.key, once=self._once)
+            effects(publication, self._scope, key=self.declared.key, once=self._once)
         ) as found:
             if self._once:
-                self._by_key(sending, found)
+                self._by_key(publication, found)
             else:
-                self._by_number(sending, found)
+                self._by_number(publication, found)
 
-    def abort(self, sending: Sending) -> None:
+    def abort(self, publication: Publication) -> None:
         """Nothing was set aside. Safe to repeat."""
 
     def close(self) -> None:
@@ -138,27 +138,27 @@ class HttpReceiver:
         """Whether a key counts over all generations, so that what is sent is looked up by key."""
         return bool(self.declared.key) or self.declared.replaced == "once"
 
-    def _by_number(self, sending: Sending, found: Iterator[Effect]) -> None:
+    def _by_number(self, publication: Publication, found: Iterator[Effect]) -> None:
         """A note per batch; safe to repeat: a process that dies has a batch in doubt, and its keys are the same again."""
-        acknowledged = Acknowledged(self.store, sending)
+        acknowledged = Acknowledged(self.store, publication)
         left = (effect for effect in found if effect not in acknowledged)
         while some := list(islice(left, self.batch)):
             done: list[int] = []
             try:
-                self._call_all(some, lambda effect: self._call(sending, effect), done)
+                self._call_all(some, lambda effect: self._call(publication, effect), done)
             finally:
                 acknowledged.note(done)
 
-    def _by_key(self, sending: Sending, found: Iterator[Effect]) -> None:
+    def _by_key(self, publication: Publication, found: Iterator[Effect]) -> None:
         """Two notes per call; safe to repeat: the first one takes the key for this row, the second ends it."""
-        tries = Tries(store=self.store, sending=sending)
+        tries = Tries(store=self.store, publication=publication)
 
         def call(effect: Effect) -> None:
             if not tries.begin(effect, 1):
                 known = tries.known(effect)
                 if known.sent or tries.taken_by_another(effect):
                     return
-            self._call(sending, effect)
+            self._call(publication, effect)
             tries.acknowledge(effect)
 
         while some := list(islice(found, self.batch)):
@@ -172,24 +172,24 @@ class HttpReceiver:
 
     # ------------------------------------------------------------ one call
 
-    def _call(self, sending: Sending, effect: Effect) -> None:
+    def _call(self, publication: Publication, effect: Effect) -> None:
         """Call until it is acknowledged. Safe to repeat: with the same key. Raises what the last answer means."""
         deadline = time.monotonic() + self.patience_s
         pause_s = PAUSE_S
         while True:
             self._pace.wait(self._stop)
-            answer = self._ask(sending, effect)
+            answer = self._ask(publication, effect)
             if answer.acknowledged:
                 return
             if not answer.passes:
-                raise self._refused(sending, effect, answer)
+                raise self._refused(publication, effect, answer)
             wait_s = max(pause_s, answer.retry_after_s)
             if self._stop.is_set() or time.monotonic() + wait_s > deadline:
-                raise self._later(sending, effect, answer)
+                raise self._later(publication, effect, answer)
             self._stop.wait(wait_s)
             pause_s = min(2 * pause_s, PAUSE_S_MAX)
 
-    def _ask(self, sending: Sending, effect: Effect) -> Answer:
+    def _ask(self, publication: Publication, effect: Effect) -> Answer:
         url = urlsplit(self._url())
         target = (url.path or "/") + (f"?{url.query}" if url.query else "")
         timeout_s, connected = self._settings.timeout_s, False
@@ -201,7 +201,7 @@ class HttpReceiver:
                 self.declared.method,
                 target,
                 body=encoded(effect.row),
-                headers=self._headers(sending, effect),
+                headers=self._headers(publication, effect),
             )
             answer = connection.getresponse()
             return Answer(
@@ -233,16 +233,16 @@ class HttpReceiver:
             pass
         return found
 
-    def _headers(self, sending: Sending, effect: Effect) -> dict[str, str]:
+    def _headers(self, publication: Publication, effect: Effect) -> dict[str, str]:
         told = {
             "Row-Key": effect.row_key,
             "Operation": effect.operation,
-            "Interval": sending.interval.part,
-            "Generation": str(sending.generation),
-            "Plan": sending.plan,
+            "Interval": publication.interval.part,
+            "Generation": str(publication.generation),
+            "Plan": publication.plan,
         }
         if effect.operation != "row":
-            told["Corrects"] = str(sending.generation_before)
+            told["Corrects"] = str(publication.generation_before)
         return {
             "Content-Type": "application/json",
             "User-Agent": "tallystick",
@@ -265,15 +265,17 @@ class HttpReceiver:
 
     # ------------------------------------------------------------ what answers mean
 
-    def _told(self, sending: Sending, effect: Effect, answer: Answer) -> str:
+    def _told(self, publication: Publication, effect: Effect, answer: Answer) -> str:
         said = f"answered {answer.status}" if answer.status else "did not answer"
         text = f": {answer.text}" if answer.text else ""
-        return f"{sending}, {effect.named}, key {effect.key}: {self.declared.target} {said}{text}."
+        return (
+            f"{publication}, {effect.named}, key {effect.key}: {self.declared.target} {said}{text}."
+        )
 
     def _later(
-        self, sending: Sending, effect: Effect, answer: Answer
+        self, publication: Publication, effect: Effect, answer: Answer
     ) -> OutputBusy | OutputUnavailable:
-        message = self._told(sending, effect, answer)
+        message = self._told(publication, effect, answer)
         if answer.status == 409:
             return OutputBusy(
                 message,
@@ -287,9 +289,9 @@ class HttpReceiver:
         )
 
     def _refused(
-        self, sending: Sending, effect: Effect, answer: Answer
+        self, publication: Publication, effect: Effect, answer: Answer
     ) -> OutputRefused | SettingsError:
-        message = self._told(sending, effect, answer)
+        message = self._told(publication, effect, answer)
         if answer.distrusted:
             return SettingsError(
                 message,
@@ -309,15 +311,15 @@ class HttpReceiver:
         return OutputRefused(
             message,
             hint=f"{hint}. The tables are committed, and what is acknowledged stays so. To go on without this call, "
-            f"write an object {self._by_hand(sending, effect)} first.",
+            f"write an object {self._by_hand(publication, effect)} first.",
         )
 
-    def _by_hand(self, sending: Sending, effect: Effect) -> str:
+    def _by_hand(self, publication: Publication, effect: Effect) -> str:
         """The note with which a person says that a call is not to be made."""
         if self._once:
-            key = keys.call_sent(sending.output, effect.digits)
+            key = keys.call_sent(publication.output, effect.digits)
             return f"{self.store.uri}/{key}, of any content,"
-        note = calls_of(sending, effect.number, effect.number + 1)
+        note = calls_of(publication, effect.number, effect.number + 1)
         return f"{self.store.uri}/{note.key} that holds {note.encode().decode()}"
 
 

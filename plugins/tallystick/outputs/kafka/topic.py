@@ -37,7 +37,7 @@ from tallystick.kafka.transactions import TransactionalProducer
 from tallystick.outputs.changes import Change, changes
 from tallystick.outputs.encoding import encoded, plain
 from tallystick.outputs.kafka import KafkaOutput
-from tallystick.outputs.port import Scope, Sending
+from tallystick.outputs.port import Publication, Scope
 from tallystick.outputs.times import check_times
 
 ANSWER_S = 60.0
@@ -76,33 +76,33 @@ class KafkaTopic:
             self._producer.take()
             self._place = self._read_place()
 
-    def prepare(self, sending: Sending) -> None:
+    def prepare(self, publication: Publication) -> None:
         """Refuse a topic that is not there, a key that is null and a time that is none, before anything is sent.
 
         Safe to repeat: it only reads.
         """
-        check_times(sending)
+        check_times(publication)
         if self.declared.key:
-            with closing(changes(sending, sending.identity)) as found:
+            with closing(changes(publication, publication.identity)) as found:
                 for change in found:
-                    self._key_of(sending, change)
-        with self._told(str(sending)):
+                    self._key_of(publication, change)
+        with self._told(str(publication)):
             self._partitions()
 
-    def publish(self, sending: Sending, *, resumed: bool) -> None:
+    def publish(self, publication: Publication, *, resumed: bool) -> None:
         """Send what is not out yet, some messages per transaction, each with the place that it reaches.
 
         Safe to repeat: it goes on from the place, which moved with the messages; a fenced producer can move neither.
         """
         assert self._producer is not None, "begin comes first"
-        with self._told(str(sending)):
-            start = self._start_of(sending, resumed=resumed)
-            with closing(changes(sending, sending.identity)) as found:
+        with self._told(str(publication)):
+            start = self._start_of(publication, resumed=resumed)
+            with closing(changes(publication, publication.identity)) as found:
                 messages = islice(found, start, None)
                 while some := list(islice(messages, self.declared.transaction_rows)):
-                    self._send(sending, some)
+                    self._send(publication, some)
 
-    def abort(self, sending: Sending) -> None:
+    def abort(self, publication: Publication) -> None:
         """Nothing was set aside. Safe to repeat."""
 
     def close(self) -> None:
@@ -113,14 +113,14 @@ class KafkaTopic:
 
     # ------------------------------------------------------------ where it stands
 
-    def _start_of(self, sending: Sending, *, resumed: bool) -> int:
-        if self._place is not None and self._place.plan == sending.plan:
+    def _start_of(self, publication: Publication, *, resumed: bool) -> int:
+        if self._place is not None and self._place.plan == publication.plan:
             return self._place.next
         if not resumed or self._place is not None:
             # Another plan's place is there, so this one's would be: nothing of it is out.
             return 0
         # Begun, and no place at all: nothing was sent before the group's offsets were written first, or they expired.
-        return self._read_topic(sending)
+        return self._read_topic(publication)
 
     def _read_place(self) -> Place | None:
         """The offset of the output's own group, once no transaction may move it any more (KIP-447, RequireStable).
@@ -166,7 +166,7 @@ class KafkaTopic:
                 "them.",
             ) from None
 
-    def _read_topic(self, sending: Sending) -> int:
+    def _read_topic(self, publication: Publication) -> int:
         """How many messages of a plan are in the topic, from the number of its last one."""
         from kafka import KafkaConsumer, TopicPartition
 
@@ -186,33 +186,33 @@ class KafkaTopic:
             while any(consumer.position(one) < ends[one] for one in everywhere):
                 batches = consumer.poll(timeout_ms=1_000)
                 for message in (m for batch in batches.values() for m in batch):
-                    found = max(found, _number_of(message, sending.plan) + 1)
+                    found = max(found, _number_of(message, publication.plan) + 1)
                 if batches:
                     deadline = time.monotonic() + ANSWER_S
                 elif time.monotonic() >= deadline:
-                    raise self._unavailable(f"{sending}: what is out could not be read back")
+                    raise self._unavailable(f"{publication}: what is out could not be read back")
             return found
         finally:
             consumer.close()
 
     # ------------------------------------------------------------ sending
 
-    def _send(self, sending: Sending, some: Sequence[Change]) -> None:
+    def _send(self, publication: Publication, some: Sequence[Change]) -> None:
         """One transaction. Whatever goes wrong in it, the next `begin` aborts it, or finds it committed."""
-        place = Place(plan=sending.plan, next=some[-1].number + 1)
+        place = Place(plan=publication.plan, next=some[-1].number + 1)
         metadata = json.dumps(
             {
                 "format": PLACE_FORMAT,
                 "plan": place.plan,
-                "interval": sending.interval.part,
-                "generation": sending.generation,
+                "interval": publication.interval.part,
+                "generation": publication.generation,
             }
         )
         messages = (
             (
-                self._key_of(sending, change),
+                self._key_of(publication, change),
                 encoded(change.row),
-                list(headers_of(sending, change).items()),
+                list(headers_of(publication, change).items()),
             )
             for change in some
         )
@@ -221,7 +221,7 @@ class KafkaTopic:
         )
         self._place = place
 
-    def _key_of(self, sending: Sending, change: Change) -> bytes | None:
+    def _key_of(self, publication: Publication, change: Change) -> bytes | None:
         if not self.declared.key:
             return None
         row = change.row
@@ -229,7 +229,7 @@ class KafkaTopic:
         for name, value in zip(self.declared.key, values, strict=True):
             if value is None:
                 raise OutputRefused(
-                    f"{sending}: row {change.row_number} has no value in its key column {name!r}"
+                    f"{publication}: row {change.row_number} has no value in its key column {name!r}"
                     + ("." if name in row else ": there is no such column."),
                     hint="nothing of it was sent, and the tables are committed. Mend the job, so that the key is "
                     "there, and clear `plan`; or declare another key.",
@@ -321,7 +321,7 @@ def group_of(scope: Scope, output: str) -> str:
     return f"{PREFIX}{scope.pipeline}.{output}.{lake}"
 
 
-def headers_of(sending: Sending, change: Change) -> dict[str, bytes]:
+def headers_of(publication: Publication, change: Change) -> dict[str, bytes]:
     """What each message says of itself beside its value."""
     identity = json.dumps(
         [*(plain(v) for v in change.identity), *([change.occurrence] if change.occurrence else [])],
@@ -330,15 +330,15 @@ def headers_of(sending: Sending, change: Change) -> dict[str, bytes]:
     )
     told = {
         "operation": change.operation,
-        "interval": sending.interval.part,
-        "generation": str(sending.generation),
-        "plan": sending.plan,
+        "interval": publication.interval.part,
+        "generation": str(publication.generation),
+        "plan": publication.plan,
         "message": str(change.number),
         "row": str(change.row_number),
         "identity": identity,
     }
     if change.operation != "row":
-        told["corrects"] = str(sending.generation_before)
+        told["corrects"] = str(publication.generation_before)
     return {f"{PREFIX}{name}": value.encode() for name, value in told.items()}
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from psycopg import sql
 
 from tallystick.errors import OutputRefused
-from tallystick.outputs.port import Sending
+from tallystick.outputs.port import Publication
 from tallystick.outputs.postgres import PostgresOutput, statements
 from tallystick.outputs.postgres.catalog import DatabaseTable, read_table
 from tallystick.outputs.postgres.session import Session
@@ -18,7 +18,7 @@ from tallystick.outputs.postgres.statements import END, SCHEMA, START
 
 
 def managed_columns(
-    session: Session, declared: PostgresOutput, name: str, staged: Staged, sending: Sending
+    session: Session, declared: PostgresOutput, name: str, staged: Staged, publication: Publication
 ) -> tuple[str, ...]:
     """The columns that the output writes. Creates the history, or its columns, where they are missing.
 
@@ -36,7 +36,7 @@ def managed_columns(
         session.run("index of the history", statements.index_of_history(history))
         return staged.columns
     there, columns = staged.target.columns, found.columns.keys() - {START, END}
-    _check_types(declared, name, found, staged.target, sending)
+    _check_types(declared, name, found, staged.target, publication)
     has_rows = None
     for column in staged.columns:
         if column in columns:
@@ -45,7 +45,7 @@ def managed_columns(
             has_rows = session.one("look for earlier rows", statements.any_row(history))
             if has_rows is not None:
                 raise _null_in_not_null(
-                    declared, column, "intervals that were written before", sending
+                    declared, column, "intervals that were written before", publication
                 )
         session.run(
             "widen the history", statements.add_to_history(history, column, there[column].type)
@@ -53,7 +53,7 @@ def managed_columns(
     managed = [c for c in there if c in columns or c in staged.columns]
     for column in managed:
         if column not in staged.columns and there[column].required and staged.rows:
-            raise _null_in_not_null(declared, column, "its rows", sending)
+            raise _null_in_not_null(declared, column, "its rows", publication)
     return tuple(managed)
 
 
@@ -62,13 +62,13 @@ def _check_types(
     name: str,
     history: DatabaseTable,
     target: DatabaseTable,
-    sending: Sending,
+    publication: Publication,
 ) -> None:
     for column in history.columns.values():
         now = target.columns.get(column.name)
         if now is not None and now.type != column.type:
             raise OutputRefused(
-                f"{sending}: column {column.name!r} is {now.type} in table {declared.into} of connection "
+                f"{publication}: column {column.name!r} is {now.type} in table {declared.into} of connection "
                 f"{declared.postgres} and {column.type} in its history {SCHEMA}.{name}.",
                 hint=f"nothing was written, and the tables are committed. Change the history as the table was "
                 f"changed (ALTER TABLE {SCHEMA}.{name} ALTER COLUMN ...), then clear `publish`.",
@@ -76,10 +76,11 @@ def _check_types(
 
 
 def _null_in_not_null(
-    declared: PostgresOutput, column: str, who: str, sending: Sending
+    declared: PostgresOutput, column: str, who: str, publication: Publication
 ) -> OutputRefused:
     return OutputRefused(
-        f"{sending}: column {column!r} of table {declared.into} of connection {declared.postgres} is NOT NULL, and {who} "
+        f"{publication}: column {column!r} of table {declared.into} of connection {declared.postgres} is NOT NULL, and "
+        f"{who} "
         "have no value for it.",
         hint=f"ALTER TABLE {declared.into} ALTER COLUMN {column} DROP NOT NULL, then clear `publish`. Nothing was "
         "written, and the tables are committed.",

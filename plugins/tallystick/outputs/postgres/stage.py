@@ -14,7 +14,7 @@ from psycopg import sql
 
 from tallystick.errors import OutputRefused, SettingsError, listed
 from tallystick.format import keys
-from tallystick.outputs.port import Sending
+from tallystick.outputs.port import Publication
 from tallystick.outputs.postgres import PostgresOutput, statements
 from tallystick.outputs.postgres.catalog import DatabaseTable, fits, key_text, lake_type
 from tallystick.outputs.postgres.session import Session
@@ -38,15 +38,18 @@ class Staged:
 
 
 def stage(
-    session: Session, declared: PostgresOutput, found: DatabaseTable | None, sending: Sending
+    session: Session,
+    declared: PostgresOutput,
+    found: DatabaseTable | None,
+    publication: Publication,
 ) -> Staged:
     """Copy the plan's rows into the stage and check them. Raises OutputRefused for what the table would not take.
 
     Safe to repeat: the stage is the session's own, and is made anew.
     """
-    target = _check_table(declared, found, sending)
-    schema = next((batch.schema for batch in sending.rows.batches()), None)
-    columns = _columns(declared, target, schema, sending)
+    target = _check_table(declared, found, publication)
+    schema = next((batch.schema for batch in publication.rows.batches()), None)
+    columns = _columns(declared, target, schema, publication)
     # What a plan without rows has is what the key says: it changes nothing but what the interval had.
     columns = columns or tuple(declared.key)
     session.run("drop the stage", statements.drop(statements.STAGE))
@@ -55,23 +58,23 @@ def stage(
         "create the stage",
         statements.create_stage(sql.Identifier(*declared.schema_and_table), columns, limited),
     )
-    rows = _copy(session, columns, schema, sending)
+    rows = _copy(session, columns, schema, publication)
     session.run("analyze the stage", statements.analyze(statements.STAGE))
-    _check_rows(session, declared, target, columns, sending)
-    return Staged(plan=sending.plan, target=target, columns=columns, rows=rows)
+    _check_rows(session, declared, target, columns, publication)
+    return Staged(plan=publication.plan, target=target, columns=columns, rows=rows)
 
 
 def _copy(
-    session: Session, columns: Sequence[str], schema: pa.Schema | None, sending: Sending
+    session: Session, columns: Sequence[str], schema: pa.Schema | None, publication: Publication
 ) -> int:
     number = 0
-    for batch in sending.rows.batches():
+    for batch in publication.rows.batches():
         if batch.schema.names != (schema.names if schema is not None else None):
             raise OutputRefused(
-                f"{sending}: a data file has the columns {listed(batch.schema.names)}, and another one has others.",
+                f"{publication}: a data file has the columns {listed(batch.schema.names)}, and another one has others.",
                 hint=f"{MEND_JOB}.",
             )
-        check_batch(sending, batch, number)
+        check_batch(publication, batch, number)
         values = zip(*(batch.column(c).to_pylist() for c in columns), strict=True)
         rows = ((*row, at) for at, row in enumerate(values, start=number))
         while some := list(islice(rows, COPY_ROWS)):
@@ -84,13 +87,13 @@ def _copy(
 
 
 def _check_table(
-    declared: PostgresOutput, found: DatabaseTable | None, sending: Sending
+    declared: PostgresOutput, found: DatabaseTable | None, publication: Publication
 ) -> DatabaseTable:
     where = f"table {declared.into} of connection {declared.postgres}"
 
     def refused(why: str, hint: str) -> OutputRefused:
         return OutputRefused(
-            f"{sending}: {where} {why}.",
+            f"{publication}: {where} {why}.",
             hint=f"{hint}, then clear `publish`. The tables are committed.",
         )
 
@@ -105,7 +108,7 @@ def _check_table(
         )
     if found.rights_missing:
         raise SettingsError(
-            f"{sending}: {where}: the user may not {listed(found.rights_missing)}.",
+            f"{publication}: {where}: the user may not {listed(found.rights_missing)}.",
             hint=f"GRANT {listed(found.rights_missing)} ON {declared.into} to it. The tables are committed.",
         )
     if found.row_security:
@@ -124,7 +127,10 @@ def _check_table(
 
 
 def _columns(
-    declared: PostgresOutput, target: DatabaseTable, schema: pa.Schema | None, sending: Sending
+    declared: PostgresOutput,
+    target: DatabaseTable,
+    schema: pa.Schema | None,
+    publication: Publication,
 ) -> tuple[str, ...]:
     """The columns that are written: all that the job makes, and of the lineage what the table has. Checks their types."""
     if schema is None:
@@ -133,7 +139,7 @@ def _columns(
 
     def refused(why: str, hint: str) -> OutputRefused:
         return OutputRefused(
-            f"{sending}: {why}.",
+            f"{publication}: {why}.",
             hint=f"{hint}, then clear `publish`. Nothing was written, and the tables are committed.",
         )
 
@@ -177,7 +183,7 @@ def _check_rows(
     declared: PostgresOutput,
     target: DatabaseTable,
     columns: Sequence[str],
-    sending: Sending,
+    publication: Publication,
 ) -> None:
     where = f"table {declared.into} of connection {declared.postgres}"
     for column in columns:
@@ -187,7 +193,8 @@ def _check_rows(
             if count:
                 what = "its key column" if column in declared.key else "column"
                 raise OutputRefused(
-                    f"{sending}: row {row} has no value in {what} {column!r}, which {where} must have (rows like that: "
+                    f"{publication}: row {row} has no value in {what} {column!r}, which {where} must have (rows like "
+                    "that: "
                     f"{count}).",
                     hint=f"{MEND_JOB}, so that it is there; or declare another key.",
                 )
@@ -195,7 +202,8 @@ def _check_rows(
             long = session.one("look for long ones", statements.too_long(column, there.length_max))
             if long is not None:
                 raise OutputRefused(
-                    f"{sending}: row {long[0]} has {long[1]} characters in column {column!r}, which is {there.type} in "
+                    f"{publication}: row {long[0]} has {long[1]} characters in column {column!r}, which is "
+                    f"{there.type} in "
                     f"{where}.",
                     hint="nothing was written, and the tables are committed. Let the column be longer, and clear "
                     "`publish`.",
@@ -204,6 +212,6 @@ def _check_rows(
     if found is not None:
         *values, times, keys = found
         raise OutputRefused(
-            f"{sending}: {times} rows have the key {key_text(declared.key, values)} (keys like that: {keys}).",
+            f"{publication}: {times} rows have the key {key_text(declared.key, values)} (keys like that: {keys}).",
             hint=f"{MEND_JOB}, so that a key stands once in an interval; or declare a key that tells them apart.",
         )

@@ -17,7 +17,7 @@ from psycopg import errors, sql
 from tallystick.connections.postgres import PostgresSettings
 from tallystick.errors import OutputRefused, listed
 from tallystick.format import keys
-from tallystick.outputs.port import Scope, Sending
+from tallystick.outputs.port import Publication, Scope
 from tallystick.outputs.postgres import PostgresOutput, statements
 from tallystick.outputs.postgres.catalog import DatabaseTable, read_table
 from tallystick.outputs.postgres.history import managed_columns
@@ -66,23 +66,23 @@ class PostgresTable:
                     raise self._held_too_long(what) from None
         self._owner = owner
 
-    def prepare(self, sending: Sending) -> None:
+    def prepare(self, publication: Publication) -> None:
         """Refuse all that the table would not take, before any row is there.
 
         After `begin` it also rehearses the publication, and takes it back, where the table has rules beyond its key.
         Safe to repeat: it leaves temporary tables and the columns of the history.
         """
-        with self._told(str(sending)):
-            if self._is_there(sending):
+        with self._told(str(publication)):
+            if self._is_there(publication):
                 return
             self._staged = None  # checked anew: the table may have been mended since
-            staged = self._stage(sending)
+            staged = self._stage(publication)
             if self._owner is not None:
-                self._publish(sending, staged, rows=False)
+                self._publish(publication, staged, rows=False)
                 if staged.target.more_rules:
-                    self._rehearse(sending, staged)
+                    self._rehearse(publication, staged)
 
-    def publish(self, sending: Sending, *, resumed: bool) -> None:
+    def publish(self, publication: Publication, *, resumed: bool) -> None:
         """Let the table hold the plan's rows of this interval, in one transaction.
 
         Safe to repeat: the progress row moves in that transaction, and says which plan is there. A publisher that is late
@@ -90,11 +90,11 @@ class PostgresTable:
         """
         del resumed  # the progress row tells, whoever began
         assert self._owner is not None, "begin comes first"
-        with self._told(str(sending)):
-            if not self._is_there(sending):
-                self._publish(sending, self._stage(sending))
+        with self._told(str(publication)):
+            if not self._is_there(publication):
+                self._publish(publication, self._stage(publication))
 
-    def abort(self, sending: Sending) -> None:
+    def abort(self, publication: Publication) -> None:
         """Nothing was set aside that outlives the session. Safe to repeat."""
 
     def close(self) -> None:
@@ -148,40 +148,42 @@ class PostgresTable:
 
     # ------------------------------------------------------------ one publication
 
-    def _stage(self, sending: Sending) -> Staged:
+    def _stage(self, publication: Publication) -> Staged:
         """The plan's rows in the session's own table, checked; staged once where `publish` follows `prepare`."""
         session = self._connected()
-        if self._staged is None or self._staged.plan != sending.plan:
+        if self._staged is None or self._staged.plan != publication.plan:
             self._staged = None
-            self._staged = stage(session, self.declared, self._table(session), sending)
+            self._staged = stage(session, self.declared, self._table(session), publication)
         return self._staged
 
-    def _publish(self, sending: Sending, staged: Staged, *, rows: bool = True) -> None:
+    def _publish(self, publication: Publication, staged: Staged, *, rows: bool = True) -> None:
         """The transaction; without `rows` it only looks whether it may, and readies the history."""
         session = self._connected()
         with session.transaction():
-            held = self._lock(session, sending)
-            if held is not None and held.plan == sending.plan:
+            held = self._lock(session, publication)
+            if held is not None and held.plan == publication.plan:
                 return
-            steps = self._steps(session, sending, staged)
-            self._check_history(session, steps, sending, held)
+            steps = self._steps(session, publication, staged)
+            self._check_history(session, steps, publication, held)
             if rows:
-                self._write(session, steps, sending, staged)
+                self._write(session, steps, publication, staged)
 
-    def _rehearse(self, sending: Sending, staged: Staged) -> None:
+    def _rehearse(self, publication: Publication, staged: Staged) -> None:
         """Do it all and take it back: CHECK, foreign keys, triggers, partitions speak before the ledger says begun."""
         session = self._connected()
         try:
             with session.transaction():
-                self._lock(session, sending)
-                self._write(session, self._steps(session, sending, staged), sending, staged)
+                self._lock(session, publication)
+                self._write(session, self._steps(session, publication, staged), publication, staged)
                 session.run("check deferred constraints", statements.ALL_NOW)
                 raise _TakenBack
         except _TakenBack:
             pass
 
-    def _write(self, session: Session, steps: Statements, sending: Sending, staged: Staged) -> None:
-        interval = {"start": sending.interval.start, "end": sending.interval.end}
+    def _write(
+        self, session: Session, steps: Statements, publication: Publication, staged: Staged
+    ) -> None:
+        interval = {"start": publication.interval.start, "end": publication.interval.end}
         session.run("touch", steps.touch(), interval)
         session.run("analyze", statements.analyze(statements.TOUCHED))
         session.run("forget", steps.forget(), interval)
@@ -192,93 +194,94 @@ class PostgresTable:
             "note",
             statements.NOTE,
             (
-                *(self._owner, sending.interval.start, sending.interval.end),
-                *(sending.generation, sending.plan, staged.rows),
+                *(self._owner, publication.interval.start, publication.interval.end),
+                *(publication.generation, publication.plan, staged.rows),
             ),
         )
         session.run("count", statements.COUNT_INTERVALS, (self._owner, self._owner))
 
     # ------------------------------------------------------------ what is there, and whose turn it is
 
-    def _is_there(self, sending: Sending) -> bool:
+    def _is_there(self, publication: Publication) -> bool:
         """Whether the progress row names this very plan; nobody goes back from that."""
         if self._owner is None:
             return False
-        held = self._held(self._connected(), sending)
-        return held is not None and held.plan == sending.plan
+        held = self._held(self._connected(), publication)
+        return held is not None and held.plan == publication.plan
 
-    def _lock(self, session: Session, sending: Sending) -> Held | None:
+    def _lock(self, session: Session, publication: Publication) -> Held | None:
         """Take the output's row until the transaction ends, and see that it is our turn and that nothing is in doubt."""
         try:
             found = session.one("lock", statements.LOCK, (self._owner,))
         except errors.LockNotAvailable:
-            raise self._held_too_long(str(sending)) from None
+            raise self._held_too_long(str(publication)) from None
         if found is None:
-            raise self._in_doubt(sending, "tallystick.outputs no longer has its row")
+            raise self._in_doubt(publication, "tallystick.outputs no longer has its row")
         epoch, intervals = found
-        held = self._held(session, sending)
-        if held is not None and held.plan == sending.plan:
+        held = self._held(session, publication)
+        if held is not None and held.plan == publication.plan:
             return held
-        self._check_epoch(sending, epoch)
+        self._check_epoch(publication, epoch)
         counted = session.one("count progress", statements.COUNT_PROGRESS, (self._owner,))[0]
         if counted != intervals:
             raise self._in_doubt(
-                sending,
+                publication,
                 f"tallystick.progress has {counted} of the {intervals} intervals that were written",
             )
-        self._check_generation(sending, held)
+        self._check_generation(publication, held)
         return held
 
-    def _check_epoch(self, sending: Sending, epoch: int) -> None:
+    def _check_epoch(self, publication: Publication, epoch: int) -> None:
         if epoch != self._epoch:
             raise busy(
-                str(sending),
+                str(publication),
                 f"another publisher has taken output {self.declared.name} ({self.where}: epoch {epoch}, ours is "
                 f"{self._epoch})",
             )
 
-    def _check_generation(self, sending: Sending, held: Held | None) -> None:
+    def _check_generation(self, publication: Publication, held: Held | None) -> None:
         """Raise OutputBusy where a newer generation is there, OutputRefused where the ledger knows another one."""
         if held is None:
-            if sending.instead_of is not None and len(sending.rows_before):
+            if publication.instead_of is not None and len(publication.rows_before):
                 raise self._in_doubt(
-                    sending,
-                    f"the ledger knows that plan {sending.instead_of} was written, and tallystick.progress has no row "
+                    publication,
+                    f"the ledger knows that plan {publication.instead_of} was written, and tallystick.progress has no "
+                    "row "
                     "of the interval",
                 )
             return
         has = f"{self.where} holds generation {held.generation}, plan {held.plan}"
-        if held.generation > sending.generation:
+        if held.generation > publication.generation:
             raise busy(
-                str(sending),
+                str(publication),
                 f"{has}: it was replaced meanwhile (if this comes back, the lake was set back to an older state)",
             )
-        if held.generation == sending.generation or held.plan != sending.instead_of:
+        if held.generation == publication.generation or held.plan != publication.instead_of:
             raise self._in_doubt(
-                sending,
-                f"{has}, and the ledger wants plan {sending.plan} instead of {sending.instead_of or 'none'}",
+                publication,
+                f"{has}, and the ledger wants plan {publication.plan} instead of {publication.instead_of or 'none'}",
             )
-        if held.end != sending.interval.end:
-            raise self._in_doubt(sending, f"{has}, of an interval that ends at {held.end}")
+        if held.end != publication.interval.end:
+            raise self._in_doubt(publication, f"{has}, of an interval that ends at {held.end}")
 
     def _check_history(
-        self, session: Session, steps: Statements, sending: Sending, held: Held | None
+        self, session: Session, steps: Statements, publication: Publication, held: Held | None
     ) -> None:
         """Raise OutputRefused where the history has not the rows that the progress row counted."""
         found = session.one(
-            "count before", steps.count_before(), {"start": sending.interval.start}
+            "count before", steps.count_before(), {"start": publication.interval.start}
         )[0]
         wanted = held.rows if held is not None else 0
         if found != wanted:
             raise self._in_doubt(
-                sending,
+                publication,
                 f"{SCHEMA}.{history_of(self._owner or '')} has {found} rows of the interval, and tallystick.progress "
                 f"says {wanted}",
             )
 
-    def _held(self, session: Session, sending: Sending) -> Held | None:
+    def _held(self, session: Session, publication: Publication) -> Held | None:
         found = session.one(
-            "progress", statements.READ_PROGRESS, (self._owner, sending.interval.start)
+            "progress", statements.READ_PROGRESS, (self._owner, publication.interval.start)
         )
         if found is None:
             return None
@@ -287,9 +290,9 @@ class PostgresTable:
 
     # ------------------------------------------------------------ the rest
 
-    def _steps(self, session: Session, sending: Sending, staged: Staged) -> Statements:
+    def _steps(self, session: Session, publication: Publication, staged: Staged) -> Statements:
         history = history_of(self._owner or "")
-        managed = managed_columns(session, self.declared, history, staged, sending)
+        managed = managed_columns(session, self.declared, history, staged, publication)
         return Statements(
             target=sql.Identifier(*self.declared.schema_and_table),
             history=sql.Identifier(SCHEMA, history),
@@ -323,9 +326,9 @@ class PostgresTable:
             f"{self._session.settings.lock_timeout_s} s",
         )
 
-    def _in_doubt(self, sending: Sending, why: str) -> OutputRefused:
+    def _in_doubt(self, publication: Publication, why: str) -> OutputRefused:
         return OutputRefused(
-            f"{sending}: what {self.where} holds is in doubt: {why}.",
+            f"{publication}: what {self.where} holds is in doubt: {why}.",
             hint="nothing was written. The table and the schema tallystick belong together: restore both from one "
             "backup; docs/reference/outputs.md says what else can be done.",
         )

@@ -45,7 +45,7 @@ _BRACKETS = re.compile(rb"[\[\]{}]")
 _AN = re.compile(r"[aeiou]")
 
 
-class Misfit(ValueError):
+class Mismatch(ValueError):
     """A value that becomes a dead letter; its text is the reason."""
 
     def __init__(self, kind: str, detail: str) -> None:
@@ -98,11 +98,11 @@ class ExactRow:
         row: list[Any] = []
         for name, required, convert in self._columns:
             if name in twice:
-                raise Misfit("duplicate", f"field {_name(name)} stands twice")
+                raise Mismatch("duplicate", f"field {_name(name)} stands twice")
             inner = found.get(name)
             if inner is None:
                 if required:
-                    raise Misfit(*_lack(name, there=name in found))
+                    raise Mismatch(*_lack(name, there=name in found))
                 row.append(None)
             else:
                 row.append(convert(inner))
@@ -125,21 +125,21 @@ def _name(field: str) -> str:
 
 def _parse(value: bytes) -> _Object:
     if len(value) > VALUE_BYTES_MAX:
-        raise Misfit("size", f"the value has {len(value)} bytes, more than {VALUE_BYTES_MAX}")
+        raise Mismatch("size", f"the value has {len(value)} bytes, more than {VALUE_BYTES_MAX}")
     try:
         text = value.decode()
     except UnicodeDecodeError as error:
-        raise Misfit("utf8", f"byte {error.start} is not UTF-8") from error
+        raise Mismatch("utf8", f"byte {error.start} is not UTF-8") from error
     if _too_deep(value):
-        raise Misfit("depth", f"nested deeper than {DEPTH_MAX}")
+        raise Mismatch("depth", f"nested deeper than {DEPTH_MAX}")
     try:
         parsed = _DECODER.decode(text)
     except json.JSONDecodeError as error:
-        raise Misfit("json", f"{error.msg} at character {error.pos}") from error
+        raise Mismatch("json", f"{error.msg} at character {error.pos}") from error
     except ValueError as error:
-        raise Misfit("json", str(error)) from error
+        raise Mismatch("json", str(error)) from error
     if not isinstance(parsed, _Object):
-        raise Misfit("object", f"{_shown(parsed)} where an object belongs")
+        raise Mismatch("object", f"{_shown(parsed)} where an object belongs")
     return parsed
 
 
@@ -210,10 +210,10 @@ class _Rule:
         }
         return simple.get(self._kind, self.time)
 
-    def refuse(self, why: str, value: Any, detail: str | None = None) -> Misfit:
+    def refuse(self, why: str, value: Any, detail: str | None = None) -> Mismatch:
         """Build the reason: kind, field, what was found, what is wrong with it."""
         wrong = detail or f"is not {self._article} {self._kind}"
-        return Misfit(why, f"field {self._name}: {_shown(value)} {wrong}")
+        return Mismatch(why, f"field {self._name}: {_shown(value)} {wrong}")
 
     def number(self, value: Any) -> _Number:
         """Return a JSON number as it was spelt."""
@@ -239,7 +239,7 @@ class _Rule:
         try:
             found.encode()
         except UnicodeEncodeError as error:
-            raise Misfit("unicode", f"field {self._name}: half of a surrogate pair") from error
+            raise Mismatch("unicode", f"field {self._name}: half of a surrogate pair") from error
         return found
 
     def binary(self, value: Any) -> bytes:

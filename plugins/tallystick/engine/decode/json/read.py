@@ -1,7 +1,8 @@
 """Compiled kernels that read what `json_scan` found into the buffers of Arrow columns, one column at a time.
 
 They follow the same rule: what is not proven (another kind, too many digits, an uncommon spelling of a time) is marked
-`again` for `json_exact`. `text` holds the batch's bytes; `kinds`, `begins`, `sizes` and `again` are arrays over rows.
+`needs_exact` for `json_exact`. `text` holds the batch's bytes; `kinds`, `begins`, `sizes` and `needs_exact` are arrays
+over rows.
 """
 
 from __future__ import annotations
@@ -82,12 +83,12 @@ def read_scaled(
     low: Int,
     high: Int,
     out: Array,
-    again: Array,
+    needs_exact: Array,
 ) -> None:
     """Read numbers (with `strings` also from strings) times 10**scale into `out`; outside [low, high]: again."""
     for row in range(kinds.size):
         kind = kinds[row]
-        if kind in (MISSING, NULL) or again[row]:
+        if kind in (MISSING, NULL) or needs_exact[row]:
             continue
         proven, value = False, np.int64(0)
         if kind in (INTEGER, FRACTION) or (strings and kind == PLAIN):
@@ -95,20 +96,26 @@ def read_scaled(
         if proven and low <= value <= high:
             out[row] = value
         else:
-            again[row] = 1
+            needs_exact[row] = 1
 
 
 @compiled
 def read_doubles(
-    text: Array, kinds: Array, begins: Array, sizes: Array, out: Array, hard: Array, again: Array
+    text: Array,
+    kinds: Array,
+    begins: Array,
+    sizes: Array,
+    out: Array,
+    hard: Array,
+    needs_exact: Array,
 ) -> None:
     """Read numbers into `out` where one correctly rounded operation does (Clinger 1990); mark the others `hard`."""
     for row in range(kinds.size):
         kind = kinds[row]
-        if kind in (MISSING, NULL) or again[row]:
+        if kind in (MISSING, NULL) or needs_exact[row]:
             continue
         if kind not in (INTEGER, FRACTION):
-            again[row] = 1
+            needs_exact[row] = 1
             continue
         at, end = begins[row], begins[row] + sizes[row]
         negative = text[at] == 45
@@ -215,7 +222,7 @@ def _unescaped(text: Array, at: Int, end: Int, out: Array, to: Int) -> Int:
 
 @compiled
 def measure_strings(
-    text: Array, kinds: Array, begins: Array, sizes: Array, offsets: Array, again: Array
+    text: Array, kinds: Array, begins: Array, sizes: Array, offsets: Array, needs_exact: Array
 ) -> None:
     """Fill the Arrow offsets of a string column (int32, one more than rows); rows that are no string: again."""
     nothing = np.empty(0, np.uint8)
@@ -223,17 +230,17 @@ def measure_strings(
     offsets[0] = 0
     for row in range(kinds.size):
         kind = kinds[row]
-        if not again[row]:
+        if not needs_exact[row]:
             if kind == PLAIN:
                 total += sizes[row]
             elif kind == ESCAPED:
                 size = _unescaped(text, begins[row], begins[row] + sizes[row], nothing, 0)
                 if size < 0:
-                    again[row] = 1
+                    needs_exact[row] = 1
                 else:
                     total += size
             elif kind not in (MISSING, NULL):
-                again[row] = 1
+                needs_exact[row] = 1
         offsets[row + 1] = total
 
 
@@ -281,12 +288,12 @@ def _day(text: Array, at: Int) -> tuple[bool, Int]:
 
 @compiled
 def read_dates(
-    text: Array, kinds: Array, begins: Array, sizes: Array, out: Array, again: Array
+    text: Array, kinds: Array, begins: Array, sizes: Array, out: Array, needs_exact: Array
 ) -> None:
     """Read ISO 8601 dates as days since 1970."""
     for row in range(kinds.size):
         kind = kinds[row]
-        if kind in (MISSING, NULL) or again[row]:
+        if kind in (MISSING, NULL) or needs_exact[row]:
             continue
         proven, day = False, np.int64(0)
         if kind == PLAIN and sizes[row] == 10:
@@ -294,7 +301,7 @@ def read_dates(
         if proven:
             out[row] = day
         else:
-            again[row] = 1
+            needs_exact[row] = 1
 
 
 @compiled
@@ -340,12 +347,18 @@ def _time(text: Array, at: Int, end: Int, zoned: bool) -> tuple[bool, Int]:
 
 @compiled
 def read_times(
-    text: Array, kinds: Array, begins: Array, sizes: Array, zoned: bool, out: Array, again: Array
+    text: Array,
+    kinds: Array,
+    begins: Array,
+    sizes: Array,
+    zoned: bool,
+    out: Array,
+    needs_exact: Array,
 ) -> None:
     """Read ISO 8601 times, with (`zoned`) or without an offset from UTC, as microseconds since 1970."""
     for row in range(kinds.size):
         kind = kinds[row]
-        if kind in (MISSING, NULL) or again[row]:
+        if kind in (MISSING, NULL) or needs_exact[row]:
             continue
         proven, micros = False, np.int64(0)
         if kind == PLAIN:
@@ -353,4 +366,4 @@ def read_times(
         if proven and FIRST_US <= micros < END_US:
             out[row] = micros
         else:
-            again[row] = 1
+            needs_exact[row] = 1

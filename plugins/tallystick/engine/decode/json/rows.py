@@ -19,7 +19,7 @@ from tallystick.engine.decode.decoder import Decoded, Decoder, schema_of
 from tallystick.engine.decode.json import instants
 from tallystick.engine.decode.json import read as json_read
 from tallystick.engine.decode.json import scan as json_scan
-from tallystick.engine.decode.json.exact import INT_BITS, VALUE_BYTES_MAX, ExactRow, Misfit
+from tallystick.engine.decode.json.exact import INT_BITS, VALUE_BYTES_MAX, ExactRow, Mismatch
 from tallystick.engine.decode.json.scan import Array
 from tallystick.pipeline import Column, Format, Json
 from tallystick.pipeline.time_formats import EPOCH_FACTORS
@@ -45,7 +45,7 @@ class _Found:
     kinds: Array
     begins: Array
     sizes: Array
-    again: Array
+    needs_exact: Array
 
     @property
     def valid(self) -> Array:
@@ -82,7 +82,7 @@ class JsonDecoder:
         kinds = np.zeros((fields, rows), np.uint8)
         begins, sizes = np.empty((fields, rows), np.int32), np.empty((fields, rows), np.int32)
         null = np.asarray(values.is_null()) if values.null_count else np.zeros(rows, np.bool_)
-        again = null.astype(np.uint8)
+        needs_exact = null.astype(np.uint8)
         json_scan.find_fields(
             text,
             offsets,
@@ -92,39 +92,43 @@ class JsonDecoder:
             kinds,
             begins,
             sizes,
-            again,
+            needs_exact,
         )
         arrays = []
         for column, read in zip(self._columns, self._readers, strict=True):
             at = self._fields.index(column.field)
             found = _Found(
-                text=text, kinds=kinds[at], begins=begins[at], sizes=sizes[at], again=again
+                text=text,
+                kinds=kinds[at],
+                begins=begins[at],
+                sizes=sizes[at],
+                needs_exact=needs_exact,
             )
             if column.required:
-                again |= ~found.valid
+                needs_exact |= ~found.valid
             arrays.append(read(found))
         settled = pa.Table.from_arrays(arrays, schema=self.schema)
-        if not again.any():
+        if not needs_exact.any():
             return Decoded(
                 rows=settled, kept=np.arange(rows), dead=np.empty(0, np.int64), reasons=()
             )
-        return self._second_look(values, settled, again.astype(np.bool_), null)
+        return self._second_look(values, settled, needs_exact.astype(np.bool_), null)
 
     def _second_look(
-        self, values: pa.BinaryArray, settled: pa.Table, again: Array, null: Array
+        self, values: pa.BinaryArray, settled: pa.Table, needs_exact: Array, null: Array
     ) -> Decoded:
-        good = np.flatnonzero(~again)
+        good = np.flatnonzero(~needs_exact)
         late: list[int] = []
         late_rows: list[list[Any]] = []
         dead: list[int] = []
         reasons: list[str] = []
-        for position in np.flatnonzero(again).tolist():
+        for position in np.flatnonzero(needs_exact).tolist():
             try:
                 late_rows.append(
                     self._decode_one(None if null[position] else values[position].as_py())
                 )
                 late.append(position)
-            except Misfit as misfit:
+            except Mismatch as misfit:
                 dead.append(position)
                 reasons.append(misfit.reason)
         rows, kept = settled.take(pa.array(good)), good
@@ -140,7 +144,7 @@ class JsonDecoder:
             return self._exact.decode(value)
         if self._keep_tombstones:
             return [None] * len(self._columns)
-        raise Misfit(*TOMBSTONE.split(": "))
+        raise Mismatch(*TOMBSTONE.split(": "))
 
     def table(self, rows: list[list[Any]]) -> pa.Table:
         """Return rows of the exact way as a table of the declared columns."""
@@ -221,7 +225,7 @@ def _scaled(found: _Found, kind: str, scale: int, low: int, high: int) -> pa.Arr
         low,
         high,
         out,
-        found.again,
+        found.needs_exact,
     )
     return _array(found, arrow_type(kind), out.astype(_NUMPY.get(kind, np.int64), copy=False))
 
@@ -242,7 +246,7 @@ def _decimals(found: _Found, kind: str) -> pa.Array:
         -high,
         high,
         low_half,
-        found.again,
+        found.needs_exact,
     )
     out[:, 0], out[:, 1] = low_half, low_half >> 63
     return _array(found, arrow_type(kind), out)
@@ -252,7 +256,7 @@ def _doubles(found: _Found, kind: str) -> pa.Array:
     out = np.zeros(len(found.kinds), np.float64)
     hard = np.zeros(len(found.kinds), np.uint8)
     json_read.read_doubles(
-        found.text, found.kinds, found.begins, found.sizes, out, hard, found.again
+        found.text, found.kinds, found.begins, found.sizes, out, hard, found.needs_exact
     )
     for row in np.flatnonzero(hard).tolist():
         begin = found.begins[row]
@@ -262,23 +266,23 @@ def _doubles(found: _Found, kind: str) -> pa.Array:
         # halfway lies elsewhere, and it is rare. Both are left to the exact rules.
         halfway = out.view(np.int64) & 0x1FFF_FFFF == 0x1000_0000
         tiny = (out != 0) & (np.abs(out) < _FLOAT_NORMAL_MIN)
-        found.again[halfway | tiny] = 1
+        found.needs_exact[halfway | tiny] = 1
         with np.errstate(over="ignore"):
             out = out.astype(np.float32)
-    found.again[~np.isfinite(out)] = 1
+    found.needs_exact[~np.isfinite(out)] = 1
     return _array(found, arrow_type(kind), out)
 
 
 def _booleans(found: _Found) -> pa.Array:
     true = found.kinds == json_scan.TRUE
-    found.again[found.valid & ~true & (found.kinds != json_scan.FALSE)] = 1
+    found.needs_exact[found.valid & ~true & (found.kinds != json_scan.FALSE)] = 1
     return _array(found, pa.bool_(), np.packbits(true, bitorder="little"))
 
 
 def _strings(found: _Found, kind: pa.DataType) -> pa.Array:
     offsets = np.zeros(len(found.kinds) + 1, np.int32)
     json_read.measure_strings(
-        found.text, found.kinds, found.begins, found.sizes, offsets, found.again
+        found.text, found.kinds, found.begins, found.sizes, offsets, found.needs_exact
     )
     out = np.empty(int(offsets[-1]), np.uint8)
     json_read.copy_strings(found.text, found.kinds, found.begins, offsets, found.sizes, out)
@@ -287,7 +291,7 @@ def _strings(found: _Found, kind: pa.DataType) -> pa.Array:
 
 def _dates(found: _Found) -> pa.Array:
     out = np.zeros(len(found.kinds), np.int32)
-    json_read.read_dates(found.text, found.kinds, found.begins, found.sizes, out, found.again)
+    json_read.read_dates(found.text, found.kinds, found.begins, found.sizes, out, found.needs_exact)
     return _array(found, pa.date32(), out)
 
 
@@ -295,7 +299,7 @@ def _times(found: _Found, kind: str) -> pa.Array:
     out = np.zeros(len(found.kinds), np.int64)
     zoned = kind == "timestamptz"
     json_read.read_times(
-        found.text, found.kinds, found.begins, found.sizes, zoned, out, found.again
+        found.text, found.kinds, found.begins, found.sizes, zoned, out, found.needs_exact
     )
     return _array(found, arrow_type(kind), out)
 
@@ -305,13 +309,13 @@ def _through_text(found: _Found, column: Column) -> pa.Array:
     convert = ExactRow([column]).converter(0)
     cells: list[Any] = _strings(found, pa.string()).to_pylist()
     for row, cell in enumerate(cells):
-        if found.again[row]:
+        if found.needs_exact[row]:
             cells[row] = None
         elif cell is not None:
             try:
                 cells[row] = convert(cell)
-            except Misfit:
-                found.again[row], cells[row] = 1, None
+            except Mismatch:
+                found.needs_exact[row], cells[row] = 1, None
     kind = arrow_type(column.type)
     return pa.array(cells, _plain(kind)).cast(kind)
 
@@ -320,7 +324,7 @@ def _unproven(kind: str) -> Callable[[_Found], pa.Array]:
     """Leave every value to the exact rules: for what is rare enough."""
 
     def read(found: _Found) -> pa.Array:
-        found.again[found.valid] = 1
+        found.needs_exact[found.valid] = 1
         return pa.nulls(len(found.kinds), arrow_type(kind))
 
     return read

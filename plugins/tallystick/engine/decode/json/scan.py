@@ -1,7 +1,7 @@
 """Compiled kernels that find the declared fields of a batch of JSON values in one pass; `json_read` reads them.
 
 Every kernel settles only what it proves; a row with anything else (also just unusual: an escaped key, a huge number) is
-marked `again` and goes to `json_exact`, whose rules alone decide. Grammar: RFC 8259; UTF-8: RFC 3629, section 4.
+marked `needs_exact` and goes to `json_exact`, whose rules alone decide. Grammar: RFC 8259; UTF-8: RFC 3629, section 4.
 Positions are absolute in the batch's buffer of bytes; arrays over rows and fields are indexed `[field, row]`.
 """
 
@@ -340,13 +340,13 @@ def find_fields(
     kinds: Array,
     begins: Array,
     sizes: Array,
-    again: Array,
+    needs_exact: Array,
 ) -> None:
-    """Fill kind, position and size of each field of each row that is not marked `again` yet."""
+    """Fill kind, position and size of each field of each row that is not marked `needs_exact` yet."""
     for row in range(offsets.size - 1):
         start, end = np.int64(offsets[row]), np.int64(offsets[row + 1])
-        if again[row] == 0 and (
+        if needs_exact[row] == 0 and (
             end - start > bytes_max
             or not _row(text, start, end, names, name_starts, row, kinds, begins, sizes)
         ):
-            again[row] = 1
+            needs_exact[row] = 1

@@ -27,22 +27,29 @@ from tallystick.format.record import CommittedInterval
 from tallystick.format.root import RootTable, RootTopic
 from tallystick.lake import Snapshot, Update
 from tallystick.operations.plan.closed import closed_topics, positions_without_lookup
-from tallystick.operations.plan.question import Asked, Log, Piece, Planned, TopicView, answered
-from tallystick.operations.published_rows import rows_sent
+from tallystick.operations.plan.request import (
+    Log,
+    Piece,
+    PlanRequest,
+    PlanResult,
+    TopicView,
+    answered,
+)
+from tallystick.operations.published_rows import has_published_rows
 from tallystick.operations.run_request import AHEAD_MAX
 from tallystick.protocol import adoption, boundaries, planning
 from tallystick.protocol.ledger import Ledger
-from tallystick.protocol.publishing import outputs_wanting
+from tallystick.protocol.publishing import outputs_with_plan
 from tallystick.protocol.staleness import to_refresh
 
 # Each grant is a plan to be written before the swap, and whoever swaps meanwhile makes all of them void.
 GRANTS_MAX = 500
 
 
-class Granting:
+class PlanAttempt:
     """One try of the swap: everything it computes belongs to one root and is thrown away with it."""
 
-    def __init__(self, snapshot: Snapshot, log: Log, asked: Asked, ledger: Ledger) -> None:
+    def __init__(self, snapshot: Snapshot, log: Log, asked: PlanRequest, ledger: Ledger) -> None:
         self.snapshot, self.log, self.asked, self.ledger = snapshot, log, asked, ledger
         self.lake, self.root = snapshot.lake, snapshot.root
         described = log.describe([t.name for t in asked.pipeline.inputs])
@@ -50,7 +57,7 @@ class Granting:
         self.topics_seen = {self.root.open_topic(name): seen for name, seen in described.items()}
         self._same_history: set[tuple[str, datetime]] = set()
 
-    def grant(self, intent: planning.Intent, wanted: Interval) -> Update[Planned]:
+    def grant(self, intent: planning.PlanDecision, wanted: Interval) -> Update[PlanResult]:
         """Make the change that grants `intent`. Safe to repeat: a plan counts only once a root names it (C1)."""
         refresh = self.asked.params.mode == "refresh"
         if len(intent.grants) > GRANTS_MAX and not refresh:
@@ -105,7 +112,7 @@ class Granting:
 
     def _nothing_to_refresh(
         self, error: OutsideRetention, withdrawn: Sequence[Entry]
-    ) -> Update[Planned]:
+    ) -> Update[PlanResult]:
         """Refuse a refresh of which the log allows nothing; its grants of earlier clears are withdrawn all the same."""
         refusal = OutsideRetention(
             error.message,
@@ -124,7 +131,7 @@ class Granting:
 
     def _refreshable(
         self,
-        intent: planning.Intent,
+        intent: planning.PlanDecision,
         wanted: Interval,
         topics: Mapping[str, RootTopic],
         origins: Mapping[str, tuple[int, ...]],
@@ -239,7 +246,7 @@ class Granting:
             )
         return tables
 
-    def _outputs(self, intent: planning.Intent) -> dict[str, str]:
+    def _outputs(self, intent: planning.PlanDecision) -> dict[str, str]:
         """The root's outputs with those that the pipeline declares; raises InvalidPipeline, InvalidRequest."""
         outputs = dict(self.root.outputs)
         for declared in self.asked.pipeline.planned_outputs:
@@ -253,9 +260,9 @@ class Granting:
                 self._refuse_second_send(declared.name, intent)
         return outputs
 
-    def _refuse_second_send(self, output: str, intent: planning.Intent) -> None:
+    def _refuse_second_send(self, output: str, intent: planning.PlanDecision) -> None:
         for grant in intent.grants:
-            if grant.before is not None and rows_sent(self.lake, grant.before, output):
+            if grant.before is not None and has_published_rows(self.lake, grant.before, output):
                 raise InvalidRequest(
                     f"{grant.interval} has been sent to output {output}, which takes no second sending.",
                     hint="leave the interval as it is; or declare what a replacement means there, with "
@@ -266,7 +273,7 @@ class Granting:
 
     def _set_boundaries(
         self,
-        intent: planning.Intent,
+        intent: planning.PlanDecision,
         topics: Mapping[str, RootTopic],
         origins: Mapping[str, tuple[int, ...]],
     ) -> frozenset[datetime]:
@@ -451,7 +458,7 @@ class Granting:
                     totals=Totals(),
                 ),
                 served=_served(grant, request),
-                outputs=outputs_wanting(
+                outputs=outputs_with_plan(
                     before.outputs if before else {},
                     plan.key,
                     {o.name: True for o in self.asked.pipeline.planned_outputs},

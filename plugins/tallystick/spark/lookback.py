@@ -25,11 +25,11 @@ from tallystick.engine.pieces import cut_topics
 from tallystick.engine.transform import written_schema
 from tallystick.errors import Corrupt
 from tallystick.format.interval import Interval
-from tallystick.format.lookback import LookedBack
+from tallystick.format.lookback import LookbackUsed
 from tallystick.format.plan import Plan
 from tallystick.format.report import FileReport, Report
 from tallystick.lake import Lake
-from tallystick.operations.lookback import Earlier, Unread, earlier
+from tallystick.operations.lookback import LookbackInput, UncommittedRange, earlier
 from tallystick.pipeline import Lookback, Table
 from tallystick.spark.context import context_of
 from tallystick.spark.landing import land
@@ -45,12 +45,12 @@ TASKS_MAX = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
+class LookbackFrames:
     """The rows of earlier time by table, how far back they reach, and what the report says of them."""
 
     frames: Mapping[str, DataFrame] = field(default_factory=dict)
     back: timedelta | None = None
-    looked: LookedBack | None = None
+    looked: LookbackUsed | None = None
 
 
 def look_back(
@@ -59,7 +59,7 @@ def look_back(
     order: Order,
     transform: Callable[..., Any],
     staged: Sequence[tuple[Plan, Report]],
-) -> Sight | None:
+) -> LookbackFrames | None:
     """Return what the order's plan sees of earlier time; None where its pipeline does not look back.
 
     Safe to repeat: what is read of Kafka lands in the attempt's scratch, each upload under a key of its own.
@@ -89,7 +89,7 @@ def look_back(
         len(records),
         sum(records.values()),
     )
-    return Sight(
+    return LookbackFrames(
         frames={name: reduce(DataFrame.unionByName, parts) for name, parts in frames.items()},
         back=lookback.back,
         looked=looked,
@@ -98,7 +98,7 @@ def look_back(
 
 def _found(
     lake: Lake, order: Order, lookback: Lookback, staged: Sequence[tuple[Plan, Report]]
-) -> Earlier:
+) -> LookbackInput:
     plan = order.target.plan
     if lookback.uncommitted != "kafka":
         return earlier(lake, plan, lookback, staged=staged)
@@ -115,7 +115,7 @@ def _through_job(
     lake: Lake,
     order: Order,
     transform: Callable[..., Any],
-    unread: Unread,
+    unread: UncommittedRange,
 ) -> tuple[int, Mapping[str, DataFrame]]:
     """Read a stretch that is not committed and return how many records it has, and the job's rows for them."""
     work = order.target.attempt_at(lake.store)

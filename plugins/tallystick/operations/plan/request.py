@@ -86,7 +86,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Planned:
+class PlanResult:
     """What the run has: its pieces, what other runs were granted (`held`), what is committed and stays (`covered`).
 
     `left`: what a refresh leaves out, for the log no longer holds it.
@@ -102,7 +102,7 @@ class Planned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class PlanRequest:
     """A run's whole question: which pipeline and job, who asks, with which params, for which dates."""
 
     pipeline: Pipeline
@@ -119,11 +119,11 @@ class Asked:
 
 
 def answered(
-    intent: planning.Intent, wanted: Interval, version: int, pieces: Sequence[Piece]
-) -> Planned:
+    intent: planning.PlanDecision, wanted: Interval, version: int, pieces: Sequence[Piece]
+) -> PlanResult:
     """Say what the run has under root `version`: what it held before, and the pieces it was granted now."""
     own = [Piece(interval=h.interval, plan=h.plan, committed=h.committed) for h in intent.holdings]
-    return Planned(
+    return PlanResult(
         interval=wanted,
         version=version,
         pieces=tuple(sorted((*own, *pieces), key=lambda p: p.interval)),
