@@ -39,7 +39,7 @@ def test_200_concurrent_commits_of_20_plans_commit_each_once(
     small = SmallLake(store=S3Store(lake_uri), log=log, runtime=system_runtime())
     staged: list[tuple[str, str]] = []
     for number in range(1, PLANS + 1):
-        (piece,) = small.plan(days(number, number + 1)).pieces
+        (piece,) = small.plan(days(number, number + 1)).intervals
         staged.append((piece.plan, stage(small.lake, log, piece.plan)))
     own = threading.local()
 

@@ -25,9 +25,9 @@ from oracle import scene, stories
 from support.brokers import TestBroker, broker
 from tallystick.connections.kafka import KafkaSettings
 from tallystick.engine.attempt import assemble
-from tallystick.engine.kafka_pieces import KafkaReading
-from tallystick.engine.pieces import cut
-from tallystick.engine.task import Work, run_piece
+from tallystick.engine.input_splits import split_plan
+from tallystick.engine.kafka_splits import KafkaReading
+from tallystick.engine.task import Work, run_split
 from tallystick.engine.transform import JobTransform
 from tallystick.format.interval import Interval, Request
 from tallystick.kafka.planning import LogPlanner
@@ -142,7 +142,7 @@ class SmallDemo:
         )
         with LogPlanner(self.servers.kafka) as log:
             planned = plan(self.lake, log, asked)
-        keys = [piece.plan for piece in planned.pieces]
+        keys = [piece.plan for piece in planned.intervals]
         reports = self._stage(keys, asked.fingerprint)
         tables = IcebergTables(self.lake.store, self.lake.runtime)
         # The second round is the retry of a task that was killed after its PUT (C9, C12).
@@ -163,10 +163,10 @@ class SmallDemo:
                 store=self.lake.store,
                 runtime=self.lake.runtime,
             )
-            pieces = cut(one, records_per_task=self.pipeline.records_per_task)
+            pieces = split_plan(one, records_per_task=self.pipeline.records_per_task)
             topics = {t.name: t for t in one.topics}
             results = [
-                run_piece(work, p, KafkaReading(self.servers.kafka, topics[p.topic], p))
+                run_split(work, p, KafkaReading(self.servers.kafka, topics[p.topic], p))
                 for p in pieces
             ]
             report = assemble(work, pieces, results)

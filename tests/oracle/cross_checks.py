@@ -19,7 +19,7 @@ def judge_logs(rows: Rows) -> None:
         for topic, number, offset in spots:
             there_by[topic, number].add(offset)
     for (topic, number), log in rows.logs.items():
-        for piece in rows.pieces:
+        for piece in rows.intervals:
             start, end = piece.ranges[topic, number]
             first = max(start, log.begin, piece.readable_from((topic, number)))
             span = range(first, end)
@@ -41,7 +41,7 @@ def judge_logs(rows: Rows) -> None:
 def judge_accounts(rows: Rows) -> None:
     """The account of each committed range is what the tables hold and what the log shows."""
     everywhere = {name: set(spots) for name, spots in rows.rows.items()}
-    for piece in rows.pieces:
+    for piece in rows.intervals:
         for account in (piece.done or {}).get("accounts", ()):
             place = (account["topic"], account["partition"])
             span = range(account["start"], account["end"])
@@ -86,7 +86,7 @@ def judge_aggregates(rows: Rows, aggregates: Mapping[str, Aggregate]) -> None:
         )
     for table, expected in aggregates.items():
         held = rows.aggregated.get(table, {})
-        for piece in rows.pieces:
+        for piece in rows.intervals:
             found = [row for key in piece.files(table) for row in held.get(key, ())]
             wanted = list(expected(list(_sound(rows, piece))))
             if (ours := _bag(found)) != (theirs := _bag(wanted)):

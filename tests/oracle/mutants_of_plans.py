@@ -12,7 +12,7 @@ from unittest.mock import patch
 import pyarrow as pa
 
 from oracle.mutants_of_commits import silenced
-from tallystick.engine import attempt, kafka_pieces, pieces
+from tallystick.engine import attempt, input_splits, kafka_splits
 from tallystick.engine import task as tasks
 from tallystick.errors import OutsideRetention
 from tallystick.format.offsets import OffsetRange
@@ -134,7 +134,7 @@ def read_uncommitted() -> Iterator[None]:
 @contextmanager
 def end_asked_for_again() -> Iterator[None]:
     """The stage task reads up to where the log ends by then (a rerun that plans for itself)."""
-    real = pieces.cut
+    real = input_splits.split_plan
 
     def further(plan: Any, *, records_per_task: int) -> Any:
         found = []
@@ -162,7 +162,7 @@ def end_asked_for_again() -> Iterator[None]:
 
     with (
         silenced(),
-        patch.object(pieces, "cut", further),
+        patch.object(input_splits, "split_plan", further),
         patch.object(attempt, "_account", as_planned),
     ):
         yield
@@ -171,7 +171,7 @@ def end_asked_for_again() -> Iterator[None]:
 @contextmanager
 def loss_skipped_by_the_reader() -> Iterator[None]:
     """failOnDataLoss=false: what is gone by the time of the read counts as compacted away."""
-    real = kafka_pieces.KafkaReading
+    real = kafka_splits.KafkaReading
 
     class Lenient(real):  # type: ignore[misc, valid-type]
         gone = 0
@@ -181,17 +181,17 @@ def loss_skipped_by_the_reader() -> Iterator[None]:
                 yield from super().batches()
             except OutsideRetention as error:
                 begins = int(re.findall(r"the log begins at (\d+)", str(error))[0])
-                self.gone = begins - self._piece.span.start
-                span = OffsetRange(start=begins, end=self._piece.span.end)
-                yield from self._reader.read(self._piece.partition, span)
+                self.gone = begins - self._split.span.start
+                span = OffsetRange(start=begins, end=self._split.span.end)
+                yield from self._reader.read(self._split.partition, span)
 
         @property
         def account(self) -> Any:
             found = super().account
-            span = self._piece.span
+            span = self._split.span
             return replace(found, span=span, absent=found.absent + self.gone)
 
-    with silenced(), patch.object(kafka_pieces, "KafkaReading", Lenient):
+    with silenced(), patch.object(kafka_splits, "KafkaReading", Lenient):
         yield
 
 

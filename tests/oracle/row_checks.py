@@ -49,7 +49,7 @@ class Rows:
         logs: Mapping[Partition, PartitionLog],
         payload: Payload,
     ) -> None:
-        self.problems, self.pieces, self.logs, self.payload = problems, pieces, logs, payload
+        self.problems, self.intervals, self.logs, self.payload = problems, pieces, logs, payload
         self.sent: dict[Spot, list[Sent]] = defaultdict(list)
         self._unplaced: Counter[tuple[str, int, str]] = Counter()
         for one in sent:
@@ -148,7 +148,7 @@ class Rows:
 
     def _covered(self) -> dict[Partition, list[tuple[int, int, Piece]]]:
         found: dict[Partition, list[tuple[int, int, Piece]]] = defaultdict(list)
-        for piece in self.pieces:
+        for piece in self.intervals:
             for place, (start, end) in piece.ranges.items():
                 found[place].append((start, end, piece))
         return found
@@ -210,7 +210,7 @@ class Rows:
 
     def _judge_absent(self, absent: Mapping[tuple[str, Partition], list[Spot]]) -> None:
         """What was compacted away before it was read may be missing: as much as the account says, and no more."""
-        for piece in self.pieces:
+        for piece in self.intervals:
             for account in (piece.done or {}).get("accounts", ()):
                 gone = absent.get((piece.name, (account["topic"], account["partition"])), [])
                 for spot in gone[account["absent"] :]:

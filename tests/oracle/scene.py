@@ -24,7 +24,7 @@ from oracle.place import Place
 from oracle.produced import ProducerLog, Sent, produce_logged
 from oracle.watcher import Watcher
 from support.brokers import TestBroker
-from tallystick.engine import attempt, kafka_pieces, pieces
+from tallystick.engine import attempt, input_splits, kafka_splits
 from tallystick.engine import task as tasks
 from tallystick.engine.transform import JobTransform
 from tallystick.errors import TallystickError
@@ -214,8 +214,8 @@ class Scene:
         except TallystickError as error:
             self.refused.append(type(error).__name__)
             return []
-        self.acknowledged += [p.plan for p in answers[-1].pieces if p.committed]
-        return [p.plan for p in answers[-1].pieces if not p.committed]
+        self.acknowledged += [p.plan for p in answers[-1].intervals if p.committed]
+        return [p.plan for p in answers[-1].intervals if not p.committed]
 
     def stage(
         self, plans: Iterable[str], *, job: Any = transform, report: bool = True
@@ -241,15 +241,15 @@ class Scene:
             store=self.store,
             runtime=self.lake.runtime,
         )
-        cut = pieces.cut(one, records_per_task=self.pipeline.records_per_task)
+        split_plan = input_splits.split_plan(one, records_per_task=self.pipeline.records_per_task)
         topics = {t.name: t for t in one.topics}
         results = [
-            tasks.run_piece(
-                work, p, kafka_pieces.KafkaReading(self.log.broker.settings, topics[p.topic], p)
+            tasks.run_split(
+                work, p, kafka_splits.KafkaReading(self.log.broker.settings, topics[p.topic], p)
             )
-            for p in cut
+            for p in split_plan
         ]
-        found = attempt.assemble(work, cut, results)
+        found = attempt.assemble(work, split_plan, results)
         if not report:
             return {}
         self.lake.put_new(found.key, found.encode())

@@ -168,7 +168,7 @@ class Run:
     def _stage(self, code: int) -> list[tuple[str, str]]:
         lake, store = self._lake()
         planned: PlanResult = self.results[0]
-        wanted = [p.plan for p in planned.pieces if not p.committed]
+        wanted = [p.plan for p in planned.intervals if not p.committed]
         fingerprint = fingerprint_of(code)
         todo = to_stage(lake, wanted, fingerprint=fingerprint)
         return [(p.key, stage_one(lake, store, self.log, p, self.sim.uuid())) for p in todo.plans]

@@ -104,7 +104,7 @@ class Story:
         name = f"run {len(self.told)}"
         planned = self.small.plan(span, run=name, take_over=True, **more)
         staged: list[tuple[Plan, Report]] = []
-        for piece in planned.pieces:
+        for piece in planned.intervals:
             if not piece.committed:
                 staged.append(stage_state(self.small.lake, self.log, piece.plan, staged))
         for plan, report in staged:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from support.fakes import FakeLog, FakeRecord, _write
-from tallystick.engine.clock import LOG_TIME, LOG_TIME_TYPE, LogSpan, PieceClock
+from tallystick.engine.clock import LOG_TIME, LOG_TIME_TYPE, LogSpan, SplitClock
 from tallystick.engine.transform import written_schema
 from tallystick.format import keys
 from tallystick.format.interval import Interval
@@ -259,7 +259,7 @@ def _clocks(
     reached = 0
     for piece in (found[: len(found) // 2], found[len(found) // 2 :]):
         aborted = [(o, one.at_ms) for o, one in piece if one.kind == "aborted"]
-        clock = PieceClock(span.interval, cuts, aborted)
+        clock = SplitClock(span.interval, cuts, aborted)
         data = [(o, one.at_ms) for o, one in piece if one.kind in ("data", "dead")]
         if data:
             columns = {

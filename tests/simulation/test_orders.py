@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import tallystick.operations.lookback
 import tallystick.operations.plan.run
 from simulation import orders, state_job
-from tallystick.engine.clock import PieceClock
+from tallystick.engine.clock import SplitClock
 from tallystick.errors import TallystickError
 from tallystick.format.lookback import LookbackUsed
 from tallystick.operations.lookback import LookbackInput
@@ -117,7 +117,7 @@ DROPPED: dict[str, tuple[str, Patch]] = {
     ),
     "aborted records do not move the clock": (
         "kafka",
-        (state_job, "PieceClock", lambda span, cuts, aborted: PieceClock(span, cuts, [])),
+        (state_job, "SplitClock", lambda span, cuts, aborted: SplitClock(span, cuts, [])),
     ),
     "a piece forgets what those before it reached": ("kafka", (state_job, "_clocks", _forgotten)),
     "log time goes back": ("kafka", (state_job, "_clocks", _by_time_alone)),

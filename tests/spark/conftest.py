@@ -381,7 +381,7 @@ class SparkLake:
             first=DAY,
         )
         planned = plan(self.lake, MeasuredLog(self.servers), asked)
-        found = self.lake.plan(planned.pieces[0].plan)
+        found = self.lake.plan(planned.intervals[0].plan)
         assert found is not None
         return found
 

@@ -101,10 +101,10 @@ def test_the_exit_code_says_what_to_do_next(error: Exception, code: int) -> None
     assert exit_code(error) == code
 
 
-def answered(piece: int, error: TallystickError | None = None, *partials: bytes) -> dict[str, Any]:
+def answered(split: int, error: TallystickError | None = None, *partials: bytes) -> dict[str, Any]:
     """A row as a task gives it, of the columns that are read before any result."""
     told = None if error is None else json.dumps(error_json(error))
-    return {"piece": piece, "error": told, "partials": list(partials)}
+    return {"split": split, "error": told, "partials": list(partials)}
 
 
 def test_of_all_errors_the_one_that_decides_is_raised() -> None:
@@ -243,8 +243,8 @@ def test_a_job_that_was_started_for_something_else_stages_nothing(
     assert isinstance(store, MemoryStore)
     store.delete([listed.key for listed in store.list("")])
     small = SmallLake(store=store)
-    (piece,) = small.plan(days(2, 3)).pieces
-    plan = small.lake.plan(piece.plan)
+    (split,) = small.plan(days(2, 3)).intervals
+    plan = small.lake.plan(split.plan)
     assert plan is not None
     job, result = tmp_path / "job.py", tmp_path / "result.json"
     job.write_bytes(b"another" if edit == "job" else small.job)

@@ -57,7 +57,7 @@ def lake_with_backlog(
         _owe(small, pending)
     staged = []
     for number in range(pending, pending + commits):
-        (piece,) = small.plan(hour(number), run=f"late-{number}").pieces
+        (piece,) = small.plan(hour(number), run=f"late-{number}").intervals
         staged.append((piece.plan, stage(small.lake, small.log, piece.plan)))
     return small, staged
 

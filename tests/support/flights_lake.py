@@ -114,7 +114,7 @@ class FlightsLake:
         self.small.job = b"version 2"
         self.small.declared = second_pipeline
         self.small.run(days(2, 3), clear=1, keep=left)
-        (self._in_progress,) = self.small.plan(days(4, 5)).pieces
+        (self._in_progress,) = self.small.plan(days(4, 5)).intervals
         self._report = stage(self.small.lake, log, self._in_progress.plan)
 
     @staticmethod

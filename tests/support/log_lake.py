@@ -20,9 +20,9 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from support.brokers import TestBroker, send
 from tallystick.connections.kafka import KafkaSettings
 from tallystick.engine.attempt import assemble
-from tallystick.engine.kafka_pieces import KafkaReading
-from tallystick.engine.pieces import Piece, cut
-from tallystick.engine.task import Work, run_piece
+from tallystick.engine.input_splits import InputSplit, split_plan
+from tallystick.engine.kafka_splits import KafkaReading
+from tallystick.engine.task import Work, run_split
 from tallystick.engine.transform import JobTransform
 from tallystick.errors import TallystickError
 from tallystick.format import keys
@@ -157,7 +157,7 @@ class LogLake:
     job: bytes = b"version 1"
     tables: Sequence[Table] = (Table("events", columns=COLUMNS),)
     transform: Callable[[pa.Table], Any] = lambda records: records
-    tasks_run: list[Piece] = field(default_factory=list)
+    tasks_run: list[InputSplit] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.lake = Lake(MemoryStore(f"edges-{next(_numbers)}"), system_runtime(), proven=True)
@@ -197,7 +197,7 @@ class LogLake:
 
     def plan(self, interval: Interval, **how: Any) -> Plan:
         """Plan an interval that has offsets and return its one plan."""
-        (piece,) = self.planned(interval, **how).pieces
+        (piece,) = self.planned(interval, **how).intervals
         assert not piece.committed
         found = self.lake.plan(piece.plan)
         assert found is not None
@@ -217,7 +217,7 @@ class LogLake:
             store=self.lake.store,
             runtime=self.lake.runtime,
         )
-        pieces = cut(plan, records_per_task=self.records_per_task)
+        pieces = split_plan(plan, records_per_task=self.records_per_task)
         topics = {t.name: t for t in plan.topics}
         results = []
         for number, piece in enumerate(pieces):
@@ -227,7 +227,7 @@ class LogLake:
             elif act is not None and number == MOMENTS.index(when):
                 assert len(pieces) > number
                 act()
-            results.append(run_piece(work, piece, reading))
+            results.append(run_split(work, piece, reading))
             self.tasks_run.append(piece)
         report = assemble(work, pieces, results)
         self.lake.put_new(report.key, report.encode())
@@ -241,7 +241,7 @@ class LogLake:
     def run(self, interval: Interval, **how: Any) -> CommitResult | None:
         """Plan, stage and commit; None where the plan found nothing to stage."""
         planned = self.planned(interval, **how)
-        (piece,) = planned.pieces
+        (piece,) = planned.intervals
         if piece.committed:
             return None
         found = self.lake.plan(piece.plan)

@@ -149,7 +149,7 @@ class SmallLake:
                 plan_key=p.plan,
                 report_key=stage(self.lake, self.log, p.plan, keep=keep),
             )
-            for p in planned.pieces
+            for p in planned.intervals
             if not p.committed
         ]
 

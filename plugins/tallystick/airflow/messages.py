@@ -29,7 +29,7 @@ def planned_lines(planned: PlanResult, plans: Sequence[Plan]) -> Iterator[str]:
         yield f"cancelled: the grant of {holder} for {interval}"
     if planned.left:
         yield f"stays stale, for the log no longer holds its records: {some(planned.left)}"
-    done = [p for p in planned.pieces if p.committed]
+    done = [p for p in planned.intervals if p.committed]
     if done:
         yield f"committed already, nothing to stage: {some(p.interval for p in done)}"
     for plan in plans:

@@ -143,7 +143,7 @@ def again_at(pipeline: Pipeline, dates: RunDates, now: datetime) -> datetime:
 
 def _left_to_stage(lake: Lake, planned: PlanResult) -> list[Plan]:
     plans: list[Plan] = []
-    for piece in planned.pieces:
+    for piece in planned.intervals:
         if piece.committed:
             continue
         found = lake.plan(piece.plan)
@@ -163,7 +163,7 @@ def _plan_xcom(planned: PlanResult, plans: Sequence[Plan]) -> dict[str, Any]:
         "version": planned.version,
         "plans": [
             {"plan": p.plan, "sha256": digests.get(p.plan), "committed": p.committed}
-            for p in planned.pieces
+            for p in planned.intervals
         ],
     }
 

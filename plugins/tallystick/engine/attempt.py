@@ -9,8 +9,8 @@ from tempfile import TemporaryDirectory
 
 from tallystick import __version__
 from tallystick.engine.combine import combined, from_ipc
+from tallystick.engine.input_splits import InputSplit
 from tallystick.engine.parquet import TableWriter
-from tallystick.engine.pieces import Piece
 from tallystick.engine.reasons import dead_warning, joined
 from tallystick.engine.room import require_room
 from tallystick.engine.task import Attempt, TaskResult
@@ -28,7 +28,7 @@ DRIVER = "driver"
 
 def assemble(
     work: Attempt,
-    pieces: Sequence[Piece],
+    splits: Sequence[InputSplit],
     results: Iterable[TaskResult],
     *,
     outputs: Sequence[FileReport] | None = None,
@@ -42,9 +42,9 @@ def assemble(
     uploads go under fresh keys. Raises ReportRejected naming the piece or range where results are missing, doubled or do
     not add up, and InvalidPipeline where the files are too many for a report.
     """
-    by_piece = _one_per_piece(pieces, results)
+    by_piece = _one_per_piece(splits, results)
     files = [file for result in by_piece.values() for file in result.files]
-    require_room([*files, *(outputs or ())], tasks=len(pieces), plan=work.plan)
+    require_room([*files, *(outputs or ())], tasks=len(splits), plan=work.plan)
     if outputs is not None:
         files.extend(outputs)
     else:
@@ -72,21 +72,21 @@ def assemble(
 
 
 def _one_per_piece(
-    pieces: Sequence[Piece], results: Iterable[TaskResult]
-) -> dict[Piece, TaskResult]:
+    splits: Sequence[InputSplit], results: Iterable[TaskResult]
+) -> dict[InputSplit, TaskResult]:
     """Return the results in the order of their pieces: a doubled one would put its rows in twice, so it is refused."""
-    wanted = set(pieces)
-    found: dict[Piece, TaskResult] = {}
+    wanted = set(splits)
+    found: dict[InputSplit, TaskResult] = {}
     for result in results:
-        if result.piece not in wanted:
-            raise _rejected(f"{result.piece} was read and is no piece of this plan")
-        if result.piece in found:
-            raise _rejected(f"{result.piece} has two results")
-        found[result.piece] = result
-    missing = [p for p in pieces if p not in found]
+        if result.split not in wanted:
+            raise _rejected(f"{result.split} was read and is no piece of this plan")
+        if result.split in found:
+            raise _rejected(f"{result.split} has two results")
+        found[result.split] = result
+    missing = [p for p in splits if p not in found]
     if missing:
         raise _rejected(f"{missing[0]} has no result")
-    return {p: found[p] for p in pieces}
+    return {p: found[p] for p in splits}
 
 
 def _combined_files(work: Attempt, results: Sequence[TaskResult], folder: Path) -> list[FileReport]:
@@ -111,10 +111,10 @@ def _combined_files(work: Attempt, results: Sequence[TaskResult], folder: Path) 
     return files
 
 
-def _accounts(plan: Plan, results: Mapping[Piece, TaskResult]) -> tuple[RangeAccount, ...]:
+def _accounts(plan: Plan, results: Mapping[InputSplit, TaskResult]) -> tuple[RangeAccount, ...]:
     by_place: dict[tuple[str, int], list[RangeAccount]] = {}
-    for piece, result in results.items():
-        by_place.setdefault((piece.topic, piece.partition), []).append(result.account)
+    for split, result in results.items():
+        by_place.setdefault((split.topic, split.partition), []).append(result.account)
     return tuple(
         _account(topic.name, number, planned, by_place.get((topic.name, number), []))
         for topic in plan.topics

@@ -44,7 +44,7 @@ class LogSpan:
         )
 
 
-class PieceClock:
+class SplitClock:
     """The clock of one piece of a stretch of one partition; batches come in order.
 
     `cuts` are the boundaries inside the stretch. `aborted` is what the reader has seen of aborted transactions: offset

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from tallystick.engine.decode.decoder import Decoded
-from tallystick.engine.pieces import Piece
+from tallystick.engine.input_splits import InputSplit
 from tallystick.engine.records import lineage
 from tallystick.pipeline import DEAD_LETTER_COLUMNS
 from tallystick.tables.schema import arrow_type
@@ -20,13 +20,13 @@ SCHEMA = pa.schema(
 )
 
 
-def dead_letters_of(piece: Piece, batch: pa.RecordBatch, decoded: Decoded) -> pa.Table:
+def dead_letters_of(split: InputSplit, batch: pa.RecordBatch, decoded: Decoded) -> pa.Table:
     """Return one row per dead letter of a batch; `batch` has the columns offset, timestamp, key, value, headers.
 
     Headers are spelt as a JSON list of [name, base64 or null], `null` where the record has none.
     """
     positions = pa.array(decoded.dead)
-    columns = lineage(piece, batch, positions, topic=piece.topic)
+    columns = lineage(split, batch, positions, topic=split.topic)
     columns["key"] = batch.column("key").take(positions)
     columns["value"] = batch.column("value").take(positions)
     columns["headers"] = pa.array(

@@ -23,12 +23,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tallystick.engine.clock import LOG_TIME, LOG_TIME_TYPE, LogSpan, PieceClock
+from tallystick.engine.clock import LOG_TIME, LOG_TIME_TYPE, LogSpan, SplitClock
+from tallystick.engine.input_splits import InputSplit
 from tallystick.engine.parquet import TableWriter, parquet_writer
-from tallystick.engine.pieces import Piece
 from tallystick.engine.reasons import Reason, counted
 from tallystick.engine.records import KEY
-from tallystick.engine.task import Attempt, Reading, TaskResult, read_piece
+from tallystick.engine.task import Attempt, Reading, TaskResult, read_split
 from tallystick.errors import Corrupt
 from tallystick.format import keys
 from tallystick.format.codec import StoredObject, StoredValue
@@ -62,7 +62,7 @@ class LandedFile(StoredValue):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LandedPiece(StoredValue):
+class LandedSplit(StoredValue):
     """What one task landed: its account and dead letters, which the report takes, and its scratch files.
 
     `reached_ms`: where it left the log's clock, for a job that looks back.
@@ -96,9 +96,9 @@ class Landed(StoredObject):
         return tuple(f for f in self.files if f.topic == topic)
 
 
-def landed_of(work: Attempt, pieces: Sequence[LandedPiece]) -> Landed:
+def landed_of(work: Attempt, splits: Sequence[LandedSplit]) -> Landed:
     """Return the list of what an attempt's successful tasks landed, which is not written yet."""
-    ordered = sorted(pieces, key=lambda p: p.result.piece.index)
+    ordered = sorted(splits, key=lambda p: p.result.split.index)
     return Landed(
         key=keys.scratch_list(work.plan.key, work.attempt, work.runtime.uuid()),
         plan=work.plan.key,
@@ -109,18 +109,18 @@ def landed_of(work: Attempt, pieces: Sequence[LandedPiece]) -> Landed:
     )
 
 
-def _clocked(pieces: Sequence[LandedPiece]) -> Iterator[LandedFile]:
+def _clocked(splits: Sequence[LandedSplit]) -> Iterator[LandedFile]:
     """The pieces' files, each with the clock as the pieces of its partition before it had moved it."""
     reached: dict[tuple[str, int], int] = {}
-    for piece in pieces:
-        place = (piece.result.piece.topic, piece.result.piece.partition)
-        for file in piece.files:
-            if piece.reached_ms is None:
+    for split in splits:
+        place = (split.result.split.topic, split.result.split.partition)
+        for file in split.files:
+            if split.reached_ms is None:
                 yield file
             else:
                 yield replace(file, reached_ms=reached.get(place, 0))
-        if piece.reached_ms is not None:
-            reached[place] = max(reached.get(place, 0), piece.reached_ms)
+        if split.reached_ms is not None:
+            reached[place] = max(reached.get(place, 0), split.reached_ms)
 
 
 def read_landed(store: Store, key: str, *, sha256: str) -> Landed:
@@ -144,15 +144,15 @@ def records_schema(pipeline: Pipeline, topic: str) -> pa.Schema:
     return pa.schema([*declared, pa.field(KEY, pa.binary()), *clock])
 
 
-def land_piece(
+def land_split(
     work: Attempt,
-    piece: Piece,
+    split: InputSplit,
     reading: Reading,
     *,
     stretch: LogSpan | None = None,
     earlier: bool = False,
     scratch: Path | None = None,
-) -> LandedPiece:
+) -> LandedSplit:
     """Read one piece once: its records into the attempt's scratch, its dead letters under the table's prefix.
 
     `stretch`: what it is a piece of, for a job that looks back: its records then have the column `_log_time`, which
@@ -166,38 +166,38 @@ def land_piece(
             TableWriter(
                 work.planned(DEAD_LETTERS),
                 partition_by=(),
-                source=(piece.topic, piece.partition),
-                upload=work.upload(piece.task),
+                source=(split.topic, split.partition),
+                upload=work.upload(split.task),
                 folder=Path(folder),
                 limits=work.limits,
             )
         )
-        schema = records_schema(work.pipeline, piece.source)
-        records = stack.enter_context(_Scratch(work, piece, schema, Path(folder)))
-        clock = _clock(piece, stretch, reading) if stretch is not None else None
+        schema = records_schema(work.pipeline, split.source)
+        records = stack.enter_context(_Scratch(work, split, schema, Path(folder)))
+        clock = _clock(split, stretch, reading) if stretch is not None else None
         reasons: dict[str, Reason] = {}
 
         def write_dead(rows: pa.Table) -> None:
             reasons.update(counted(rows, reasons))
             dead.write(rows)
 
-        account = read_piece(
+        account = read_split(
             work.pipeline,
-            piece,
+            split,
             reading,
             records=records.write,
             dead=_dropped if earlier else write_dead,
             clock=clock,
         )
         files = records.close()
-        result = TaskResult(piece=piece, account=account, files=dead.close(), reasons=reasons)
+        result = TaskResult(split=split, account=account, files=dead.close(), reasons=reasons)
         reached = clock.end_ms() if clock is not None else None
-        return LandedPiece(result=result, files=files, reached_ms=reached)
+        return LandedSplit(result=result, files=files, reached_ms=reached)
 
 
-def _clock(piece: Piece, stretch: LogSpan, reading: Reading) -> PieceClock:
-    cuts = stretch.cuts(piece.source, piece.partition)
-    return PieceClock(stretch.interval, cuts, reading.aborted_times)
+def _clock(split: InputSplit, stretch: LogSpan, reading: Reading) -> SplitClock:
+    cuts = stretch.cuts(split.source, split.partition)
+    return SplitClock(stretch.interval, cuts, reading.aborted_times)
 
 
 def _dropped(rows: pa.Table) -> None:
@@ -209,7 +209,7 @@ class _Scratch:
     """Streams one piece's records into files of the attempt's scratch."""
 
     work: Attempt
-    piece: Piece
+    split: InputSplit
     schema: pa.Schema
     folder: Path
     files: list[LandedFile] = field(default_factory=list)
@@ -252,8 +252,8 @@ class _Scratch:
         assert self.sink is not None
         self.writer.close()
         self.sink.close()
-        key, etag = self.work.prefix(self.piece.task).upload_scratch(self._path)
-        self.files.append(LandedFile(topic=self.piece.source, key=key, etag=etag, rows=self.rows))
+        key, etag = self.work.prefix(self.split.task).upload_scratch(self._path)
+        self.files.append(LandedFile(topic=self.split.source, key=key, etag=etag, rows=self.rows))
         self._path.unlink()
         self.writer, self.sink, self.rows = None, None, 0
 

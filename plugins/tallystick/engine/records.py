@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tallystick.engine.decode.decoder import Decoded
-from tallystick.engine.pieces import Piece
+from tallystick.engine.input_splits import InputSplit
 from tallystick.tables.calendar import END_US, FIRST_US
 
 KEY = "_key"
@@ -49,7 +49,7 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def lineage(
-    piece: Piece, batch: pa.RecordBatch, positions: pa.Array | None, *, topic: str
+    split: InputSplit, batch: pa.RecordBatch, positions: pa.Array | None, *, topic: str
 ) -> dict[str, pa.Array]:
     """Return the lineage columns of the rows of `batch` at `positions` (None: of all); `topic` as they are to name it."""
     offsets, timestamps = batch.column("offset"), batch.column("timestamp")
@@ -58,7 +58,7 @@ def lineage(
     rows = len(offsets)
     return {
         "_topic": pa.repeat(pa.scalar(topic, pa.string()), rows),
-        "_kafka_partition": pa.array(np.full(rows, piece.partition, np.int32)),
+        "_kafka_partition": pa.array(np.full(rows, split.partition, np.int32)),
         "_offset": offsets,
         "_timestamp": _within_calendar(timestamps),
     }
@@ -95,12 +95,12 @@ def without_odd_times(batch: pa.RecordBatch, decoded: Decoded) -> Decoded:
     )
 
 
-def records_of(piece: Piece, batch: pa.RecordBatch, decoded: Decoded) -> pa.Table:
+def records_of(split: InputSplit, batch: pa.RecordBatch, decoded: Decoded) -> pa.Table:
     """Return what the job's transform gets: decoded columns, lineage with Kafka's topic name, and the record's key."""
     whole = len(decoded.kept) == batch.num_rows
     positions = None if whole else pa.array(decoded.kept)
     columns = {name: decoded.rows.column(name) for name in decoded.rows.column_names}
-    columns.update(lineage(piece, batch, positions, topic=piece.source))
+    columns.update(lineage(split, batch, positions, topic=split.source))
     columns[KEY] = batch.column("key") if positions is None else batch.column("key").take(positions)
     return pa.table(columns)
 

@@ -11,12 +11,12 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from tallystick.engine.clock import LOG_TIME, PieceClock
+from tallystick.engine.clock import LOG_TIME, SplitClock
 from tallystick.engine.combine import Partials
 from tallystick.engine.dead_letters import dead_letters_of
 from tallystick.engine.decode.decoder import decoder_of
+from tallystick.engine.input_splits import InputSplit
 from tallystick.engine.parquet import TableWriter, WriteLimits
-from tallystick.engine.pieces import Piece
 from tallystick.engine.reasons import Reason, counted
 from tallystick.engine.records import coalesce, named_by_ledger, records_of, without_odd_times
 from tallystick.engine.room import ReportRoom
@@ -110,15 +110,15 @@ class TaskResult(StoredValue):
     `partials`: Arrow IPC per aggregating table, by name; not in its text. `reasons`: of its dead letters, by kind.
     """
 
-    piece: Piece
+    split: InputSplit
     account: RangeAccount
     files: tuple[FileReport, ...]
     partials: Mapping[str, bytes] = field(default_factory=dict, metadata=NOT_STORED)
     reasons: Mapping[str, Reason] = field(default_factory=dict)
 
 
-def run_piece(
-    work: Work, piece: Piece, reading: Reading, *, scratch: Path | None = None
+def run_split(
+    work: Work, split: InputSplit, reading: Reading, *, scratch: Path | None = None
 ) -> TaskResult:
     """Stage one piece under the attempt's prefix and return what was staged.
 
@@ -127,21 +127,21 @@ def run_piece(
     the system's temporary folder).
     """
     with TemporaryDirectory(prefix="tallystick-", dir=scratch) as folder, ExitStack() as stack:
-        writers = _Outputs(work, piece, Path(folder), stack)
+        writers = _Outputs(work, split, Path(folder), stack)
 
         def transformed(records: pa.Table) -> None:
-            for name, rows in work.transform(piece, records).items():
-                writers.write(name, named_by_ledger(rows, {piece.source: piece.topic}))
+            for name, rows in work.transform(split, records).items():
+                writers.write(name, named_by_ledger(rows, {split.source: split.topic}))
 
-        account = read_piece(
+        account = read_split(
             work.pipeline,
-            piece,
+            split,
             reading,
             records=transformed,
             dead=writers.write_dead,
         )
         return TaskResult(
-            piece=piece,
+            split=split,
             account=account,
             files=writers.close(),
             partials=writers.partials(),
@@ -149,43 +149,43 @@ def run_piece(
         )
 
 
-def read_piece(
+def read_split(
     pipeline: Pipeline,
-    piece: Piece,
+    split: InputSplit,
     reading: Reading,
     *,
     records: Callable[[pa.Table], None],
     dead: Callable[[pa.Table], None],
-    clock: PieceClock | None = None,
+    clock: SplitClock | None = None,
 ) -> RangeAccount:
     """Read and decode one piece, hand its records and dead letters on batch by batch, and return its account.
 
     `clock`: the records get the column `_log_time`, as far as this piece knows it.
     Raises ReportRejected where the reader's account and the rows that were handed on do not agree.
     """
-    decoder = decoder_of(pipeline.decode_of(piece.source))
+    decoder = decoder_of(pipeline.decode_of(split.source))
     good = bad = 0
     for batch in coalesce(reading.batches()):
         decoded = without_odd_times(batch, decoder.decode(batch))
         if len(decoded.dead):
-            dead(dead_letters_of(piece, batch, decoded))
+            dead(dead_letters_of(split, batch, decoded))
         told = clock.column(batch, decoded.kept) if clock is not None else None
         if len(decoded.kept):
-            found = records_of(piece, batch, decoded)
+            found = records_of(split, batch, decoded)
             records(found if told is None else found.append_column(LOG_TIME, told))
         good, bad = good + len(decoded.kept), bad + len(decoded.dead)
-    return _account(piece, reading.account, good, bad)
+    return _account(split, reading.account, good, bad)
 
 
 class _Outputs:
     """The writers of one task, opened when their first row comes."""
 
-    def __init__(self, work: Work, piece: Piece, folder: Path, stack: ExitStack) -> None:
+    def __init__(self, work: Work, split: InputSplit, folder: Path, stack: ExitStack) -> None:
         self._work = work
-        self._piece = piece
+        self._split = split
         self._folder = folder
         self._stack = stack
-        self._room = work.room(piece.task)
+        self._room = work.room(split.task)
         self._writers: dict[str, TableWriter] = {}
         self.reasons: dict[str, Reason] = {}
         self._partials = {t.name: Partials(t) for t in work.pipeline.tables if t.aggregates}
@@ -201,8 +201,8 @@ class _Outputs:
                 TableWriter(
                     self._work.planned(name),
                     partition_by=self._work.pipeline.partition_by(name),
-                    source=(self._piece.topic, self._piece.partition),
-                    upload=self._work.upload(self._piece.task),
+                    source=(self._split.topic, self._split.partition),
+                    upload=self._work.upload(self._split.task),
                     folder=self._folder,
                     limits=self._work.limits,
                     room=self._room,
@@ -221,16 +221,16 @@ class _Outputs:
         return {name: partial.to_ipc() for name, partial in self._partials.items()}
 
 
-def _account(piece: Piece, read: Account, records: int, dead: int) -> RangeAccount:
+def _account(split: InputSplit, read: Account, records: int, dead: int) -> RangeAccount:
     try:
         if read.records != records + dead:
             message = f"the reader gave {read.records} records, {records} became rows and {dead} dead letters"
             raise ValueError(message)
         return RangeAccount(
-            topic=piece.topic,
-            partition=piece.partition,
-            start=piece.span.start,
-            end=piece.span.end,
+            topic=split.topic,
+            partition=split.partition,
+            start=split.span.start,
+            end=split.span.end,
             records=records,
             dead=dead,
             aborted=read.aborted,
@@ -239,7 +239,7 @@ def _account(piece: Piece, read: Account, records: int, dead: int) -> RangeAccou
         )
     except ValueError as error:
         raise ReportRejected(
-            f"{piece}: {error}.",
+            f"{split}: {error}.",
             hint="nothing was committed. Run the task again; if it comes back, it is a defect.",
         ) from error
 
@@ -247,7 +247,7 @@ def _account(piece: Piece, read: Account, records: int, dead: int) -> RangeAccou
 def describe(result: TaskResult) -> dict[str, Any]:
     """Return the figures of one task for a log line."""
     return {
-        "piece": str(result.piece),
+        "split": str(result.split),
         "records": result.account.records,
         "dead": result.account.dead,
         "files": len(result.files),

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tallystick.engine.clock import LOG_TIME
-from tallystick.engine.pieces import Piece
+from tallystick.engine.input_splits import InputSplit
 from tallystick.engine.records import KEY
 from tallystick.errors import InvalidPipeline, TallystickError, listed
 from tallystick.pipeline import LINEAGE, Pipeline, Table
@@ -52,14 +52,14 @@ class JobTransform:
         self._job = pipeline.job
         self._tables = {t.name: t for t in pipeline.tables}
 
-    def __call__(self, piece: Piece, records: pa.Table) -> dict[str, pa.Table]:
+    def __call__(self, split: InputSplit, records: pa.Table) -> dict[str, pa.Table]:
         """Return one table per declared output, its columns in the declared order and types.
 
         Raises InvalidPipeline naming job, piece and first offset where the function raises, and naming table, column
         and both types where its result does not fit.
         """
         first = records.column("_offset")[0].as_py()
-        where = f"job {self._job}, {piece}, batch from offset {first}"
+        where = f"job {self._job}, {split}, batch from offset {first}"
         try:
             outcome = self._function(records)
         except TallystickError:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from tallystick.outputs.encoding import encoded
-from tallystick.outputs.occurrences import HELD, Key, Occurrences, Piece, digest
+from tallystick.outputs.occurrences import HELD, Key, Occurrences, RowRange, digest
 from tallystick.outputs.port import Publication
 from tallystick.outputs.spill import AFTER, BEFORE, Spill
 
@@ -51,47 +51,49 @@ def changes(publication: Publication, identity: Sequence[str]) -> Generator[Chan
         before = Occurrences(publication.rows_before, identity, spill, name="before")
         differing = _compared(before, after, spill)
         number = 0
-        for piece in after.pieces():
-            found = differing.changed(AFTER, piece.first, piece.end)
-            for at, row in _picked(piece, found):
-                yield _change(piece, at, row, number, "correction" if found[at] else "row")
+        for row_range in after.row_ranges():
+            found = differing.changed(AFTER, row_range.first, row_range.end)
+            for at, row in _picked(row_range, found):
+                yield _change(row_range, at, row, number, "correction" if found[at] else "row")
                 number += 1
         if not differing.any_changed(BEFORE):
             return
-        for piece in before.pieces():
-            gone = differing.changed(BEFORE, piece.first, piece.end)
-            for at, row in _picked(piece, gone):
-                yield _change(piece, at, row, number, "retraction")
+        for row_range in before.row_ranges():
+            gone = differing.changed(BEFORE, row_range.first, row_range.end)
+            for at, row in _picked(row_range, gone):
+                yield _change(row_range, at, row, number, "retraction")
                 number += 1
 
 
 def _first(rows: Occurrences) -> Iterator[Change]:
     """Each row of a generation before which nothing is there."""
-    for piece in rows.pieces():
-        for at, row in enumerate(piece.batch.to_pylist(), start=piece.first):
-            yield _change(piece, at, row, at, "row")
+    for row_range in rows.row_ranges():
+        for at, row in enumerate(row_range.batch.to_pylist(), start=row_range.first):
+            yield _change(row_range, at, row, at, "row")
 
 
-def _picked(piece: Piece, found: Mapping[int, bool]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _picked(
+    row_range: RowRange, found: Mapping[int, bool]
+) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """The rows of a piece with these numbers, in order."""
     if not found:
         return
     numbers = sorted(found)
-    rows = piece.batch.take([n - piece.first for n in numbers]).to_pylist()
+    rows = row_range.batch.take([n - row_range.first for n in numbers]).to_pylist()
     yield from zip(numbers, rows, strict=True)
 
 
 def _change(
-    piece: Piece, row_number: int, row: Mapping[str, Any], number: int, operation: Operation
+    row_range: RowRange, row_number: int, row: Mapping[str, Any], number: int, operation: Operation
 ) -> Change:
-    at = row_number - piece.first
+    at = row_number - row_range.first
     return Change(
         number=number,
         operation=operation,
         row=row,
         row_number=row_number,
-        identity=piece.identities[at],
-        occurrence=piece.occurrences[at],
+        identity=row_range.identities[at],
+        occurrence=row_range.occurrences[at],
     )
 
 
@@ -119,9 +121,11 @@ def _compared(before: Occurrences, after: Occurrences, spill: Spill) -> _Differi
 
 def _digests(rows: Occurrences) -> Iterator[tuple[bytes, bytes]]:
     """For each row what names it, and what stands in it."""
-    for piece in rows.pieces():
-        named: Iterator[tuple[Key, int]] = zip(piece.identities, piece.occurrences, strict=True)
-        for (key, occurrence), row in zip(named, piece.batch.to_pylist(), strict=True):
+    for row_range in rows.row_ranges():
+        named: Iterator[tuple[Key, int]] = zip(
+            row_range.identities, row_range.occurrences, strict=True
+        )
+        for (key, occurrence), row in zip(named, row_range.batch.to_pylist(), strict=True):
             content = hashlib.blake2b(encoded(row), digest_size=16).digest()
             yield digest(key, occurrence), content
 

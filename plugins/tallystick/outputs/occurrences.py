@@ -34,7 +34,7 @@ Key = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class RowRange:
     """Some rows in a row: the number of the first, and each one's identity and occurrence."""
 
     first: int
@@ -56,14 +56,14 @@ class Occurrences:
         self._spill, self._name = spill, name
         self._sorted = False
 
-    def pieces(self) -> Iterator[Piece]:
+    def row_ranges(self) -> Iterator[RowRange]:
         """Yield them in their order."""
         seen: _Seen | _Runs = _Seen() if len(self.rows) <= HELD else _Runs()
         for first, batch, identities in self._identified():
             found = None if self._sorted else seen.count(batch, self._identity, identities)
             if found is None:
                 found = self._from_disk(first, len(identities))
-            yield Piece(first=first, batch=batch, identities=identities, occurrences=found)
+            yield RowRange(first=first, batch=batch, identities=identities, occurrences=found)
 
     def _from_disk(self, first: int, count: int) -> list[int]:
         if not self._sorted:

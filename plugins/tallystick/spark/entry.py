@@ -19,7 +19,7 @@ from tallystick import __version__
 from tallystick.connections.kafka import KafkaSettings
 from tallystick.connections.resolve import resolve
 from tallystick.engine.attempt import assemble
-from tallystick.engine.pieces import cut
+from tallystick.engine.input_splits import split_plan
 from tallystick.errors import Corrupt, InvalidPipeline, JobChanged, Superseded, TallystickError
 from tallystick.format import keys
 from tallystick.format.plan import Plan
@@ -38,7 +38,7 @@ from tallystick.spark.outcome import (
     write_results,
 )
 from tallystick.spark.session import stage_session, stop_session
-from tallystick.spark.stage import Order, Target, pipeline_of, stage_pieces
+from tallystick.spark.stage import Order, Target, pipeline_of, stage_splits
 from tallystick.store.open import open_store
 
 log = logging.getLogger("tallystick.spark")
@@ -164,7 +164,7 @@ def _checked(lake: Lake, ref: PlanRef, job_source: bytes) -> Plan | None:
 
 def _order(lake: Lake, plan: Plan, attempt: str, environ: Mapping[str, str]) -> Order:
     pipeline = pipeline_of(plan)
-    pieces = cut(plan, records_per_task=pipeline.records_per_task)
+    splits = split_plan(plan, records_per_task=pipeline.records_per_task)
     log.info("interval %s, plan %s, generation %d", plan.interval, plan.key, plan.generation)
     for topic in plan.topics:
         offsets = sum(r.readable.length for r in topic.ranges)
@@ -172,7 +172,7 @@ def _order(lake: Lake, plan: Plan, attempt: str, environ: Mapping[str, str]) -> 
     settings = resolve(KafkaSettings, pipeline.kafka, environ=environ)
     return Order(
         target=Target(root=lake.store.uri, plan=plan, attempt=attempt),
-        pieces=pieces,
+        splits=splits,
         kafka=json.loads(settings.as_env_json()),
     )
 
@@ -191,16 +191,16 @@ def stage_arrow(
     work = order.work(
         lake.store, transform
     )  # refuses a pipeline of another kind before anything is read
-    if not order.pieces:
+    if not order.splits:
         return assemble(work, (), ())
     session = stage_session(order.target.plan)
     log.info(
         "spark %s at %s: %d task(s), one stage",
         session.version,
         session.sparkContext.master,
-        len(order.pieces),
+        len(order.splits),
     )
-    return assemble(work, order.pieces, stage_pieces(session, order, transform))
+    return assemble(work, order.splits, stage_splits(session, order, transform))
 
 
 def _tell(report: Report, elapsed_s: float) -> None:

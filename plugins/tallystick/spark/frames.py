@@ -63,14 +63,14 @@ def stage_frames(
     under the attempt's prefixes, each upload under a key of its own.
     """
     work = order.target.attempt_at(lake.store)
-    if not order.pieces and work.pipeline.lookback is None:
+    if not order.splits and work.pipeline.lookback is None:
         return assemble(work, (), (), outputs=())
     session = stage_session(work.plan)
     master = session.sparkContext.master
-    log.info("spark %s at %s: %d task(s) land", session.version, master, len(order.pieces))
+    log.info("spark %s at %s: %d task(s) land", session.version, master, len(order.splits))
     if work.pipeline.lookback is not None:
         order = replace(order, stretch=own_span(lake, work.plan))
-    pieces, ref = land(session, lake, order)
+    splits, ref = land(session, lake, order)
     frames = {t.name: landed_frame(session, ref, t.name) for t in work.pipeline.inputs}
     sight = look_back(session, lake, order, transform, staged) or LookbackFrames()
     context = context_of(session, work.plan, earlier=sight.frames, back=sight.back)
@@ -78,8 +78,8 @@ def stage_frames(
     files: list[FileReport] = []
     for table in work.pipeline.tables:
         files.extend(write(session, order.target, table, outputs[table.name], before=files))
-    results = [p.result for p in pieces]
-    return assemble(work, order.pieces, results, outputs=files, looked=sight.looked)
+    results = [p.result for p in splits]
+    return assemble(work, order.splits, results, outputs=files, looked=sight.looked)
 
 
 def write(

@@ -10,8 +10,8 @@ from functools import partial
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from tallystick.engine.landing import LandedPiece, land_piece, landed_of
-from tallystick.engine.pieces import Piece
+from tallystick.engine.input_splits import InputSplit
+from tallystick.engine.landing import LandedSplit, land_split, landed_of
 from tallystick.lake import Lake
 from tallystick.spark.session import failures_max
 from tallystick.spark.source import LandedRef
@@ -24,7 +24,7 @@ _ARROW = pa.schema([pa.field("result", pa.string()), pa.field("error", pa.string
 Batches = Iterator[pa.RecordBatch]
 
 
-def land(session: SparkSession, lake: Lake, order: Order) -> tuple[list[LandedPiece], LandedRef]:
+def land(session: SparkSession, lake: Lake, order: Order) -> tuple[list[LandedSplit], LandedRef]:
     """Run the action that reads Kafka, a task per piece, and list what it landed.
 
     Raises the most decisive error that a task answered with. Safe to
@@ -35,28 +35,28 @@ def land(session: SparkSession, lake: Lake, order: Order) -> tuple[list[LandedPi
     def task(batches: Batches) -> Batches:
         for batch in batches:
             for index in batch.column(0).to_pylist():
-                yield answer(partial(_land, order, order.pieces[index]), tries_max)
+                yield answer(partial(_land, order, order.splits[index]), tries_max)
 
-    count = len(order.pieces)
+    count = len(order.splits)
     rows = (
         collected(session, session.range(0, count, 1, count).mapInArrow(task, RESULT))
         if count
         else []
     )
     raise_decisive(rows)
-    pieces = [LandedPiece.from_text(row["result"], "result of a landing task") for row in rows]
-    landed = landed_of(order.target.attempt_at(lake.store), pieces)
+    splits = [LandedSplit.from_text(row["result"], "result of a landing task") for row in rows]
+    landed = landed_of(order.target.attempt_at(lake.store), splits)
     body = landed.encode()
     lake.put_new(landed.key, body)
     ref = LandedRef(root=lake.store.uri, key=landed.key, sha256=hashlib.sha256(body).hexdigest())
     log.info("%d records landed once: %s", sum(f.rows for f in landed.files), ref)
-    return pieces, ref
+    return splits, ref
 
 
-def _land(order: Order, piece: Piece) -> str:
+def _land(order: Order, split: InputSplit) -> str:
     work = order.target.attempt_at(open_store(order.target.root))
-    return land_piece(
-        work, piece, order.reading(piece), stretch=order.stretch, earlier=order.topics is not None
+    return land_split(
+        work, split, order.reading(split), stretch=order.stretch, earlier=order.topics is not None
     ).to_text()
 
 

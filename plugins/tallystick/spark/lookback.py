@@ -21,7 +21,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from tallystick.connections.kafka import KafkaSettings
 from tallystick.connections.resolve import resolve
-from tallystick.engine.pieces import cut_topics
+from tallystick.engine.input_splits import split_topics
 from tallystick.engine.transform import written_schema
 from tallystick.errors import Corrupt
 from tallystick.format.interval import Interval
@@ -119,15 +119,15 @@ def _through_job(
 ) -> tuple[int, Mapping[str, DataFrame]]:
     """Read a stretch that is not committed and return how many records it has, and the job's rows for them."""
     work = order.target.attempt_at(lake.store)
-    pieces = cut_topics(
-        unread.topics, records_per_task=work.pipeline.records_per_task, first=len(order.pieces)
+    splits = split_topics(
+        unread.topics, records_per_task=work.pipeline.records_per_task, first=len(order.splits)
     )
-    if not pieces:
+    if not splits:
         return 0, {}
-    log.info("%s is not committed: %d task(s) read it in Kafka", unread.interval, len(pieces))
-    asked = replace(order, pieces=pieces, topics=unread.topics, stretch=unread.span)
+    log.info("%s is not committed: %d task(s) read it in Kafka", unread.interval, len(splits))
+    asked = replace(order, splits=splits, topics=unread.topics, stretch=unread.span)
     landed, ref = land(session, lake, asked)
-    records = sum(piece.result.account.records for piece in landed)
+    records = sum(split.result.account.records for split in landed)
     if not records:
         return 0, {}
     frames = {t.name: landed_frame(session, ref, t.name) for t in work.pipeline.inputs}

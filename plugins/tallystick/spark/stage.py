@@ -23,8 +23,8 @@ from tallystick.connections.kafka import KafkaSettings
 from tallystick.connections.resolve import resolve
 from tallystick.engine.clock import LogSpan
 from tallystick.engine.combine import require_room, too_much_for_driver
-from tallystick.engine.pieces import Piece
-from tallystick.engine.task import Attempt, Reading, TaskResult, Work, run_piece
+from tallystick.engine.input_splits import InputSplit
+from tallystick.engine.task import Attempt, Reading, TaskResult, Work, run_split
 from tallystick.engine.transform import JobTransform, Transform
 from tallystick.errors import RetryLater, SettingsError, TallystickError, error_of_kind
 from tallystick.format.plan import Plan, PlannedTopic
@@ -44,7 +44,7 @@ _OURS = re.compile(r"tallystick\.errors\.([A-Z]\w+): (.*?) Next: ([^\n]*)", re.D
 _RESULT = "piece int, result string, tables array<string>, partials array<binary>, error string"
 _ARROW = pa.schema(
     [
-        pa.field("piece", pa.int32()),
+        pa.field("split", pa.int32()),
         pa.field("result", pa.string()),
         pa.field("tables", pa.list_(pa.string())),
         pa.field("partials", pa.list_(pa.binary())),
@@ -77,7 +77,7 @@ class Order:
     """What a task that reads gets in its closure: all that it needs, secrets too, so it is never written anywhere."""
 
     target: Target
-    pieces: tuple[Piece, ...]
+    splits: tuple[InputSplit, ...]
     kafka: Mapping[str, Any]
     # The ranges of earlier time that the pieces are of, where a job looks back at it; None: they are the plan's.
     topics: tuple[PlannedTopic, ...] | None = None
@@ -85,12 +85,12 @@ class Order:
     stretch: LogSpan | None = None
 
     def __repr__(self) -> str:
-        return f"Order({self.target.plan.key}, {self.target.attempt}, {len(self.pieces)} pieces)"
+        return f"Order({self.target.plan.key}, {self.target.attempt}, {len(self.splits)} pieces)"
 
-    def reading(self, piece: Piece) -> Reading:
+    def reading(self, split: InputSplit) -> Reading:
         """The reader of one piece."""
         # It loads numba: half a second that the driver, which reads nothing, does not spend.
-        from tallystick.engine.kafka_pieces import KafkaReading
+        from tallystick.engine.kafka_splits import KafkaReading
 
         plan = self.target.plan
         # An executor's own environment or mounted secret comes first; else what the driver resolved.
@@ -98,8 +98,8 @@ class Order:
             KafkaSettings, plan.spec["kafka"], environ=os.environ, fallback=self.kafka
         )
         topics = plan.topics if self.topics is None else self.topics
-        topic = next(t for t in topics if t.name == piece.topic)
-        return KafkaReading(settings, topic, piece, tell_aborted=self.stretch is not None)
+        topic = next(t for t in topics if t.name == split.topic)
+        return KafkaReading(settings, topic, split, tell_aborted=self.stretch is not None)
 
     def work(self, store: Store, transform: Transform) -> Work:
         """The order as the engine takes it for an Arrow job; raises InvalidPipeline for tables it could not write."""
@@ -119,12 +119,12 @@ def pipeline_of(plan: Plan) -> Pipeline:
     return pipeline_from_spec(plan.spec, where=f"{plan.key} spec")
 
 
-def stage_pieces(session: SparkSession, order: Order, transform: Transform) -> list[TaskResult]:
+def stage_splits(session: SparkSession, order: Order, transform: Transform) -> list[TaskResult]:
     """Run one task per piece and return their results; raises the most decisive error that a task answered with.
 
     Safe to repeat: tasks write under the attempt's prefix only, each upload under a key of its own.
     """
-    count = len(order.pieces)
+    count = len(order.splits)
     made = FilesOfTasks(session, order.target.plan)
     task = _task_of(order, transform, failures_max(session), made.adders)
     with made.watched():
@@ -150,7 +150,7 @@ def results_of(rows: Sequence[Mapping[str, Any] | Row]) -> list[TaskResult]:
     require_room(sum(map(len, row["partials"])) for row in rows)
     return [
         replace(
-            TaskResult.from_text(row["result"], f"result of piece {row['piece']}"),
+            TaskResult.from_text(row["result"], f"result of piece {row['split']}"),
             partials=dict(zip(row["tables"], map(bytes, row["partials"]), strict=True)),
         )
         for row in rows
@@ -193,24 +193,24 @@ def _task_of(
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for index in batch.column(0).to_pylist():
-                yield _answer(order, transform, order.pieces[index], tries_max, adders)
+                yield _answer(order, transform, order.splits[index], tries_max, adders)
 
     return task
 
 
 def _answer(
-    order: Order, transform: Transform, piece: Piece, tries_max: int, adders: tuple[Any, Any]
+    order: Order, transform: Transform, split: InputSplit, tries_max: int, adders: tuple[Any, Any]
 ) -> pa.RecordBatch:
     def run() -> TaskResult:
         work = order.work(open_store(order.target.root), transform)
-        return run_piece(work, piece, order.reading(piece))
+        return run_split(work, split, order.reading(split))
 
     result, error = caught(run, tries_max)
     if result is not None:
         add_files(adders, result.files)
     partials = {} if result is None else result.partials
     row = {
-        "piece": piece.index,
+        "split": split.index,
         "result": None if result is None else result.to_text(),
         "tables": list(partials),
         "partials": list(partials.values()),

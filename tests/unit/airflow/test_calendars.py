@@ -119,7 +119,7 @@ def test_a_backfill_of_what_the_schedule_committed_plans_nothing_and_backwards_g
         forwards.run(one)
     for one in calendar.backfill(intervals[0].start, intervals[-1].start, backwards=True):
         planned = forwards.plan(one, run=f"backfill__{one.end.isoformat()}")
-        assert (planned.pieces, planned.covered) == ((), (one,))
+        assert (planned.intervals, planned.covered) == ((), (one,))
         backwards.run(one, run=f"backfill__{one.end.isoformat()}")
     assert committed(backwards) == committed(forwards)
     ledgers = [s.lake.load_existing().whole_ledger().boundaries for s in (forwards, backwards)]

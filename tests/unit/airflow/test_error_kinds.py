@@ -121,7 +121,7 @@ def overtaken_request(small: SmallLake) -> object:
 
 
 def other_job(small: SmallLake) -> object:
-    (piece,) = small.plan(days(2, 3)).pieces
+    (piece,) = small.plan(days(2, 3)).intervals
     return to_stage(small.lake, [piece.plan], fingerprint="0" * 64)
 
 
@@ -133,7 +133,7 @@ def other_columns(small: SmallLake) -> object:
 
 
 def changed_file(small: SmallLake) -> object:
-    (piece,) = small.plan(days(2, 3)).pieces
+    (piece,) = small.plan(days(2, 3)).intervals
     report = stage(small.lake, small.log, piece.plan)
     small.overwrite(small.data_files("events")[-1], b"other bytes")
     return commit(small.lake, small.tables, plan_key=piece.plan, report_key=report)

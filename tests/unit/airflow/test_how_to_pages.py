@@ -170,7 +170,7 @@ def test_recover_from_lost_retention(store: MemoryStore) -> None:
     assert "LOST: 2 offsets, gone before they were read" in said[0]
     assert "Proven: " in said[1]
     # The run that failed finds the interval committed.
-    assert small.plan(days(2, 3)).pieces == ()
+    assert small.plan(days(2, 3)).intervals == ()
 
 
 def test_the_very_first_interval_is_refused_as_the_page_says() -> None:

@@ -462,7 +462,7 @@ def test_a_plan_that_is_gone_before_its_task_ends_is_named(
 
     def tidied(task: PlanOperator, lake: Lake, question: PlanRequest) -> PlanResult:
         found = planned(task, lake, question)
-        lake.store.delete([piece.plan for piece in found.pieces])
+        lake.store.delete([piece.plan for piece in found.intervals])
         return found
 
     monkeypatch.setattr(PlanOperator, "ask", tidied)

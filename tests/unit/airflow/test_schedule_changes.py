@@ -90,7 +90,7 @@ def test_a_daily_run_over_committed_hours_plans_only_the_remainder(done: int) ->
     ran(small, whole(done))
     (day,) = Calendar(DAILY, START).backfill(START, START)
     planned = small.plan(day, run="backfill__day")
-    assert [p.interval for p in planned.pieces] == [hours(done, 24)]
+    assert [p.interval for p in planned.intervals] == [hours(done, 24)]
     assert planned.covered == tuple(whole(done))
     small.run(day, run="backfill__day")
     assert committed(small)[-1] == (hours(done, 24), 3 * (24 - done))
@@ -106,7 +106,7 @@ def test_a_daily_run_over_scattered_hours_fills_each_gap_and_touches_nothing_els
     assert set(after) - set(before) == {hours(0, 3), hours(5, 11), hours(12, 24)}
     assert {one: after[one] for one in before} == before
     assert each_record_once(small)
-    assert small.plan(hours(0, 24), run="backfill__day").pieces == ()
+    assert small.plan(hours(0, 24), run="backfill__day").intervals == ()
 
 
 # ---------------------------------------------------------------- daily, then hourly
@@ -122,7 +122,7 @@ def test_from_daily_to_hourly_leaves_no_hole_and_hours_of_a_committed_day_are_co
     assert each_record_once(small)
     for one in hourly.backfill(START + 20 * HOUR, START + 27 * HOUR):
         planned = small.plan(one, run=f"backfill__{one.end.isoformat()}")
-        assert (planned.pieces, len(planned.covered)) == ((), 1)
+        assert (planned.intervals, len(planned.covered)) == ((), 1)
     assert each_record_once(small)
 
 

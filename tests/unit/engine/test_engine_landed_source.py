@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from tallystick.engine.landing import land_piece, landed_of
-from tallystick.engine.pieces import cut
+from tallystick.engine.input_splits import split_plan
+from tallystick.engine.landing import land_split, landed_of
 from tallystick.engine.task import Attempt, Work
 from tallystick.errors import Corrupt, InvalidRequest
 from tallystick.pipeline import Column, Json, Topic
@@ -39,11 +39,11 @@ def ref(make_work: MakeWork, kit: SimpleNamespace) -> LandedRef:
         runtime=make_work().runtime,
     )
     landed = []
-    for piece in cut(plan, records_per_task=2):
-        offsets = range(piece.span.start, piece.span.end)
+    for split in split_plan(plan, records_per_task=2):
+        offsets = range(split.span.start, split.span.end)
         values = [b'{"n": %d, "at": "2013-01-01T00:00:00"}' % n for n in offsets]
-        reading = kit.FakeReading([kit.raw_batch(piece.span.start, values)])
-        landed.append(land_piece(work, piece, reading))
+        reading = kit.FakeReading([kit.raw_batch(split.span.start, values)])
+        landed.append(land_split(work, split, reading))
     found = landed_of(work, landed)
     store.create(found.key, found.encode())
     digest = hashlib.sha256(found.encode()).hexdigest()

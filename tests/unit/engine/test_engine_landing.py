@@ -12,16 +12,16 @@ import pytest
 
 from tallystick.engine import landing
 from tallystick.engine.attempt import assemble
+from tallystick.engine.input_splits import split_plan
 from tallystick.engine.landing import (
     Landed,
-    LandedPiece,
-    land_piece,
+    LandedSplit,
+    land_split,
     landed_of,
     read_landed,
     read_records,
     records_schema,
 )
-from tallystick.engine.pieces import cut
 from tallystick.engine.task import Work
 from tallystick.errors import Corrupt
 from tallystick.format import keys
@@ -37,15 +37,15 @@ def landed(make_work: MakeWork, kit: SimpleNamespace) -> SimpleNamespace:
     """Six offsets in two pieces, landed once; the second piece twice, as by a retry whose first result was lost."""
     store = MemoryStore("landing")
     work = make_work(kit.planned(0, 6), store=store)
-    pieces = cut(work.plan, records_per_task=3)
+    splits = split_plan(work.plan, records_per_task=3)
 
-    def land(piece: Any) -> Any:
-        batch = kit.raw_batch(piece.span.start, VALUES[piece.span.start : piece.span.end])
-        return land_piece(work, piece, kit.FakeReading([batch]))
+    def land(split: Any) -> Any:
+        batch = kit.raw_batch(split.span.start, VALUES[split.span.start : split.span.end])
+        return land_split(work, split, kit.FakeReading([batch]))
 
-    results = [land(p) for p in pieces]
-    land(pieces[1])
-    return SimpleNamespace(store=store, work=work, pieces=pieces, results=results)
+    results = [land(p) for p in splits]
+    land(splits[1])
+    return SimpleNamespace(store=store, work=work, splits=splits, results=results)
 
 
 def rows_of(landed: SimpleNamespace, found: Landed) -> list[dict[str, Any]]:
@@ -59,7 +59,7 @@ def rows_of(landed: SimpleNamespace, found: Landed) -> list[dict[str, Any]]:
 
 def test_what_was_landed_is_read_back_as_often_as_wanted(landed: SimpleNamespace) -> None:
     # The tasks' answers in any order: the list has the order of the pieces.
-    told = [LandedPiece.from_text(r.to_text(), "here") for r in reversed(landed.results)]
+    told = [LandedSplit.from_text(r.to_text(), "here") for r in reversed(landed.results)]
     assert told == list(reversed(landed.results))
     found = landed_of(landed.work, told)
     assert [f.key.split("/")[-1][:5] for f in found.files] == ["00000", "00001"]
@@ -85,7 +85,7 @@ def test_the_account_and_the_dead_letters_come_from_the_one_reading(
     results = [r.result for r in landed.results]
     key = keys.data_file("events", landed.work.plan.key, "try-1", "00000", "e" * 32)
     output = FileReport(table="events", key=key, etag="e", size_bytes=1, rows=4)
-    report = assemble(landed.work, landed.pieces, results, outputs=[output])
+    report = assemble(landed.work, landed.splits, results, outputs=[output])
     [account] = report.accounts
     assert (account.records, account.dead) == (4, 2)
     assert report.rows("dead_letters") == 2
@@ -103,10 +103,10 @@ def test_a_full_file_is_sent_and_the_next_one_begins(
     monkeypatch.setattr(landing, "FILE_BYTES", 1)
     store = MemoryStore("landing")
     work = make_work(kit.planned(0, 4), store=store)
-    [piece] = cut(work.plan, records_per_task=100)
+    [split] = split_plan(work.plan, records_per_task=100)
     monkeypatch.setattr("tallystick.engine.task.coalesce", iter)
     batches = [kit.raw_batch(0, VALUES[:2]), kit.raw_batch(2, VALUES[2:4])]
-    done = land_piece(work, piece, kit.FakeReading(batches))
+    done = land_split(work, split, kit.FakeReading(batches))
     assert [f.rows for f in done.files] == [2, 1]
     found = landed_of(work, [done])
     rows = rows_of(SimpleNamespace(store=store, work=work), found)

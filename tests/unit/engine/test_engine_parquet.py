@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from tallystick.engine.attempt import assemble
+from tallystick.engine.input_splits import split_plan
 from tallystick.engine.outputs import write_output
 from tallystick.engine.parquet import TableWriter, WriteLimits
-from tallystick.engine.pieces import cut
 from tallystick.engine.room import ReportRoom, file_bytes, require_room
-from tallystick.engine.task import Work, run_piece
+from tallystick.engine.task import Work, run_split
 from tallystick.errors import InvalidPipeline
 from tallystick.format.columns import TableColumn
 from tallystick.format.report import FileReport, Lineage
@@ -232,10 +232,10 @@ def test_both_kinds_of_job_refuse_too_many_values(
     )
     with pytest.raises(InvalidPipeline, match=r"one task of .* has rows of 100 partition values"):
         write_output(work, "events", "00000", [rows_of(list(range(100)), np.arange(100))])
-    [piece] = cut(work.plan, records_per_task=100)
+    [split] = split_plan(work.plan, records_per_task=100)
     values = [b'{"n":%d,"at":%d}' % (i, i * DAY_US) for i in range(100)]
     with pytest.raises(InvalidPipeline, match=r"one task of .* has rows of 100 partition values"):
-        run_piece(work, piece, kit.FakeReading([kit.raw_batch(0, values)]))
+        run_split(work, split, kit.FakeReading([kit.raw_batch(0, values)]))
 
 
 def _small_room(**given: Any) -> ReportRoom:
@@ -252,10 +252,10 @@ def test_an_arrow_job_over_many_values_reports_a_file_each(
         transform=lambda r: r,
         store=store,
     )
-    pieces = cut(work.plan, records_per_task=500)
+    splits = split_plan(work.plan, records_per_task=500)
     values = [b'{"n":%d,"at":%d}' % (i, i * 7 % 100 * DAY_US) for i in range(500)]
     batches = [kit.raw_batch(first, values[first : first + 50]) for first in range(0, 500, 50)]
-    report = assemble(work, pieces, [run_piece(work, pieces[0], kit.FakeReading(batches))])
+    report = assemble(work, splits, [run_split(work, splits[0], kit.FakeReading(batches))])
     assert len([f for f in report.files if f.table == "events"]) == 100
     assert report.rows("events") == 500
 

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 from tallystick.engine.attempt import assemble
-from tallystick.engine.landing import LandedPiece, land_piece
-from tallystick.engine.pieces import cut
+from tallystick.engine.input_splits import split_plan
+from tallystick.engine.landing import LandedSplit, land_split
 from tallystick.engine.reasons import KINDS_MAX, OTHERS, Reason, counted, dead_warning, joined
-from tallystick.engine.task import TaskResult, Work, run_piece
+from tallystick.engine.task import TaskResult, Work, run_split
 
 MakeWork = Callable[..., Work]
 GOOD, BROKEN, TYPE, TYPE_2 = b'{"n":1}', b"{", b'{"n":"x: 1"}', b'{"n":"y"}'
@@ -73,21 +73,21 @@ def test_both_kinds_of_job_warn_with_the_reasons_of_all_their_tasks(
     landed: bool,
 ) -> None:
     work = make_work(kit.planned(0, 6))
-    pieces = cut(work.plan, records_per_task=3)
+    splits = split_plan(work.plan, records_per_task=3)
     values = [[TYPE, BROKEN, GOOD], [TYPE_2, TYPE, GOOD]]
     results = []
-    for piece, found in zip(pieces, values, strict=True):
-        reading = kit.FakeReading([kit.raw_batch(piece.span.start, found)])
+    for split, found in zip(splits, values, strict=True):
+        reading = kit.FakeReading([kit.raw_batch(split.span.start, found)])
         if landed:
-            text = land_piece(work, piece, reading, scratch=tmp_path).to_text()
-            results.append(LandedPiece.from_text(text, "task").result)
+            text = land_split(work, split, reading, scratch=tmp_path).to_text()
+            results.append(LandedSplit.from_text(text, "task").result)
         else:
-            result = run_piece(work, piece, reading, scratch=tmp_path)
+            result = run_split(work, split, reading, scratch=tmp_path)
             results.append(
                 replace(TaskResult.from_text(result.to_text(), "task"), partials=result.partials)
             )
     with caplog.at_level(logging.WARNING, logger="tallystick"):
-        assemble(work, pieces, results, outputs=() if landed else None)
+        assemble(work, splits, results, outputs=() if landed else None)
     (warned,) = [record.getMessage() for record in caplog.records]
     assert "4 of 6 records are dead letters (67%): 3 type: field n, e.g. type: field n: " in warned
     assert "1 json, e.g. json: " in warned
@@ -98,8 +98,8 @@ def test_a_few_dead_letters_are_no_warning(
     make_work: MakeWork, kit: SimpleNamespace, caplog: pytest.LogCaptureFixture
 ) -> None:
     work = make_work(kit.planned(0, 3))
-    [piece] = cut(work.plan, records_per_task=3)
-    result = run_piece(work, piece, kit.FakeReading([kit.raw_batch(0, [GOOD, BROKEN, GOOD])]))
+    [split] = split_plan(work.plan, records_per_task=3)
+    result = run_split(work, split, kit.FakeReading([kit.raw_batch(0, [GOOD, BROKEN, GOOD])]))
     with caplog.at_level(logging.WARNING, logger="tallystick"):
-        assemble(work, [piece], [result])
+        assemble(work, [split], [result])
     assert not caplog.records

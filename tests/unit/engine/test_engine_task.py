@@ -16,10 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from tallystick.engine.attempt import assemble
+from tallystick.engine.input_splits import split_plan
 from tallystick.engine.parquet import WriteLimits
-from tallystick.engine.pieces import cut
 from tallystick.engine.records import BATCH_ROWS, coalesce
-from tallystick.engine.task import TaskResult, Work, describe, run_piece
+from tallystick.engine.task import TaskResult, Work, describe, run_split
 from tallystick.errors import InvalidPipeline, ReportRejected, StoreUnavailable
 from tallystick.format import keys
 from tallystick.format.report import Lineage, Report
@@ -40,14 +40,14 @@ def stored(store: MemoryStore, key: str) -> pa.Table:
 
 def whole_run(work: Work, kit: SimpleNamespace, *, per_task: int = 100) -> Report:
     """Stage all pieces of the plan, each with the values that its offsets number."""
-    pieces = cut(work.plan, records_per_task=per_task)
+    splits = split_plan(work.plan, records_per_task=per_task)
     results = []
-    for piece in pieces:
-        values = VALUES[piece.span.start : piece.span.end]
+    for split in splits:
+        values = VALUES[split.span.start : split.span.end]
         results.append(
-            run_piece(work, piece, kit.FakeReading([kit.raw_batch(piece.span.start, values)]))
+            run_split(work, split, kit.FakeReading([kit.raw_batch(split.span.start, values)]))
         )
-    return assemble(work, pieces, results)
+    return assemble(work, splits, results)
 
 
 def test_a_piece_becomes_files_dead_letters_partials_and_an_account(
@@ -55,12 +55,12 @@ def test_a_piece_becomes_files_dead_letters_partials_and_an_account(
 ) -> None:
     store = MemoryStore("small")
     work = make_work(kit.planned(0, 9), store=store)
-    [piece] = cut(work.plan, records_per_task=100)
+    [split] = split_plan(work.plan, records_per_task=100)
     headers = [[], [], [{"key": "h", "value": b"\x00"}, {"key": "h", "value": None}], []]
     reading = kit.FakeReading(
         [kit.raw_batch(0, VALUES, headers=headers)], aborted=3, control=1, absent=1
     )
-    result = run_piece(work, piece, reading, scratch=tmp_path)
+    result = run_split(work, split, reading, scratch=tmp_path)
 
     account = result.account
     assert (account.records, account.dead, account.aborted, account.control, account.absent) == (
@@ -107,13 +107,13 @@ def test_a_record_whose_own_time_no_column_holds_is_a_dead_letter(
 ) -> None:
     store = MemoryStore("small")
     work = make_work(kit.planned(0, 4), store=store)
-    [piece] = cut(work.plan, records_per_task=100)
+    [split] = split_plan(work.plan, records_per_task=100)
     batch = kit.raw_batch(0, VALUES)
     at = batch.column("timestamp").cast(pa.int64()).to_pylist()
     # One good value and the one that is broken anyway.
     at[1] = at[2] = millis
     odd = batch.set_column(1, "timestamp", pa.array(at, pa.int64()).cast(batch.column(1).type))
-    result = run_piece(work, piece, kit.FakeReading([odd]))
+    result = run_split(work, split, kit.FakeReading([odd]))
 
     assert (result.account.records, result.account.dead) == (2, 2)
     kept = [stored(store, f.key) for f in result.files if f.table == "events"]
@@ -133,12 +133,12 @@ def test_the_first_and_the_last_time_of_the_calendar_are_rows(
 ) -> None:
     store = MemoryStore("small")
     work = make_work(kit.planned(0, 1), store=store)
-    [piece] = cut(work.plan, records_per_task=100)
+    [split] = split_plan(work.plan, records_per_task=100)
     batch = kit.raw_batch(0, VALUES[:1])
     edge = batch.set_column(
         1, "timestamp", pa.array([millis], pa.int64()).cast(batch.column(1).type)
     )
-    result = run_piece(work, piece, kit.FakeReading([edge]))
+    result = run_split(work, split, kit.FakeReading([edge]))
     [file] = [f for f in result.files if f.table == "events"]
     assert stored(store, file.key).column("_timestamp").cast(pa.int64()).to_pylist() == [
         millis * 1_000
@@ -195,20 +195,20 @@ def test_exactly_one_result_per_piece_is_taken(
     make_work: MakeWork, kit: SimpleNamespace, change: Callable[..., Any], problem: str
 ) -> None:
     work = make_work(kit.planned(0, 4))
-    pieces = cut(work.plan, records_per_task=2)
+    splits = split_plan(work.plan, records_per_task=2)
     results = [
-        run_piece(
+        run_split(
             work,
             p,
             kit.FakeReading([kit.raw_batch(p.span.start, VALUES[p.span.start : p.span.end])]),
         )
-        for p in pieces
+        for p in splits
     ]
-    [whole] = cut(work.plan, records_per_task=4)
-    strange = run_piece(work, whole, kit.FakeReading([kit.raw_batch(0, VALUES)]))
+    [whole] = split_plan(work.plan, records_per_task=4)
+    strange = run_split(work, whole, kit.FakeReading([kit.raw_batch(0, VALUES)]))
     changed = [strange if r == "strange" else r for r in change(results)]
     with pytest.raises(ReportRejected) as caught:
-        assemble(work, pieces, changed)
+        assemble(work, splits, changed)
     assert problem in caught.value.message
 
 
@@ -217,11 +217,11 @@ def test_a_task_that_ran_twice_leaves_files_and_counts_once(
 ) -> None:
     store = MemoryStore("small")
     work = make_work(kit.planned(0, 4), store=store)
-    [piece] = cut(work.plan, records_per_task=4)
+    [split] = split_plan(work.plan, records_per_task=4)
     results = [
-        run_piece(work, piece, kit.FakeReading([kit.raw_batch(0, VALUES)])) for _ in range(2)
+        run_split(work, split, kit.FakeReading([kit.raw_batch(0, VALUES)])) for _ in range(2)
     ]
-    report = assemble(work, [piece], results[1:])
+    report = assemble(work, [split], results[1:])
     assert report.rows("events") == 3
     named = {f.key for f in report.files}
     assert len({listed.key for listed in store.list("")} - named) == len(results[0].files)
@@ -231,13 +231,13 @@ def test_a_reader_whose_account_does_not_add_up_is_refused(
     make_work: MakeWork, kit: SimpleNamespace
 ) -> None:
     work = make_work(kit.planned(0, 4))
-    [piece] = cut(work.plan, records_per_task=4)
+    [split] = split_plan(work.plan, records_per_task=4)
     with pytest.raises(ReportRejected, match="the account adds up to 5, the range holds 4"):
-        run_piece(work, piece, kit.FakeReading([kit.raw_batch(0, VALUES)], aborted=1))
+        run_split(work, split, kit.FakeReading([kit.raw_batch(0, VALUES)], aborted=1))
     with pytest.raises(
         ReportRejected, match="the reader gave 9 records, 3 became rows and 1 dead letters"
     ):
-        run_piece(work, piece, kit.FakeReading([kit.raw_batch(0, VALUES)], records=9))
+        run_split(work, split, kit.FakeReading([kit.raw_batch(0, VALUES)], records=9))
 
 
 def test_local_files_are_gone_after_a_failure(
@@ -252,11 +252,11 @@ def test_local_files_are_gone_after_a_failure(
     work = make_work(
         kit.planned(0, 4), transform=transform, limits=WriteLimits(group_rows=BATCH_ROWS)
     )
-    [piece] = cut(work.plan, records_per_task=4)
+    [split] = split_plan(work.plan, records_per_task=4)
     # The first batch is full, so that it reaches a file before the second one fails.
     batches = [kit.raw_batch(0, [b'{"n":1}'] * BATCH_ROWS), kit.raw_batch(BATCH_ROWS, [b'{"n":1}'])]
     with pytest.raises(InvalidPipeline, match="ValueError: later"):
-        run_piece(work, piece, kit.FakeReading(batches), scratch=tmp_path)
+        run_split(work, split, kit.FakeReading(batches), scratch=tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -299,9 +299,9 @@ def test_files_roll_at_their_size_and_few_stay_open(
     store = MemoryStore("small")
     limits = WriteLimits(group_rows=10, file_bytes=1, files_open=2)
     work = make_work(kit.planned(0, 90), store=store, limits=limits)
-    [piece] = cut(work.plan, records_per_task=100)
+    [split] = split_plan(work.plan, records_per_task=100)
     values = [b'{"n":%d,"kind":"%d"}' % (i, i % 3) for i in range(90)]
-    result = run_piece(work, piece, kit.FakeReading([kit.raw_batch(0, values)]))
+    result = run_split(work, split, kit.FakeReading([kit.raw_batch(0, values)]))
     assert sum(f.rows for f in result.files) == 90
     assert {f.partition for f in result.files} == {("0",), ("1",), ("2",)}
     found = [n for f in result.files for n in stored(store, f.key).column("n").to_pylist()]
@@ -327,11 +327,11 @@ def test_a_value_too_large_with_300_headers_is_a_dead_letter_whole(
 ) -> None:
     store = MemoryStore("small")
     work = make_work(kit.planned(0, 3), store=store)
-    [piece] = cut(work.plan, records_per_task=100)
+    [split] = split_plan(work.plan, records_per_task=100)
     large = b'{"n":1,"kind":"' + b"a" * (64 << 20) + b'"}'
     many = [{"key": f"h{n}", "value": b"%d" % n} for n in range(300)]
     batch = kit.raw_batch(0, [VALUES[0], large, VALUES[1]], headers=[many, many, []])
-    result = run_piece(work, piece, kit.FakeReading([batch]))
+    result = run_split(work, split, kit.FakeReading([batch]))
 
     assert (result.account.records, result.account.dead) == (2, 1)
     [dead] = [f for f in result.files if f.table == "dead_letters"]
@@ -354,9 +354,9 @@ def test_a_job_sees_kafkas_name_of_an_adopted_topic_and_files_the_ledgers(
 
     work = make_work(kit.planned(0, 9), store=store, transform=transform)
     adopted = replace(work, plan=kit.plan_of(work.pipeline, ("events@2", (kit.planned(0, 4),))))
-    [piece] = cut(adopted.plan, records_per_task=100)
-    assert (piece.topic, piece.source) == ("events@2", "events")
-    result = run_piece(adopted, piece, kit.FakeReading([kit.raw_batch(0, VALUES)]))
+    [split] = split_plan(adopted.plan, records_per_task=100)
+    assert (split.topic, split.source) == ("events@2", "events")
+    result = run_split(adopted, split, kit.FakeReading([kit.raw_batch(0, VALUES)]))
     assert set(seen) == {"events"}
     for file in result.files:
         assert {line.topic for line in file.lineage} == {"events@2"}

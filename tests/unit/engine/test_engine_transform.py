@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tallystick.engine.pieces import Piece
+from tallystick.engine.input_splits import InputSplit
 from tallystick.engine.transform import JobTransform
 from tallystick.errors import InvalidPipeline, KafkaUnavailable
 from tallystick.format.offsets import OffsetRange
@@ -18,7 +18,7 @@ from tallystick.pipeline import Column, Table
 from tallystick.tables.calendar import END_US, FIRST_US
 from tallystick.tables.schema import arrow_type
 
-PIECE = Piece(index=0, topic="events", partition=3, span=OffsetRange(start=5, end=9))
+PIECE = InputSplit(index=0, topic="events", partition=3, span=OffsetRange(start=5, end=9))
 RECORDS = pa.table(
     {
         "n": pa.array([1, 2, 3], pa.int64()),

@@ -11,8 +11,8 @@ from kafka import errors as kerrors
 from support.kafka_batches import Sent, batch, control
 from support.kafka_script import TOPIC_ID, Answer, Script, answer, numbered
 from tallystick.connections.kafka import KafkaSettings
-from tallystick.engine.kafka_pieces import KafkaReading
-from tallystick.engine.pieces import Piece
+from tallystick.engine.input_splits import InputSplit
+from tallystick.engine.kafka_splits import KafkaReading
 from tallystick.errors import (
     KafkaUnavailable,
     LogDamaged,
@@ -202,13 +202,13 @@ def test_a_piece_in_the_middle_proves_the_end_of_its_whole_range(
     topic = PlannedTopic(
         name="t", topic_id=TOPIC_ID, cluster_id="c", compacted=False, ranges=(planned,)
     )
-    piece = Piece(index=0, topic="t", partition=0, span=OffsetRange(start=0, end=4))
+    split = InputSplit(index=0, topic="t", partition=0, span=OffsetRange(start=0, end=4))
     settings = KafkaSettings(bootstrap_servers=("nowhere:1",))
     rewritten = answer(numbered(0, 2, epoch=3), numbered(2, 6, epoch=4))
     script = Script(rewritten, ends={3: EpochEnd(epoch=3, end_offset=2)})
     monkeypatch.setattr(reading, "KafkaClient", lambda _settings: script)
     with pytest.raises(LogDamaged, match="record before offset 6 was of leader epoch 3"):
-        list(KafkaReading(settings, topic, piece).batches())
+        list(KafkaReading(settings, topic, split).batches())
 
 
 def test_an_empty_answer_may_be_followed_by_a_full_one(run: Any) -> None:

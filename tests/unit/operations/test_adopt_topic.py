@@ -205,7 +205,7 @@ def test_what_was_read_before_is_never_replaced_by_losses(params: dict[str, Any]
 def test_what_was_staged_of_the_old_topic_is_committed_after_the_adoption() -> None:
     small = SmallLake()
     small.run(days(1, 2))
-    (piece,) = small.plan(days(2, 3)).pieces
+    (piece,) = small.plan(days(2, 3)).intervals
     report = stage(small.lake, small.log, piece.plan)
     refill(small, 3, 5)
     answer = adopted(small)
@@ -322,7 +322,7 @@ def test_one_wish_over_the_adoption_gets_both_parts() -> None:
     refill(small, 3, 5)
     adopted(small)
     planned = small.plan(days(2, 5), accept_loss=True)
-    assert [p.interval for p in planned.pieces] == [days(2, 3), days(3, 5)]
+    assert [p.interval for p in planned.intervals] == [days(2, 3), days(3, 5)]
 
 
 def test_status_proposes_for_a_hole_of_the_old_topic_what_can_fill_it() -> None:

@@ -97,7 +97,7 @@ def test_a_first_boundary_at_a_log_start_proves_nothing() -> None:
     assert "Pipeline(begin=...)" in caught.value.hint
     declared = replace(pipeline(small.store.uri), begin=DAY)
     planned = asked(small, declared, from_="2013-01-01", to="2013-01-02")
-    assert len(planned.pieces) == 1
+    assert len(planned.intervals) == 1
 
 
 def test_a_topic_that_was_created_anew_is_refused_with_both_ids(small: SmallLake) -> None:
@@ -140,7 +140,7 @@ def test_a_partition_that_joins_while_a_plan_is_made_is_for_the_next_plan(small:
     before = replace(described, partitions=list(described.partitions))
     small.log.grow(TOPIC, partitions=3)
     small.log.describe = lambda topics: {TOPIC: before}  # type: ignore[method-assign]
-    (piece,) = small.plan(days(2, 3)).pieces
+    (piece,) = small.plan(days(2, 3)).intervals
     frozen = small.lake.plan(piece.plan)
     assert frozen is not None
     assert len(frozen.topics[0].ranges) == 2
@@ -171,7 +171,7 @@ def test_an_open_transaction_before_the_boundary_is_not_yet(small: SmallLake) ->
     small.log.hold(TOPIC, 0, stable=4)
     refused(NotYet, small, "last stable offset 4", run=lambda: small.plan(days(2, 3)))
     small.log.hold(TOPIC, 0, stable=None)
-    assert len(small.plan(days(2, 3)).pieces) == 1
+    assert len(small.plan(days(2, 3)).intervals) == 1
 
 
 def test_a_topic_that_is_missing_leaves_the_lake_alone(small: SmallLake) -> None:
@@ -344,7 +344,7 @@ def test_a_new_topic_begins_at_its_origin(small: SmallLake) -> None:
     small.log.append("other", 0, day(1), n=1, kind="a")
     declared = replace(pipeline(small.store.uri), topics=[TOPIC, "other"])
     planned = asked(small, declared, from_="2013-01-02", to="2013-01-03")
-    (piece,) = planned.pieces
+    (piece,) = planned.intervals
     frozen = small.lake.plan(piece.plan)
     assert frozen is not None
     assert [(t.name, t.ranges[0].start, t.ranges[0].end) for t in frozen.topics] == [

@@ -20,9 +20,9 @@ def test_a_run_that_is_made_again_is_green_over_its_committed_rows() -> None:
     version = small.lake.load_existing().root.version
     for clear in range(4):
         planned = small.plan(DAY_1, run=RUN, clear=clear)
-        assert [piece.committed for piece in planned.pieces] == [True]
+        assert [piece.committed for piece in planned.intervals] == [True]
     small.job = b"version 9"
-    assert [p.committed for p in small.plan(DAY_1, run=RUN, clear=0).pieces] == [True]
+    assert [p.committed for p in small.plan(DAY_1, run=RUN, clear=0).intervals] == [True]
     assert small.lake.load_existing().root.version == version
 
 
@@ -40,7 +40,7 @@ def test_a_grant_of_the_former_count_is_taken_over_by_the_one_trigger_that_the_m
     )
     small.run(DAY_2, run="manual__1", take_over=True)
     planned = small.plan(DAY_2, run=RUN, clear=0)
-    assert (planned.pieces, planned.covered) == ((), (DAY_2,))
+    assert (planned.intervals, planned.covered) == ((), (DAY_2,))
 
 
 def test_a_clear_with_changed_code_is_not_answered_from_what_the_former_count_committed() -> None:
@@ -49,7 +49,7 @@ def test_a_clear_with_changed_code_is_not_answered_from_what_the_former_count_co
     small.job = b"changed"
     with pytest.raises(Superseded, match="clear this run's plan task"):
         small.plan(DAY_3, run=RUN, clear=1)
-    assert [p.committed for p in small.plan(DAY_3, run=RUN, clear=2).pieces] == [False]
+    assert [p.committed for p in small.plan(DAY_3, run=RUN, clear=2).intervals] == [False]
 
 
 def test_a_lower_clear_with_changed_code_names_the_replacement() -> None:
@@ -67,7 +67,7 @@ def test_a_retry_of_plan_after_a_release_names_the_hole_and_a_clear_fills_it() -
     small = SmallLake()
     small.run(DAY_2, run="other")
     first = small.plan(days(1, 4), run=RUN)
-    assert [p.interval for p in first.pieces] == [DAY_1, DAY_3]
+    assert [p.interval for p in first.intervals] == [DAY_1, DAY_3]
     release(small.lake, DAY_3)
     version = small.lake.load_existing().root.version
     with pytest.raises(Superseded, match="clear this run's plan task, which plans it") as caught:
@@ -75,7 +75,7 @@ def test_a_retry_of_plan_after_a_release_names_the_hole_and_a_clear_fills_it() -
     assert f"{DAY_3} of {days(1, 4)} is granted to no run any more" in str(caught.value)
     assert small.lake.load_existing().root.version == version
     again = small.plan(days(1, 4), run=RUN, clear=1)
-    assert [p.interval for p in again.pieces] == [DAY_1, DAY_3]
+    assert [p.interval for p in again.intervals] == [DAY_1, DAY_3]
 
 
 def test_a_late_copy_of_plan_takes_nothing_that_another_run_released() -> None:
@@ -87,7 +87,7 @@ def test_a_late_copy_of_plan_takes_nothing_that_another_run_released() -> None:
     with pytest.raises(Superseded):
         small.plan(days(1, 4), run=RUN)
     holder = small.plan(DAY_2, run="holder", clear=1)
-    assert [(p.interval, p.committed) for p in holder.pieces] == [(DAY_2, False)]
+    assert [(p.interval, p.committed) for p in holder.intervals] == [(DAY_2, False)]
 
 
 def test_a_number_that_is_too_low_names_the_ends_where_a_replacement_would_cut() -> None:

@@ -41,7 +41,7 @@ def entry_of(small: SmallLake) -> Entry:
 
 
 def staged_again(small: SmallLake) -> tuple[str, str]:
-    (piece,) = small.plan(DAY_2, clear=1).pieces
+    (piece,) = small.plan(DAY_2, clear=1).intervals
     return piece.plan, stage(small.lake, small.log, piece.plan)
 
 
@@ -220,7 +220,7 @@ def test_a_replacement_that_holds_as_many_is_published() -> None:
 def replaced_lake() -> tuple[SmallLake, tuple[str, str]]:
     """Day 2 was committed by the first plan and report, and is replaced since."""
     small = SmallLake()
-    (piece,) = small.plan(DAY_2).pieces
+    (piece,) = small.plan(DAY_2).intervals
     first = (piece.plan, stage(small.lake, small.log, piece.plan))
     commit_over(small, small.store, *first)
     small.job = b"version 2"
@@ -255,7 +255,7 @@ def test_the_totals_of_a_replaced_plan_are_its_own() -> None:
 @pytest.mark.parametrize("gone", ["plan", "report"])
 def test_a_grant_whose_object_was_deleted_says_so(gone: str) -> None:
     small = SmallLake()
-    (piece,) = small.plan(DAY_2).pieces
+    (piece,) = small.plan(DAY_2).intervals
     report = stage(small.lake, small.log, piece.plan)
     small.store.delete([piece.plan if gone == "plan" else report])
     with pytest.raises(ReportRejected, match=r"is gone, and plan .* is granted and not committed"):
@@ -264,7 +264,7 @@ def test_a_grant_whose_object_was_deleted_says_so(gone: str) -> None:
 
 def test_a_plan_that_is_gone_cannot_be_staged() -> None:
     small = SmallLake()
-    (piece,) = small.plan(DAY_2).pieces
+    (piece,) = small.plan(DAY_2).intervals
     small.store.delete([piece.plan])
     with pytest.raises(Corrupt, match="is granted and is not there"):
         still_granted(small.lake, piece.plan)
@@ -272,7 +272,7 @@ def test_a_plan_that_is_gone_cannot_be_staged() -> None:
 
 def test_a_plan_whose_grant_was_cancelled_and_collected_is_superseded() -> None:
     small = SmallLake()
-    (piece,) = small.plan(DAY_2).pieces
+    (piece,) = small.plan(DAY_2).intervals
     report = stage(small.lake, small.log, piece.plan)
     small.run(DAY_2, run="other", take_over=True)
     small.store.delete([piece.plan])
@@ -297,7 +297,7 @@ def two_gaps() -> tuple[SmallLake, list[str], str]:
     """A run that was granted day 1 and day 3, and the fingerprint of its job."""
     small = SmallLake()
     small.run(DAY_2)
-    plans = [p.plan for p in small.plan(days(1, 4), run="wide").pieces]
+    plans = [p.plan for p in small.plan(days(1, 4), run="wide").intervals]
     found = small.lake.plan(plans[0])
     assert found is not None
     return small, plans, found.fingerprint

@@ -32,7 +32,7 @@ def staged_lake() -> tuple[SmallLake, str, str]:
     small.run(days(1, 2))
     small.run(WANTED)
     small.job = b"version 2"
-    (piece,) = small.plan(WANTED, clear=1).pieces
+    (piece,) = small.plan(WANTED, clear=1).intervals
     return small, piece.plan, stage(small.lake, small.log, piece.plan)
 
 
@@ -120,13 +120,13 @@ def test_a_plan_that_meets_a_fault_at_any_call_is_granted_once(fault: Fault) -> 
         first = small.plan(days(3, 4))
         while faulty.held:
             faulty.release()
-        assert small.plan(days(3, 4)).pieces == first.pieces, f"{fault} at call {index}"
+        assert small.plan(days(3, 4)).intervals == first.intervals, f"{fault} at call {index}"
         entry = (
             small.lake.load_existing().ledger(days(3, 4).start, days(3, 4).end).entry(days(3, 4))
         )
         assert entry is not None
         assert entry.granted is not None
-        assert [p.plan for p in first.pieces] == [entry.granted.plan], f"{fault} at call {index}"
+        assert [p.plan for p in first.intervals] == [entry.granted.plan], f"{fault} at call {index}"
         assert entry.generation == 1, f"{fault} at call {index}"
 
 

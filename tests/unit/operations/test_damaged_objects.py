@@ -50,7 +50,7 @@ class Staged:
 def staged() -> Staged:
     small = SmallLake()
     small.run(days(1, 2))
-    (piece,) = small.plan(DAY_2).pieces
+    (piece,) = small.plan(DAY_2).intervals
     report = stage(small.lake, small.log, piece.plan)
     return Staged(small=small, plan=piece.plan, report=report)
 

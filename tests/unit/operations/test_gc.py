@@ -129,7 +129,7 @@ def test_an_old_grant_is_given_up_and_its_run_learns_that_it_is_superseded(
     small: SmallLake,
 ) -> None:
     planned = small.plan(days(4, 5))
-    (piece,) = planned.pieces
+    (piece,) = planned.intervals
     report = stage(small.lake, small.log, piece.plan)
     later(small, timedelta(days=8))
     found = swept(small, cancel_after=timedelta(days=7))

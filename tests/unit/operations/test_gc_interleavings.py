@@ -41,7 +41,7 @@ def staged_lake() -> tuple[SmallLake, str, str]:
     small.run(days(1, 2))
     small.run(WANTED)
     small.job = b"version 2"
-    (piece,) = small.plan(WANTED, clear=1).pieces
+    (piece,) = small.plan(WANTED, clear=1).intervals
     stage(small.lake, small.log, piece.plan)
     return small, piece.plan, stage(small.lake, small.log, piece.plan)
 

@@ -34,7 +34,7 @@ def small() -> SmallLake:
 
 def planned(small: SmallLake, interval: Interval, **more: Any) -> Plan:
     """A plan that is granted and not committed."""
-    found = small.lake.plan(small.plan(interval, **more).pieces[0].plan)
+    found = small.lake.plan(small.plan(interval, **more).intervals[0].plan)
     assert found is not None
     return found
 
@@ -185,13 +185,13 @@ def day_before(number: int) -> Interval:
 
 def test_an_interval_without_a_record_is_staged_all_the_same(small: SmallLake) -> None:
     """Windows may end in it."""
-    (piece,) = small.plan(days(5, 6)).pieces
+    (piece,) = small.plan(days(5, 6)).intervals
     assert not piece.committed
 
 
 def ran(small: SmallLake, interval: Interval, **more: Any) -> list[Interval]:
     """Plan, stage and commit; return what was."""
-    done = small.plan(interval, **more).pieces
+    done = small.plan(interval, **more).intervals
     for piece in done:
         plan = small.lake.plan(piece.plan)
         assert plan is not None
@@ -255,7 +255,7 @@ def test_a_refresh_leaves_alone_the_last_copy_of_a_topic_that_was_closed(
     for number in (6, 5):
         ran(backwards, days(number, number + 1))
     found = backwards.plan(days(1, 8), run="refresh", mode="refresh")
-    assert [p.interval for p in found.pieces] == [days(6, 7)]
+    assert [p.interval for p in found.intervals] == [days(6, 7)]
     assert found.left == (days(2, 3), days(3, 4), days(4, 5))
     with pytest.raises(OutsideRetention, match="is read no more"):
         backwards.plan(days(1, 4), run="another", mode="refresh")
@@ -269,8 +269,8 @@ def test_what_cannot_be_refreshed_does_not_use_up_what_one_run_is_granted(
     monkeypatch.setattr("tallystick.operations.plan.attempt.GRANTS_MAX", 1)
     planned_now = small.plan(days(1, 6), run="refresh", mode="refresh")
     assert days(2, 3) in planned_now.left
-    (piece,) = planned_now.pieces
+    (piece,) = planned_now.intervals
     assert piece.interval > planned_now.left[-1]
     # The same request gets the same plan again: its answer may have been lost.
     again = small.plan(days(1, 6), run="refresh", mode="refresh")
-    assert [p.plan for p in again.pieces] == [piece.plan]
+    assert [p.plan for p in again.intervals] == [piece.plan]

@@ -92,7 +92,7 @@ def test_a_beginning_may_be_declared_or_accepted(how: str) -> None:
             first=DAY,
         ),
     )
-    assert [p.interval for p in planned.pieces] == [days(1, 5)]
+    assert [p.interval for p in planned.intervals] == [days(1, 5)]
 
 
 def test_a_record_from_the_future_goes_where_it_arrives_and_holds_up_nothing() -> None:
@@ -157,10 +157,10 @@ def test_a_change_of_lateness_leaves_no_grant_behind(
     assert again.interval.covers(first.interval)
     ledger = small.lake.load_existing().whole_ledger()
     mine = [e for e in ledger.entries if e.granted and e.granted.request.run == "manual"]
-    to_do = {p.plan for p in again.pieces if not p.committed}
+    to_do = {p.plan for p in again.intervals if not p.committed}
     assert {e.granted.plan for e in mine if e.granted} == to_do != set()
     if clear == 0:
-        assert again.pieces == first.pieces
+        assert again.intervals == first.intervals
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_a_run_without_dates_of_which_others_took_a_part_leaves_no_hole(
     with pytest.raises(Superseded, match="it has gone to small / taker since"):
         ask(small, run="a", run_after=day(5))
     again = ask(small, run="a", run_after=day(5), clear=1)
-    assert [p.interval for p in again.pieces] == left
+    assert [p.interval for p in again.intervals] == left
     assert again.covered == (taken,)
 
 
@@ -198,7 +198,7 @@ def test_what_a_run_without_dates_had_is_found_however_far_back_the_ledger_ended
     ask(small, run="a", run_after=day(200))
     small.run(days(199, 200), run="taker", take_over=True)
     again = ask(small, run="a", run_after=day(200), clear=1)
-    assert [p.interval for p in again.pieces] == [days(3, 199)]
+    assert [p.interval for p in again.intervals] == [days(3, 199)]
 
 
 def test_a_clear_finds_the_holes_behind_a_take_over_of_what_the_run_had_long_ago() -> None:
@@ -212,16 +212,16 @@ def test_a_clear_finds_the_holes_behind_a_take_over_of_what_the_run_had_long_ago
     for interval in others:
         small.run(interval)
     again = ask(small, run="a", run_after=day(200), clear=1)
-    assert [p.interval for p in again.pieces] == [days(3, 100), days(102, 200)]
+    assert [p.interval for p in again.intervals] == [days(3, 100), days(102, 200)]
     assert again.covered == (days(2, 3), *others[:2])
 
 
 def test_a_clear_of_a_run_that_was_granted_nothing_goes_on_where_the_ledger_ends() -> None:
     small = SmallLake()
     small.run(days(1, 2))
-    assert ask(small, run="a", run_after=day(2)).pieces == ()
+    assert ask(small, run="a", run_after=day(2)).intervals == ()
     again = ask(small, run="a", run_after=day(4), clear=1)
-    assert [p.interval for p in again.pieces] == [days(2, 4)]
+    assert [p.interval for p in again.intervals] == [days(2, 4)]
 
 
 def test_a_clock_behind_airflows_waits_instead_of_asking_for_less(small: SmallLake) -> None:
@@ -253,7 +253,7 @@ def test_more_intervals_than_one_swap_can_grant_are_refused_by_number(
     monkeypatch.setattr("tallystick.operations.plan.attempt.GRANTS_MAX", 2)
     with pytest.raises(InvalidRequest, match="has 3 intervals to be planned; 2 are the most"):
         small.plan(days(1, 4), run="all", mode="replace")
-    assert len(small.plan(days(1, 3), run="some", mode="replace").pieces) == 2
+    assert len(small.plan(days(1, 3), run="some", mode="replace").intervals) == 2
 
 
 def test_a_boundary_that_two_plans_share_is_asked_for_once(

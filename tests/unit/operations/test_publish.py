@@ -230,9 +230,9 @@ def test_an_output_that_takes_no_second_sending_keeps_its_interval(point: str) -
         small.job = small_2
         planned = small.plan(days(1, 2), clear=1)
         published(small, FakeOutput(wire))
-        report = stage(small.lake, small.log, planned.pieces[0].plan)
+        report = stage(small.lake, small.log, planned.intervals[0].plan)
         with pytest.raises(ReportRejected, match="has been sent to output feed"):
-            commit(small.lake, small.tables, plan_key=planned.pieces[0].plan, report_key=report)
+            commit(small.lake, small.tables, plan_key=planned.intervals[0].plan, report_key=report)
         assert entry_of(small, 1).granted is None
     assert wire.held() == rows
     assert entry_of(small, 1).generation == (1 if point == "sent before the plan" else 2)

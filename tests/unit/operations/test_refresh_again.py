@@ -69,10 +69,10 @@ def test_what_the_log_does_not_allow_any_more_is_withdrawn(small: SmallLake) -> 
     assert granted(small) == [3, 4]
     expire(small, before=4)
     again = refresh(small, 1)
-    assert [p.interval for p in again.pieces] == [days(4, 5)]
+    assert [p.interval for p in again.intervals] == [days(4, 5)]
     assert again.left == (days(3, 4),)
     assert [interval for interval, _ in again.cancelled] == [days(3, 4)]
-    for piece in again.pieces:
+    for piece in again.intervals:
         commit(
             small.lake,
             small.tables,
@@ -98,6 +98,6 @@ def test_a_grant_that_was_never_committed_is_withdrawn_by_a_refresh_of_its_run()
     small = SmallLake()
     small.plan(days(1, 2), run=RUN)
     planned = small.plan(days(1, 2), run=RUN, clear=1, mode="refresh")
-    assert (planned.pieces, [i for i, _ in planned.cancelled]) == ((), [days(1, 2)])
+    assert (planned.intervals, [i for i, _ in planned.cancelled]) == ((), [days(1, 2)])
     later = small.plan(days(1, 2), run="other")
-    assert [p.interval for p in later.pieces] == [days(1, 2)]
+    assert [p.interval for p in later.intervals] == [days(1, 2)]

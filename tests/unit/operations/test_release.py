@@ -30,7 +30,7 @@ def entry_of(small: SmallLake, first: int) -> Entry | None:
 
 def test_a_released_hole_is_free_for_others_and_its_plan_is_dead() -> None:
     small = good_lake()
-    (piece,) = small.plan(DAY_6).pieces
+    (piece,) = small.plan(DAY_6).intervals
     report = stage(small.lake, small.log, piece.plan)
     done = release(small.lake, DAY_6)
     assert (done.plan, done.generation, done.committed) == (piece.plan, 1, False)
@@ -53,7 +53,7 @@ def test_a_released_replacement_leaves_the_rows() -> None:
     after = entry_of(small, 2)
     assert after is not None
     assert (after.committed, after.granted) == (before.committed, None)
-    assert [p.committed for p in small.plan(days(2, 3), run="other").pieces] == []
+    assert [p.committed for p in small.plan(days(2, 3), run="other").intervals] == []
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_a_release_that_meets_a_fault_at_any_call_is_done_once(fault: Fault) -> 
 def test_a_run_that_commits_first_is_not_told_as_released() -> None:
     """The release's swap loses to the commit of the very plan, and must not say that it can never be committed."""
     small = good_lake()
-    (piece,) = small.plan(DAY_6).pieces
+    (piece,) = small.plan(DAY_6).intervals
     report = stage(small.lake, small.log, piece.plan)
 
     class CommitsFirst:

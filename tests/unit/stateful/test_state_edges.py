@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tallystick.engine.clock import LogPart, LogSpan, PieceClock
+from tallystick.engine.clock import LogPart, LogSpan, SplitClock
 from tallystick.errors import InvalidPipeline
 from tallystick.format.interval import Interval
 from tallystick.pipeline import Column, Lookback, Pipeline, Table, pipeline_from_spec
@@ -81,7 +81,7 @@ def batch(*minutes: float | None, first: int = 0) -> pa.RecordBatch:
     )
 
 
-def hour(clock: PieceClock, found: pa.RecordBatch, *positions: int) -> list[datetime]:
+def hour(clock: SplitClock, found: pa.RecordBatch, *positions: int) -> list[datetime]:
     where = np.array(positions or range(len(found)), np.int64)
     return list(clock.column(found, where).to_pylist())
 
@@ -91,7 +91,7 @@ def minute(number: float) -> int:
 
 
 def test_the_clock_never_goes_back_nor_lies_outside_its_interval() -> None:
-    clock = PieceClock(Interval(start=at(2), end=at(60)), [], [])
+    clock = SplitClock(Interval(start=at(2), end=at(60)), [], [])
     assert hour(clock, batch(1, 5, 3, None, 9)) == [at(2), at(5), at(5), at(5), at(9)]
     # The next batch goes on; a record that is said to be of a later hour moves nothing.
     assert hour(clock, batch(8, 60, 59.5, first=5)) == [at(9), at(9), at(59.5)]
@@ -100,7 +100,7 @@ def test_the_clock_never_goes_back_nor_lies_outside_its_interval() -> None:
 
 def test_what_no_job_gets_moves_the_clock_too() -> None:
     aborted: list[tuple[int, int]] = []
-    clock = PieceClock(Interval(start=at(0), end=at(60)), [], aborted)
+    clock = SplitClock(Interval(start=at(0), end=at(60)), [], aborted)
     aborted += [(1, minute(7)), (9, minute(50)), (11, minute(55))]
     found = batch(
         1, 2, 3
@@ -116,7 +116,7 @@ def test_what_no_job_gets_moves_the_clock_too() -> None:
 def test_a_boundary_inside_moves_the_clock_and_ends_what_counts_before_it() -> None:
     """It was set where the log ended then: what is behind it is later, whatever its own timestamp says."""
     cuts = [(2, minute(30)), (3, minute(40))]
-    clock = PieceClock(Interval(start=at(0), end=at(60)), cuts, [])
+    clock = SplitClock(Interval(start=at(0), end=at(60)), cuts, [])
     assert hour(clock, batch(10, 35, 20, 33, 41)) == [at(10), at(10), at(30), at(40), at(41)]
 
 

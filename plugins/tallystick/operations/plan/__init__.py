@@ -13,11 +13,19 @@ from __future__ import annotations
 from tallystick.operations.plan.request import (
     Log,
     PartitionView,
-    Piece,
+    PlannedInterval,
     PlanRequest,
     PlanResult,
     TopicView,
 )
 from tallystick.operations.plan.run import plan
 
-__all__ = ["Log", "PartitionView", "Piece", "PlanRequest", "PlanResult", "TopicView", "plan"]
+__all__ = [
+    "Log",
+    "PartitionView",
+    "PlanRequest",
+    "PlanResult",
+    "PlannedInterval",
+    "TopicView",
+    "plan",
+]

@@ -29,7 +29,7 @@ from tallystick.lake import Snapshot, Update
 from tallystick.operations.plan.closed import closed_topics, positions_without_lookup
 from tallystick.operations.plan.request import (
     Log,
-    Piece,
+    PlannedInterval,
     PlanRequest,
     PlanResult,
     TopicView,
@@ -72,7 +72,7 @@ class PlanAttempt:
         set_now = self._set_boundaries(intent, topics, origins)
         for entry in intent.cancelled:
             self.ledger.cancel(entry.interval)
-        pieces: list[Piece] = []
+        intervals: list[PlannedInterval] = []
         committed: list[CommittedInterval] = []
         left: dict[Interval, OutsideRetention] = {}
         grants = intent.grants
@@ -93,10 +93,12 @@ class PlanAttempt:
                 committed.append(self._commit_at_once(grant, plan))
             else:
                 self._grant(grant, plan)
-            pieces.append(Piece(interval=grant.interval, plan=plan.key, committed=at_once))
-        if left and not pieces:
+            intervals.append(
+                PlannedInterval(interval=grant.interval, plan=plan.key, committed=at_once)
+            )
+        if left and not intervals:
             return self._nothing_to_refresh(next(iter(left.values())), intent.cancelled)
-        told = answered(intent, wanted, self.root.version + 1, pieces)
+        told = answered(intent, wanted, self.root.version + 1, intervals)
         return Update(
             tables=tables,
             topics=topics,

@@ -77,7 +77,7 @@ class Log(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class PlannedInterval:
     """One plan of the run: staged next, or committed already (empty, or by this run earlier)."""
 
     interval: Interval
@@ -94,7 +94,7 @@ class PlanResult:
 
     interval: Interval | None
     version: int
-    pieces: tuple[Piece, ...] = ()
+    intervals: tuple[PlannedInterval, ...] = ()
     held: tuple[tuple[Interval, Request], ...] = ()
     covered: tuple[Interval, ...] = ()
     cancelled: tuple[tuple[Interval, Request], ...] = ()
@@ -119,14 +119,20 @@ class PlanRequest:
 
 
 def answered(
-    intent: planning.PlanDecision, wanted: Interval, version: int, pieces: Sequence[Piece]
+    intent: planning.PlanDecision,
+    wanted: Interval,
+    version: int,
+    intervals: Sequence[PlannedInterval],
 ) -> PlanResult:
     """Say what the run has under root `version`: what it held before, and the pieces it was granted now."""
-    own = [Piece(interval=h.interval, plan=h.plan, committed=h.committed) for h in intent.holdings]
+    own = [
+        PlannedInterval(interval=h.interval, plan=h.plan, committed=h.committed)
+        for h in intent.holdings
+    ]
     return PlanResult(
         interval=wanted,
         version=version,
-        pieces=tuple(sorted((*own, *pieces), key=lambda p: p.interval)),
+        intervals=tuple(sorted((*own, *intervals), key=lambda p: p.interval)),
         held=tuple((e.interval, e.granted.request) for e in intent.held if e.granted),
         covered=tuple(e.interval for e in intent.covered),
         cancelled=tuple((e.interval, e.granted.request) for e in intent.cancelled if e.granted),

@@ -17,7 +17,7 @@ from typing import Any
 from tallystick.errors import OutputRefused
 from tallystick.outputs.changes import Change, Operation, changes
 from tallystick.outputs.encoding import encoded, plain
-from tallystick.outputs.occurrences import Occurrences, Piece, digest
+from tallystick.outputs.occurrences import Occurrences, RowRange, digest
 from tallystick.outputs.port import Publication, Scope
 from tallystick.outputs.spill import Spill
 
@@ -112,24 +112,24 @@ def check_keys(publication: Publication, key: Sequence[str]) -> None:
         return
     with Spill() as spill:
         rows = Occurrences(publication.rows, key, spill, name="keys")
-        for piece in rows.pieces():
-            _check_piece(publication, key, rows, piece)
+        for row_range in rows.row_ranges():
+            _check_row_range(publication, key, rows, row_range)
 
 
-def _check_piece(
-    publication: Publication, key: Sequence[str], rows: Occurrences, piece: Piece
+def _check_row_range(
+    publication: Publication, key: Sequence[str], rows: Occurrences, row_range: RowRange
 ) -> None:
     for name in key:
-        if name not in piece.batch.schema.names:
+        if name not in row_range.batch.schema.names:
             raise _refused(f"{publication}: its key column {name!r} is no column of the table.")
-    for number, values in enumerate(piece.identities, start=piece.first):
+    for number, values in enumerate(row_range.identities, start=row_range.first):
         if None in values:
             none = key[values.index(None)]
             raise _refused(f"{publication}: row {number} has no value in its key column {none!r}.")
-        if piece.occurrences[number - piece.first]:
+        if row_range.occurrences[number - row_range.first]:
             first = next(
                 n
-                for earlier in rows.pieces()
+                for earlier in rows.row_ranges()
                 for n, other in enumerate(earlier.identities, start=earlier.first)
                 if digest(other, 0) == digest(values, 0)
             )

@@ -15,8 +15,8 @@ import pytest
 
 from tallystick.engine.decode import decoder as port
 from tallystick.engine.decode.decoder import Decoded, decoder_of
-from tallystick.engine.pieces import cut
-from tallystick.engine.task import run_piece
+from tallystick.engine.input_splits import split_plan
+from tallystick.engine.task import run_split
 from tallystick.errors import InvalidPipeline
 from tallystick.format.codec import StoredValue
 from tallystick.pipeline import Column, Format, Json, Pipeline, Table, Topic, pipeline_from_spec
@@ -63,9 +63,9 @@ def test_a_decoder_of_another_package_is_used_by_name(
     store = MemoryStore("small")
     pipeline = pipeline_from_spec(declared({"separator": ";"}).to_spec(), where="spec")
     work = make_work(store=store, pipeline=pipeline, transform=lambda records: {"events": records})
-    [piece] = cut(work.plan, records_per_task=100)
+    [split] = split_plan(work.plan, records_per_task=100)
     reading = kit.FakeReading([kit.raw_batch(0, [b"1;a", b"x", None, b"2;b"])])
-    result = run_piece(work, piece, reading, scratch=tmp_path)
+    result = run_split(work, split, reading, scratch=tmp_path)
 
     assert (result.account.records, result.account.dead) == (2, 2)
     by_table = {file.table: file for file in result.files}

@@ -13,7 +13,7 @@ from tallystick.format.plan import Plan, PlannedTopic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece(StoredValue):
+class InputSplit(StoredValue):
     """Offsets of one partition that one task reads; `index` numbers a plan's pieces from 0.
 
     `start_epoch` is the leader epoch of the record before its start, where the plan knows it: only at the start of a
@@ -44,29 +44,29 @@ class Piece(StoredValue):
         return f"{self.topic}[{self.partition}] {self.span}"
 
 
-def cut(plan: Plan, *, records_per_task: int) -> tuple[Piece, ...]:
+def split_plan(plan: Plan, *, records_per_task: int) -> tuple[InputSplit, ...]:
     """Cut what a plan can read into pieces of at most `records_per_task` offsets, the same ones each time.
 
     A range is cut evenly, into as few pieces as that bound allows: a task costs 10 to 17 ms, a short one is waste.
     Ranges without offsets give none, and offsets that were lost before the plan was made are not read.
     """
-    return cut_topics(plan.topics, records_per_task=records_per_task)
+    return split_topics(plan.topics, records_per_task=records_per_task)
 
 
-def cut_topics(
+def split_topics(
     topics: Sequence[PlannedTopic], *, records_per_task: int, first: int = 0
-) -> tuple[Piece, ...]:
-    """Cut the readable ranges of some topics as `cut` does, numbering the pieces from `first` on."""
-    pieces: list[Piece] = []
+) -> tuple[InputSplit, ...]:
+    """Cut the readable ranges of some topics as `split_plan` does, numbering the pieces from `first` on."""
+    splits: list[InputSplit] = []
     for topic in topics:
         for partition in range(len(topic.ranges)):
-            pieces.extend(_cut_range(topic, partition, records_per_task, first=first + len(pieces)))
-    return tuple(pieces)
+            splits.extend(_cut_range(topic, partition, records_per_task, first=first + len(splits)))
+    return tuple(splits)
 
 
 def _cut_range(
     topic: PlannedTopic, partition: int, records_per_task: int, *, first: int
-) -> list[Piece]:
+) -> list[InputSplit]:
     planned = topic.ranges[partition]
     readable = planned.readable
     count = -(-readable.length // records_per_task)
@@ -76,7 +76,7 @@ def _cut_range(
         else []
     )
     return [
-        Piece(
+        InputSplit(
             index=first + i,
             topic=topic.name,
             partition=partition,

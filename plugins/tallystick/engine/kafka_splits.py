@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from tallystick.connections.kafka import KafkaSettings
-from tallystick.engine.pieces import Piece
+from tallystick.engine.input_splits import InputSplit
 from tallystick.format import keys
 from tallystick.format.offsets import Position
 from tallystick.format.plan import PlannedTopic
@@ -28,12 +28,12 @@ class KafkaReading:
         self,
         settings: KafkaSettings,
         topic: PlannedTopic,
-        piece: Piece,
+        split: InputSplit,
         *,
         tell_aborted: bool = False,
     ) -> None:
-        self._piece = piece
-        planned = topic.ranges[piece.partition]
+        self._split = split
+        planned = topic.ranges[split.partition]
         self._planned_end = Position(offset=planned.end, leader_epoch=planned.end_epoch)
         self._reader = RangeReader(
             settings,
@@ -48,9 +48,9 @@ class KafkaReading:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the piece's committed records in order; raises what RangeReader.read raises."""
         return self._reader.read(
-            self._piece.partition,
-            self._piece.span,
-            leader_epoch=self._piece.start_epoch,
+            self._split.partition,
+            self._split.span,
+            leader_epoch=self._split.start_epoch,
             planned_end=self._planned_end,
         )
 

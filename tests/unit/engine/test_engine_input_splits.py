@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tallystick.engine.pieces import Piece, cut
+from tallystick.engine.input_splits import InputSplit, split_plan
 from tallystick.format.offsets import EPOCH_UNKNOWN, OffsetRange, tile
 
 
@@ -27,24 +27,24 @@ def test_a_range_is_cut_evenly_into_as_few_pieces_as_the_bound_allows(
     kit: SimpleNamespace, start: int, end: int, bound: int, expected: list[tuple[int, int]]
 ) -> None:
     plan = kit.plan_of(kit.small_pipeline(), ("events", [kit.planned(start, end)]))
-    pieces = cut(plan, records_per_task=bound)
-    assert [(p.span.start, p.span.end) for p in pieces] == expected
-    assert [p.index for p in pieces] == list(range(len(expected)))
-    assert [Piece.from_json(p.to_json(), "here") for p in pieces] == list(pieces)
+    splits = split_plan(plan, records_per_task=bound)
+    assert [(p.span.start, p.span.end) for p in splits] == expected
+    assert [p.index for p in splits] == list(range(len(expected)))
+    assert [InputSplit.from_json(p.to_json(), "here") for p in splits] == list(splits)
 
 
 def test_an_epoch_belongs_to_the_start_of_a_planned_range_only(kit: SimpleNamespace) -> None:
     plan = kit.plan_of(kit.small_pipeline(), ("events", [kit.planned(0, 30)]))
-    epochs = [p.start_epoch for p in cut(plan, records_per_task=10)]
+    epochs = [p.start_epoch for p in split_plan(plan, records_per_task=10)]
     assert epochs == [4, EPOCH_UNKNOWN, EPOCH_UNKNOWN]
 
 
 def test_lost_offsets_are_not_read_and_leave_no_epoch_to_prove(kit: SimpleNamespace) -> None:
     ranges = [kit.planned(0, 30, readable_from=20), kit.planned(0, 30, readable_from=30)]
     plan = kit.plan_of(kit.small_pipeline(), ("events", ranges))
-    [piece] = cut(plan, records_per_task=100)
-    assert (piece.partition, piece.span) == (0, OffsetRange(start=20, end=30))
-    assert piece.start_epoch == EPOCH_UNKNOWN
+    [split] = split_plan(plan, records_per_task=100)
+    assert (split.partition, split.span) == (0, OffsetRange(start=20, end=30))
+    assert split.start_epoch == EPOCH_UNKNOWN
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # it holds functions only
@@ -59,14 +59,14 @@ def test_pieces_tile_what_is_readable(
     plan = kit.plan_of(
         kit.small_pipeline(), ("events", [kit.planned(s.start, s.end) for s in spans])
     )
-    pieces = cut(plan, records_per_task=bound)
-    assert pieces == cut(plan, records_per_task=bound)
+    splits = split_plan(plan, records_per_task=bound)
+    assert splits == split_plan(plan, records_per_task=bound)
     for number, span in enumerate(spans):
-        mine = [p.span for p in pieces if p.partition == number]
+        mine = [p.span for p in splits if p.partition == number]
         assert len(mine) == -(-span.length // bound)
         assert not mine or tile(mine) == span
 
 
 def test_an_empty_span_is_no_piece() -> None:
     with pytest.raises(ValueError, match="is no piece"):
-        Piece(index=0, topic="t", partition=0, span=OffsetRange(start=3, end=3))
+        InputSplit(index=0, topic="t", partition=0, span=OffsetRange(start=3, end=3))
