@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tallystick.cli.errors import ASK, note, out, out_json, told
+from tallystick.cli.errors import ACTION_REQUIRED, note, out, out_json, told
 from tallystick.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def status(state_dir: Path | None = StateDir, as_json: bool = AsJson) -> None:
             else f"Given up: {', '.join(info.broken)}. Next: read their logs in {folder}, then `tally local down` and "
             "`tally local up`."
         )
-        raise typer.Exit(ASK)
+        raise typer.Exit(ACTION_REQUIRED)
 
 
 @app.command()

@@ -31,7 +31,7 @@ from tallystick_devstack.s3 import S3Server
 from tallystick_devstack.spark import SparkCluster
 
 
-class Part(Protocol):
+class StackPart(Protocol):
     """What a stack asks of each of its servers."""
 
     @property
@@ -82,7 +82,7 @@ class LocalStack:
             port=self._ports["airflow"],
             spark_master=self.spark.url if "spark" in self._wanted else LOCAL_MASTER,
         )
-        servers: dict[str, Part] = {
+        servers: dict[str, StackPart] = {
             "kafka": self.kafka,
             "s3": self.s3,
             "postgres": self.postgres,

@@ -41,7 +41,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Log:
+class EventLog:
     """One topic's part of the days that were played."""
 
     events: Sequence[Event]
@@ -59,7 +59,7 @@ class Truth:
     duplicates: Mapping[Event, Event]
 
 
-def read_log(topic: str, sent: Path, days: Collection[datetime]) -> Log:
+def read_log(topic: str, sent: Path, days: Collection[datetime]) -> EventLog:
     """One topic's records of some days, with log times: the clock runs through all records, aborted ones too."""
     records = read_sent(sent)
     clocks: dict[int, int] = {}
@@ -78,7 +78,7 @@ def read_log(topic: str, sent: Path, days: Collection[datetime]) -> Log:
             broken.add(place)
         else:
             events.append(Event(place=place, day=day, log_ms=log_ms[place], **document))
-    return Log(
+    return EventLog(
         events=events,
         broken=broken,
         committed=len(counted),

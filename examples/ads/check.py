@@ -15,7 +15,7 @@ from typing import Any
 
 from examples.ads.attribution import (
     Event,
-    Log,
+    EventLog,
     Place,
     Truth,
     instant,
@@ -186,7 +186,7 @@ def _judge_midnight(truth: Truth) -> Finding:
     )
 
 
-def _audit(found: Found, log: Log, check: str, topic: str, kept_in: Sequence[str]) -> Finding:
+def _audit(found: Found, log: EventLog, check: str, topic: str, kept_in: Sequence[str]) -> Finding:
     """From the producer's acknowledgements to the rows: by counting alone, whatever the rules say."""
     kept = {name: len(found.tables.get(name, ())) for name in kept_in}
     dropped = {

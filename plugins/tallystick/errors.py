@@ -10,9 +10,8 @@
     │   ├── OutcomeUnknown        a write may or may not have landed; nothing was deleted
     │   ├── OutputUnavailable     a receiver outside the lake did not answer, or answered that it cannot
     │   └── OutputBusy            another process publishes into that output
-    ├── Stop                  this attempt is over and nothing is wrong: someone else decided
-    │   └── Superseded
-    └── Ask                   a person has to decide or mend something first
+    ├── Superseded            this attempt is over and nothing is wrong: another run or operator decided
+    └── ActionRequired        a person has to decide or correct something first
         ├── InvalidRequest        parameters of a run
         ├── InvalidPipeline       declaration of a pipeline, a name, a job's output
         ├── SettingsError         a connection, a credential, an environment variable
@@ -136,97 +135,91 @@ class OutputBusy(RetryLater):
     kind = "output_busy"
 
 
-class Stop(TallystickError):
-    """This attempt is over, and nothing is wrong: someone else has decided."""
-
-    kind = "stop"
-
-
-class Superseded(Stop):
-    """Another plan, run or operator holds what this attempt worked for."""
+class Superseded(TallystickError):
+    """This attempt is over and nothing is wrong: another plan, run or operator holds what it worked for."""
 
     kind = "superseded"
 
 
-class Ask(TallystickError):
+class ActionRequired(TallystickError):
     """Trying again cannot help: a person has to decide or mend something first."""
 
-    kind = "ask"
+    kind = "action_required"
 
 
-class InvalidRequest(Ask):
+class InvalidRequest(ActionRequired):
     """A run's parameters are not what is allowed."""
 
     kind = "invalid_request"
 
 
-class InvalidPipeline(Ask):
+class InvalidPipeline(ActionRequired):
     """A declaration, a name or a job's output is not what is allowed."""
 
     kind = "invalid_pipeline"
 
 
-class SettingsError(Ask):
+class SettingsError(ActionRequired):
     """A connection, credential or environment variable is missing or not allowed."""
 
     kind = "settings"
 
 
-class JobChanged(Ask):
+class JobChanged(ActionRequired):
     """The deployed job is not the one that was planned."""
 
     kind = "job_changed"
 
 
-class IdentityChanged(Ask):
+class IdentityChanged(ActionRequired):
     """A topic, cluster or table is not the one that the ledger knows."""
 
     kind = "identity_changed"
 
 
-class SchemaChanged(Ask):
+class SchemaChanged(ActionRequired):
     """The declared columns do not fit the ones in the lake."""
 
     kind = "schema_changed"
 
 
-class OutsideRetention(Ask):
+class OutsideRetention(ActionRequired):
     """The log no longer holds what is wanted."""
 
     kind = "outside_retention"
 
 
-class LogDamaged(Ask):
-    """The log holds something else than it must: a hole, a bad checksum, an unknown format."""
+class LogDamaged(ActionRequired):
+    """The log holds something else than it must: a gap, a bad checksum, an unknown format."""
 
     kind = "log_damaged"
 
 
-class ReportRejected(Ask):
+class ReportRejected(ActionRequired):
     """What an attempt staged does not add up, or is not there."""
 
     kind = "report_rejected"
 
 
-class OutputRefused(Ask):
+class OutputRefused(ActionRequired):
     """An output cannot take these rows as they are, or what it holds is in doubt. The tables' commit stands."""
 
     kind = "output_refused"
 
 
-class StoreRefused(Ask):
+class StoreRefused(ActionRequired):
     """The store does not honour conditional writes, so nothing here would be safe."""
 
     kind = "store_refused"
 
 
-class RootVanished(Ask):
+class RootVanished(ActionRequired):
     """The root was there and is gone."""
 
     kind = "root_vanished"
 
 
-class Corrupt(Ask):
+class Corrupt(ActionRequired):
     """An object cannot be read as what it claims to be; it is never repaired or overwritten."""
 
     kind = "corrupt"

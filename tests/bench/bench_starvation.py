@@ -1,11 +1,11 @@
 """How long a commit takes while a publisher works off a backlog: at most twice as long as an undisturbed one.
 
-    python tests/bench/bench_starvation.py [--tables 2 10 50] [--owed 10000] [--delay-ms 20] [--without-room]
+    python tests/bench/bench_starvation.py [--tables 2 10 50] [--pending 10000] [--delay-ms 20] [--without-room]
 
 A lake in memory whose store takes its time for each request. One interval is committed by the real code; its plan,
-record and report are then copied to as many intervals as are owed. The real `publish` works them off in a thread into an
-output in memory, while the real `commit` commits intervals that were planned and staged before. `--without-room` makes
-no room, for comparison. Ends with 0 only if no commit took more than twice the undisturbed median.
+record and report are then copied to as many intervals as are pending. The real `publish` works them off in a thread
+into an output in memory, while the real `commit` commits intervals that were planned and staged before.
+`--without-room` makes no room, for comparison. Ends with 0 only if no commit took more than twice the undisturbed median.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def measure(tables: int, options: argparse.Namespace) -> bool:
         f"     during the backlog: median {statistics.median(one[0] for one in during):6.2f} s, worst {worst:6.2f} s "
         f"({worst / undisturbed:.2f} x), swaps lost {[one[1] for one in during]}, requests {[one[2] for one in during]}\n"
         f"     publisher: {alone_rate:.2f} intervals/s alone, {busy_rate:.2f} with commits {BETWEEN_S:g} s apart; "
-        f"{options.pending} owed were made in {made_s:.0f} s",
+        f"{options.pending} pending were made in {made_s:.0f} s",
         flush=True,
     )
     for why in publisher.failed:
@@ -158,7 +158,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--tables", type=int, nargs="+", default=[2, 10, 50])
-    parser.add_argument("--owed", type=int, default=10_000)
+    parser.add_argument("--pending", type=int, default=10_000)
     parser.add_argument("--delay-ms", type=float, default=20.0)
     parser.add_argument("--commits", type=int, default=5)
     parser.add_argument("--without-room", action="store_true")

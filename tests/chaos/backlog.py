@@ -1,7 +1,7 @@
 """The nemesis with outputs: while they are away a backlog grows; then it is published while another day's run commits.
 
-Many small folders instead of many days, for a day costs a Spark job: each folder is owed each day, and each publication
-takes two swaps of the root that the other day's commit swaps too.
+Many small folders instead of many days, for a day costs a Spark job: each folder is pending each day, and each
+publication takes two swaps of the root that the other day's commit swaps too.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _strike(r: Round) -> None:
     r.begin()
     r.until(lambda: _refused(r), "a backlog", poll_s=0.5)
     pending = OUTPUTS * r.lake.days
-    r.tell(f"{pending} publications are owed")
+    r.tell(f"{pending} publications are pending")
     root.unlink()
     other = r.lake.days + 1
     produce_days(r.ground.kafka, r.lake.name, days=[other], rng=r.rng, log=r.log)
@@ -55,7 +55,7 @@ def _strike(r: Round) -> None:
         left = pending - _files(root)
         if left <= 0:
             raise Missed("the backlog was published before the other day committed")
-        r.tell(f"the other day is committed, {left} publications are still owed")
+        r.tell(f"the other day is committed, {left} publications are still pending")
     if killed:
         for chain in chains(r.ground.scheduler_pid):
             if chain.task is not None:

@@ -1,4 +1,4 @@
-"""What the ledger must look like when every run is green: each interval committed, nothing granted, no hole."""
+"""What the ledger must look like when every run is green: each interval committed, nothing granted, no gap."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def not_settled(
 ) -> str | None:
     """Why a ledger is not settled, None where it is; read as the JSON that it is.
 
-    A green run whose interval is not committed is a hole that nobody will look for; a grant that is left stands in the
+    A green run whose interval is not committed is a gap that nobody will look for; a grant that is left stands in the
     way of whoever comes next.
     """
     root = read("root.json")

@@ -55,7 +55,7 @@ def entry(start: int, *, committed: bool = True, granted: bool = False) -> dict[
         ([], "nothing is committed from 2013-01-01"),
     ],
 )
-def test_green_runs_leave_no_grant_and_no_hole(
+def test_green_runs_leave_no_grant_and_no_gap(
     entries: list[dict[str, Any]], problem: str | None
 ) -> None:
     objects = {"root.json": {"pages": [["a", "b", "page"]]}, "page": {"entries": entries}}

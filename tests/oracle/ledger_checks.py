@@ -113,7 +113,7 @@ def read_pieces(
 def check_tiling(
     root: Mapping[str, Any], pieces: list[Piece], problems: Problems, *, full_cover: bool
 ) -> None:
-    """Ranges of each partition meet: no overlap, none upside down, and with `full_cover` no hole from the origin on."""
+    """Ranges of each partition meet: no overlap, none upside down, and with `full_cover` no gap from the origin on."""
     for left, right in itertools.pairwise(pieces):
         if left.interval[1] > right.interval[0]:
             problems.say("tiling", f"{left.name} and {right.name} overlap")

@@ -35,8 +35,8 @@ def empty_interval_skipped() -> Iterator[None]:
     """An interval without offsets is called committed, and no entry says so."""
     real = granting.PlanAttempt.grant
 
-    def forget(self: Any, intent: Any, wanted: Any) -> Any:
-        change = real(self, intent, wanted)
+    def forget(self: Any, decision: Any, wanted: Any) -> Any:
+        change = real(self, decision, wanted)
         for done in change.committed:
             change.ledger.drop(done.interval)
         return replace(change, committed=())

@@ -341,7 +341,7 @@ class Schedule:
                     reached = entry["interval"][1]
             if reached < keys.instant(at(run.hours[1])):
                 raise Violation(
-                    f"L3: hole at {reached} in {span(*run.hours)} although every run is green"
+                    f"L3: gap at {reached} in {span(*run.hours)} although every run is green"
                 )
 
 

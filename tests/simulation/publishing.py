@@ -59,7 +59,7 @@ class SimulatedRows:
 
 @dataclass
 class Publisher:
-    """Somebody who publishes all that is owed, in a process of its own."""
+    """Somebody who publishes all that is pending, in a process of its own."""
 
     sim: Simulation
     wire: Wire
@@ -157,7 +157,7 @@ class PublishingSchedule(Schedule):
                     for key in done["added"].get("a", ()):
                         held += [(tuple(r),) for r in json.loads(self.sim.objects[key].body)]
             if slot is None or slot["begun"] is not None or slot["published"] != slot["wanted"]:
-                raise Violation(f"P2: {entry['interval']} is still owed ({slot}): {told}")
+                raise Violation(f"P2: {entry['interval']} is still pending ({slot}): {told}")
         for key, stored in self.sim.objects.items():
             if key.startswith("commits/"):
                 committed |= {c["plan"][-37:-5] for c in json.loads(stored.body)["intervals"]}

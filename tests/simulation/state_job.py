@@ -167,7 +167,7 @@ def stage_state(
         library="test",
         files=_files(lake, plan, pipeline, rows, dead),
         accounts=accounts,
-        looked=found.looked(plan.fingerprint, read),
+        lookback=found.used(plan.fingerprint, read),
     )
     lake.put_new(report.key, report.encode())
     return plan, report

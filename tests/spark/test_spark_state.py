@@ -131,8 +131,8 @@ def test_the_second_day_sees_the_first_in_kafka_and_gives_what_one_pass_over_the
     state_lake: SparkLake,
 ) -> None:
     (second,) = run(state_lake, 1)
-    assert second.looked is not None
-    (seen,) = second.looked.seen
+    assert second.lookback is not None
+    (seen,) = second.lookback.seen
     assert (seen.records, seen.interval.start) == (600, DAY - timedelta(days=2))
     (first,) = run(state_lake, 0)
     # What was read in Kafka is what is committed now: nothing has to be done again.
@@ -148,9 +148,9 @@ def test_one_run_over_both_days_sees_what_it_has_staged_itself(state_lake: Spark
     pipeline = replace(state_lake.pipeline(), tables=[*RESULTS, RUNNING, *partial], lookback=back)
     state_lake.pipeline = lambda: pipeline
     first, second = run(state_lake, 0, 1)
-    assert first.looked is not None
-    assert not first.looked.seen
-    assert [s.records for s in second.looked.seen] == [600]
+    assert first.lookback is not None
+    assert not first.lookback.seen
+    assert [s.records for s in second.lookback.seen] == [600]
     assert not stale(state_lake.lake.read(lambda snapshot: snapshot.whole_ledger().entries))
     _check(state_lake, [first, second])
     found = rows(state_lake, [first, second], "running")

@@ -260,7 +260,7 @@ def stage(
         library="test",
         files=files,
         accounts=tuple(accounts),
-        looked=_looked(lake, plan, pipeline),
+        lookback=_looked(lake, plan, pipeline),
     )
     lake.put_new(report.key, report.encode())
     return report.key
@@ -270,7 +270,7 @@ def _looked(lake: Lake, plan: Plan, pipeline: Pipeline) -> LookbackUsed | None:
     """What a job that looks back would say it saw of what is committed."""
     if pipeline.lookback is None:
         return None
-    return earlier(lake, plan, pipeline.lookback).looked(plan.fingerprint, {})
+    return earlier(lake, plan, pipeline.lookback).used(plan.fingerprint, {})
 
 
 def _sort_in(

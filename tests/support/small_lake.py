@@ -215,7 +215,7 @@ class SmallLake:
 
 
 def good_lake(store: Store | None = None, *, dag: str = "small") -> SmallLake:
-    """Days out of order, an empty one, a replacement, a hole (day 4) and a pending grant (day 6)."""
+    """Days out of order, an empty one, a replacement, a gap (day 4) and a pending grant (day 6)."""
     small = SmallLake(store=store or MemoryStore(), dag=dag)
     small.run(days(3, 4))
     small.run(days(1, 2))

@@ -35,7 +35,7 @@ def judge_ledger(
     offsets = pc.sum(pc.subtract(ranges["stop"], ranges["start"])).as_py()
     yield none_of(
         "ledger: tile",
-        f"{offsets:,} offsets of {len(origins)} partitions, no hole and no overlap",
+        f"{offsets:,} offsets of {len(origins)} partitions, no gap and no overlap",
         _not_tiled(db, entries),
     )
     yield none_of(

@@ -63,7 +63,7 @@ def replay_dag(
     earliest, the last at `end_date` at the latest. Another timetable or an asset is taken as it is, and an `end_date`
     refused for it; without a schedule there is nothing to bound. A run without a data interval processes what is new.
     `start_date` and `end_date` bound the schedule only: backfills and runs by hand may have any dates.
-    `catchup`: intervals that were missed while the DAG was paused are run, so that no hole stays unseen; backfills may
+    `catchup`: intervals that were missed while the DAG was paused are run, so that no gap stays unseen; backfills may
     go before `start_date` whatever it says.
     `job_root`: the folder that `Pipeline.job` is relative to; by default the parent of the DAG file's folder.
     `spark_conf`: options of an allow-list; `pool`: limits how many stages run at once, over schedules and backfills
@@ -146,7 +146,7 @@ def replay_dag(
         committed >> PublishOperator(
             task_id=PUBLISH,
             pipeline=pipeline,
-            # Each run publishes all that is owed: a second one beside it would only be fenced.
+            # Each run publishes all that is pending: a second one beside it would only be fenced.
             max_active_tis_per_dag=1,
             dag=dag,
             doc_md=_PUBLISH_DOC,
@@ -200,7 +200,7 @@ def form() -> dict[str, Param]:
         "take_over": _switch(
             "Take over",
             "Cancel what other runs were granted in this span. What they have staged is "
-            "thrown away; what this run does not cover becomes a hole.",
+            "thrown away; what this run does not cover becomes a gap.",
         ),
         "accept_loss": _switch(
             "Accept loss",
@@ -250,7 +250,7 @@ _DAG_DOC = """\
 ### {name}: {topics} to {tables}
 
 Lake root `{warehouse}`, job `{job}`. Each record of each committed interval is accounted for exactly once, whatever is
-rerun, killed or run out of order. `tally status` shows intervals and holes.
+rerun, killed or run out of order. `tally status` shows intervals and gaps.
 
 | you press | what happens |
 | --- | --- |

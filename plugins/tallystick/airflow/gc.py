@@ -136,7 +136,7 @@ def collected_lines(found: Collection) -> Iterator[str]:
     for kind, heap in found.garbage.items():
         yield f"  {kind}: {_heap(heap)}, e.g. {found.examples[kind][0]}"
     for one in found.cancelled:
-        left = "its committed rows stay" if one.committed else "a hole is left"
+        left = "its committed rows stay" if one.committed else "a gap is left"
         gave_up = "gave up" if found.deleted else "would give up"
         yield (
             f"{gave_up} the grant of {one.interval} to {one.request}, planned {keys.instant(one.planned_at)}: {left}; "

@@ -33,7 +33,7 @@ def planned_lines(planned: PlanResult, plans: Sequence[Plan]) -> Iterator[str]:
     if done:
         yield f"committed already, nothing to stage: {some(p.interval for p in done)}"
     for plan in plans:
-        what = f"replaces {plan.replaces}" if plan.replaces else "fills a hole"
+        what = f"replaces {plan.replaces}" if plan.replaces else "fills a gap"
         yield f"plan {plan.key}:"
         yield f"  {plan.interval}, generation {plan.generation}, {what}"
         for topic in plan.topics:

@@ -5,7 +5,7 @@ Between them only keys travel by XCom; everything else stands on S3, frozen, so 
     plan    {"interval": [start, end] or null, "version": n, "plans": [{"plan", "sha256", "committed"}]}
     stage   [{"plan", "report"}]
     commit  {"pipeline", "version", "interval", "covered": [[start, end]], "held": [[start, end]],
-             "holes": [[start, end]], "record": key or null, "totals": {class: offsets}, "generation": n or null,
+             "gaps": [[start, end]], "record": key or null, "totals": {class: offsets}, "generation": n or null,
              "committed": {"intervals", "already", "totals", "rows": {table: n}, "bytes"}}
 
 docs/reference/airflow.md describes them. A task that fails leaves {"kind", "message", "hint"} under the key `error`.

@@ -30,7 +30,7 @@ WHEN_A_TASK_SAYS = "docs/how-to/when-a-task-says.md"
 
 @contextmanager
 def airflow_errors(span: str = "", ti: Any = None) -> Iterator[None]:
-    """Turn our errors into Airflow's: RetryLater into a retry, Stop and Ask into a failure that is not retried.
+    """Raise our errors as Airflow's: RetryLater is retried, Superseded and ActionRequired fail without a retry.
 
     The message is the error's own text, both values and the next step, with the run's `span` (`span_of`) if it has one.
     The task's log gets it in lines of its own, because Airflow shows it only below a stack trace; with `ti`, the run's

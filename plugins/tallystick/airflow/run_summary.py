@@ -16,7 +16,7 @@ from tallystick.protocol.planning import gaps
 
 
 class Covered:
-    """What one root says about a run's interval: what is committed, what is granted and to whom, and what is a hole."""
+    """What one root says about a run's interval: what is committed, what is granted and to whom, and what is a gap."""
 
     def __init__(self, interval: Interval | None, snapshot: Snapshot) -> None:
         self.interval = interval

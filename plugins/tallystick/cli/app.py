@@ -120,7 +120,7 @@ def status(
     no_kafka: bool = typer.Option(False, "--no-kafka", help="Do not ask Kafka for the lag."),
     as_json: bool = AsJson,
 ) -> None:
-    """Show intervals, holes and how to fill them, grants and how to end them, losses and lag."""
+    """Show intervals, gaps and how to fill them, grants and how to end them, losses and lag."""
     from tallystick.cli import health, json_output, lag, status_text
     from tallystick.operations.status import read_status
 

@@ -13,21 +13,25 @@ from typing import Any, ParamSpec
 
 import typer
 
-from tallystick.errors import Ask, RetryLater, Stop, TallystickError
+from tallystick.errors import ActionRequired, RetryLater, Superseded, TallystickError
 
 P = ParamSpec("P")
 _AS_JSON: ContextVar[bool] = ContextVar("as_json", default=False)
 
 OK, COUNTER_EXAMPLE, USAGE = 0, 1, 2
 DEFECT = 70  # EX_SOFTWARE of sysexits.h: 1 must only ever mean that verify found something
-RETRY_LATER, STOP, ASK = 75, 76, 77  # as the Spark entry ends
+RETRY_LATER, SUPERSEDED, ACTION_REQUIRED = 75, 76, 77  # as the Spark entry ends
 INTERRUPTED, PIPE_CLOSED = 130, 141  # 128 and the number of the signal
 
 
 def exit_code(error: TallystickError) -> int:
     """Return the code of an error's group: what the caller does next."""
-    groups = ((RetryLater, RETRY_LATER), (Stop, STOP), (Ask, ASK))
-    return next((code for group, code in groups if isinstance(error, group)), ASK)
+    groups = (
+        (RetryLater, RETRY_LATER),
+        (Superseded, SUPERSEDED),
+        (ActionRequired, ACTION_REQUIRED),
+    )
+    return next((code for group, code in groups if isinstance(error, group)), ACTION_REQUIRED)
 
 
 def told(command: Callable[P, None]) -> Callable[P, None]:

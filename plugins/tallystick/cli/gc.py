@@ -10,7 +10,7 @@ from tallystick.cli.text import INDENT, grid, many, paragraph, shown, size, span
 from tallystick.errors import InvalidRequest
 from tallystick.format.keys import Kind
 from tallystick.lake import Lake
-from tallystick.operations.gc import Cancelled, Collection, Heap, collect
+from tallystick.operations.gc import CancelledGrant, Collection, Heap, collect
 
 _DURATION = re.compile(r"([0-9]{1,5})([smhd])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -105,9 +105,9 @@ def _cells(heap: Heap) -> tuple[str, str]:
     return (f"{heap.objects:,}", size(heap.size_bytes)) if heap.objects else ("", "")
 
 
-def _cancelled(one: Cancelled, *, done: bool) -> str:
+def _cancelled(one: CancelledGrant, *, done: bool) -> str:
     was = "was" if done else "would be"
-    left = "its committed rows stay" if one.committed else "a hole is left"
+    left = "its committed rows stay" if one.committed else "a gap is left"
     told = paragraph(
         f"The grant of {span(one.interval)} to {one.request}, planned {spell(one.planned_at)}, {was} given up; {left}. "
         "A clear of that run's plan task plans anew."

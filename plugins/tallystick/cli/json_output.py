@@ -21,7 +21,7 @@ from tallystick.format.record import CommittedInterval
 from tallystick.operations.gc import Collection, Heap
 from tallystick.operations.preview import Preview
 from tallystick.operations.release import Released
-from tallystick.operations.status import IntervalStatus, LakeTables, Log, Status, dead_share
+from tallystick.operations.status import CommitLog, IntervalStatus, LakeTables, Status, dead_share
 from tallystick.operations.status.gaps import Gap
 from tallystick.operations.verify.proof import CHECKS, Proof
 from tallystick.store.probe import ProbeResult
@@ -86,7 +86,7 @@ def status(answer: Status, *, problems: Mapping[str, int], lag: Lag | None) -> F
         "stale": [
             {**_interval(one.interval), "changed": _interval(one.changed)} for one in answer.stale
         ],
-        "gaps": [_hole(gap) for gap in answer.gaps],
+        "gaps": [_gap(gap) for gap in answer.gaps],
         "grants": [
             {
                 **_interval(grant.interval),
@@ -150,7 +150,7 @@ def _lag(lag: Lag) -> Form:
     }
 
 
-def _hole(gap: Gap) -> Form:
+def _gap(gap: Gap) -> Form:
     return {
         **_interval(gap.interval),
         "intervals": gap.intervals,
@@ -159,7 +159,7 @@ def _hole(gap: Gap) -> Form:
     }
 
 
-def log(answer: Log) -> Form:
+def log(answer: CommitLog) -> Form:
     """The form of `tally log`."""
     return {
         **_lake(answer.uri, answer.pipeline, answer.version),

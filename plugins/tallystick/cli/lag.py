@@ -47,11 +47,16 @@ class Lag:
     error: TallystickError | None = None
 
 
-Ask = Callable[[str, Sequence[str]], Mapping[str, TopicEnds]]
+ActionRequired = Callable[[str, Sequence[str]], Mapping[str, TopicEnds]]
 
 
 def read_lag(
-    lake: Lake, status: Status, *, connection: str | None, ask: Ask, limit_s: float = LIMIT_S
+    lake: Lake,
+    status: Status,
+    *,
+    connection: str | None,
+    ask: ActionRequired,
+    limit_s: float = LIMIT_S,
 ) -> Lag:
     """Ask Kafka for the ends of the ledger's topics; after `limit_s` the answer is that it is not known.
 

@@ -59,7 +59,7 @@ def declared_in(file: Path, name: str) -> Pipeline:
 
 
 def published(lake: Lake, file: Path, only: Sequence[str]) -> Publishing:
-    """Publish all that is owed, or what these outputs lack. Safe to repeat: as `operations.publish.publish` is."""
+    """Publish all that is pending, or what these outputs lack. Safe to repeat: as `operations.publish.publish` is."""
     from tallystick.tables.rows import StoredRows  # pyarrow is slow to import
 
     pipeline = declared_in(file, lake.load_existing().root.pipeline)

@@ -32,7 +32,7 @@ DEAD_SHOWN = 20
 def status(
     answer: Status, *, last: int, problems: Mapping[str, int] | None = None, lag: Lag | None = None
 ) -> str:
-    """The ledger: intervals, holes with their commands, grants, those that ended, losses; with `problems` a verdict."""
+    """The ledger: intervals, gaps with their commands, grants, those that ended, losses; with `problems` a verdict."""
     dags = {one.owner.dag for one in answer.intervals}
     dag = next(iter(dags)) if len(dags) == 1 else None
     parts = ["\n".join([*_status_head(answer, dag), *_lag(answer, lag)])]
@@ -50,7 +50,7 @@ def status(
     parts += _cancelled(answer)
     parts += _lost(answer)
     parts += _fewer(answer)
-    parts.append(_holes(answer.gaps))
+    parts.append(_gaps(answer.gaps))
     if problems is not None:
         shown = ", ".join(f"{count:,} {name}" for name, count in problems.items())
         parts.append(f"NOT OK: {shown}." if problems else "OK.")
@@ -150,7 +150,7 @@ def _grants(answer: Status) -> list[str]:
         return []
     lines = [f"{many(len(answer.grants), 'grant')} not committed yet:"]
     for grant in answer.grants:
-        kind = "replaces committed rows" if grant.replaces else "fills a hole"
+        kind = "replaces committed rows" if grant.replaces else "fills a gap"
         since = (
             f"its plan cannot be read ({grant.plan})"
             if grant.age is None
@@ -181,7 +181,7 @@ def _stuck(grants: Sequence[GrantStatus]) -> str:
 def _pending(answer: Status) -> list[str]:
     if not answer.pending:
         return []
-    lines = [f"OWED: {many(len(answer.pending), 'interval')} that outputs lack:"]
+    lines = [f"PENDING: {many(len(answer.pending), 'interval')} that outputs lack:"]
     for one in answer.pending[:PENDING_SHOWN]:
         in_progress = ", begun: some rows may be there" if one.in_progress else ""
         lines.append(
@@ -252,9 +252,9 @@ def _fewer(answer: Status) -> list[str]:
     return ["\n".join(lines)]
 
 
-def _holes(found: Sequence[Gap]) -> str:
+def _gaps(found: Sequence[Gap]) -> str:
     if not found:
-        return "No holes."
+        return "No gaps."
     lines = [f"{many(len(found), 'gap')}:"]
     for gap in found:
         whole = (

@@ -16,7 +16,7 @@ from tallystick.format.interval import Interval
 from tallystick.format.page import TOTALS, Totals
 from tallystick.operations.preview import Preview
 from tallystick.operations.release import Released
-from tallystick.operations.status import CommitLine, LakeTables, Log, TableStatus
+from tallystick.operations.status import CommitLine, CommitLog, LakeTables, TableStatus
 from tallystick.operations.verify.proof import CHECKS, Check, Finding, Proof
 from tallystick.store.probe import ProbeResult, ProbeStep
 
@@ -164,7 +164,7 @@ def command(argv: Sequence[str]) -> str:
 # ---------------------------------------------------------------- log and tables
 
 
-def log(answer: Log) -> str:
+def log(answer: CommitLog) -> str:
     """Commits, newest first."""
     parts = [paragraph(f"{answer.pipeline} at {answer.uri}, version {answer.version}")]
     parts += [_commit(line) for line in answer.commits]
@@ -238,7 +238,7 @@ def preview(answer: Preview) -> str:
 
 def released(answer: Released) -> str:
     """What was taken from whom, and what is there now."""
-    left = "its committed rows stay" if answer.committed else "it is a hole now"
+    left = "its committed rows stay" if answer.committed else "it is a gap now"
     return paragraph(
         f"Released {span(answer.interval)}: the grant of {answer.request}, generation {answer.generation}, is cancelled "
         f"by version {answer.version}; {left}. Plan {answer.plan} can never be committed."

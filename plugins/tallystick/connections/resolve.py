@@ -79,21 +79,21 @@ def resolve(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
+class _SettingsText:
     text: str = field(repr=False)
     source: str
 
 
-def _look(variable: str, file: str, environ: Mapping[str, str]) -> tuple[_Found | None, str]:
+def _look(variable: str, file: str, environ: Mapping[str, str]) -> tuple[_SettingsText | None, str]:
     """Return what the environment or the secrets folder holds, and where it was looked for if they hold nothing."""
     if text := environ.get(variable):
-        return _Found(text=text, source=f"environment variable {variable}"), ""
+        return _SettingsText(text=text, source=f"environment variable {variable}"), ""
     looked = f"the environment variable {variable} is not set and "
     if folder := environ.get(SECRETS_DIR_ENV):
         path = Path(folder) / file
         secret = _read_secret(path)
         if secret is not None:
-            return _Found(text=secret, source=f"secret file {path}"), ""
+            return _SettingsText(text=secret, source=f"secret file {path}"), ""
         return None, f"{looked}there is no file {path}"
     return None, f"{looked}{SECRETS_DIR_ENV} is not set"
 

@@ -32,13 +32,13 @@ def assemble(
     results: Iterable[TaskResult],
     *,
     outputs: Sequence[FileReport] | None = None,
-    looked: LookbackUsed | None = None,
+    lookback: LookbackUsed | None = None,
     scratch: Path | None = None,
 ) -> Report:
     """Join exactly one result per piece into the report of this attempt, which is not written yet.
 
     Aggregating tables are combined to one row per key here and uploaded under the attempt's prefix, unless the job made
-    its tables by itself: then `outputs` are their files. `looked`: what it saw of earlier intervals. Safe to repeat:
+    its tables by itself: then `outputs` are their files. `lookback`: what it saw of earlier intervals. Safe to repeat:
     uploads go under fresh keys. Raises ReportRejected naming the piece or range where results are missing, doubled or do
     not add up, and InvalidPipeline where the files are too many for a report.
     """
@@ -67,7 +67,7 @@ def assemble(
         library=__version__,
         files=tuple(sorted(files, key=lambda f: f.key)),
         accounts=accounts,
-        looked=looked,
+        lookback=lookback,
     )
 
 

@@ -85,7 +85,7 @@ def _narrowed(values: pa.ChunkedArray, field: pa.Field, table: Table) -> pa.Chun
         ) from error
 
 
-class Partials:
+class PartialRows:
     """Collects a task's partial rows of one aggregating table in bounded memory."""
 
     def __init__(self, table: Table) -> None:
@@ -144,5 +144,5 @@ def too_much_for_driver(what: str) -> InvalidPipeline:
 
 
 def from_ipc(body: bytes) -> pa.Table:
-    """Read what `Partials.to_ipc` wrote."""
+    """Read what `PartialRows.to_ipc` wrote."""
     return pa.ipc.open_stream(body).read_all()

@@ -3,8 +3,9 @@
 Rows wait in memory until they fill a row group, files grow in a local folder until they reach their target size, and
 then go to the store in one request each. Nothing is ever held whole.
 
-A few values have a file open each. As soon as there are more, all rows go through `Spill`, which gives each value's rows
-back together at the end: a value has one file, or as many as its size needs, in whatever order its rows came.
+A few values have a file open each. As soon as there are more, all rows go through `TableSpill`, which gives each
+value's rows back together at the end: a value has one file, or as many as its size needs, in whatever order its rows
+came.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tallystick.engine.room import ReportRoom
-from tallystick.engine.spill import Spill
+from tallystick.engine.spill import TableSpill
 from tallystick.engine.upload import Upload
 from tallystick.format.plan import PlannedTable
 from tallystick.format.report import FileReport, Lineage
@@ -45,7 +46,7 @@ class WriteLimits:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Open:
+class _OpenFile:
     """One file that is being written, and the rows that wait for its next row group."""
 
     path: Path
@@ -86,9 +87,9 @@ class TableWriter:
         self._folder = folder
         self._limits = limits or WriteLimits()
         self._room = room
-        self._open: dict[PartitionValues, _Open] = {}
+        self._open: dict[PartitionValues, _OpenFile] = {}
         self._seen: set[PartitionValues] = set()
-        self._spill: Spill | None = None
+        self._spill: TableSpill | None = None
         self._files: list[FileReport] = []
         self._opened = 0
 
@@ -155,9 +156,9 @@ class TableWriter:
         if self._room is not None and len(self._seen) > before:
             self._room.expect(self._table, self._partition_by, len(self._seen))
 
-    def _begin_spill(self) -> Spill:
+    def _begin_spill(self) -> TableSpill:
         """From now on rows are sorted before they are written; open files get the rest of theirs at the end."""
-        self._spill = Spill(
+        self._spill = TableSpill(
             folder=self._folder,
             name=self._table.name,
             schema=self._schema,
@@ -170,15 +171,15 @@ class TableWriter:
             opened.waiting, opened.waiting_rows, opened.waiting_bytes = [], 0, 0
         return self._spill
 
-    def _file_of(self, partition: PartitionValues) -> _Open:
+    def _file_of(self, partition: PartitionValues) -> _OpenFile:
         opened = self._open.get(partition)
         if opened is None:
             self._opened += 1
             path = self._folder / f"{self._table.name}-{self._opened}.parquet"
-            opened = self._open[partition] = _Open(path=path, partition=partition)
+            opened = self._open[partition] = _OpenFile(path=path, partition=partition)
         return opened
 
-    def _add(self, opened: _Open, rows: pa.Table) -> None:
+    def _add(self, opened: _OpenFile, rows: pa.Table) -> None:
         opened.waiting.append(rows)
         opened.waiting_rows += rows.num_rows
         opened.waiting_bytes += rows.nbytes
@@ -188,7 +189,7 @@ class TableWriter:
         ):
             self._write_group(opened)
 
-    def _write_group(self, opened: _Open) -> None:
+    def _write_group(self, opened: _OpenFile) -> None:
         rows = pa.concat_tables(opened.waiting)
         opened.waiting, opened.waiting_rows, opened.waiting_bytes = [], 0, 0
         opened.rows += rows.num_rows
@@ -200,7 +201,7 @@ class TableWriter:
         if opened.sink is not None and opened.sink.tell() >= self._limits.file_bytes:
             self._send(opened.partition)
 
-    def _note_lineage(self, opened: _Open, rows: pa.Table) -> None:
+    def _note_lineage(self, opened: _OpenFile, rows: pa.Table) -> None:
         if self._source is not None:
             found = pc.min_max(rows.column("_offset")).as_py()
             _widen(opened.lineage, self._source, found["min"], found["max"])
@@ -255,7 +256,7 @@ def _widen(
     lineage[place] = (min(first, low), max(last, high))
 
 
-def _finish(opened: _Open) -> None:
+def _finish(opened: _OpenFile) -> None:
     if opened.writer is not None:
         opened.writer.close()
         opened.writer = None

@@ -31,7 +31,7 @@ class _Run:
 
 
 @dataclass(slots=True, kw_only=True)
-class Spill:
+class TableSpill:
     """Takes rows in any order, returns them by partition. `name` begins the names of its files in `folder`."""
 
     folder: Path

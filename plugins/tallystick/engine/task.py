@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from tallystick.engine.clock import LOG_TIME, SplitClock
-from tallystick.engine.combine import Partials
+from tallystick.engine.combine import PartialRows
 from tallystick.engine.dead_letters import dead_letters_of
 from tallystick.engine.decode.decoder import decoder_of
 from tallystick.engine.input_splits import InputSplit
@@ -188,7 +188,7 @@ class _Outputs:
         self._room = work.room(split.task)
         self._writers: dict[str, TableWriter] = {}
         self.reasons: dict[str, Reason] = {}
-        self._partials = {t.name: Partials(t) for t in work.pipeline.tables if t.aggregates}
+        self._partials = {t.name: PartialRows(t) for t in work.pipeline.tables if t.aggregates}
 
     def write(self, name: str, rows: pa.Table) -> None:
         if not rows.num_rows:

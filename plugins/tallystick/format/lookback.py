@@ -12,7 +12,7 @@ from tallystick.format.interval import Interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen(StoredValue):
+class UsedInterval(StoredValue):
     """A stretch of earlier time that was looked at: how many records its partial rows stand for, and by what code.
 
     It may hold several intervals, and stretches that were read in Kafka as they were not committed.
@@ -32,7 +32,7 @@ class LookbackUsed(StoredValue):
     """What a job saw of the time from `since` to its own interval; what `seen` leaves out, it did not see."""
 
     since: datetime
-    seen: tuple[Seen, ...] = ()
+    seen: tuple[UsedInterval, ...] = ()
 
     def __post_init__(self) -> None:
         keys.check_instant(self.since)

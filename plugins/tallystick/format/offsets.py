@@ -131,7 +131,7 @@ class Coverage:
 
 
 def tile(ranges: Iterable[OffsetRange]) -> OffsetRange:
-    """Join ranges that tile one range without hole or overlap, in any order.
+    """Join ranges that tile one range without gap or overlap, in any order.
 
     Raises ValueError naming the first two that do not meet.
     """
@@ -140,6 +140,6 @@ def tile(ranges: Iterable[OffsetRange]) -> OffsetRange:
         raise ValueError("nothing to tile")
     for left, right in itertools.pairwise(ordered):
         if left.end != right.start:
-            what = "a hole" if left.end < right.start else "an overlap"
+            what = "a gap" if left.end < right.start else "an overlap"
             raise ValueError(f"{what} between {left} and {right}")
     return OffsetRange(start=ordered[0].start, end=ordered[-1].end)

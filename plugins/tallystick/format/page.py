@@ -76,7 +76,7 @@ class Granted(StoredValue):
 class Committed(StoredValue):
     """Whose rows the tables hold for the entry, by which code, and the record that says so.
 
-    `looked`: what the code saw of earlier intervals, where its pipeline looks back.
+    `lookback`: what the code saw of earlier intervals, where its pipeline looks back.
     """
 
     plan: keys.PlanKey
@@ -85,7 +85,7 @@ class Committed(StoredValue):
     fingerprint: str
     record: keys.RecordKey
     totals: Totals
-    looked: LookbackUsed | None = None
+    lookback: LookbackUsed | None = None
 
     def __post_init__(self) -> None:
         keys.check_plan(self.plan)

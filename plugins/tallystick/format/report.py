@@ -137,7 +137,7 @@ class FileReport(StoredValue):
 class Report(StoredObject):
     """All that one attempt staged for one plan: `key` names itself, `accounts` cover the plan's ranges exactly.
 
-    `looked`: what the job saw of earlier intervals, where its pipeline looks back.
+    `lookback`: what the job saw of earlier intervals, where its pipeline looks back.
     """
 
     FORMAT: ClassVar[str] = "tallystick.report/1"
@@ -150,7 +150,7 @@ class Report(StoredObject):
     library: str
     files: tuple[FileReport, ...]
     accounts: tuple[RangeAccount, ...]
-    looked: LookbackUsed | None = None
+    lookback: LookbackUsed | None = None
 
     def __post_init__(self) -> None:
         keys.check_report(self.key)

@@ -56,7 +56,7 @@ class Tally:
         """Class the offsets up to `offset` (or the span's end) as absent.
 
         Raises LogDamaged where the topic is not compacted: then nothing may be missing (4-class rule: the log of a
-        topic with cleanup.policy=delete has no holes).
+        topic with cleanup.policy=delete has no gaps).
         """
         until = min(offset, self.span.end)
         if until > self.position:
@@ -94,7 +94,7 @@ class Tally:
                 "is not compacted.",
                 hint="nothing was committed. Leave the topic's configuration as it is: every change of its cleanup "
                 "or retention may delete more. Find out why nothing is there: kafka-dump-log.sh on the leader shows the "
-                "segments around the hole; was the topic compacted once, did a segment get lost in tiered storage or on "
+                "segments around the gap; was the topic compacted once, did a segment get lost in tiered storage or on "
                 "disk? If it comes back, run again. If not, copy what is there into a new topic, keeping timestamps, "
                 "and replay that with a pipeline of its own.",
             )

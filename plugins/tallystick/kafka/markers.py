@@ -27,7 +27,7 @@ from tallystick.kafka.batches import Batch
 
 
 @dataclass(frozen=True, slots=True)
-class _Open:
+class _OpenTransaction:
     """A transaction whose data were seen and whose marker was not: the list's verdict, and where it was first given."""
 
     aborted: bool
@@ -41,7 +41,7 @@ class MarkerCheck:
     def __init__(self, place: str, *, compacted: bool = False) -> None:
         self._place = place
         self._compacted = compacted
-        self._open: dict[int, _Open] = {}
+        self._open: dict[int, _OpenTransaction] = {}
         self._answer = 0
 
     @property
@@ -62,7 +62,9 @@ class MarkerCheck:
             return
         known = self._open.get(batch.producer_id)
         if known is None:
-            self._open[batch.producer_id] = _Open(aborted, batch.base_offset, self._answer)
+            self._open[batch.producer_id] = _OpenTransaction(
+                aborted, batch.base_offset, self._answer
+            )
         elif known.aborted is not aborted:
             raise self._contradiction(
                 known,
@@ -87,7 +89,7 @@ class MarkerCheck:
         )
 
     def _contradiction(
-        self, known: _Open, batch: Batch, what: str
+        self, known: _OpenTransaction, batch: Batch, what: str
     ) -> LogDamaged | KafkaUnavailable:
         if self._compacted and known.answer != self._answer:
             return KafkaUnavailable(

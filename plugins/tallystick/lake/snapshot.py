@@ -71,9 +71,9 @@ class Snapshot:
         """
         asked = set(intervals)
         looks = {
-            e.interval: e.committed.looked.since
+            e.interval: e.committed.lookback.since
             for e in self.around(asked).entries
-            if e.interval in asked and e.committed is not None and e.committed.looked is not None
+            if e.interval in asked and e.committed is not None and e.committed.lookback is not None
         }
         if not looks:
             return {}

@@ -10,7 +10,7 @@ from tallystick.errors import IdentityChanged, InvalidRequest, Superseded
 from tallystick.format.interval import Interval
 from tallystick.format.root import Root, RootTopic
 from tallystick.lake import Lake, NoUpdate, Snapshot, Update
-from tallystick.operations.plan.request import TopicView
+from tallystick.operations.plan.request import TopicDescription
 from tallystick.protocol import adoption
 
 
@@ -41,7 +41,7 @@ class Adopted:
 def adopt(
     lake: Lake,
     topic: str,
-    describe: Callable[[], TopicView],
+    describe: Callable[[], TopicDescription],
     *,
     ends_of: Callable[[Root], Mapping[int, int]],
     confirmed_id: str | None = None,

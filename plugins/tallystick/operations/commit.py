@@ -29,7 +29,7 @@ from tallystick.protocol.publishing import outputs_with_plan
 from tallystick.tables.state import TableState
 
 
-class TableWriter(Protocol):
+class TableStager(Protocol):
     """Writes table metadata that nothing names yet. tallystick.tables.staging is the real one."""
 
     def stage(
@@ -62,7 +62,7 @@ class CommitResult:
 
 
 def commit(
-    lake: Lake, tables: TableWriter, *, plan_key: keys.PlanKey, report_key: keys.ReportKey
+    lake: Lake, tables: TableStager, *, plan_key: keys.PlanKey, report_key: keys.ReportKey
 ) -> CommitResult:
     """Publish what the report staged for the plan, once, whatever is rerun. No output is asked anything.
 
@@ -86,7 +86,7 @@ def commit(
 class _CommitAttempt:
     """One call of `commit`: what its tries have in common."""
 
-    def __init__(self, lake: Lake, tables: TableWriter, plan: Plan, report: Report) -> None:
+    def __init__(self, lake: Lake, tables: TableStager, plan: Plan, report: Report) -> None:
         self._lake, self._tables, self._plan, self._report = lake, tables, plan, report
         self._checked = False
         self._refused: tuple[ReportRejected, Committed | None] | None = None
@@ -372,7 +372,7 @@ def _withdraw(snapshot: Snapshot, before: Entry, why: ReportRejected) -> Update[
 
 
 def _publish(
-    lake: Lake, tables: TableWriter, snapshot: Snapshot, before: Entry, plan: Plan, report: Report
+    lake: Lake, tables: TableStager, snapshot: Snapshot, before: Entry, plan: Plan, report: Report
 ) -> Update[CommitResult]:
     """Write the metadata of every table for this very root. Safe to repeat: nothing names it before the swap (C7, C8)."""
     replaced, granted = before.committed, before.granted
@@ -393,7 +393,7 @@ def _publish(
                 fingerprint=plan.fingerprint,
                 record=snapshot.record_key,
                 totals=totals,
-                looked=report.looked,
+                lookback=report.lookback,
             ),
             outputs=outputs_with_plan(before.outputs, plan.key, _nothing_for(lake, plan, report)),
         )
@@ -452,7 +452,7 @@ def _files_of(lake: Lake, entry: Entry, committed: Committed) -> Mapping[str, tu
 
 def _stage_tables(
     lake: Lake,
-    tables: TableWriter,
+    tables: TableStager,
     snapshot: Snapshot,
     plan: Plan,
     report: Report,

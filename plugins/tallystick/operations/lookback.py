@@ -17,7 +17,7 @@ from tallystick.engine.clock import LogPart, LogSpan
 from tallystick.errors import Corrupt, SchemaChanged
 from tallystick.format import keys
 from tallystick.format.interval import Interval
-from tallystick.format.lookback import LookbackUsed, Seen
+from tallystick.format.lookback import LookbackUsed, UsedInterval
 from tallystick.format.offsets import Position
 from tallystick.format.page import Boundary, Entry
 from tallystick.format.plan import Plan, PlannedRange, PlannedTopic
@@ -34,7 +34,7 @@ from tallystick.protocol.staleness import lookback_used
 READS_AT_ONCE = 16
 
 
-class Log(Protocol):
+class KafkaLog(Protocol):
     """What looking back asks of Kafka. tallystick.kafka.planning is the real one."""
 
     def boundary(
@@ -49,7 +49,7 @@ class Log(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class UsableInterval:
     """One earlier interval whose rows are there: committed, or staged by this very run. `files` by table."""
 
     interval: Interval
@@ -58,9 +58,11 @@ class Part:
     files: Mapping[str, tuple[FileReport, ...]]
 
     @property
-    def seen(self) -> Seen:
+    def seen(self) -> UsedInterval:
         """What a report says of it."""
-        return Seen(interval=self.interval, fingerprint=self.fingerprint, records=self.records)
+        return UsedInterval(
+            interval=self.interval, fingerprint=self.fingerprint, records=self.records
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,10 +97,10 @@ class LookbackInput:
     """All that is to be seen of the time from `since` to a plan's interval."""
 
     since: datetime
-    parts: tuple[Part, ...] = ()
+    parts: tuple[UsableInterval, ...] = ()
     unread: tuple[UncommittedRange, ...] = ()
 
-    def looked(self, fingerprint: str, records: Mapping[Interval, int]) -> LookbackUsed:
+    def used(self, fingerprint: str, records: Mapping[Interval, int]) -> LookbackUsed:
         """What the report says was seen; `records`: how many were read of each stretch.
 
         Of what was read although it is committed it names the code that committed it: once that is replaced by this code,
@@ -111,7 +113,7 @@ class LookbackInput:
                     one, f"and Kafka holds {records[interval]} of its {one.records} records"
                 )
         read = [
-            Seen(
+            UsedInterval(
                 interval=i,
                 fingerprint=passed[i].fingerprint if i in passed else fingerprint,
                 records=passed[i].records if i in passed else n,
@@ -127,7 +129,7 @@ def earlier(
     lookback: Lookback,
     *,
     staged: Sequence[tuple[Plan, Report]] = (),
-    log: Log | None = None,
+    log: KafkaLog | None = None,
 ) -> LookbackInput:
     """Say what a job sees of the time before its plan's interval.
 
@@ -156,7 +158,7 @@ def earlier(
             unread += [cuts.instead_of(one) for one in passed]
         elif passed:
             raise _useless(passed[0], "and is not read in Kafka")
-        parts = tuple(one for one in found if isinstance(one, Part))
+        parts = tuple(one for one in found if isinstance(one, UsableInterval))
         return LookbackInput(since=since, parts=parts, unread=tuple(unread))
 
     return lake.read(question)
@@ -168,7 +170,7 @@ def _part(
     own: Mapping[keys.PlanKey, tuple[Plan, Report]],
     plan: Plan,
     lookback: Lookback,
-) -> Part | UnusableInterval | None:
+) -> UsableInterval | UnusableInterval | None:
     granted, committed = entry.granted, entry.committed
     if granted is not None and granted.plan in own:
         staged, report = own[granted.plan]
@@ -210,18 +212,20 @@ def _lacks(then: Plan | None, plan: Plan, lookback: Lookback) -> str | None:
     return None
 
 
-def _of_report(interval: Interval, fingerprint: str, records: int, report: Report | None) -> Part:
+def _of_report(
+    interval: Interval, fingerprint: str, records: int, report: Report | None
+) -> UsableInterval:
     files: dict[str, tuple[FileReport, ...]] = {}
     for file in report.files if report is not None else ():
         files[file.table] = (*files.get(file.table, ()), file)
-    return Part(interval=interval, fingerprint=fingerprint, records=records, files=files)
+    return UsableInterval(interval=interval, fingerprint=fingerprint, records=records, files=files)
 
 
 class _Cuts:
     """Where the log of a plan's topics splits by time: as the ledger says, else as Kafka does now."""
 
     def __init__(
-        self, ledger: Ledger, root: Root, plan: Plan, log: Log, *, latest: datetime
+        self, ledger: Ledger, root: Root, plan: Plan, log: KafkaLog, *, latest: datetime
     ) -> None:
         # What is looked up here stands in no ledger: the plan that commits this time sets its boundaries for good.
         self._ledger, self._root, self._plan, self._log = ledger.copy(), root, plan, log

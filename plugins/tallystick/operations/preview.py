@@ -19,8 +19,8 @@ _NOBODY = Request(dag="tally", run="plan", clear=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """One part of the wish. `owner`: who committed it or holds it; None for a hole."""
+class PreviewPart:
+    """One part of the wish. `owner`: who committed it or holds it; None for a gap."""
 
     interval: Interval
     what: What
@@ -35,7 +35,7 @@ class Preview:
     pipeline: str
     version: int
     interval: Interval
-    parts: tuple[Part, ...]
+    parts: tuple[PreviewPart, ...]
     boundaries: int
 
 
@@ -50,26 +50,26 @@ def preview(
 
     def question(snapshot: Snapshot) -> Preview:
         ledger = snapshot.ledger(interval.start, interval.end)
-        wish = planning.PlanOptions(
+        options = planning.PlanOptions(
             interval=interval,
             fingerprint="",
             replace=replace,
             take_over=take_over,
             cuts=adoption.cuts(snapshot.root.topics),
         )
-        intent = planning.decide_plan(ledger, _NOBODY, wish)
-        if isinstance(intent, planning.PartialOverlap):
-            one = intent.entry.interval
+        decision = planning.decide_plan(ledger, _NOBODY, options)
+        if isinstance(decision, planning.PartialOverlap):
+            one = decision.entry.interval
             raise InvalidRequest(
                 f"{interval} cuts through the committed interval {one}.",
                 hint=f"move the cut to {keys.instant(one.start)} or to {keys.instant(one.end)}.",
             )
-        if isinstance(intent, planning.RequestSuperseded):
+        if isinstance(decision, planning.RequestSuperseded):
             raise InvalidRequest(
                 f"the ledger knows the run {_NOBODY}, which is made up for this question.",
                 hint="give the DAG `tally` another name.",
             )
-        replaced = (g.interval for g in intent.grants if g.before and g.before.committed)
+        replaced = (g.interval for g in decision.grants if g.before and g.before.committed)
         if (kept := adoption.last_copy(ledger, snapshot.root.topics, replaced)) is not None:
             raise OutsideRetention(kept.message, hint=kept.hint)
         return Preview(
@@ -77,29 +77,31 @@ def preview(
             pipeline=snapshot.root.pipeline,
             version=snapshot.root.version,
             interval=interval,
-            parts=_parts(intent),
-            boundaries=len(boundaries.missing_boundaries(ledger, intent.grants)),
+            parts=_parts(decision),
+            boundaries=len(boundaries.missing_boundaries(ledger, decision.grants)),
         )
 
     return lake.read(question)
 
 
-def _parts(intent: planning.PlanDecision) -> tuple[Part, ...]:
-    parts: list[Part] = []
-    for grant in intent.grants:
+def _parts(decision: planning.PlanDecision) -> tuple[PreviewPart, ...]:
+    parts: list[PreviewPart] = []
+    for grant in decision.grants:
         before = grant.before.committed if grant.before else None
         owner = before.request if before else None
         what: What = "replace" if before else "plan"
-        parts.append(Part(interval=grant.interval, what=what, owner=owner))
-    for entry in intent.covered:
+        parts.append(PreviewPart(interval=grant.interval, what=what, owner=owner))
+    for entry in decision.covered:
         if entry.committed is not None:
-            parts.append(Part(interval=entry.interval, what="stays", owner=entry.committed.request))
-    parts += _granted(intent.held, "held")
-    parts += _granted(intent.cancelled, "cancel")
+            parts.append(
+                PreviewPart(interval=entry.interval, what="stays", owner=entry.committed.request)
+            )
+    parts += _granted(decision.held, "held")
+    parts += _granted(decision.cancelled, "cancel")
     return tuple(sorted(parts, key=lambda part: (part.interval, part.what)))
 
 
-def _granted(entries: Iterable[Entry], what: What) -> Iterator[Part]:
+def _granted(entries: Iterable[Entry], what: What) -> Iterator[PreviewPart]:
     for entry in entries:
         if entry.granted is not None:
-            yield Part(interval=entry.interval, what=what, owner=entry.granted.request)
+            yield PreviewPart(interval=entry.interval, what=what, owner=entry.granted.request)

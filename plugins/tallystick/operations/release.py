@@ -13,7 +13,7 @@ from tallystick.lake import Lake, NoUpdate, Snapshot, Update
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Released:
-    """The grant that was taken away; it is gone in root `version`. `committed`: rows stay there; else there is a hole."""
+    """The grant that was taken away; it is gone in root `version`. `committed`: rows stay there; else there is a gap."""
 
     interval: Interval
     request: Request

@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol
 from tallystick.outputs.encoding import encoded
 from tallystick.outputs.occurrences import HELD, Key, Occurrences, RowRange, digest
 from tallystick.outputs.port import Publication
-from tallystick.outputs.spill import AFTER, BEFORE, Spill
+from tallystick.outputs.spill import AFTER, BEFORE, DigestTables
 
 Operation = Literal["row", "correction", "retraction"]
 
@@ -43,7 +43,7 @@ def changes(publication: Publication, identity: Sequence[str]) -> Generator[Chan
 
     Close it (`contextlib.closing`): what it has on the local disk is removed then. Raises ScratchFull when that is full.
     """
-    with Spill() as spill:
+    with DigestTables() as spill:
         after = Occurrences(publication.rows, identity, spill, name="after")
         if publication.instead_of is None or not len(publication.rows_before):
             yield from _first(after)
@@ -104,15 +104,15 @@ class _Differing(Protocol):
     """Says which rows of a generation differ, by their numbers."""
 
     def changed(self, side: int, first: int, end: int) -> dict[int, bool]:
-        """As `Spill.changed`."""
+        """As `DigestTables.changed`."""
         ...
 
     def any_changed(self, side: int) -> bool:
-        """As `Spill.any_changed`."""
+        """As `DigestTables.any_changed`."""
         ...
 
 
-def _compared(before: Occurrences, after: Occurrences, spill: Spill) -> _Differing:
+def _compared(before: Occurrences, after: Occurrences, spill: DigestTables) -> _Differing:
     if len(before.rows) + len(after.rows) <= HELD:
         return _Held(before, after)
     spill.compare(_digests(before), _digests(after))

@@ -22,7 +22,7 @@ from tallystick.outputs.encoding import encoded
 from tallystick.outputs.port import Rows
 
 if TYPE_CHECKING:
-    from tallystick.outputs.spill import Spill
+    from tallystick.outputs.spill import DigestTables
 
 HELD = 100_000
 """Rows of an interval up to which each identity's count is held in memory: some 20 MB."""
@@ -51,7 +51,9 @@ class RowRange:
 class Occurrences:
     """The rows of a plan, counted by identity. May be read more than once: what was sorted is sorted once."""
 
-    def __init__(self, rows: Rows, identity: Sequence[str], spill: Spill, *, name: str) -> None:
+    def __init__(
+        self, rows: Rows, identity: Sequence[str], spill: DigestTables, *, name: str
+    ) -> None:
         self.rows, self._identity = rows, tuple(identity)
         self._spill, self._name = spill, name
         self._sorted = False

@@ -119,7 +119,7 @@ class Leftover:
 class Sweeping(Protocol):
     """An output whose `prepare` leaves things that outlive a process that was killed.
 
-    The ledger says which of them are needed no more: the plan is neither granted nor owed, and never will be again.
+    The ledger says which of them are needed no more: the plan is neither granted nor pending, and never will be again.
     """
 
     def leftovers(self) -> Sequence[Leftover]:

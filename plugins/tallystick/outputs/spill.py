@@ -53,7 +53,7 @@ SELECT side, number, total = 2 AS there FROM (
 """
 
 
-class Spill:
+class DigestTables:
     """A place on the local disk for digests of rows; nothing is made before the first ones come."""
 
     def __init__(self) -> None:

@@ -135,7 +135,7 @@ class Ledger:
         self._touched.add(interval.start)
 
     def cancel(self, interval: Interval) -> None:
-        """Take the grant of that interval's entry away; what is committed stays, and where nothing is, a hole is left."""
+        """Take the grant of that interval's entry away; what is committed stays, and where nothing is, a gap is left."""
         kept = without_grant(self._entries[interval.start])
         if kept is None:
             self.drop(interval)
@@ -189,5 +189,5 @@ class Ledger:
 
 
 def without_grant(entry: Entry) -> Entry | None:
-    """The entry once its grant is cancelled; None where nothing is committed, so that it becomes a hole."""
+    """The entry once its grant is cancelled; None where nothing is committed, so that it becomes a gap."""
     return None if entry.committed is None else replace(entry, granted=None)

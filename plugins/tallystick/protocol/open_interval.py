@@ -35,7 +35,7 @@ def names(ledger: Ledger, request: Request) -> bool:
 
 
 def taken_from(ledger: Ledger, request: Request) -> bool:
-    """Whether others have something that the request's run was granted once: of that grant, holes may be left."""
+    """Whether others have something that the request's run was granted once: of that grant, gaps may be left."""
     return any(
         any(r.same_run(request) for r in e.served)
         and not any(s.request.same_run(request) for s in (e.granted, e.committed) if s is not None)
@@ -46,7 +46,7 @@ def taken_from(ledger: Ledger, request: Request) -> bool:
 def _between_neighbours(
     ledger: Ledger, had: Interval, *, end: datetime, first: datetime
 ) -> Interval:
-    """What the run had, with the holes beside it: no entry names the run there once its grant is cancelled."""
+    """What the run had, with the gaps beside it: no entry names the run there once its grant is cancelled."""
     before = [e.interval.end for e in ledger.entries if e.interval.end <= had.start]
     behind = [e.interval.start for e in ledger.entries if e.interval.start >= had.end]
     return Interval(

@@ -48,7 +48,7 @@ class OwnedPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """An entry to be granted to the request; `before` is the entry as it stands, None for a hole.
+    """An entry to be granted to the request; `before` is the entry as it stands, None for a gap.
 
     `generation` is what the grant gets: one more than any grant of the interval that the ledger still shows, also of a
     grant that is cancelled by this very swap.
@@ -67,7 +67,7 @@ class PlanDecision:
     `held` are entries that other runs were granted, `covered` those that are committed and stay.
     """
 
-    holdings: tuple[OwnedPlan, ...] = ()
+    owned: tuple[OwnedPlan, ...] = ()
     grants: tuple[Grant, ...] = ()
     cancelled: tuple[Entry, ...] = ()
     held: tuple[Entry, ...] = ()
@@ -102,37 +102,37 @@ class PartialOverlap:
 
 
 def decide_plan(
-    ledger: Ledger, request: Request, wish: PlanOptions
+    ledger: Ledger, request: Request, options: PlanOptions
 ) -> PlanDecision | RequestSuperseded | PartialOverlap:
-    """Decide what `request` may be granted of `wish.interval`. The same request always gets the same plans.
+    """Decide what `request` may be granted of `options.interval`. The same request always gets the same plans.
 
     A request whose clear number is lower than one that the ledger has of the same run gets nothing: it is a late copy of
     an older task, or Airflow counts the run's clears from 0 again (the DAG or run was deleted, the metadata database is
     new). Which of them it is cannot be seen from here. If nothing is left to do, both may end well; else
     `RequestSuperseded`.
     """
-    overlapping = ledger.overlapping(wish.interval)
+    overlapping = ledger.overlapping(options.interval)
     newest = max(
         (r for e in overlapping for r in e.requests if r.same_run(request)),
         key=lambda r: r.clear,
         default=request,
     )
     if newest.clear > request.clear:
-        return _nothing_left(overlapping, request, wish, newest)
+        return _nothing_left(overlapping, request, options, newest)
     served = [e for e in overlapping if request in e.served]
     if served:
         # C3, C12, C14: this very request was answered before; what it got since then is the answer.
         own = {e.interval for e in served if _holding(e, request) is not None}
         if not own:
-            return _nothing_left(overlapping, request, wish, served[0].holder)
-        if any(_wants_other_rows(e, request, wish) for e in overlapping):
+            return _nothing_left(overlapping, request, options, served[0].holder)
+        if any(_wants_other_rows(e, request, options) for e in overlapping):
             return RequestSuperseded(by=request, replaces=True)
         # A grant was released, or given up. This may be a late copy of the task, and nobody would work on what it got.
-        gaps = _fills(wish, (e.interval for e in overlapping), ())
+        gaps = _fills(options, (e.interval for e in overlapping), ())
         if gaps:
             return RequestSuperseded(by=request, gap=gaps[0].interval)
         return _answered(overlapping, request, own)
-    decision = _decide_afresh(overlapping, request, wish)
+    decision = _decide_afresh(overlapping, request, options)
     if isinstance(decision, PartialOverlap):
         older = (e for e in overlapping if e.granted and e.granted.request.same_run(request))
         return replace(decision, withdrawn=tuple(older))
@@ -140,14 +140,14 @@ def decide_plan(
 
 
 def _nothing_left(
-    overlapping: Sequence[Entry], request: Request, wish: PlanOptions, by: Request
+    overlapping: Sequence[Entry], request: Request, options: PlanOptions, by: Request
 ) -> PlanDecision | RequestSuperseded:
     """Answer a request that must not be granted anything: an intent without effect, else Overtaken.
 
     Rows that its own run committed count as another run's if nobody has pressed Clear, for then nobody asks to replace
     them: a run that is made again after its DAG was deleted is green over committed rows, whatever the code is now.
     """
-    seen = _decide_afresh(overlapping, request, wish, owns_rows=request.clear > 0)
+    seen = _decide_afresh(overlapping, request, options, owns_rows=request.clear > 0)
     if isinstance(seen, PlanDecision) and not seen.grants and not seen.cancelled:
         return seen
     if isinstance(seen, PartialOverlap):
@@ -156,7 +156,7 @@ def _nothing_left(
     return RequestSuperseded(by=by, replaces=replaces)
 
 
-def _wants_other_rows(entry: Entry, request: Request, wish: PlanOptions) -> bool:
+def _wants_other_rows(entry: Entry, request: Request, options: PlanOptions) -> bool:
     """Whether an answered request asks for other rows than those that it committed: the code was changed since.
 
     Only if a person asks for a replacement, by Clear or by a parameter. A retry with changed code must not be granted a
@@ -165,29 +165,29 @@ def _wants_other_rows(entry: Entry, request: Request, wish: PlanOptions) -> bool
     committed = entry.committed
     if committed is None or committed.request != request or entry.granted is not None:
         return False
-    asks = request.clear > 0 or wish.replace or wish.force
-    return asks and committed.fingerprint != wish.fingerprint
+    asks = request.clear > 0 or options.replace or options.force
+    return asks and committed.fingerprint != options.fingerprint
 
 
 def _answered(
     overlapping: Iterable[Entry], request: Request, own: Collection[Interval]
 ) -> PlanDecision:
     """What a request that was answered before has now: nothing is taken away, and nothing is granted."""
-    holdings: list[OwnedPlan] = []
+    owned: list[OwnedPlan] = []
     held: list[Entry] = []
     covered: list[Entry] = []
     for entry in overlapping:
         granted, committed = entry.granted, entry.committed
         holding = _holding(entry, request) if entry.interval in own else None
         if holding is not None:
-            holdings.append(holding)
+            owned.append(holding)
         elif granted is not None and not granted.request.same_run(request):
             held.append(entry)
         elif committed is not None and committed.request.same_run(request):
-            holdings.append(OwnedPlan(interval=entry.interval, plan=committed.plan, committed=True))
+            owned.append(OwnedPlan(interval=entry.interval, plan=committed.plan, committed=True))
         elif committed is not None:
             covered.append(entry)
-    return PlanDecision(holdings=tuple(holdings), held=tuple(held), covered=tuple(covered))
+    return PlanDecision(owned=tuple(owned), held=tuple(held), covered=tuple(covered))
 
 
 def _holding(entry: Entry, request: Request) -> OwnedPlan | None:
@@ -199,10 +199,10 @@ def _holding(entry: Entry, request: Request) -> OwnedPlan | None:
 
 
 def _decide_afresh(
-    overlapping: Iterable[Entry], request: Request, wish: PlanOptions, *, owns_rows: bool = True
+    overlapping: Iterable[Entry], request: Request, options: PlanOptions, *, owns_rows: bool = True
 ) -> PlanDecision | PartialOverlap:
     """Decide for a request that the ledger does not know. `owns_rows`: it may replace what its run committed."""
-    holdings: list[OwnedPlan] = []
+    owned: list[OwnedPlan] = []
     grants: list[Grant] = []
     cancelled: list[Entry] = []
     held: list[Entry] = []
@@ -212,13 +212,13 @@ def _decide_afresh(
     for entry in overlapping:
         granted, committed = entry.granted, entry.committed
         if granted is not None and not granted.request.same_run(request):
-            if not wish.take_over:
+            if not options.take_over:
                 held.append(entry)
                 kept.append(entry.interval)
                 continue
             cancelled.append(entry)
             if committed is None:
-                orphans.append(entry)  # what the taker does not cover becomes a hole
+                orphans.append(entry)  # what the taker does not cover becomes a gap
                 continue
         if committed is None:
             # The run's own grant of an earlier clear: a new wish gets a new plan over the same boundaries.
@@ -228,7 +228,7 @@ def _decide_afresh(
         kept.append(entry.interval)
         own_grant = granted is not None and granted.request.same_run(request)
         own_rows = committed.request.same_run(request)
-        again = _wished_again(entry, committed, wish, own_rows=own_rows and owns_rows)
+        again = _wished_again(entry, committed, options, own_rows=own_rows and owns_rows)
         if isinstance(again, PartialOverlap):
             return again
         if again:
@@ -239,14 +239,14 @@ def _decide_afresh(
                     entry
                 )  # an earlier wish of this run that is no longer wished: no grant dangles
             if own_rows:
-                holdings.append(
+                owned.append(
                     OwnedPlan(interval=entry.interval, plan=committed.plan, committed=True)
                 )
             else:
                 covered.append(entry)
-    grants += _fills(wish, kept, orphans)
+    grants += _fills(options, kept, orphans)
     return PlanDecision(
-        holdings=tuple(holdings),
+        owned=tuple(owned),
         grants=tuple(sorted(grants, key=lambda g: g.interval)),
         cancelled=tuple(cancelled),
         held=tuple(held),
@@ -255,18 +255,18 @@ def _decide_afresh(
 
 
 def _wished_again(
-    entry: Entry, committed: Committed, wish: PlanOptions, *, own_rows: bool
+    entry: Entry, committed: Committed, options: PlanOptions, *, own_rows: bool
 ) -> bool | PartialOverlap:
     """Whether a committed entry is to be replaced; `own_rows`: it is the request's own run that committed it."""
-    is_stale = entry.interval in wish.stale
-    if wish.refresh:
-        return is_stale and wish.interval.covers(entry.interval)
-    if own_rows and (committed.fingerprint != wish.fingerprint or wish.force or is_stale):
+    is_stale = entry.interval in options.stale
+    if options.refresh:
+        return is_stale and options.interval.covers(entry.interval)
+    if own_rows and (committed.fingerprint != options.fingerprint or options.force or is_stale):
         return True
-    if not wish.replace:
+    if not options.replace:
         return False
     # Also what this run committed itself: a backfill that repeats its runs with mode=replace asks for just that.
-    return True if wish.interval.covers(entry.interval) else PartialOverlap(entry=entry)
+    return True if options.interval.covers(entry.interval) else PartialOverlap(entry=entry)
 
 
 def gaps(wanted: Interval, kept: Iterable[Interval]) -> tuple[Interval, ...]:
@@ -298,13 +298,15 @@ def parts(gap: Interval, cuts: Iterable[datetime]) -> list[Interval]:
 
 
 def _fills(
-    wish: PlanOptions, kept: Iterable[Interval], orphans: Collection[Entry]
+    options: PlanOptions, kept: Iterable[Interval], orphans: Collection[Entry]
 ) -> tuple[Grant, ...]:
-    """Grant what of the wish is none of `kept`; a refresh fills no hole."""
-    if wish.refresh:
+    """Grant what of the wish is none of `kept`; a refresh fills no gap."""
+    if options.refresh:
         return ()
     return tuple(
-        _fill(part, orphans) for gap in gaps(wish.interval, kept) for part in parts(gap, wish.cuts)
+        _fill(part, orphans)
+        for gap in gaps(options.interval, kept)
+        for part in parts(gap, options.cuts)
     )
 
 

@@ -40,7 +40,7 @@ class Resume:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rest:
-    """Nothing is owed."""
+    """Nothing is pending."""
 
 
 Step = Start | Resume | Rest

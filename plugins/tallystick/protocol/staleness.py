@@ -14,19 +14,19 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 
 from tallystick.format.interval import Interval
-from tallystick.format.lookback import LookbackUsed, Seen
+from tallystick.format.lookback import LookbackUsed, UsedInterval
 from tallystick.format.page import Entry
 
 
 def lookback_used(
-    since: datetime, committed: Iterable[Seen], read: Iterable[Seen] = ()
+    since: datetime, committed: Iterable[UsedInterval], read: Iterable[UsedInterval] = ()
 ) -> LookbackUsed:
     """What was seen: committed neighbours of one code joined, the same whatever intervals the time was cut into.
 
     `read`: stretches that were not committed, each by itself: whether it still is what it was can be told only once all
     of it is committed, and that must not keep its neighbours from being compared.
     """
-    joined: list[Seen] = []
+    joined: list[UsedInterval] = []
     for one in sorted(committed, key=lambda s: s.interval):
         last = joined[-1] if joined else None
         if (
@@ -34,7 +34,7 @@ def lookback_used(
             and last.interval.end == one.interval.start
             and last.fingerprint == one.fingerprint
         ):
-            joined[-1] = Seen(
+            joined[-1] = UsedInterval(
                 interval=Interval(start=last.interval.start, end=one.interval.end),
                 fingerprint=one.fingerprint,
                 records=last.records + one.records,
@@ -53,9 +53,9 @@ def stale(entries: Iterable[Entry]) -> Mapping[Interval, Interval]:
     timeline = _Timeline(entries)
     found = {}
     for entry in timeline.entries:
-        looked = entry.committed.looked if entry.committed is not None else None
-        if looked is not None:
-            changed = timeline.changed(looked, entry.interval.start)
+        lookback = entry.committed.lookback if entry.committed is not None else None
+        if lookback is not None:
+            changed = timeline.changed(lookback, entry.interval.start)
             if changed is not None:
                 found[entry.interval] = changed
     return found
@@ -81,8 +81,8 @@ def to_refresh(
     for entry in timeline:
         committed = entry.committed
         assert committed is not None  # they were chosen so
-        looked = committed.looked
-        hit = looked is not None and changed is not None and looked.since < changed
+        lookback = committed.lookback
+        hit = lookback is not None and changed is not None and lookback.since < changed
         is_wanted = within.covers(entry.interval) and (hit or entry.interval in now)
         if is_wanted and can(entry.interval):
             found.add(entry.interval)
@@ -120,10 +120,10 @@ class _Timeline:
             self._code_from.append((self._code_from[-1] if i else 0) if same else i)
             self._code.append(committed.fingerprint if committed.totals.records else code)
 
-    def changed(self, looked: LookbackUsed, start: datetime) -> Interval | None:
+    def changed(self, lookback: LookbackUsed, start: datetime) -> Interval | None:
         """The first stretch of [since, start) that was seen otherwise than it is."""
-        at = looked.since
-        for seen in looked.seen:
+        at = lookback.since
+        for seen in lookback.seen:
             if (missed := self._missed(at, seen.interval.start)) is not None:
                 return missed
             if self._differs(seen):
@@ -141,7 +141,7 @@ class _Timeline:
         there = next(i for i in range(first, last) if self._sums[i + 1] > self._sums[first])
         return self.entries[there].interval
 
-    def _differs(self, seen: Seen) -> bool:
+    def _differs(self, seen: UsedInterval) -> bool:
         span = seen.interval
         first, last = bisect_right(self._ends, span.start), bisect_left(self._starts, span.end)
         if first == last:

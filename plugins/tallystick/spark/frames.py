@@ -79,7 +79,7 @@ def stage_frames(
     for table in work.pipeline.tables:
         files.extend(write(session, order.target, table, outputs[table.name], before=files))
     results = [p.result for p in splits]
-    return assemble(work, order.splits, results, outputs=files, looked=sight.looked)
+    return assemble(work, order.splits, results, outputs=files, lookback=sight.lookback)
 
 
 def write(

@@ -50,7 +50,7 @@ class LookbackFrames:
 
     frames: Mapping[str, DataFrame] = field(default_factory=dict)
     back: timedelta | None = None
-    looked: LookbackUsed | None = None
+    lookback: LookbackUsed | None = None
 
 
 def look_back(
@@ -81,7 +81,7 @@ def look_back(
         for name in lookback.tables:
             if name in rows:
                 frames[name].append(rows[name])
-    looked = found.looked(work.plan.fingerprint, records)
+    used = found.used(work.plan.fingerprint, records)
     log.info(
         "looked back to %s: %d interval(s) of the lake, %d stretch(es) read in Kafka (%d records)",
         found.since.isoformat(),
@@ -92,7 +92,7 @@ def look_back(
     return LookbackFrames(
         frames={name: reduce(DataFrame.unionByName, parts) for name, parts in frames.items()},
         back=lookback.back,
-        looked=looked,
+        lookback=used,
     )
 
 

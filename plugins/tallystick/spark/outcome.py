@@ -17,11 +17,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tallystick.errors import Ask, RetryLater, ScratchFull, Stop, TallystickError, error_of_kind
+from tallystick.errors import (
+    ActionRequired,
+    RetryLater,
+    ScratchFull,
+    Superseded,
+    TallystickError,
+    error_of_kind,
+)
 from tallystick.format import keys
 
 RESULT_FILE_ENV = "TALLYSTICK_RESULT_FILE"
-RETRY_LATER, STOP, ASK, OTHER = 75, 76, 77, 1
+RETRY_LATER, SUPERSEDED, ACTION_REQUIRED, OTHER = 75, 76, 77, 1
 NO_ROOM = "No space left on device"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _ERROR = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Exit|Interrupt)(?::|$)")
@@ -57,7 +64,11 @@ def scratch_full(error: BaseException) -> ScratchFull | None:
 
 def exit_code(error: BaseException) -> int:
     """Return the code by which the starter knows what to do next (75 is EX_TEMPFAIL of sysexits.h)."""
-    groups = ((RetryLater, RETRY_LATER), (Stop, STOP), (Ask, ASK))
+    groups = (
+        (RetryLater, RETRY_LATER),
+        (Superseded, SUPERSEDED),
+        (ActionRequired, ACTION_REQUIRED),
+    )
     return next((code for group, code in groups if isinstance(error, group)), OTHER)
 
 
@@ -77,7 +88,7 @@ def most_decisive(errors: Sequence[TallystickError]) -> TallystickError:
 
     A person is asked before an attempt is called off, and both come before what no group knows and what time mends.
     """
-    ranks = {ASK: 0, STOP: 1, OTHER: 2, RETRY_LATER: 3}
+    ranks = {ACTION_REQUIRED: 0, SUPERSEDED: 1, OTHER: 2, RETRY_LATER: 3}
     return min(errors, key=lambda error: ranks[exit_code(error)])
 
 

@@ -153,25 +153,25 @@ def _is_certificate_refusal(error: SSLError) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class S3Answer:
     """A failed request: what it proves, and how to call it in a message. `text` holds no key, secret or URL."""
 
     verdict: Verdict
     text: str
 
 
-def judge(error: Exception) -> Answer:
+def judge(error: Exception) -> S3Answer:
     """What a failed boto3 call proves. Anything that is no clear answer is UNKNOWN."""
     match error:
         case ClientError():
             status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
             code = _plain(error.response.get("Error", {}).get("Code", ""))
             text = f"HTTP {status}" if code in {"", str(status)} else f"HTTP {status} {code}"
-            return Answer(verdict=judge_status(status, code), text=text)
+            return S3Answer(verdict=judge_status(status, code), text=text)
         case BotoCoreError():
-            return Answer(verdict=judge_failure(error), text=type(error).__name__)
+            return S3Answer(verdict=judge_failure(error), text=type(error).__name__)
         case _:
-            return Answer(verdict=Verdict.UNKNOWN, text=type(error).__name__)
+            return S3Answer(verdict=Verdict.UNKNOWN, text=type(error).__name__)
 
 
 def _plain(code: str) -> str:
@@ -251,7 +251,7 @@ _WORDING: dict[Verdict, _Wording] = {
 }
 
 
-def explain(answer: Answer, *, action: str, bucket: str, endpoint_url: str) -> TallystickError:
+def explain(answer: S3Answer, *, action: str, bucket: str, endpoint_url: str) -> TallystickError:
     """The error for an answer that is no outcome: where, what was answered, which setting to look at."""
     wording = _WORDING[answer.verdict]
     place = f"bucket {bucket!r} at {endpoint_url}"

@@ -14,7 +14,7 @@ from tallystick.store.address import check_key, check_list_prefix, parse_memory_
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Object:
+class _StoredBytes:
     body: bytes
     etag: ETag
     modified: datetime
@@ -43,7 +43,7 @@ class MemoryStore:
         self._content_etags = content_etags
         self._now = now
         self._lock = threading.Lock()
-        self._objects: dict[str, _Object] = {}
+        self._objects: dict[str, _StoredBytes] = {}
         self._writes = 0
 
     def __repr__(self) -> str:
@@ -106,5 +106,5 @@ class MemoryStore:
             else f"{self._writes:x}"
         )
         etag = ETag(f'"{token}"')
-        self._objects[key] = _Object(body=body, etag=etag, modified=self._now())
+        self._objects[key] = _StoredBytes(body=body, etag=etag, modified=self._now())
         return etag

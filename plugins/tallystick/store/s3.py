@@ -25,7 +25,7 @@ from tallystick.store import Applied, ETag, Listed, NotApplied, Outcome, Stored,
 from tallystick.store.address import check_list_prefix, parse_s3_uri
 from tallystick.store.answers import (
     ENDPOINT_SETTING,
-    Answer,
+    S3Answer,
     Verdict,
     explain,
     judge,
@@ -230,7 +230,7 @@ class S3Store:
                 # A 200 that carries errors of single keys; they have codes, but no statuses.
                 code = failed[0].get("Code", "")
                 status = 403 if code == "AccessDenied" else 500
-                judged = Answer(
+                judged = S3Answer(
                     verdict=judge_status(status, code),
                     text=f"{code or 'no code'} for {len(failed)} of them",
                 )
@@ -285,7 +285,7 @@ class S3Store:
         # Without a token nobody could replace the object; a second try is answered 412 and tells more.
         return Applied(etag=ETag(etag)) if etag else Unknown(because="HTTP 200 without an ETag")
 
-    def _raise(self, judged: Answer, action: str, cause: Exception | None) -> NoReturn:
+    def _raise(self, judged: S3Answer, action: str, cause: Exception | None) -> NoReturn:
         error = explain(
             judged, action=action, bucket=self._address.bucket, endpoint_url=self._endpoint_url
         )

@@ -1,4 +1,4 @@
-"""Doors: the schedule as the clock strikes, a DAG that is paused, and the holes filled later by what `tally status` says.
+"""Doors: the schedule as the clock strikes, a DAG that is paused, and the gaps filled later by what `tally status` says.
 
 The schedule is of minutes, so that its intervals pass while a test looks on: a day of them is an hour's hours elsewhere.
 """
@@ -26,19 +26,19 @@ MINUTE = timedelta(minutes=1)
 
 @dataclass(frozen=True)
 class Paused:
-    """What ran before and during a pause, the hole that it left, and what stood there once that was filled."""
+    """What ran before and during a pause, the gap that it left, and what stood there once that was filled."""
 
     first: Entry
     last_end: datetime
     while_paused: list[str]
     gap: Gap
     inside: tuple[Entry, ...]
-    holes_after: tuple[Gap, ...]
+    gaps_after: tuple[Gap, ...]
 
 
 @story("paused")
 def paused(desk: Desk) -> Paused:
-    """Switch on, off for two minutes, on again; then run the command that `tally status` prints for the hole."""
+    """Switch on, off for two minutes, on again; then run the command that `tally status` prints for the gap."""
     run_while_on(desk, 1)
     first, paused_at = desk.entries[0], datetime.now(UTC)
     # The one wait for the clock: what is skipped is what passed while nobody looked.
@@ -50,7 +50,7 @@ def paused(desk: Desk) -> Paused:
     while_paused = [run for run in runs if end_of(run) > paused_at]
     last_end = end_of(runs[-1])
     run_while_on(desk, len(runs) + 1)
-    # A slow machine leaves holes before the pause too.
+    # A slow machine leaves gaps before the pause too.
     gap = next(h for h in desk.status.gaps if h.interval.start >= last_end)
     desk.switch(on=True)
     desk.doors.airflow_command(*gap.command[1:])
@@ -58,7 +58,7 @@ def paused(desk: Desk) -> Paused:
     def left() -> tuple[Gap, ...]:
         return tuple(h for h in desk.status.gaps if h.interval.overlaps(gap.interval))
 
-    wait_until(lambda: not left(), deadline_s=DEADLINE_S, what="no hole", poll_s=POLL_S)
+    wait_until(lambda: not left(), deadline_s=DEADLINE_S, what="no gap", poll_s=POLL_S)
     for run in desk.run_ids():
         if run.startswith("backfill__"):
             desk.wait(run)
@@ -69,7 +69,7 @@ def paused(desk: Desk) -> Paused:
         while_paused=while_paused,
         gap=gap,
         inside=tuple(e for e in desk.entries if gap.interval.covers(e.interval)),
-        holes_after=left(),
+        gaps_after=left(),
     )
 
 
@@ -99,7 +99,7 @@ def test_schedule_commits_the_interval_that_has_just_passed(paused: Paused) -> N
     assert paused.first.committed.request.run == f"scheduled__{interval.end.isoformat()}"
 
 
-def test_paused_dag_runs_nothing_and_the_hole_it_leaves_is_filled_by_the_command_of_status(
+def test_paused_dag_runs_nothing_and_the_gap_it_leaves_is_filled_by_the_command_of_status(
     paused: Paused,
 ) -> None:
     assert paused.while_paused == []
@@ -107,4 +107,4 @@ def test_paused_dag_runs_nothing_and_the_hole_it_leaves_is_filled_by_the_command
     assert paused.gap.command[:3] == ("airflow", "backfill", "create")
     assert len(paused.inside) == paused.gap.intervals
     assert all(e.committed is not None and e.generation == 1 for e in paused.inside)
-    assert paused.holes_after == ()
+    assert paused.gaps_after == ()

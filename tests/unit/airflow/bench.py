@@ -45,7 +45,7 @@ class Bench:
         self.says(
             {
                 "error": {
-                    "kind": "ask",
+                    "kind": "action_required",
                     "message": "nothing was prepared.",
                     "hint": "prepare.",
                 }

@@ -126,15 +126,13 @@ def test_a_backfill_of_what_the_schedule_committed_plans_nothing_and_backwards_g
     assert ledgers[0] == ledgers[1]
 
 
-# ---------------------------------------------------------------- the command of a hole
+# ---------------------------------------------------------------- the command of a gap
 
 
 # An hour stays an hour, so a schedule of hours has no odd interval to be left out.
 @pytest.mark.parametrize(("change", "name"), [c for c in CASES if "hourly" not in c.values])
-def test_the_command_of_a_hole_beside_a_change_of_clocks_fills_it(
-    change: Change, name: str
-) -> None:
-    """The odd interval is a hole, and so is the one after the next."""
+def test_the_command_of_a_gap_beside_a_change_of_clocks_fills_it(change: Change, name: str) -> None:
+    """The odd interval is a gap, and so is the one after the next."""
     cron, _, around = SCHEDULES[name]
     calendar = Calendar(cron, change.at - around - 40 * DAY * (name == "monthly"), zone=change.zone)
     intervals = calendar.scheduled(change.at + 1.5 * around)
@@ -151,7 +149,7 @@ def test_the_command_of_a_hole_beside_a_change_of_clocks_fills_it(
     assert committed(small) == [(one, 3) for one in intervals]
 
 
-def test_in_utc_a_hole_of_whole_days_is_filled_by_a_backfill() -> None:
+def test_in_utc_a_gap_of_whole_days_is_filled_by_a_backfill() -> None:
     calendar = Calendar("@daily", datetime(2013, 1, 1, tzinfo=UTC))
     intervals = calendar.scheduled(datetime(2013, 1, 8, tzinfo=UTC))
     small = lake_of(intervals)
@@ -174,7 +172,7 @@ def test_an_hourly_schedule_stands_still_where_clocks_move_by_half_an_hour() -> 
         assert len(Calendar("0 * * * *", first).scheduled(last)) == 8
 
 
-def test_a_date_that_a_zone_skipped_is_no_hole_and_its_eve_is_filled_by_the_exact_dates() -> None:
+def test_a_date_that_a_zone_skipped_is_no_gap_and_its_eve_is_filled_by_the_exact_dates() -> None:
     """Samoa had no 30 December 2011. Airflow's backfill of the 29th alone makes no run; the Trigger form does."""
     first = datetime(2011, 12, 27, 10, tzinfo=UTC)
     calendar = Calendar("0 0 * * *", first, zone="Pacific/Apia")

@@ -60,7 +60,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning"),
 ]
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "errors.md"
-GROUPS = (errors.RetryLater, errors.Stop, errors.Ask)
+GROUPS = (errors.RetryLater, errors.Superseded, errors.ActionRequired)
 HALF_A_THING = re.compile(
     r"Traceback|object at 0x|datetime\.|Path\(|<class|(?<!-)\bNone\b(?!-)|\[\]|\['|\{'|\('"
 )

@@ -130,7 +130,7 @@ def generations(small: SmallLake) -> dict[Interval, int]:
 
 
 def test_rerun(store: MemoryStore) -> None:
-    """Days out of order, a hole on day 4, a run of day 6 that died; and the job has changed since."""
+    """Days out of order, a gap on day 4, a run of day 6 that died; and the job has changed since."""
     small = good_lake(store, dag="flights")
     small.job = b"version 3"
     before = generations(small)
@@ -139,9 +139,9 @@ def test_rerun(store: MemoryStore) -> None:
     # Cleared for the changed job, and once more with force; the others stand.
     assert after[days(2, 3)] == before[days(2, 3)] + 2
     assert after[days(1, 2)] == before[days(1, 2)]
-    assert "1 hole:" in said[1]
-    assert "No holes." in said[2]
-    assert "it is a hole now" in said[3]
+    assert "1 gap:" in said[1]
+    assert "No gaps." in said[2]
+    assert "it is a gap now" in said[3]
     assert "Proven: " in said[4]
     assert [one.interval for one in read_status(small.lake).grants] == []
 
@@ -189,7 +189,7 @@ def test_move_to_a_new_cluster(store: MemoryStore, monkeypatch: pytest.MonkeyPat
     small.run(days(1, 2))
     operator = Operator(small)
     said = operator.follow("move-to-a-new-cluster", slice(1))
-    assert "No holes." in said[0]
+    assert "No gaps." in said[0]
     assert "grant" not in said[0]
     old = small.log.topics[TOPIC]
     small.log.create(TOPIC, partitions=2)
@@ -232,7 +232,7 @@ def test_change_the_schedule(store: MemoryStore) -> None:
     told = " ".join(said[0].split())
     [line] = [w for w in fenced("change-the-schedule", "sh")[0].splitlines() if "trigger" in w]
     assert " ".join(line.split()) in told.replace("\\ ", "")
-    assert "No holes." in said[1]
+    assert "No gaps." in said[1]
 
 
 def with_carriers(warehouse: str) -> Pipeline:
@@ -278,7 +278,7 @@ def test_every_operators_page_is_followed_and_linked() -> None:
 
 def kinds() -> dict[str, type[TallystickError]]:
     """Every kind that a task can end with, but for the groups."""
-    groups = (TallystickError, errors.RetryLater, errors.Stop, errors.Ask)
+    groups = (TallystickError, errors.RetryLater, errors.ActionRequired)
     found = (value for value in vars(errors).values() if isinstance(value, type))
     return {c.kind: c for c in found if issubclass(c, TallystickError) and c not in groups}
 

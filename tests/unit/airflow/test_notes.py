@@ -219,7 +219,7 @@ def test_the_callback_of_the_alerts_page_says_the_error_and_the_next_step(
         "short",
         "  indented " + "word " * 60,
         f"committed {days(1, 2)} as version 15, generation 1: 766 records, 2 dead letters, 3 aborted",
-        f"plan plans/{'x' * 120}.json: {days(1, 2)}, generation 1, fills a hole",
+        f"plan plans/{'x' * 120}.json: {days(1, 2)}, generation 1, fills a gap",
     ],
 )
 def test_lines_fit_and_lose_no_word(line: str) -> None:

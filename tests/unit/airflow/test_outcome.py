@@ -15,11 +15,11 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from tallystick import errors
 from tallystick.airflow.outcome import airflow_errors, error_from, raise_told, read_result
 from tallystick.errors import (
-    Ask,
+    ActionRequired,
     InvalidPipeline,
     ReportRejected,
     RetryLater,
-    Stop,
+    Superseded,
     TallystickError,
 )
 
@@ -50,7 +50,9 @@ def test_what_time_mends_is_retried(kind: type[TallystickError]) -> None:
     assert not isinstance(caught.value, AirflowFailException)
 
 
-@pytest.mark.parametrize("kind", [*tree(Stop), *tree(Ask)], ids=lambda k: k.__name__)
+@pytest.mark.parametrize(
+    "kind", [*tree(Superseded), *tree(ActionRequired)], ids=lambda k: k.__name__
+)
 def test_what_a_person_decides_is_not_retried(kind: type[TallystickError]) -> None:
     with (
         pytest.raises(
@@ -64,7 +66,7 @@ def test_what_a_person_decides_is_not_retried(kind: type[TallystickError]) -> No
 @pytest.mark.parametrize("message", ["seen 1, wanted 2.", f"{SPAN} may still get records."])
 def test_what_the_run_wants_is_told_once(message: str) -> None:
     with pytest.raises(AirflowFailException) as caught, airflow_errors(SPAN):
-        raise Ask(message, hint="decide.")
+        raise ActionRequired(message, hint="decide.")
     assert str(caught.value).count(SPAN) == 1
     assert str(caught.value).startswith(message)
 

@@ -1,4 +1,4 @@
-"""A schedule that is changed with committed intervals behind it: nothing twice, no false hole, each true one filled.
+"""A schedule that is changed with committed intervals behind it: nothing twice, no false gap, each true one filled.
 
 What Airflow schedules next after such a change is asked of Airflow's own code.
 """
@@ -55,7 +55,7 @@ def each_record_once(small: SmallLake) -> bool:
 # ---------------------------------------------------------------- hourly, then daily
 
 
-def test_from_hourly_to_daily_at_midnight_leaves_no_hole() -> None:
+def test_from_hourly_to_daily_at_midnight_leaves_no_gap() -> None:
     small = lake_of(whole(96)[18:])
     ran(small, whole(24)[18:])
     daily = Calendar(DAILY, START)
@@ -67,14 +67,14 @@ def test_from_hourly_to_daily_at_midnight_leaves_no_hole() -> None:
     assert verify(small.lake, deep=True).proven
 
 
-def test_from_hourly_to_daily_within_a_day_leaves_a_hole_that_status_tells_and_fills() -> None:
+def test_from_hourly_to_daily_within_a_day_leaves_a_gap_that_status_tells_and_fills() -> None:
     """Airflow goes on with the next midnight: the rest of the day is no run's, and only the ledger knows."""
     small = lake_of(whole(72)[22:])
     runs = ran(small, whole(30)[22:])
     daily = Calendar(DAILY, START)
     following = daily.scheduled(START + 3 * DAY, after=hours(29, 30))
     assert following == [hours(48, 72)]
-    assert gaps(small) == [], "no hole is told before there is anything behind it"
+    assert gaps(small) == [], "no gap is told before there is anything behind it"
     runs |= ran(small, following)
     (gap,) = read_status(small.lake).gaps
     assert gap.interval == hours(30, 48)
@@ -112,7 +112,7 @@ def test_a_daily_run_over_scattered_hours_fills_each_gap_and_touches_nothing_els
 # ---------------------------------------------------------------- daily, then hourly
 
 
-def test_from_daily_to_hourly_leaves_no_hole_and_hours_of_a_committed_day_are_covered() -> None:
+def test_from_daily_to_hourly_leaves_no_gap_and_hours_of_a_committed_day_are_covered() -> None:
     small = lake_of(whole(54))
     ran(small, [hours(0, 24), hours(24, 48)])
     hourly = Calendar(HOURLY, START)
@@ -141,17 +141,17 @@ def test_an_hour_cannot_be_replaced_out_of_a_day_that_was_committed_whole() -> N
 @pytest.mark.parametrize(
     ("schedules", "left_out"),
     [
-        # A hole of some runs in the finer part, of a whole day in it, of a day in the coarser part, over the change.
+        # A gap of some runs in the finer part, of a whole day in it, of a day in the coarser part, over the change.
         *(([(SIXTHS, 3), (DAILY, 6)], span) for span in [(6, 18), (24, 48), (96, 120), (42, 96)]),
         # A day of the coarser part, some runs of the finer one, a day of it, over the change.
         *(([(DAILY, 3), (SIXTHS, 6)], span) for span in [(24, 48), (90, 102), (96, 120), (48, 78)]),
-        # Only the latest run, only the one before the hole, only the one after it shows that there was another schedule.
+        # Only the latest run, only the one before the gap, only the one after it shows that there was another schedule.
         ([(SIXTHS, 2), (DAILY, 3)], (24, 36)),
         ([(SIXTHS, 3), (DAILY, 8)], (48, 96)),
         ([(DAILY, 2), (SIXTHS, 4), (DAILY, 8)], (48, 72)),
     ],
 )
-def test_after_a_change_the_command_of_each_hole_fills_it(
+def test_after_a_change_the_command_of_each_gap_fills_it(
     schedules: list[tuple[str, int]], left_out: tuple[int, int]
 ) -> None:
     """Runs that failed are there in Airflow, with the interval that they had when they were made."""
@@ -176,7 +176,7 @@ def test_status_believes_the_new_schedule_once_three_of_its_runs_are_there() -> 
         ran(small, [hours(24 * number, 24 * number + 24)])
         told.append(read_status(small.lake).every)
     assert told == [HOUR, HOUR, DAY, DAY]
-    # And a hole among the new ones is a backfill's again.
+    # And a gap among the new ones is a backfill's again.
     ran(small, [hours(7 * 24, 8 * 24)])
     (gap,) = read_status(small.lake).gaps
     assert (gap.intervals, gap.command[1]) == (1, "backfill")

@@ -32,14 +32,14 @@ def test_help_fits_its_columns_and_shows_no_markup(argv: list[str]) -> None:
     assert too_wide(result.stdout) == []
 
 
-def test_status_tells_intervals_holes_and_grants(lake: SmallLake) -> None:
+def test_status_tells_intervals_gaps_and_grants(lake: SmallLake) -> None:
     told = tally("status", LAKE).stdout
     assert f"small at {LAKE}, version 11" in told
     assert "2013-01-02  2013-01-03  committed    2        5  2 (28%)       11" in told
     assert "4 intervals committed: 15 records, 6 dead letters, 2 aborted, 2 control." in told
     assert "1 grant not committed yet:" in told
     assert "2013-01-06 to 2013-01-07: small / scheduled__2013-01-06T00:00:00+00:00" in told
-    assert "1 hole:\n  2013-01-04 to 2013-01-05 (1 interval)\n" in told
+    assert "1 gap:\n  2013-01-04 to 2013-01-05 (1 interval)\n" in told
 
 
 def test_a_told_command_can_be_pasted_into_a_shell(lake: SmallLake) -> None:
@@ -91,7 +91,7 @@ def test_status_tells_losses(lake: SmallLake) -> None:
 def test_status_tells_how_old_a_grant_is_and_how_to_end_it(lake: SmallLake) -> None:
     """The lake's clock stands in 2024, and this machine's is later."""
     told = tally("status", LAKE).stdout
-    assert re.search(r"generation 1, fills a hole, granted \d+ d ago", " ".join(told.split()))
+    assert re.search(r"generation 1, fills a gap, granted \d+ d ago", " ".join(told.split()))
     assert (
         "STUCK? 1 grant a day old or more, or without a plan. End one whose run will never" in told
     )

@@ -38,7 +38,7 @@ def test_with_delete_it_says_what_went_and_a_repeat_finds_nothing(lake: SmallLak
 def test_grants_that_are_given_up_are_told_with_their_owner(lake: SmallLake) -> None:
     told = tally("gc", LAKE)  # it was planned longer ago than the seven days of the default
     assert "2013-01-06 to 2013-01-07 to small / scheduled" in " ".join(told.stdout.split())
-    assert "would be given up; a hole is left" in " ".join(told.stdout.split())
+    assert "would be given up; a gap is left" in " ".join(told.stdout.split())
     form = ask("gc", LAKE, "--delete")
     assert [(c["from"], c["committed"]) for c in form["cancelled"]] == [
         ("2013-01-06T00:00:00.000Z", False)

@@ -46,7 +46,7 @@ def test_release_frees_an_interval_and_a_repeat_says_that_nothing_is_granted(
     result = tally("release", LAKE, *DAY_6)
     assert result.exit_code == 0
     assert "Released 2013-01-06 to 2013-01-07: the grant of small / scheduled" in result.stdout
-    assert "it is a hole now" in result.stdout
+    assert "it is a gap now" in result.stdout
     assert too_wide(result.stdout) == []
     again = tally("release", LAKE, *DAY_6)
     assert again.exit_code == 77

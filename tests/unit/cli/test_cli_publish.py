@@ -45,10 +45,10 @@ def folder(lake: SmallLake, tmp_path: Path) -> Path:
     return path
 
 
-def test_status_says_what_is_owed_and_the_command_that_brings_it(folder: Path) -> None:
+def test_status_says_what_is_pending_and_the_command_that_brings_it(folder: Path) -> None:
     told = tally("status", LAKE).stdout
     assert (
-        "OWED: 2 intervals that outputs lack:\n  feed: 2013-01-07 to 2013-01-08, generation 1"
+        "PENDING: 2 intervals that outputs lack:\n  feed: 2013-01-07 to 2013-01-08, generation 1"
         in told
     )
     assert f"tally publish {LAKE} --pipeline FILE" in told
@@ -58,7 +58,7 @@ def test_status_says_what_is_owed_and_the_command_that_brings_it(folder: Path) -
         "to": "2013-01-08T00:00:00.000Z",
         "output": "feed",
         "generation": 1,
-        "begun": False,
+        "in_progress": False,
     }
 
 
@@ -73,7 +73,7 @@ def test_publish_brings_it_and_a_repeat_finds_nothing(folder: Path) -> None:
     assert too_wide(told.stdout) == []
     assert len(list(folder.glob("*.jsonl"))) == 2
     assert "Outputs lack nothing." in tally("publish", LAKE, "--pipeline", file).stdout
-    assert "OWED" not in tally("status", LAKE).stdout
+    assert "PENDING" not in tally("status", LAKE).stdout
 
 
 def test_publish_as_json(folder: Path) -> None:

@@ -29,7 +29,7 @@ def said(*argv: str, code: int = 0) -> str:
 
 
 def well(lake: SmallLake) -> None:
-    """Fill the good lake's hole and end its grant, so that nothing is left to look at."""
+    """Fill the good lake's gap and end its grant, so that nothing is left to look at."""
     lake.run(days(4, 5))
     release(lake.lake, days(6, 7))
     lake.run(days(6, 7))
@@ -40,7 +40,7 @@ def well(lake: SmallLake) -> None:
 
 def test_ok_ends_with_0_where_nothing_is_to_be_looked_at(lake: SmallLake) -> None:
     well(lake)
-    assert said("status", LAKE, "--ok").endswith("No holes. OK.")
+    assert said("status", LAKE, "--ok").endswith("No gaps. OK.")
     form = ask("status", LAKE, "--ok")
     assert (form["ok"], form["problems"]) == (True, {})
 
@@ -52,7 +52,7 @@ def test_without_ok_status_ends_with_0_whatever_is_there(lake: SmallLake) -> Non
 
 
 def test_ok_ends_with_1_and_names_what_is_there(lake: SmallLake) -> None:
-    assert said("status", LAKE, "--ok", code=1).endswith("NOT OK: 1 holes, 1 stuck.")
+    assert said("status", LAKE, "--ok", code=1).endswith("NOT OK: 1 gaps, 1 stuck.")
     result = tally("status", LAKE, "--ok", "--json")
     assert result.exit_code == 1
     assert '"ok": false' in result.stdout
@@ -68,7 +68,7 @@ def test_an_unknown_problem_is_refused_with_the_known_ones(lake: SmallLake) -> N
     result = tally("status", LAKE, "--ok", "--allow", "gap")
     assert result.exit_code == 77
     told = " ".join(result.stderr.split())
-    assert "--allow hole is not known." in told
+    assert "--allow gap is not known." in told
     assert ", ".join(PROBLEMS) in told
 
 

@@ -16,13 +16,18 @@ from tallystick.operations.verify import CHECKS
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
 
 
-GROUPS = (errors.RetryLater, errors.Stop, errors.Ask)
+# Superseded is a group of its own and its only kind.
+GROUPS = (errors.RetryLater, errors.Superseded, errors.ActionRequired)
 
 
 def _kinds(group: type[errors.TallystickError]) -> set[tuple[str, str]]:
     """(kind, class name) of every error of a group that errors.py defines."""
     found = (value for value in vars(errors).values() if isinstance(value, type))
-    return {(c.kind, c.__name__) for c in found if issubclass(c, group) and c is not group}
+    return {
+        (c.kind, c.__name__)
+        for c in found
+        if issubclass(c, group) and c not in (errors.RetryLater, errors.ActionRequired)
+    }
 
 
 def test_the_page_of_errors_has_exactly_the_kinds_of_the_code_each_under_its_group() -> None:
@@ -72,6 +77,12 @@ def test_the_page_of_commands_has_every_exit_code_and_check() -> None:
     codes = {int(code) for code in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)}
     assert codes == {
         *(report.OK, report.COUNTER_EXAMPLE, report.USAGE, report.DEFECT),
-        *(report.RETRY_LATER, report.STOP, report.ASK, report.INTERRUPTED, report.PIPE_CLOSED),
+        *(
+            report.RETRY_LATER,
+            report.SUPERSEDED,
+            report.ACTION_REQUIRED,
+            report.INTERRUPTED,
+            report.PIPE_CLOSED,
+        ),
     }
     assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) >= set(CHECKS)

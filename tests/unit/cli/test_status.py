@@ -1,4 +1,4 @@
-"""What `status` answers: intervals, holes with the exact command for each, grants, losses."""
+"""What `status` answers: intervals, gaps with the exact command for each, grants, losses."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_pending_replacement_shows_both_its_rows_and_its_grant() -> None:
     assert (grant.generation, grant.replaces, grant.request.clear) == (2, True, 1)
 
 
-def test_a_hole_of_whole_intervals_is_filled_by_a_backfill() -> None:
+def test_a_gap_of_whole_intervals_is_filled_by_a_backfill() -> None:
     assert gaps(good_lake()) == [
         Gap(interval=days(4, 5), intervals=1, command=backfill("2013-01-04", "2013-01-04"))
     ]
@@ -75,7 +75,7 @@ def test_the_last_date_of_a_backfill_is_the_start_of_the_last_interval() -> None
     ]
 
 
-def test_a_hole_that_cuts_intervals_is_filled_by_its_exact_dates() -> None:
+def test_a_gap_that_cuts_intervals_is_filled_by_its_exact_dates() -> None:
     small = SmallLake()
     small.run(days(1, 2))
     small.run(days(3, 4))
@@ -90,7 +90,7 @@ def test_a_hole_that_cuts_intervals_is_filled_by_its_exact_dates() -> None:
     }
 
 
-def test_without_a_scheduled_run_holes_are_filled_by_their_exact_dates() -> None:
+def test_without_a_scheduled_run_gaps_are_filled_by_their_exact_dates() -> None:
     small = SmallLake()
     small.run(days(1, 2), run="manual__1")
     small.run(days(3, 4), run="manual__2")
@@ -99,7 +99,7 @@ def test_without_a_scheduled_run_holes_are_filled_by_their_exact_dates() -> None
     assert read_status(small.lake).every is None
 
 
-def test_a_command_really_fills_its_hole() -> None:
+def test_a_command_really_fills_its_gap() -> None:
     """The trigger command's conf goes through the params that a run reads."""
     small = SmallLake()
     small.run(days(1, 2), run="manual__1")
@@ -109,14 +109,14 @@ def test_a_command_really_fills_its_hole() -> None:
     assert gaps(small) == []
 
 
-def test_a_cancelled_grant_leaves_a_hole() -> None:
+def test_a_cancelled_grant_leaves_a_gap() -> None:
     small = SmallLake()
     small.plan(days(1, 4))
     small.run(days(2, 3), run="other", take_over=True)
     assert [gap.interval for gap in gaps(small)] == [days(1, 2), days(3, 4)]
 
 
-def test_a_granted_interval_is_no_hole() -> None:
+def test_a_granted_interval_is_no_gap() -> None:
     small = SmallLake()
     small.plan(days(1, 2))
     answer = read_status(small.lake)
@@ -247,7 +247,7 @@ def test_a_replacement_that_was_released_is_told_beside_the_rows_that_stand() ->
     assert ended(small) == [(days(1, 2), 2, ["second", "third"])]
 
 
-def test_of_a_grant_that_left_a_hole_the_ledger_knows_nothing() -> None:
+def test_of_a_grant_that_left_a_gap_the_ledger_knows_nothing() -> None:
     small = SmallLake()
     small.run(days(1, 2))
     small.plan(days(2, 3), run="second")

@@ -58,5 +58,5 @@ def test_a_running_server_writes_on_from_the_start_and_its_last_lines_are_found(
         assert (tmp_path / "server.log.1").stat().st_size > 40_000
         wait_until(lambda: log.stat().st_size > 0, deadline_s=60, what="a line", process=server)
         assert "x" * 100 in server.tail()
-        # Without O_APPEND it would write on at its old place, behind a hole of zeros.
+        # Without O_APPEND it would write on at its old place, behind a gap of zeros.
         assert b"\0" not in log.read_bytes()

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tallystick.engine import combine
-from tallystick.engine.combine import Partials, combined, from_ipc, schema_of
+from tallystick.engine.combine import PartialRows, combined, from_ipc, schema_of
 from tallystick.errors import InvalidPipeline
 from tallystick.pipeline import Column, Table
 
@@ -110,7 +110,7 @@ def test_nothing_combines_to_nothing() -> None:
 def test_partials_survive_their_way_to_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(combine, "WAITING_ROWS_MAX", 3)
     declared = table("long", "sum")
-    partials = Partials(declared)
+    partials = PartialRows(declared)
     for number in range(10):
         partials.add(rows(declared, ("a", 1), (f"k{number}", number)))
     found = from_ipc(partials.to_ipc())
@@ -123,7 +123,7 @@ def test_too_many_keys_for_the_driver_are_an_error_that_says_what_to_do(
 ) -> None:
     monkeypatch.setattr(combine, "PARTIAL_BYTES_MAX", 1000)
     declared = table("long", "sum")
-    partials = Partials(declared)
+    partials = PartialRows(declared)
     partials.add(rows(declared, *((f"key {n}", n) for n in range(1000))))
     with pytest.raises(InvalidPipeline, match="has 1000 keys in one piece") as caught:
         partials.to_ipc()
@@ -137,7 +137,7 @@ def test_too_many_keys_are_an_error_before_they_are_all_held(
     monkeypatch.setattr(combine, "PARTIAL_BYTES_MAX", 1000)
     monkeypatch.setattr(combine, limit, 99)
     declared = table("long", "sum")
-    partials = Partials(declared)
+    partials = PartialRows(declared)
     partials.add(rows(declared, *(("the same key", n) for n in range(100))))
     with pytest.raises(InvalidPipeline, match="has 101 keys in one piece"):
         partials.add(rows(declared, *((f"key {n}", n) for n in range(100))))

@@ -14,7 +14,7 @@ from tallystick.format import keys
 from tallystick.format.calls import Call, Calls
 from tallystick.format.columns import TableColumn
 from tallystick.format.interval import Interval, Request
-from tallystick.format.lookback import LookbackUsed, Seen
+from tallystick.format.lookback import LookbackUsed, UsedInterval
 from tallystick.format.offsets import Position
 from tallystick.format.outputs import OutputSlot
 from tallystick.format.page import Boundary, Committed, Entry, Granted, Page, PageRef, Totals
@@ -254,18 +254,18 @@ SAMPLE_ADOPTED = replace(
 SAMPLE_LOOKED = LookbackUsed(
     since=at(-3),
     seen=(
-        Seen(interval=interval(-3, -1), fingerprint="f1", records=20),
-        Seen(interval=interval(-1, 0), fingerprint="f2", records=0),
+        UsedInterval(interval=interval(-3, -1), fingerprint="f1", records=20),
+        UsedInterval(interval=interval(-1, 0), fingerprint="f2", records=0),
     ),
 )
-SAMPLE_REPORT_LOOKED = replace(SAMPLE_REPORT, looked=SAMPLE_LOOKED)
+SAMPLE_REPORT_LOOKED = replace(SAMPLE_REPORT, lookback=SAMPLE_LOOKED)
 SAMPLE_OWING = Page(
     entries=(
         entry(
             0,
             1,
             grant=granted(0, 1, generation=2),
-            commit=replace(committed(0, 1), looked=SAMPLE_LOOKED),
+            commit=replace(committed(0, 1), lookback=SAMPLE_LOOKED),
             outputs={
                 "feed": OutputSlot(wanted=uuid(1)),
                 "invoices": OutputSlot(wanted=uuid(1), in_progress=uuid(1), published=uuid(9)),
@@ -333,7 +333,7 @@ def accounts(draw: Any) -> RangeAccount:
 
 @st.composite
 def pages(draw: Any, *, hours_max: int = 30) -> Page:
-    """A page of some intervals, holes and boundaries."""
+    """A page of some intervals, gaps and boundaries."""
     cuts = sorted(draw(st.sets(st.integers(0, hours_max), min_size=2, max_size=12)))
     entries = []
     for first, last in itertools.pairwise(cuts):

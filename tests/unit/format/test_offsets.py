@@ -56,7 +56,7 @@ def test_what_is_cut_tiles_again_in_any_order(cuts: list[int], rnd: object) -> N
     assert Coverage.of(pieces).tiles(whole)
     if len(pieces) > 2:
         inner = sorted(pieces)[1]
-        with pytest.raises(ValueError, match="a hole"):
+        with pytest.raises(ValueError, match="a gap"):
             tile([p for p in pieces if p != inner])
         with pytest.raises(ValueError, match="an overlap"):
             tile([*pieces, inner])

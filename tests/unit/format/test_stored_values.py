@@ -111,9 +111,9 @@ def test_stored_objects_come_back(name: str) -> None:
         (SAMPLE_ROOT, ("outputs",)),
         (SAMPLE_ROOT, ("pending",)),
         (SAMPLE_PLAN, ("accept_dead_letters",)),
-        (SAMPLE_REPORT, ("looked",)),
+        (SAMPLE_REPORT, ("lookback",)),
         (SAMPLE_PAGE, ("entries", 0, "outputs")),
-        (SAMPLE_PAGE, ("entries", 0, "committed", "looked")),
+        (SAMPLE_PAGE, ("entries", 0, "committed", "lookback")),
     ],
 )
 def test_a_field_is_written_even_if_it_has_its_default(

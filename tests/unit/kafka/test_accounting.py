@@ -39,7 +39,7 @@ def test_an_account_before_the_end_cannot_be_made() -> None:
         under_way.account()
 
 
-def test_a_hole_between_batches_is_damage_unless_compacted() -> None:
+def test_a_gap_between_batches_is_damage_unless_compacted() -> None:
     later = one(batch(Sent(), base=3))
     with pytest.raises(
         LogDamaged, match=r"'t' partition 0 holds nothing at 3 of the offsets \[0, 3\)"
@@ -52,7 +52,7 @@ def test_a_hole_between_batches_is_damage_unless_compacted() -> None:
     )
 
 
-def test_the_way_on_from_a_hole_deletes_nothing() -> None:
+def test_the_way_on_from_a_gap_deletes_nothing() -> None:
     with pytest.raises(LogDamaged) as caught:
         tally(0, 4).skip_to(3)
     advice = caught.value.hint
@@ -61,7 +61,7 @@ def test_the_way_on_from_a_hole_deletes_nothing() -> None:
         assert destructive not in advice
 
 
-def test_a_hole_inside_a_batch_is_damage_unless_compacted() -> None:
+def test_a_gap_inside_a_batch_is_damage_unless_compacted() -> None:
     thin = one(batch(Sent(delta=1), last_delta=4))
     with pytest.raises(LogDamaged, match=r"holds nothing at 4 of the offsets \[0, 5\)"):
         tally(0, 5).pass_batch(thin, records=1)

@@ -229,7 +229,7 @@ def test_the_marker_is_gone_after_a_commit_that_is_refused() -> None:
     assert scene.small.keys(keys.PROBE_PREFIX) == []
 
 
-def test_without_anything_owed_nothing_is_marked() -> None:
+def test_without_anything_pending_nothing_is_marked() -> None:
     scene = Scene(backlog=0)
     scene.commit_s()
     assert scene.commit_store.markers() == []

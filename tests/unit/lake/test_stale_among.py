@@ -11,7 +11,7 @@ import pytest
 from support.small_lake import counting_world
 from tallystick.format import keys
 from tallystick.format.interval import Interval, Request
-from tallystick.format.lookback import LookbackUsed, Seen
+from tallystick.format.lookback import LookbackUsed, UsedInterval
 from tallystick.format.offsets import Position
 from tallystick.format.page import Boundary, Committed, Entry, Totals
 from tallystick.format.root import first_root
@@ -36,7 +36,7 @@ def _entry(number: int, uuid: str) -> Entry:
     interval = _hour(number)
     since = max(DAY, interval.start - BACK * HOUR)
     stretch = Interval(start=since, end=interval.start) if number else None
-    seen = (Seen(interval=stretch, fingerprint=CODE, records=10 * min(number, BACK)),)
+    seen = (UsedInterval(interval=stretch, fingerprint=CODE, records=10 * min(number, BACK)),)
     committed = Committed(
         plan=keys.plan(interval.start, interval.end, uuid),
         request=Request(dag="d", run=f"r{number}", clear=0),
@@ -44,7 +44,7 @@ def _entry(number: int, uuid: str) -> Entry:
         fingerprint=CODE,
         record=keys.record(number + 2, uuid),
         totals=Totals(records=11 if number in CHANGED else 10),
-        looked=LookbackUsed(since=since, seen=seen if number else ()),
+        lookback=LookbackUsed(since=since, seen=seen if number else ()),
     )
     return Entry(interval=interval, generation=1, granted=None, committed=committed, served=())
 

@@ -125,7 +125,7 @@ def test_the_unread_tail_is_lost_in_the_interval_after_the_adoption_and_no_run_m
     proven(small)
 
 
-def test_a_hole_of_the_old_topic_is_filled_only_with_losses_that_are_accepted() -> None:
+def test_a_gap_of_the_old_topic_is_filled_only_with_losses_that_are_accepted() -> None:
     small = SmallLake()
     for number in (1, 3):
         small.run(days(number, number + 1))
@@ -142,7 +142,7 @@ def test_a_hole_of_the_old_topic_is_filled_only_with_losses_that_are_accepted() 
     proven(small)
 
 
-def test_a_hole_of_the_old_topic_is_not_split_where_nobody_knows_how() -> None:
+def test_a_gap_of_the_old_topic_is_not_split_where_nobody_knows_how() -> None:
     small = SmallLake()
     small.run(days(1, 2))
     small.run(days(4, 5))
@@ -175,7 +175,7 @@ def test_what_lies_before_the_ledgers_first_boundary_is_gone_with_the_old_topic(
     proven(small)
 
 
-def test_a_hole_without_offsets_is_split_and_committed_empty() -> None:
+def test_a_gap_without_offsets_is_split_and_committed_empty() -> None:
     small = SmallLake()
     for number in (1, 2, 3, 4, 6):
         small.run(days(number, number + 1))
@@ -325,7 +325,7 @@ def test_one_wish_over_the_adoption_gets_both_parts() -> None:
     assert [p.interval for p in planned.intervals] == [days(2, 3), days(3, 5)]
 
 
-def test_status_proposes_for_a_hole_of_the_old_topic_what_can_fill_it() -> None:
+def test_status_proposes_for_a_gap_of_the_old_topic_what_can_fill_it() -> None:
     small = SmallLake()
     small.run(days(1, 2))
     small.run(days(4, 5))
@@ -340,7 +340,7 @@ def test_status_proposes_for_a_hole_of_the_old_topic_what_can_fill_it() -> None:
     for gap in found:
         conf = json.loads(gap.command[-1]) if "trigger" in gap.command else {}
         assert conf.get("accept_loss", False) is (gap.gone > 0)
-        small.run(gap.interval, run=f"hole {gap.interval}", accept_loss=gap.gone > 0)
+        small.run(gap.interval, run=f"gap {gap.interval}", accept_loss=gap.gone > 0)
     assert read_status(small.lake).gaps == ()
     proven(small)
 

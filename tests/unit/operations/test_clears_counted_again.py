@@ -62,8 +62,8 @@ def test_a_lower_clear_with_changed_code_names_the_replacement() -> None:
     assert replaced.generation == 2
 
 
-def test_a_retry_of_plan_after_a_release_names_the_hole_and_a_clear_fills_it() -> None:
-    """The retry may be a late copy of the task: granted the hole, it would leave a grant that nobody works on."""
+def test_a_retry_of_plan_after_a_release_names_the_gap_and_a_clear_fills_it() -> None:
+    """The retry may be a late copy of the task: granted the gap, it would leave a grant that nobody works on."""
     small = SmallLake()
     small.run(DAY_2, run="other")
     first = small.plan(days(1, 4), run=RUN)

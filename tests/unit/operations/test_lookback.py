@@ -163,14 +163,14 @@ def test_rows_from_before_a_table_was_what_it_is_are_read_again_in_kafka(
     found = sees(small, plan, log=small.log)
     assert not found.parts
     assert [u.interval for u in found.unread] == [day_before(1), days(1, 2)]
-    looked = found.looked(plan.fingerprint, {day_before(1): 0, days(1, 2): 5})
+    lookback = found.used(plan.fingerprint, {day_before(1): 0, days(1, 2): 5})
     committed = small.lake.read(lambda snapshot: snapshot.ledger(day(1), day(2)).entries)[
         0
     ].committed
     assert committed is not None
-    assert looked.seen[-1].fingerprint == committed.fingerprint
+    assert lookback.seen[-1].fingerprint == committed.fingerprint
     with pytest.raises(SchemaChanged, match="Kafka holds 4 of its 5 records"):
-        found.looked(plan.fingerprint, {day_before(1): 0, days(1, 2): 4})
+        found.used(plan.fingerprint, {day_before(1): 0, days(1, 2): 4})
     # Where it cannot be read, a window would silently lack its rows.
     with pytest.raises(SchemaChanged, match="committed without"):
         sees(small, plan, ALL)

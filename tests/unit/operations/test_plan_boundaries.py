@@ -172,10 +172,10 @@ def test_a_change_of_lateness_leaves_no_grant_behind(
     ],
 )
 @pytest.mark.parametrize("behind", [False, True])
-def test_a_run_without_dates_of_which_others_took_a_part_leaves_no_hole(
+def test_a_run_without_dates_of_which_others_took_a_part_leaves_no_gap(
     taken: Interval, left: list[Interval], behind: bool
 ) -> None:
-    """No entry names the run in the holes beside what was taken; its retry is red, and its clear fills them."""
+    """No entry names the run in the gaps beside what was taken; its retry is red, and its clear fills them."""
     small = SmallLake()
     small.lake.page_bytes_max = 1
     small.run(days(1, 2))
@@ -201,7 +201,7 @@ def test_what_a_run_without_dates_had_is_found_however_far_back_the_ledger_ended
     assert [p.interval for p in again.intervals] == [days(3, 199)]
 
 
-def test_a_clear_finds_the_holes_behind_a_take_over_of_what_the_run_had_long_ago() -> None:
+def test_a_clear_finds_the_gaps_behind_a_take_over_of_what_the_run_had_long_ago() -> None:
     """The entry that names the run is older than any lateness, and others went on behind what it had."""
     small = SmallLake()
     small.lake.page_bytes_max = 1

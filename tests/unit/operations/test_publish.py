@@ -69,7 +69,7 @@ def slot_of(small: SmallLake, first: int, output: str = FEED) -> OutputSlot:
 
 
 def send(small: SmallLake, output: FakeOutput) -> tuple[NotPublished, ...]:
-    """Publish all that is owed."""
+    """Publish all that is pending."""
     return publish(small.lake, {FEED: lambda: output}, rows_of=StoredRows)
 
 
@@ -90,7 +90,7 @@ def table_rows(small: SmallLake, *committed: int) -> list[tuple[Any, ...]]:
 def published(
     small: SmallLake, output: FakeOutput
 ) -> tuple[list[Published], tuple[NotPublished, ...]]:
-    """Publish all that is owed."""
+    """Publish all that is pending."""
     done: list[Published] = []
     return done, publish(small.lake, {FEED: lambda: output}, rows_of=StoredRows, watch=done.append)
 
@@ -98,7 +98,7 @@ def published(
 # ---------------------------------------------------------------- the ordinary course
 
 
-def test_a_commit_is_owed_to_each_output_until_it_is_published() -> None:
+def test_a_commit_is_pending_to_each_output_until_it_is_published() -> None:
     small, wire = small_lake(), Wire()
     small.run(days(1, 2))
     small.run(days(3, 4))
@@ -115,7 +115,7 @@ def test_a_commit_is_owed_to_each_output_until_it_is_published() -> None:
     assert small.lake.load_existing().root.pending == ()
 
 
-def test_nothing_is_sent_twice_and_nothing_is_begun_where_nothing_is_owed() -> None:
+def test_nothing_is_sent_twice_and_nothing_is_begun_where_nothing_is_pending() -> None:
     small, wire = small_lake(), Wire()
     small.run(days(1, 2))
     published(small, FakeOutput(wire))

@@ -94,7 +94,7 @@ def test_a_refresh_of_which_nothing_is_allowed_withdraws_its_grants_and_names_a_
 
 
 def test_a_grant_that_was_never_committed_is_withdrawn_by_a_refresh_of_its_run() -> None:
-    """A refresh fills no hole, and a grant that it leaves would keep others from filling it."""
+    """A refresh fills no gap, and a grant that it leaves would keep others from filling it."""
     small = SmallLake()
     small.plan(days(1, 2), run=RUN)
     planned = small.plan(days(1, 2), run=RUN, clear=1, mode="refresh")

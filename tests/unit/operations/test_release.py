@@ -28,7 +28,7 @@ def entry_of(small: SmallLake, first: int) -> Entry | None:
     return small.lake.load_existing().ledger(wanted.start, wanted.end).entry(wanted)
 
 
-def test_a_released_hole_is_free_for_others_and_its_plan_is_dead() -> None:
+def test_a_released_gap_is_free_for_others_and_its_plan_is_dead() -> None:
     small = good_lake()
     (piece,) = small.plan(DAY_6).intervals
     report = stage(small.lake, small.log, piece.plan)

@@ -70,7 +70,7 @@ def test_what_was_prepared_for_a_plan_that_was_replaced_is_taken_away(
     assert [p.name for p in tmp_path.glob("*.jsonl")] == [f"{days(1, 2).part}.jsonl"]
 
 
-def test_it_is_taken_away_also_where_nothing_is_owed(small: SmallLake) -> None:
+def test_it_is_taken_away_also_where_nothing_is_pending(small: SmallLake) -> None:
     small.run(days(1, 2))
     publish(small.lake, {FEED: lambda: folder(small)}, rows_of=StoredRows)
     prepare(small, days(1, 2))
@@ -78,7 +78,7 @@ def test_it_is_taken_away_also_where_nothing_is_owed(small: SmallLake) -> None:
     assert left(small) == []
 
 
-def test_what_is_owed_and_could_not_be_published_stays(
+def test_what_is_pending_and_could_not_be_published_stays(
     small: SmallLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small.run(days(1, 2))

@@ -34,7 +34,7 @@ from tallystick.outputs.calls.effects import check_keys, effects
 from tallystick.outputs.changes import Change, changes
 from tallystick.outputs.encoding import encoded
 from tallystick.outputs.port import Publication, Rows
-from tallystick.outputs.spill import Spill
+from tallystick.outputs.spill import DigestTables
 from tallystick.tables.schema import arrow_type
 from unit.outputs.sendings import SCOPE, TableRows, publication
 
@@ -138,10 +138,10 @@ PARTS = [[("t", 0, n // 2) for n in range(20)], [("t", 1, n // 3) for n in range
 def test_rows_in_runs_that_do_not_overlap_need_no_disk(
     large: Path, monkeypatch: pytest.MonkeyPatch, keys: list[tuple[str, int, int]]
 ) -> None:
-    def none(_: Spill) -> None:
+    def none(_: DigestTables) -> None:
         raise AssertionError("the local disk was used")
 
-    monkeypatch.setattr(Spill, "_open", none)
+    monkeypatch.setattr(DigestTables, "_open", none)
     one = replace(publication([]), rows=rows_of(keys, n=list(range(len(keys)))))
     assert told(list(changes(one, LINEAGE))) == in_memory(one, LINEAGE)
 
@@ -181,10 +181,10 @@ def test_the_lineage_of_a_table_in_its_order_needs_no_disk(
 ) -> None:
     """The columns and types that the product itself writes."""
 
-    def none(_: Spill) -> None:
+    def none(_: DigestTables) -> None:
         raise AssertionError("the local disk was used")
 
-    monkeypatch.setattr(Spill, "_open", none)
+    monkeypatch.setattr(DigestTables, "_open", none)
     names = tuple(column.name for column in pipeline.LINEAGE)
     values: list[list[Any]] = [["t"] * 20, [0] * 20, list(range(20)), [NOON] * 20]
     table = pa.table(
@@ -353,7 +353,7 @@ def test_the_folder_of_a_killed_process_is_removed_and_that_of_a_live_one_is_kep
     for folder in (dead, alive):
         (folder / "files").mkdir(parents=True)
         (folder / "lock").write_bytes(b"")
-    with (alive / "lock").open("rb") as held, Spill() as one:
+    with (alive / "lock").open("rb") as held, DigestTables() as one:
         fcntl.flock(held, fcntl.LOCK_EX)
         one.count("rows", [b"0" * 16])
         assert len(list(large.iterdir())) == 2
@@ -368,7 +368,7 @@ def test_an_empty_folder_of_a_process_that_died_early_is_removed_and_a_new_one_i
     for folder in (old, new):
         folder.mkdir()
     os.utime(old, (0, 0))
-    with Spill() as one:
+    with DigestTables() as one:
         one.count("rows", [b"0" * 16])
     assert [left.name for left in large.iterdir()] == [new.name]
 
@@ -386,7 +386,7 @@ def test_a_folder_that_was_removed_before_its_lock_was_held_is_made_again(
         real(file, how)
 
     monkeypatch.setattr(spill.fcntl, "flock", late)
-    with Spill() as one:
+    with DigestTables() as one:
         one.count("rows", [b"0" * 16, b"0" * 16])
         assert one.counted("rows", 0, 2) == {1: 1}
     assert taken
@@ -404,7 +404,7 @@ def test_a_disk_that_takes_no_more_is_named_with_what_to_do(
     monkeypatch.setattr(spill, "_free", lambda _: free)
     monkeypatch.setattr(spill, "MEMORY", "1MB")
     monkeypatch.setattr(spill, "BATCH", 65_536)
-    with Spill() as one:
+    with DigestTables() as one:
         one._open()
         assert one._folder is not None
         (one._folder / "files").write_text("no folder")

@@ -63,7 +63,7 @@ CASES = {
         "mode=replace that cuts through an interval",
         "take-over of a running run",
         "release of a grant",
-        "DAG paused, holes filled later",
+        "DAG paused, gaps filled later",
         "two DAGs of one pipeline on one lake root (safe)",
         "two pipelines on one lake root (refused)",
         "an open transaction before the run's end",
@@ -225,7 +225,7 @@ CASES = {
     "What one sees": (
         "counts of a commit in XCom, Asset event and the run's note",
         "the error's kind and next step on the run's page, in lines that fit",
-        "holes, stuck grants, owed intervals, losses by an exit code",
+        "gaps, stuck grants, pending intervals, losses by an exit code",
         "an interval that is all dead letters",
         "the lag where Kafka answers, and an end where it does not",
         "a question to `tally sql` that would run for ever",

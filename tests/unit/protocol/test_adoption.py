@@ -106,7 +106,7 @@ def test_boundaries_after_an_adoption_leave_the_old_topic_at_its_end_and_ask_for
     assert settled(ledger(), {"t": OLD}, "t", at(4)) is None
 
 
-def test_boundaries_before_it_have_nothing_of_the_new_topic_and_split_no_hole_of_the_old() -> None:
+def test_boundaries_before_it_have_nothing_of_the_new_topic_and_split_no_gap_of_the_old() -> None:
     half = at(1) + (at(2) - at(1)) / 2
     assert settled(ledger(), TOPICS, "t@2", half) == row(0)
     assert settled(ledger(), TOPICS, "t", half) == row(4, 8)  # nothing lies between

@@ -337,7 +337,7 @@ def test_pages_that_say_something_else_are_refused() -> None:
         check_pages(before, after(pages=before.pages), window, {})
 
 
-def test_a_root_that_is_wrong_about_what_is_owed_is_refused() -> None:
+def test_a_root_that_is_wrong_about_what_is_pending_is_refused() -> None:
     """Whoever publishes looks only into the pages that the root names."""
     before, window = paged()
     window.put(replace(COMMITTED, outputs={"feed": OutputSlot(wanted=uuid(1))}))

@@ -65,7 +65,7 @@ def ledger(*entries: Entry) -> Ledger:
     return out
 
 
-def wish(first: float, last: float, **more: Any) -> PlanOptions:
+def options(first: float, last: float, **more: Any) -> PlanOptions:
     return PlanOptions(
         interval=interval(first, last), fingerprint=more.pop("fingerprint", "f1"), **more
     )
@@ -85,26 +85,26 @@ def intent(decision: Any) -> PlanDecision:
 
 
 def test_an_empty_ledger_grants_the_whole_wish() -> None:
-    decision = intent(decide_plan(ledger(), MINE, wish(0, 3)))
+    decision = intent(decide_plan(ledger(), MINE, options(0, 3)))
     assert decision.grants == (Grant(interval=interval(0, 3), before=None, generation=1),)
 
 
 def test_only_the_remainder_is_granted() -> None:
     there = ledger(entry(1, 2, commit=committed(1, 2)), entry(3, 4, commit=committed(3, 4)))
-    decision = intent(decide_plan(there, MINE, wish(0, 5)))
+    decision = intent(decide_plan(there, MINE, options(0, 5)))
     assert spans(decision.grants) == [interval(0, 1), interval(2, 3), interval(4, 5)]
     assert spans(decision.covered) == [interval(1, 2), interval(3, 4)]
 
 
 def test_committed_intervals_of_others_are_a_no_op_whatever_the_fingerprint() -> None:
     there = ledger(entry(0, 2, commit=committed(0, 2, fingerprint="old")))
-    decision = intent(decide_plan(there, MINE, wish(0, 2, force=True)))
+    decision = intent(decide_plan(there, MINE, options(0, 2, force=True)))
     assert decision == PlanDecision(covered=there.entries)
 
 
 def test_the_first_grant_stands() -> None:
     there = ledger(entry(1, 2, grant=granted(1, 2)))
-    decision = intent(decide_plan(there, MINE, wish(0, 3)))
+    decision = intent(decide_plan(there, MINE, options(0, 3)))
     assert spans(decision.grants) == [interval(0, 1), interval(2, 3)]
     assert spans(decision.held) == [interval(1, 2)]
 
@@ -116,16 +116,14 @@ def test_the_same_request_gets_the_same_plan(slot: str, fingerprint: str) -> Non
     make = granted if slot == "grant" else committed
     there = ledger(entry(0, 1, **{slot: make(0, 1, run="mine")}, served=(MINE,)))
     decision = intent(
-        decide_plan(there, MINE, wish(0, 1, fingerprint=fingerprint, replace=True, force=True))
+        decide_plan(there, MINE, options(0, 1, fingerprint=fingerprint, replace=True, force=True))
     )
     assert decision.grants == ()
-    assert [(h.plan, h.committed) for h in decision.holdings] == [
-        (plan_key(0, 1), slot == "commit")
-    ]
+    assert [(h.plan, h.committed) for h in decision.owned] == [(plan_key(0, 1), slot == "commit")]
 
 
 def test_a_repeated_request_is_told_all_of_its_interval_again() -> None:
-    """The first answer was lost; since then the hole has stayed, and nothing is granted by asking twice."""
+    """The first answer was lost; since then the gap has stayed, and nothing is granted by asking twice."""
     others = {
         "covered": entry(0, 1, commit=committed(0, 1, run="x")),
         "held": entry(1, 2, grant=granted(1, 2, run="y")),
@@ -139,11 +137,11 @@ def test_a_repeated_request_is_told_all_of_its_interval_again() -> None:
             commit=committed(5, 6, run="mine"),
         ),
     }
-    decision = intent(decide_plan(ledger(*others.values()), AGAIN, wish(0, 6)))
+    decision = intent(decide_plan(ledger(*others.values()), AGAIN, options(0, 6)))
     assert decision.grants == decision.cancelled == ()
     assert spans(decision.covered) == [interval(0, 1)]
     assert spans(decision.held) == [interval(1, 2), interval(5, 6)]
-    assert [(h.interval, h.committed) for h in decision.holdings] == [
+    assert [(h.interval, h.committed) for h in decision.owned] == [
         (interval(2, 3), True),
         (interval(3, 4), False),
     ]
@@ -152,9 +150,9 @@ def test_a_repeated_request_is_told_all_of_its_interval_again() -> None:
 def test_a_request_that_was_served_and_overtaken_asks_no_more() -> None:
     there = ledger(entry(0, 1, commit=committed(0, 1, run="other"), served=(MINE,)))
     expected = RequestSuperseded(by=request("other"), replaces=True)
-    assert decide_plan(there, MINE, wish(0, 1, replace=True)) == expected
+    assert decide_plan(there, MINE, options(0, 1, replace=True)) == expected
     # Without a wish to replace, nothing is left to do: what others committed is as good.
-    assert intent(decide_plan(there, MINE, wish(0, 1))) == PlanDecision(covered=there.entries)
+    assert intent(decide_plan(there, MINE, options(0, 1))) == PlanDecision(covered=there.entries)
 
 
 NEWER = request("mine", 2)
@@ -179,11 +177,11 @@ def test_a_lower_clear_number_is_granted_nothing_and_ends_well_if_nothing_is_lef
 ) -> None:
     """A late copy of an older task, or a metadata database that counts from 0 again: the ledger cannot say which."""
     there = ledger(LOWER[where])
-    decision = decide_plan(there, request("mine", clear), wish(0, 1))
+    decision = decide_plan(there, request("mine", clear), options(0, 1))
     if where in ("granted", "committed, a replacement granted"):
         assert decision == RequestSuperseded(by=NEWER)
     elif where == "committed":
-        assert [(h.interval, h.committed) for h in intent(decision).holdings] == [
+        assert [(h.interval, h.committed) for h in intent(decision).owned] == [
             (interval(0, 1), True)
         ]
     else:
@@ -206,22 +204,22 @@ def test_a_lower_clear_number_that_asks_to_replace_is_refused(
     clear: int, more: dict[str, Any], green: bool
 ) -> None:
     there = ledger(entry(0, 1, commit=committed(0, 1, run="mine", clear=2)))
-    decision = decide_plan(there, request("mine", clear), wish(0, 1, **more))
+    decision = decide_plan(there, request("mine", clear), options(0, 1, **more))
     if green:
-        assert spans(intent(decision).holdings) == [interval(0, 1)]
+        assert spans(intent(decision).owned) == [interval(0, 1)]
     else:
         assert decision == RequestSuperseded(by=NEWER, replaces=True)
 
 
-def test_a_lower_clear_number_with_a_hole_or_a_cut_is_refused() -> None:
+def test_a_lower_clear_number_with_a_gap_or_a_cut_is_refused() -> None:
     there = ledger(entry(0, 2, commit=committed(0, 2, run="mine", clear=2)))
-    assert decide_plan(there, AGAIN, wish(0, 3)) == RequestSuperseded(by=NEWER)
-    cut = decide_plan(there, AGAIN, wish(1, 2, replace=True))
+    assert decide_plan(there, AGAIN, options(0, 3)) == RequestSuperseded(by=NEWER)
+    cut = decide_plan(there, AGAIN, options(1, 2, replace=True))
     assert cut == RequestSuperseded(by=NEWER, replaces=True, cuts=there.entries[0])
 
 
 @pytest.mark.parametrize(
-    ("clear", "more", "answered"),
+    ("clear", "more", "plan_result"),
     [
         (0, {}, True),  # a retry, or a run that was made again: nobody asks to replace
         (0, {"replace": True}, False),
@@ -230,17 +228,17 @@ def test_a_lower_clear_number_with_a_hole_or_a_cut_is_refused() -> None:
     ],
 )
 def test_changed_code_is_not_answered_from_what_was_served(
-    clear: int, more: dict[str, Any], answered: bool
+    clear: int, more: dict[str, Any], plan_result: bool
 ) -> None:
     me = request("mine", clear)
     there = ledger(entry(0, 1, commit=committed(0, 1, run="mine", clear=clear), served=(me,)))
-    decision = decide_plan(there, me, wish(0, 1, fingerprint="other", **more))
-    if answered:
-        assert spans(intent(decision).holdings) == [interval(0, 1)]
+    decision = decide_plan(there, me, options(0, 1, fingerprint="other", **more))
+    if plan_result:
+        assert spans(intent(decision).owned) == [interval(0, 1)]
     else:
         assert decision == RequestSuperseded(by=me, replaces=True)
     # The same code: the answer of before.
-    assert spans(intent(decide_plan(there, me, wish(0, 1, **more))).holdings) == [interval(0, 1)]
+    assert spans(intent(decide_plan(there, me, options(0, 1, **more))).owned) == [interval(0, 1)]
 
 
 def test_a_replacement_under_way_is_answered_although_the_code_changed_again() -> None:
@@ -249,22 +247,22 @@ def test_a_replacement_under_way_is_answered_although_the_code_changed_again() -
     there = ledger(
         entry(0, 1, grant=pending, commit=committed(0, 1, run="mine", clear=1), served=(AGAIN,))
     )
-    decision = intent(decide_plan(there, AGAIN, wish(0, 1, fingerprint="other")))
-    assert [h.plan for h in decision.holdings] == [pending.plan]
+    decision = intent(decide_plan(there, AGAIN, options(0, 1, fingerprint="other")))
+    assert [h.plan for h in decision.owned] == [pending.plan]
 
 
-def test_a_retry_is_refused_what_became_a_hole_since() -> None:
-    """One of two grants was released: green, the run would hide the hole; granted to a late copy, it would dangle."""
+def test_a_retry_is_refused_what_became_a_gap_since() -> None:
+    """One of two grants was released: green, the run would hide the gap; granted to a late copy, it would dangle."""
     there = ledger(
         entry(0, 1, grant=granted(0, 1, run="mine"), served=(MINE,)),
         entry(1, 2, commit=committed(1, 2)),
     )
-    decision = decide_plan(there, MINE, wish(0, 4, cuts=(at(3),)))
+    decision = decide_plan(there, MINE, options(0, 4, cuts=(at(3),)))
     assert decision == RequestSuperseded(by=MINE, gap=interval(2, 3))
-    cleared = intent(decide_plan(there, AGAIN, wish(0, 4, cuts=(at(3),))))
+    cleared = intent(decide_plan(there, AGAIN, options(0, 4, cuts=(at(3),))))
     assert spans(cleared.grants) == [interval(0, 1), interval(2, 3), interval(3, 4)]
-    refresh = intent(decide_plan(there, MINE, wish(0, 4, refresh=True)))
-    assert (spans(refresh.holdings), refresh.grants) == ([interval(0, 1)], ())
+    refresh = intent(decide_plan(there, MINE, options(0, 4, refresh=True)))
+    assert (spans(refresh.owned), refresh.grants) == ([interval(0, 1)], ())
 
 
 @pytest.mark.parametrize(
@@ -275,9 +273,11 @@ def test_a_clear_replaces_its_own_rows_only_if_something_changed(
     fingerprint: str, force: bool, granted_again: bool
 ) -> None:
     there = ledger(entry(0, 1, commit=committed(0, 1, run="mine"), served=(MINE,)))
-    decision = intent(decide_plan(there, AGAIN, wish(0, 1, fingerprint=fingerprint, force=force)))
+    decision = intent(
+        decide_plan(there, AGAIN, options(0, 1, fingerprint=fingerprint, force=force))
+    )
     assert bool(decision.grants) is granted_again
-    assert bool(decision.holdings) is not granted_again
+    assert bool(decision.owned) is not granted_again
     if granted_again:
         assert decision.grants[0].generation == 2
         assert decision.grants[0].before == there.entries[0]
@@ -285,7 +285,7 @@ def test_a_clear_replaces_its_own_rows_only_if_something_changed(
 
 def test_a_clear_before_the_commit_plans_the_same_interval_anew() -> None:
     there = ledger(entry(0, 1, grant=granted(0, 1, run="mine"), served=(MINE,)))
-    decision = intent(decide_plan(there, AGAIN, wish(0, 1)))
+    decision = intent(decide_plan(there, AGAIN, options(0, 1)))
     assert spans(decision.grants) == [interval(0, 1)]
     assert decision.grants[0].generation == 2
     assert decision.cancelled == ()
@@ -299,18 +299,18 @@ def test_a_pending_replacement_that_is_no_longer_wished_is_cancelled() -> None:
         commit=committed(0, 1, run="mine"),
         served=(MINE,),
     )
-    decision = intent(decide_plan(ledger(pending), AGAIN, wish(0, 1)))
+    decision = intent(decide_plan(ledger(pending), AGAIN, options(0, 1)))
     assert decision.cancelled == (pending,)
-    assert spans(decision.holdings) == [interval(0, 1)]
+    assert spans(decision.owned) == [interval(0, 1)]
     foreign = replace(pending, committed=committed(0, 1, run="other"))
-    decision = intent(decide_plan(ledger(foreign), AGAIN, wish(0, 1)))
+    decision = intent(decide_plan(ledger(foreign), AGAIN, options(0, 1)))
     assert decision.cancelled == (foreign,)
     assert decision.covered == (foreign,)
 
 
-def test_replace_takes_every_committed_entry_inside_and_fills_the_holes() -> None:
+def test_replace_takes_every_committed_entry_inside_and_fills_the_gaps() -> None:
     there = ledger(entry(0, 1, commit=committed(0, 1)), entry(2, 3, commit=committed(2, 3)))
-    decision = intent(decide_plan(there, MINE, wish(0, 3, replace=True)))
+    decision = intent(decide_plan(there, MINE, options(0, 3, replace=True)))
     assert [(g.interval, g.generation) for g in decision.grants] == [
         (interval(0, 1), 2),
         (interval(1, 2), 1),
@@ -321,20 +321,20 @@ def test_replace_takes_every_committed_entry_inside_and_fills_the_holes() -> Non
 def test_replace_takes_what_the_run_committed_itself_too_although_nothing_changed() -> None:
     """A backfill with mode=replace repeats its runs by a clear: a green run that replaces nothing would be a lie."""
     there = ledger(entry(0, 1, commit=committed(0, 1, run="mine"), served=(MINE,)))
-    decision = intent(decide_plan(there, AGAIN, wish(0, 1, replace=True)))
+    decision = intent(decide_plan(there, AGAIN, options(0, 1, replace=True)))
     assert [(g.interval, g.generation) for g in decision.grants] == [(interval(0, 1), 2)]
     # A retry of the same wish is answered with what it got.
     pending = granted(0, 1, run="mine", clear=1, generation=2)
     rows = committed(0, 1, run="mine")
     there = ledger(entry(0, 1, grant=pending, commit=rows, served=(MINE, AGAIN)))
-    answer = intent(decide_plan(there, AGAIN, wish(0, 1, replace=True)))
-    assert (answer.grants, [h.plan for h in answer.holdings]) == ((), [pending.plan])
+    answer = intent(decide_plan(there, AGAIN, options(0, 1, replace=True)))
+    assert (answer.grants, [h.plan for h in answer.owned]) == ((), [pending.plan])
 
 
 @pytest.mark.parametrize("run", ["other", "mine"])
 def test_a_cut_through_a_committed_entry_is_refused_whoever_committed_it(run: str) -> None:
     there = ledger(entry(0, 2, commit=committed(0, 2, run=run)))
-    assert decide_plan(there, AGAIN, wish(1, 3, replace=True)) == PartialOverlap(
+    assert decide_plan(there, AGAIN, options(1, 3, replace=True)) == PartialOverlap(
         entry=there.entries[0]
     )
 
@@ -343,13 +343,13 @@ def test_a_wish_that_is_refused_withdraws_the_runs_older_grants() -> None:
     there = ledger(
         entry(0, 2, commit=committed(0, 2)), entry(2, 3, grant=granted(2, 3, run="mine"))
     )
-    decision = decide_plan(there, AGAIN, wish(1, 3, replace=True))
+    decision = decide_plan(there, AGAIN, options(1, 3, replace=True))
     assert decision == PartialOverlap(entry=there.entries[0], withdrawn=there.entries[1:])
 
 
 def test_take_over_cancels_the_whole_foreign_plan() -> None:
     foreign = entry(0, 3, grant=granted(0, 3, generation=4), served=(request("r1"),))
-    decision = intent(decide_plan(ledger(foreign), MINE, wish(1, 2, take_over=True)))
+    decision = intent(decide_plan(ledger(foreign), MINE, options(1, 2, take_over=True)))
     assert decision.cancelled == (foreign,)
     assert decision.grants == (
         Grant(interval=interval(1, 2), before=None, generation=5, served=(request("r1"),)),
@@ -362,7 +362,7 @@ def test_take_over_of_a_pending_replacement_leaves_the_rows_unless_it_replaces(
 ) -> None:
     pending = entry(0, 1, grant=granted(0, 1, generation=2), commit=committed(0, 1))
     decision = intent(
-        decide_plan(ledger(pending), MINE, wish(0, 1, take_over=True, replace=with_replace))
+        decide_plan(ledger(pending), MINE, options(0, 1, take_over=True, replace=with_replace))
     )
     assert decision.cancelled == (pending,)
     assert bool(decision.grants) is granted_again
@@ -411,17 +411,20 @@ def test_every_instant_of_a_wish_is_accounted_for_once(
     take_over: bool,
 ) -> None:
     there = _from_shapes(rows)
-    wanted = wish(*ends, replace=replacing, force=force, take_over=take_over)
+    wanted = options(*ends, replace=replacing, force=force, take_over=take_over)
     decision = intent(decide_plan(there, AGAIN, wanted))
-    answered = sorted(
+    plan_result = sorted(
         spans(decision.grants)
-        + spans(decision.holdings)
+        + spans(decision.owned)
         + spans(decision.held)
         + spans(decision.covered)
     )
-    for left, right in itertools.pairwise(answered):
+    for left, right in itertools.pairwise(plan_result):
         assert left.end == right.start
-    assert (answered[0].start, answered[-1].end) == (wanted.interval.start, wanted.interval.end)
+    assert (plan_result[0].start, plan_result[-1].end) == (
+        wanted.interval.start,
+        wanted.interval.end,
+    )
     for grant in decision.grants:
         before = there.entry(grant.interval)
         assert grant.generation > (before.generation if before else 0)
@@ -459,7 +462,7 @@ def test_every_instant_of_a_wish_is_accounted_for_once(
             4,
             interval(1, 5),
         ),
-        # Others took a part: the holes beside it were the run's, and no entry names it there.
+        # Others took a part: the gaps beside it were the run's, and no entry names it there.
         ((entry(1, 5, commit=committed(1, 5), served=(MINE,)),), 5, interval(0, 5)),
         ((entry(3, 4, commit=committed(3, 4), served=(MINE,)),), 5, interval(0, 5)),
         (

@@ -17,8 +17,8 @@ STALE = frozenset({interval(1, 2), interval(3, 4)})
 
 def decided(first: float, last: float, *entries: Any, **more: Any) -> PlanDecision:
     """What is decided of [first, last) where [1, 2) and [3, 4) are stale."""
-    wish = PlanOptions(interval=interval(first, last), fingerprint="f1", stale=STALE, **more)
-    found = decide_plan(ledger(*entries), MINE, wish)
+    options = PlanOptions(interval=interval(first, last), fingerprint="f1", stale=STALE, **more)
+    found = decide_plan(ledger(*entries), MINE, options)
     assert isinstance(found, PlanDecision)
     return found
 
@@ -27,7 +27,7 @@ def theirs(first: float, last: float, run: str = "r1") -> Any:
     return entry(first, last, commit=committed(first, last, run=run))
 
 
-def test_a_refresh_replaces_what_is_stale_whoever_committed_it_and_fills_no_hole() -> None:
+def test_a_refresh_replaces_what_is_stale_whoever_committed_it_and_fills_no_gap() -> None:
     there = (theirs(0, 1), theirs(1, 2), theirs(3, 4, "mine"))
     found = decided(0, 6, *there, refresh=True)
     assert spans(found.grants) == [interval(1, 2), interval(3, 4)]
@@ -62,10 +62,10 @@ def test_a_clear_replaces_the_runs_own_stale_rows_and_no_others() -> None:
 
 
 def test_a_replacement_that_cuts_through_is_refused_stale_or_not() -> None:
-    wish = PlanOptions(
+    options = PlanOptions(
         interval=Interval(start=interval(0, 1.5).start, end=interval(0, 1.5).end),
         fingerprint="f1",
         stale=STALE,
         replace=True,
     )
-    assert isinstance(decide_plan(ledger(theirs(1, 2)), MINE, wish), PartialOverlap)
+    assert isinstance(decide_plan(ledger(theirs(1, 2)), MINE, options), PartialOverlap)

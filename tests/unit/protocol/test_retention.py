@@ -106,7 +106,7 @@ def test_only_grants_planned_before_the_age_are_given_up() -> None:
     assert to_cancel([old], planned, older_than=T0) == ()
 
 
-def test_cancelling_leaves_what_is_committed_and_else_a_hole() -> None:
+def test_cancelling_leaves_what_is_committed_and_else_a_gap() -> None:
     held = Page(
         entries=(GRANTED, entry(1, 2, grant=granted(1, 2))),
         boundaries=tuple(boundary(hour, 0) for hour in range(3)),

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallystick.format.interval import Interval
-from tallystick.format.lookback import LookbackUsed, Seen
+from tallystick.format.lookback import LookbackUsed, UsedInterval
 from tallystick.format.page import Entry
 from tallystick.protocol.staleness import lookback_used, stale, to_refresh
 from unit.format.samples import at, committed, entry, granted, interval
@@ -32,19 +32,19 @@ def gone(one: Entry) -> Entry:
     return replace(one, committed=replace(one.committed, totals=totals))
 
 
-def looking(looked: LookbackUsed, first: float = HOURS, last: float = HOURS + 1) -> Entry:
+def looking(lookback: LookbackUsed, first: float = HOURS, last: float = HOURS + 1) -> Entry:
     """A committed interval whose job looked back."""
-    return entry(first, last, commit=replace(committed(first, last), looked=looked))
+    return entry(first, last, commit=replace(committed(first, last), lookback=lookback))
 
 
-def seen(first: float, last: float, records: int, code: str = "f1") -> Seen:
+def seen(first: float, last: float, records: int, code: str = "f1") -> UsedInterval:
     """A stretch that was looked at."""
-    return Seen(interval=interval(first, last), fingerprint=code, records=records)
+    return UsedInterval(interval=interval(first, last), fingerprint=code, records=records)
 
 
-def cause(looked: LookbackUsed, *earlier: Entry) -> str | None:
+def cause(lookback: LookbackUsed, *earlier: Entry) -> str | None:
     """What makes [8, 9) stale, in hours."""
-    one = looking(looked)
+    one = looking(lookback)
     found = stale([*earlier, one])
     assert set(found) <= {one.interval}
     why = found.get(one.interval)
@@ -53,12 +53,12 @@ def cause(looked: LookbackUsed, *earlier: Entry) -> str | None:
     return "-".join(str(round((t - at(0)).total_seconds() / 3600)) for t in (why.start, why.end))
 
 
-CASES: dict[str, tuple[Sequence[Seen], Sequence[Entry], str | None]] = {
+CASES: dict[str, tuple[Sequence[UsedInterval], Sequence[Entry], str | None]] = {
     "nothing there, nothing seen": ((), (), None),
     "nothing of what was read in Kafka is committed": ((seen(3, 4, 5),), (held(0, 1, 0),), None),
     "as it was": ((seen(0, 2, 5),), (held(0, 1, 2), held(1, 2, 3)), None),
-    "a hole was committed since": ((seen(0, 1, 2),), (held(0, 1, 2), held(1, 2, 3)), "1-2"),
-    "a hole was committed, and has no record": (
+    "a gap was committed since": ((seen(0, 1, 2),), (held(0, 1, 2), held(1, 2, 3)), "1-2"),
+    "a gap was committed, and has no record": (
         (seen(0, 1, 2),),
         (held(0, 1, 2), held(1, 2, 0)),
         None,
@@ -122,8 +122,8 @@ def test_an_interval_is_stale_where_it_saw_something_else(name: str) -> None:
 
 
 def test_what_is_granted_and_not_committed_makes_nothing_stale() -> None:
-    looked = LookbackUsed(since=at(0))
-    assert cause(looked, entry(0, 1, grant=granted(0, 1))) is None
+    lookback = LookbackUsed(since=at(0))
+    assert cause(lookback, entry(0, 1, grant=granted(0, 1))) is None
     assert not stale([held(0, 1, 5), held(1, 2, 5)])
 
 
@@ -139,7 +139,9 @@ def test_what_comes_later_makes_nothing_stale() -> None:
         (2, [seen(0, 2, 1)], "saw earlier time"),
     ],
 )
-def test_what_contradicts_itself_is_refused(since: float, parts: list[Seen], said: str) -> None:
+def test_what_contradicts_itself_is_refused(
+    since: float, parts: list[UsedInterval], said: str
+) -> None:
     with pytest.raises(ValueError, match=said):
         LookbackUsed(since=at(since), seen=tuple(parts))
 
@@ -151,8 +153,8 @@ def test_a_stretch_has_no_fewer_than_no_records() -> None:
 
 def test_neighbours_of_one_code_are_one_stretch_but_what_was_read_stands_by_itself() -> None:
     there = [seen(2, 3, 1), seen(0, 1, 2), seen(1, 2, 3), seen(4, 5, 4)]
-    looked = lookback_used(at(0), there, [seen(3, 4, 9)])
-    assert looked.seen == (seen(0, 3, 6), seen(3, 4, 9), seen(4, 5, 4))
+    lookback = lookback_used(at(0), there, [seen(3, 4, 9)])
+    assert lookback.seen == (seen(0, 3, 6), seen(3, 4, 9), seen(4, 5, 4))
 
 
 # ---------------------------------------------------------------- against a reference that goes hour by hour
@@ -185,7 +187,7 @@ def _looked(entries: Sequence[Entry], since: int) -> LookbackUsed:
         assert one.committed is not None
         if one.interval.end > at(since):
             records, code = one.committed.totals.records, one.committed.fingerprint
-            parts.append(Seen(interval=one.interval, fingerprint=code, records=records))
+            parts.append(UsedInterval(interval=one.interval, fingerprint=code, records=records))
     return lookback_used(at(since), parts)
 
 
@@ -197,15 +199,15 @@ def test_a_look_back_holds_as_long_as_every_hour_with_a_record_is_as_it_was(
     alone = [False] * HOURS
     # What was committed stays so.
     later = [(a[0] or b[0], *b[1:]) for a, b in zip(was, now, strict=True)]
-    looked = _looked(_entries(was, alone), since)
-    verdict = cause(looked, *_entries(later, alone))
+    lookback = _looked(_entries(was, alone), since)
+    verdict = cause(lookback, *_entries(later, alone))
     pairs = list(zip(was, later, strict=True))
     if any(now[0] and now[1] and not before[0] for before, now in pairs[since:]):
         assert verdict is not None
     elif all(before[1:] == now[1:] for before, now in pairs if before[0]):
         assert verdict is None
     if verdict is None:
-        for stretch in looked.seen:
+        for stretch in lookback.seen:
             # Within a stretch of one code the records are compared as a sum.
             inside = [
                 (e.committed.totals.records, e.committed.fingerprint)
@@ -220,18 +222,18 @@ def test_a_look_back_holds_as_long_as_every_hour_with_a_record_is_as_it_was(
 def test_how_time_was_cut_does_not_matter(
     hours: Sequence[tuple[bool, int, str]], joined: Sequence[bool], since: int
 ) -> None:
-    looked = _looked(_entries(hours, [False] * HOURS), since)
+    lookback = _looked(_entries(hours, [False] * HOURS), since)
     first = [e for e in _entries(hours, joined) if e.interval.start < at(since) < e.interval.end]
     if not first:
-        assert cause(looked, *_entries(hours, joined)) is None
+        assert cause(lookback, *_entries(hours, joined)) is None
 
 
 # ---------------------------------------------------------------- what one run has to replace
 
 
 def test_nothing_is_to_be_refreshed_where_nothing_is_stale() -> None:
-    looked = lookback_used(at(0), [seen(0, 1, 5)])
-    there = [held(0, 1, 5), looking(looked, 1, 2), entry(2, 3, grant=granted(2, 3))]
+    lookback = lookback_used(at(0), [seen(0, 1, 5)])
+    there = [held(0, 1, 5), looking(lookback, 1, 2), entry(2, 3, grant=granted(2, 3))]
     assert to_refresh(there, "f2", ALL) == frozenset()
 
 

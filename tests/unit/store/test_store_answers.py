@@ -32,7 +32,7 @@ from tallystick.errors import (
     StoreUnavailable,
     TallystickError,
 )
-from tallystick.store.answers import TABLE, Answer, Verdict, explain, judge, judge_status
+from tallystick.store.answers import TABLE, S3Answer, Verdict, explain, judge, judge_status
 
 ANSWERS = [
     (301, "PermanentRedirect", Verdict.MOVED),
@@ -154,7 +154,7 @@ REFUSED_CERTIFICATE = Exception(ssl.SSLCertVerificationError(1, "certificate ver
 )
 def test_a_failure_without_an_answer_proves(error: BotoCoreError, verdict: Verdict) -> None:
     answer = judge(error)
-    assert answer == Answer(verdict=verdict, text=type(error).__name__)
+    assert answer == S3Answer(verdict=verdict, text=type(error).__name__)
 
 
 def test_an_answer_that_cannot_be_parsed_proves_nothing() -> None:
@@ -186,7 +186,7 @@ ERRORS: dict[Verdict, type[TallystickError]] = {
 
 @pytest.mark.parametrize("verdict", Verdict)
 def test_each_verdict_has_an_error_that_says_where_and_what_to_do(verdict: Verdict) -> None:
-    answer = Answer(verdict=verdict, text="HTTP 999 Odd")
+    answer = S3Answer(verdict=verdict, text="HTTP 999 Odd")
     error = explain(answer, action="read 'a'", bucket="lake", endpoint_url="http://127.0.0.1:9000")
     assert type(error) is ERRORS[verdict]
     assert isinstance(error, RetryLater) == (ERRORS[verdict] is StoreUnavailable)

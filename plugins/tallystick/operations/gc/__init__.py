@@ -13,12 +13,12 @@ versions readers may still read.
 
 from tallystick.operations.gc.collecting import CANCEL_AFTER, READER_GRACE, collect
 from tallystick.operations.gc.marking import TableReach
-from tallystick.operations.gc.result import Cancelled, Collection, Heap
+from tallystick.operations.gc.result import CancelledGrant, Collection, Heap
 
 __all__ = [
     "CANCEL_AFTER",
     "READER_GRACE",
-    "Cancelled",
+    "CancelledGrant",
     "Collection",
     "Heap",
     "TableReach",

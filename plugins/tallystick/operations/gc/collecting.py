@@ -15,7 +15,7 @@ from tallystick.format.page import Entry
 from tallystick.lake import Lake, Snapshot, Update
 from tallystick.operations.gc.listing import Listing, Watch
 from tallystick.operations.gc.marking import READERS, Marking, Marks, TableReach
-from tallystick.operations.gc.result import Cancelled, Collection, Heap
+from tallystick.operations.gc.result import CancelledGrant, Collection, Heap
 from tallystick.protocol import retention
 from tallystick.protocol.ledger import without_grant
 from tallystick.protocol.retention import Marked
@@ -68,7 +68,7 @@ def collect(
         cancelled = _swap(lake, before) if delete else ()
         since, doubts_since = now - reader_grace, now - doubt_grace
 
-        def marked(snapshot: Snapshot) -> tuple[tuple[Cancelled, ...], Marks]:
+        def marked(snapshot: Snapshot) -> tuple[tuple[CancelledGrant, ...], Marks]:
             entries = snapshot.whole_ledger().entries
             given_up = () if delete else _to_cancel(lake, entries, before)
             left = _without(entries, given_up)
@@ -82,14 +82,14 @@ def collect(
     return replace(story, deleted=delete, cancelled=cancelled if delete else given_up)
 
 
-def _swap(lake: Lake, before: datetime | None) -> tuple[Cancelled, ...]:
+def _swap(lake: Lake, before: datetime | None) -> tuple[CancelledGrant, ...]:
     """Swap a root in which the old grants are gone, and nothing else has changed.
 
     Safe to repeat: one swap more than needed moves a version number. It is sent even where no grant is given up: it moves
     the token that every swap in flight holds, so that nothing listed before can be published any more (C13).
     """
     lake.prove()
-    done: dict[str, Cancelled] = {}
+    done: dict[str, CancelledGrant] = {}
 
     def step(snapshot: Snapshot) -> Update[None]:
         ledger = snapshot.whole_ledger()
@@ -113,12 +113,12 @@ def _swap(lake: Lake, before: datetime | None) -> tuple[Cancelled, ...]:
 
 def _to_cancel(
     lake: Lake, entries: tuple[Entry, ...], before: datetime | None
-) -> tuple[Cancelled, ...]:
+) -> tuple[CancelledGrant, ...]:
     if before is None:
         return ()
     planned = {e.granted.plan: _planned_at(lake, e.granted.plan) for e in entries if e.granted}
     return tuple(
-        Cancelled(
+        CancelledGrant(
             interval=e.interval,
             request=e.granted.request,
             plan=e.granted.plan,
@@ -140,7 +140,7 @@ def _planned_at(lake: Lake, key: keys.PlanKey) -> datetime:
     return plan.planned_at
 
 
-def _without(entries: tuple[Entry, ...], given_up: tuple[Cancelled, ...]) -> list[Entry]:
+def _without(entries: tuple[Entry, ...], given_up: tuple[CancelledGrant, ...]) -> list[Entry]:
     """The entries as if these grants were gone: what a dry run marks from."""
     plans = {one.plan for one in given_up}
     left = [without_grant(e) if e.granted and e.granted.plan in plans else e for e in entries]

@@ -25,8 +25,8 @@ class Heap:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cancelled:
-    """A grant that was given up; `committed`: rows stay there, else a hole is left."""
+class CancelledGrant:
+    """A grant that was given up; `committed`: rows stay there, else a gap is left."""
 
     interval: Interval
     request: Request
@@ -49,7 +49,7 @@ class Collection:
     deleted: bool
     version: int
     oldest: int | None
-    cancelled: tuple[Cancelled, ...]
+    cancelled: tuple[CancelledGrant, ...]
     kept: Mapping[Kind, Heap]
     garbage: Mapping[Kind, Heap]
     examples: Mapping[Kind, tuple[str, ...]]

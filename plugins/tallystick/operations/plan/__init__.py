@@ -11,21 +11,21 @@ columns; write one plan per gap; swap a root that grants them. A rebase decides 
 from __future__ import annotations
 
 from tallystick.operations.plan.request import (
-    Log,
+    KafkaLog,
     PartitionView,
     PlannedInterval,
     PlanRequest,
     PlanResult,
-    TopicView,
+    TopicDescription,
 )
 from tallystick.operations.plan.run import plan
 
 __all__ = [
-    "Log",
+    "KafkaLog",
     "PartitionView",
     "PlanRequest",
     "PlanResult",
     "PlannedInterval",
-    "TopicView",
+    "TopicDescription",
     "plan",
 ]

@@ -28,12 +28,12 @@ from tallystick.format.root import RootTable, RootTopic
 from tallystick.lake import Snapshot, Update
 from tallystick.operations.plan.closed import closed_topics, positions_without_lookup
 from tallystick.operations.plan.request import (
-    Log,
+    KafkaLog,
     PlannedInterval,
     PlanRequest,
     PlanResult,
-    TopicView,
-    answered,
+    TopicDescription,
+    plan_result,
 )
 from tallystick.operations.published_rows import has_published_rows
 from tallystick.operations.run_request import AHEAD_MAX
@@ -49,46 +49,53 @@ GRANTS_MAX = 500
 class PlanAttempt:
     """One try of the swap: everything it computes belongs to one root and is thrown away with it."""
 
-    def __init__(self, snapshot: Snapshot, log: Log, asked: PlanRequest, ledger: Ledger) -> None:
-        self.snapshot, self.log, self.asked, self.ledger = snapshot, log, asked, ledger
+    def __init__(
+        self, snapshot: Snapshot, log: KafkaLog, plan_request: PlanRequest, ledger: Ledger
+    ) -> None:
+        self.snapshot, self.log, self.plan_request, self.ledger = (
+            snapshot,
+            log,
+            plan_request,
+            ledger,
+        )
         self.lake, self.root = snapshot.lake, snapshot.root
-        described = log.describe([t.name for t in asked.pipeline.inputs])
+        described = log.describe([t.name for t in plan_request.pipeline.inputs])
         # By the ledger's names: `events@2` once another incarnation of `events` was adopted.
         self.topics_seen = {self.root.open_topic(name): seen for name, seen in described.items()}
         self._same_history: set[tuple[str, datetime]] = set()
 
-    def grant(self, intent: planning.PlanDecision, wanted: Interval) -> Update[PlanResult]:
-        """Make the change that grants `intent`. Safe to repeat: a plan counts only once a root names it (C1)."""
-        refresh = self.asked.params.mode == "refresh"
-        if len(intent.grants) > GRANTS_MAX and not refresh:
+    def grant(self, decision: planning.PlanDecision, wanted: Interval) -> Update[PlanResult]:
+        """Make the change that grants `decision`. Safe to repeat: a plan counts only once a root names it (C1)."""
+        refresh = self.plan_request.params.mode == "refresh"
+        if len(decision.grants) > GRANTS_MAX and not refresh:
             raise InvalidRequest(
-                f"{wanted} has {len(intent.grants)} intervals to be planned; {GRANTS_MAX} are the most for one run.",
+                f"{wanted} has {len(decision.grants)} intervals to be planned; {GRANTS_MAX} are the most for one run.",
                 hint="ask for a shorter from/to, run by run; or use a backfill, which makes a run of each interval.",
             )
         topics = self._topics()
         tables = self._tables()
-        outputs = self._outputs(intent)
+        outputs = self._outputs(decision)
         origins = {name: topic.origins for name, topic in topics.items()}
-        set_now = self._set_boundaries(intent, topics, origins)
-        for entry in intent.cancelled:
+        set_now = self._set_boundaries(decision, topics, origins)
+        for entry in decision.cancelled:
             self.ledger.cancel(entry.interval)
         intervals: list[PlannedInterval] = []
         committed: list[CommittedInterval] = []
         left: dict[Interval, OutsideRetention] = {}
-        grants = intent.grants
+        grants = decision.grants
         if refresh:
-            grants, left = self._refreshable(intent, wanted, topics, origins)
+            grants, left = self._refreshable(decision, wanted, topics, origins)
             # Of this run's earlier clears: what is not granted anew would dangle, for no other run may take it.
             chosen = {grant.interval for grant in grants}
-            old = [g.before for g in intent.grants if g.interval not in chosen]
+            old = [g.before for g in decision.grants if g.interval not in chosen]
             dropped = [entry for entry in old if self._is_own(entry)]
             for entry in dropped:
                 self.ledger.cancel(entry.interval)
-            intent = replace(intent, cancelled=(*intent.cancelled, *dropped))
+            decision = replace(decision, cancelled=(*decision.cancelled, *dropped))
         for grant in grants:
             plan = self._freeze(grant, topics, tables, origins, set_now)
             # A job that looks back may have rows for an interval without a record: windows that end in it.
-            at_once = plan.empty and self.asked.pipeline.lookback is None
+            at_once = plan.empty and self.plan_request.pipeline.lookback is None
             if at_once:
                 committed.append(self._commit_at_once(grant, plan))
             else:
@@ -97,8 +104,8 @@ class PlanAttempt:
                 PlannedInterval(interval=grant.interval, plan=plan.key, committed=at_once)
             )
         if left and not intervals:
-            return self._nothing_to_refresh(next(iter(left.values())), intent.cancelled)
-        told = answered(intent, wanted, self.root.version + 1, intervals)
+            return self._nothing_to_refresh(next(iter(left.values())), decision.cancelled)
+        told = plan_result(decision, wanted, self.root.version + 1, intervals)
         return Update(
             tables=tables,
             topics=topics,
@@ -110,7 +117,7 @@ class PlanAttempt:
 
     def _is_own(self, entry: Entry | None) -> TypeGuard[Entry]:
         granted = entry.granted if entry is not None else None
-        return granted is not None and granted.request.same_run(self.asked.request)
+        return granted is not None and granted.request.same_run(self.plan_request.request)
 
     def _nothing_to_refresh(
         self, error: OutsideRetention, withdrawn: Sequence[Entry]
@@ -133,7 +140,7 @@ class PlanAttempt:
 
     def _refreshable(
         self,
-        intent: planning.PlanDecision,
+        decision: planning.PlanDecision,
         wanted: Interval,
         topics: Mapping[str, RootTopic],
         origins: Mapping[str, tuple[int, ...]],
@@ -143,7 +150,7 @@ class PlanAttempt:
         Old rows that cannot be computed anew stand, and keep nothing else from being refreshed; nor do they make stale
         what looks back at them, as they would by being replaced with the rows of new code.
         """
-        offered = {grant.interval: grant for grant in intent.grants}
+        offered = {grant.interval: grant for grant in decision.grants}
         chosen: list[planning.Grant] = []
         left: dict[Interval, OutsideRetention] = {}
 
@@ -160,7 +167,7 @@ class PlanAttempt:
             return True
 
         entries = self.snapshot.whole_ledger().entries
-        to_refresh(entries, self.asked.fingerprint, wanted, can)
+        to_refresh(entries, self.plan_request.fingerprint, wanted, can)
         return tuple(chosen), left
 
     def _can_be_read_again(
@@ -202,7 +209,7 @@ class PlanAttempt:
             topics[name] = replace(known, origins=known.origins + grown)
         return topics
 
-    def _same_incarnation(self, name: str, known: RootTopic, seen: TopicView) -> None:
+    def _same_incarnation(self, name: str, known: RootTopic, seen: TopicDescription) -> None:
         topic = keys.kafka_topic(name)
         if (known.topic_id, known.cluster_id) != (seen.topic_id, seen.cluster_id):
             raise IdentityChanged(
@@ -219,9 +226,9 @@ class PlanAttempt:
 
     def _tables(self) -> dict[str, RootTable]:
         tables = dict(self.root.tables)
-        for name, columns in self.asked.pipeline.written_columns().items():
+        for name, columns in self.plan_request.pipeline.written_columns().items():
             known = tables.get(name)
-            rules = self.asked.pipeline.partition_by(name)
+            rules = self.plan_request.pipeline.partition_by(name)
             wanted = [WantedColumn(name=c.name, type=c.type, required=c.required) for c in columns]
             if known is not None and known.partition_by != rules:
                 raise SchemaChanged(
@@ -248,10 +255,10 @@ class PlanAttempt:
             )
         return tables
 
-    def _outputs(self, intent: planning.PlanDecision) -> dict[str, str]:
+    def _outputs(self, decision: planning.PlanDecision) -> dict[str, str]:
         """The root's outputs with those that the pipeline declares; raises InvalidPipeline, InvalidRequest."""
         outputs = dict(self.root.outputs)
-        for declared in self.asked.pipeline.planned_outputs:
+        for declared in self.plan_request.pipeline.planned_outputs:
             known = outputs.setdefault(declared.name, declared.target)
             if known != declared.target:
                 raise InvalidPipeline(
@@ -259,11 +266,11 @@ class PlanAttempt:
                     hint="an output stands for one target for life: declare the old one, or another name.",
                 )
             if declared.replaced == "refuse":
-                self._refuse_second_send(declared.name, intent)
+                self._refuse_second_send(declared.name, decision)
         return outputs
 
-    def _refuse_second_send(self, output: str, intent: planning.PlanDecision) -> None:
-        for grant in intent.grants:
+    def _refuse_second_send(self, output: str, decision: planning.PlanDecision) -> None:
+        for grant in decision.grants:
             if grant.before is not None and has_published_rows(self.lake, grant.before, output):
                 raise InvalidRequest(
                     f"{grant.interval} has been sent to output {output}, which takes no second sending.",
@@ -275,34 +282,34 @@ class PlanAttempt:
 
     def _set_boundaries(
         self,
-        intent: planning.PlanDecision,
+        decision: planning.PlanDecision,
         topics: Mapping[str, RootTopic],
         origins: Mapping[str, tuple[int, ...]],
     ) -> frozenset[datetime]:
-        missing = boundaries.missing_boundaries(self.ledger, intent.grants)
+        missing = boundaries.missing_boundaries(self.ledger, decision.grants)
         for at in missing:
             lows = boundaries.floors(self.ledger, at, origins)
             at_ms = round(at.timestamp() * 1000)
             latest_ms = round((self.lake.runtime.now() + AHEAD_MAX).timestamp() * 1000)
-            accept_loss = self.asked.params.accept_loss
+            accept_loss = self.plan_request.params.accept_loss
             known = positions_without_lookup(self.ledger, topics, at, accept_loss=accept_loss)
-            asked: dict[str, tuple[Position, ...]] = {}
+            plan_request: dict[str, tuple[Position, ...]] = {}
             for name in topics.keys() - known:
                 topic = keys.kafka_topic(name)
                 looked_up = tuple(self.log.boundary(topic, at_ms, lows[name], latest_ms=latest_ms))
                 # A partition that joined since the topic was described is for the next plan: it has no origin yet.
-                asked[name] = looked_up[: len(origins[name])]
+                plan_request[name] = looked_up[: len(origins[name])]
             left, _ = self.ledger.neighbours(at)
-            self._refuse_unproven(at, asked, left)
-            found = {name: known[name] if name in known else asked[name] for name in topics}
+            self._refuse_unproven(at, plan_request, left)
+            found = {name: known[name] if name in known else plan_request[name] for name in topics}
             self.ledger.set_boundary(boundaries.clamped(self.ledger, at, found, origins))
         return frozenset(missing)
 
     def _refuse_unproven(
         self, at: datetime, found: Mapping[str, Sequence[Position]], left: Boundary | None
     ) -> None:
-        begin = self.asked.pipeline.begin
-        if self.asked.params.accept_loss or (begin is not None and at <= begin):
+        begin = self.plan_request.pipeline.begin
+        if self.plan_request.params.accept_loss or (begin is not None and at <= begin):
             return
         at_ms = round(at.timestamp() * 1000)
         for name, positions in found.items():
@@ -331,15 +338,15 @@ class PlanAttempt:
         set_now: frozenset[datetime],
     ) -> Plan:
         """Write the plan of one grant. Safe to repeat: the key is fresh, and only the swap makes it a plan (C1, C2)."""
-        interval, params = grant.interval, self.asked.params
+        interval, params = grant.interval, self.plan_request.params
         before = grant.before.committed if grant.before else None
         plan = Plan(
             key=keys.plan(interval.start, interval.end, self.lake.runtime.uuid()),
-            pipeline=self.asked.pipeline.name,
+            pipeline=self.plan_request.pipeline.name,
             interval=interval,
             generation=grant.generation,
-            request=self.asked.request,
-            fingerprint=self.asked.fingerprint,
+            request=self.plan_request.request,
+            fingerprint=self.plan_request.fingerprint,
             replaces=before.plan if before else None,
             topics=(
                 *closed_topics(self.ledger, grant, topics, accept_loss=params.accept_loss),
@@ -349,7 +356,7 @@ class PlanAttempt:
                 ),
             ),
             tables=self._planned_tables(tables),
-            spec=self.asked.pipeline.to_spec(),
+            spec=self.plan_request.pipeline.to_spec(),
             accept_loss=params.accept_loss,
             accept_compaction=params.accept_compaction,
             planned_at=self.lake.runtime.now(),
@@ -361,7 +368,7 @@ class PlanAttempt:
 
     def _planned_tables(self, tables: Mapping[str, RootTable]) -> tuple[PlannedTable, ...]:
         planned: list[PlannedTable] = []
-        for name, columns in self.asked.pipeline.written_columns().items():
+        for name, columns in self.plan_request.pipeline.written_columns().items():
             names = {c.name for c in columns}
             kept = tuple(c for c in tables[name].columns if c.name in names)
             planned.append(PlannedTable(name=name, uuid=tables[name].uuid, columns=kept))
@@ -413,7 +420,7 @@ class PlanAttempt:
         self, name: str, partition: int, start: Position, end: Position, log_start: int
     ) -> PlannedRange:
         readable_from = min(max(start.offset, log_start), end.offset)
-        if readable_from > start.offset and not self.asked.params.accept_loss:
+        if readable_from > start.offset and not self.plan_request.params.accept_loss:
             raise OutsideRetention(
                 f"{name}[{partition}]: offsets [{start.offset}, {end.offset}) are wanted, the log begins at {log_start}: "
                 f"{readable_from - start.offset} offsets are gone. Nothing was changed.",
@@ -431,7 +438,7 @@ class PlanAttempt:
     # -------------------------------------------------------- entries
 
     def _grant(self, grant: planning.Grant, plan: Plan) -> None:
-        before, request = grant.before, self.asked.request
+        before, request = grant.before, self.plan_request.request
         granted = Granted(plan=plan.key, request=request, generation=grant.generation)
         self.ledger.put(
             Entry(
@@ -445,7 +452,7 @@ class PlanAttempt:
         )
 
     def _commit_at_once(self, grant: planning.Grant, plan: Plan) -> CommittedInterval:
-        before, request = grant.before, self.asked.request
+        before, request = grant.before, self.plan_request.request
         self.ledger.put(
             Entry(
                 interval=grant.interval,
@@ -463,7 +470,7 @@ class PlanAttempt:
                 outputs=outputs_with_plan(
                     before.outputs if before else {},
                     plan.key,
-                    {o.name: True for o in self.asked.pipeline.planned_outputs},
+                    {o.name: True for o in self.plan_request.pipeline.planned_outputs},
                 ),
             )
         )

@@ -46,7 +46,7 @@ def _unsplit(gap: adoption.Unsplit, at: datetime) -> InvalidRequest:
     return InvalidRequest(
         f"topic {gap.name} has unread offsets between {start} and {end}, and was closed when another incarnation was "
         f"adopted: how they split at {keys.instant(at)} can no longer be looked up.",
-        hint=f"take that hole as one interval, from {start} to {end}, with accept_loss=true.",
+        hint=f"take that gap as one interval, from {start} to {end}, with accept_loss=true.",
     )
 
 

@@ -24,7 +24,7 @@ class PartitionView(Protocol):
         ...
 
 
-class TopicView(Protocol):
+class TopicDescription(Protocol):
     """One topic incarnation as the broker answered; the index of `partitions` is the partition number."""
 
     @property
@@ -48,10 +48,10 @@ class TopicView(Protocol):
         ...
 
 
-class Log(Protocol):
+class KafkaLog(Protocol):
     """What planning asks of Kafka. tallystick.kafka.planning is the real one."""
 
-    def describe(self, topics: Sequence[str]) -> Mapping[str, TopicView]:
+    def describe(self, topics: Sequence[str]) -> Mapping[str, TopicDescription]:
         """Identity and offsets of each topic. Raises for a topic that is not there."""
         ...
 
@@ -118,8 +118,8 @@ class PlanRequest:
         return self.pipeline.fingerprint(self.job_source)
 
 
-def answered(
-    intent: planning.PlanDecision,
+def plan_result(
+    decision: planning.PlanDecision,
     wanted: Interval,
     version: int,
     intervals: Sequence[PlannedInterval],
@@ -127,13 +127,13 @@ def answered(
     """Say what the run has under root `version`: what it held before, and the pieces it was granted now."""
     own = [
         PlannedInterval(interval=h.interval, plan=h.plan, committed=h.committed)
-        for h in intent.holdings
+        for h in decision.owned
     ]
     return PlanResult(
         interval=wanted,
         version=version,
         intervals=tuple(sorted((*own, *intervals), key=lambda p: p.interval)),
-        held=tuple((e.interval, e.granted.request) for e in intent.held if e.granted),
-        covered=tuple(e.interval for e in intent.covered),
-        cancelled=tuple((e.interval, e.granted.request) for e in intent.cancelled if e.granted),
+        held=tuple((e.interval, e.granted.request) for e in decision.held if e.granted),
+        covered=tuple(e.interval for e in decision.covered),
+        cancelled=tuple((e.interval, e.granted.request) for e in decision.cancelled if e.granted),
     )

@@ -11,7 +11,7 @@ from tallystick.format.interval import Interval, Request
 from tallystick.format.page import Entry
 from tallystick.lake import Lake, NoUpdate, Snapshot, Update
 from tallystick.operations.plan.attempt import PlanAttempt
-from tallystick.operations.plan.request import Log, PlanRequest, PlanResult, answered
+from tallystick.operations.plan.request import KafkaLog, PlanRequest, PlanResult, plan_result
 from tallystick.operations.published_rows import has_published_rows
 from tallystick.operations.run_request import EPOCH, requested_interval
 from tallystick.pipeline import LATENESS_MAX
@@ -22,22 +22,24 @@ from tallystick.protocol.staleness import to_refresh
 Refusal = InvalidRequest | OutsideRetention
 
 
-def plan(lake: Lake, log: Log, asked: PlanRequest) -> PlanResult:
+def plan(lake: Lake, log: KafkaLog, plan_request: PlanRequest) -> PlanResult:
     """Grant the run what it may have of its interval and return its plans.
 
     Safe to repeat: the same request finds its own grants in the root and gets the same plans; a plan that was written
     for a root that did not land is never named by any root (C1, C2). Raises Superseded, InvalidRequest, NotYet,
     OutsideRetention, IdentityChanged, SchemaChanged, LogDamaged, and what the lake and the log raise.
     """
-    wanted = requested_interval(asked.pipeline, asked.params, asked.dates, now=lake.runtime.now())
-    lake.open(asked.pipeline.name)
-    return lake.swap(lambda snapshot: _step(snapshot, log, asked, wanted))
+    wanted = requested_interval(
+        plan_request.pipeline, plan_request.params, plan_request.dates, now=lake.runtime.now()
+    )
+    lake.open(plan_request.pipeline.name)
+    return lake.swap(lambda snapshot: _step(snapshot, log, plan_request, wanted))
 
 
 def _step(
-    snapshot: Snapshot, log: Log, asked: PlanRequest, wanted: Interval | datetime
+    snapshot: Snapshot, log: KafkaLog, plan_request: PlanRequest, wanted: Interval | datetime
 ) -> Update[PlanResult] | NoUpdate[PlanResult]:
-    if isinstance(wanted, datetime) and asked.params.mode == "refresh":
+    if isinstance(wanted, datetime) and plan_request.params.mode == "refresh":
         entries = snapshot.whole_ledger().entries
         if not entries:
             return NoUpdate(value=PlanResult(interval=None, version=snapshot.root.version))
@@ -48,10 +50,14 @@ def _step(
         tail = snapshot.tail(wanted - LATENESS_MAX)
         # A cleared run that is not named there may have had an old interval that others took a part of. Only a Clear
         # pays for reading everything: a new run is not named anywhere.
-        unnamed = asked.request.clear > 0 and not open_interval.names(tail, asked.request)
-        if unnamed or open_interval.taken_from(tail, asked.request):
+        unnamed = plan_request.request.clear > 0 and not open_interval.names(
+            tail, plan_request.request
+        )
+        if unnamed or open_interval.taken_from(tail, plan_request.request):
             tail = snapshot.whole_ledger()  # its entries and their neighbours may be anywhere
-        open_end = open_interval.open_interval(tail, asked.request, end=wanted, first=asked.first)
+        open_end = open_interval.open_interval(
+            tail, plan_request.request, end=wanted, first=plan_request.first
+        )
         if open_end is None:
             return NoUpdate(value=PlanResult(interval=None, version=snapshot.root.version))
         wanted = open_end
@@ -61,40 +67,46 @@ def _step(
             hint="use a later start_date, or a later `from`.",
         )
     ledger = snapshot.ledger(wanted.start, wanted.end)
-    intent = _intent(snapshot, ledger, asked, wanted)
-    if isinstance(intent, planning.PartialOverlap):
-        return _refused(snapshot, ledger, _cut_through(intent, wanted), intent.withdrawn)
-    replaced = (g.interval for g in intent.grants if g.before and g.before.committed)
+    decision = _decide(snapshot, ledger, plan_request, wanted)
+    if isinstance(decision, planning.PartialOverlap):
+        return _refused(snapshot, ledger, _cut_through(decision, wanted), decision.withdrawn)
+    replaced = (g.interval for g in decision.grants if g.before and g.before.committed)
     kept = adoption.last_copy(ledger, snapshot.root.topics, replaced)
-    if kept is not None and asked.params.mode != "refresh":  # which leaves them out, one by one
+    if (
+        kept is not None and plan_request.params.mode != "refresh"
+    ):  # which leaves them out, one by one
         # As where an interval is cut: what this run's earlier clears were granted would dangle behind a run that can only
         # fail.
-        own = [g.before for g in intent.grants if g.before and _granted_to(g.before, asked.request)]
+        own = [
+            g.before
+            for g in decision.grants
+            if g.before and _granted_to(g.before, plan_request.request)
+        ]
         refusal = OutsideRetention(kept.message, hint=kept.hint)
         return _refused(snapshot, ledger, refusal, own)
-    if not intent.grants and not intent.cancelled:
-        return NoUpdate(value=answered(intent, wanted, snapshot.root.version, ()))
+    if not decision.grants and not decision.cancelled:
+        return NoUpdate(value=plan_result(decision, wanted, snapshot.root.version, ()))
     snapshot.lake.prove()
-    return PlanAttempt(snapshot, log, asked, ledger.copy()).grant(intent, wanted)
+    return PlanAttempt(snapshot, log, plan_request, ledger.copy()).grant(decision, wanted)
 
 
-def _intent(
-    snapshot: Snapshot, ledger: Ledger, asked: PlanRequest, wanted: Interval
+def _decide(
+    snapshot: Snapshot, ledger: Ledger, plan_request: PlanRequest, wanted: Interval
 ) -> planning.PlanDecision | planning.PartialOverlap:
-    params = asked.params
-    wish = planning.PlanOptions(
+    params = plan_request.params
+    options = planning.PlanOptions(
         interval=wanted,
-        fingerprint=asked.fingerprint,
+        fingerprint=plan_request.fingerprint,
         replace=params.mode == "replace",
         force=params.force,
         take_over=params.take_over,
         cuts=adoption.cuts(snapshot.root.topics),
-        stale=_stale(snapshot, asked, wanted),
+        stale=_stale(snapshot, plan_request, wanted),
         refresh=params.mode == "refresh",
     )
-    decision = planning.decide_plan(ledger, asked.request, wish)
+    decision = planning.decide_plan(ledger, plan_request.request, options)
     if isinstance(decision, planning.RequestSuperseded):
-        raise _superseded(decision, asked.request, wanted)
+        raise _superseded(decision, plan_request.request, wanted)
     return decision
 
 
@@ -129,26 +141,28 @@ def _superseded(by: planning.RequestSuperseded, request: Request, wanted: Interv
     )
 
 
-def _stale(snapshot: Snapshot, asked: PlanRequest, wanted: Interval) -> frozenset[Interval]:
+def _stale(snapshot: Snapshot, plan_request: PlanRequest, wanted: Interval) -> frozenset[Interval]:
     """What is stale of the run's own rows, which a Clear replaces; of a refresh, all that it is to replace.
 
     `PlanAttempt` takes as many of a refresh as one run is granted.
     """
-    if asked.params.mode != "refresh":
-        if asked.pipeline.lookback is None:
+    if plan_request.params.mode != "refresh":
+        if plan_request.pipeline.lookback is None:
             return frozenset()
         there = snapshot.ledger(wanted.start, wanted.end).overlapping(wanted)
-        own = [e for e in there if e.committed and e.committed.request.same_run(asked.request)]
+        own = [
+            e for e in there if e.committed and e.committed.request.same_run(plan_request.request)
+        ]
         return frozenset(snapshot.stale_among(e.interval for e in own))
     entries = snapshot.whole_ledger().entries
-    final = [o.name for o in asked.pipeline.planned_outputs if o.replaced == "refuse"]
+    final = [o.name for o in plan_request.pipeline.planned_outputs if o.replaced == "refuse"]
     held = {e.interval: e for e in entries}
 
     def can(interval: Interval) -> bool:
         # What was sent for good stays as it is, and must not keep others from being refreshed.
         return not any(has_published_rows(snapshot.lake, held[interval], name) for name in final)
 
-    return to_refresh(entries, asked.fingerprint, wanted, can)
+    return to_refresh(entries, plan_request.fingerprint, wanted, can)
 
 
 def _granted_to(entry: Entry, request: Request) -> bool:

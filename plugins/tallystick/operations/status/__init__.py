@@ -5,9 +5,9 @@ from __future__ import annotations
 from tallystick.operations.status.gaps import Gap
 from tallystick.operations.status.read import (
     CommitLine,
+    CommitLog,
     IntervalStatus,
     LakeTables,
-    Log,
     Status,
     TableStatus,
     dead_share,
@@ -18,10 +18,10 @@ from tallystick.operations.status.read import (
 
 __all__ = [
     "CommitLine",
+    "CommitLog",
     "Gap",
     "IntervalStatus",
     "LakeTables",
-    "Log",
     "Status",
     "TableStatus",
     "dead_share",

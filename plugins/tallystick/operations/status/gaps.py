@@ -1,7 +1,7 @@
-"""What a ledger lacks between its first and its last boundary, and the command that fills each hole.
+"""What a ledger lacks between its first and its last boundary, and the command that fills each gap.
 
 The ledger does not know the schedule: it is read off the intervals that scheduled runs own. Where they do not agree
-about it (it was changed, a zone's clock was), the command names the hole's exact dates, which no schedule can misread.
+about it (it was changed, a zone's clock was), the command names the gap's exact dates, which no schedule can misread.
 """
 
 from __future__ import annotations
@@ -58,16 +58,16 @@ def gaps(ledger: Ledger, topics: Mapping[str, RootTopic]) -> tuple[Gap, ...]:
     if start < instants[-1]:
         stretches.append(Interval(start=start, end=instants[-1]))
     return tuple(
-        _hole(part, ledger.entries, every, gone=_gone(ledger, topics, part))
+        _gap(part, ledger.entries, every, gone=_gone(ledger, topics, part))
         for stretch in stretches
         for part in parts(stretch, adoption.cuts(topics))
     )
 
 
 def _gone(ledger: Ledger, topics: Mapping[str, RootTopic], gap: Interval) -> int:
-    """Offsets of closed topics in a hole, less the tail that went with the adoption: every run takes that along."""
+    """Offsets of closed topics in a gap, less the tail that went with the adoption: every run takes that along."""
     start, end = ledger.boundary(gap.start), ledger.boundary(gap.end)
-    assert start is not None  # holes lie between boundaries
+    assert start is not None  # gaps lie between boundaries
     assert end is not None
     return sum(
         adoption.offsets_between(start, end, name, topic)
@@ -102,7 +102,7 @@ def _length(interval: Interval) -> timedelta:
     return interval.end - interval.start
 
 
-def _hole(
+def _gap(
     interval: Interval, entries: Sequence[Entry], every: timedelta | None, *, gone: int
 ) -> Gap:
     dag = _dag_near(interval, entries)
@@ -123,7 +123,7 @@ def _whole_intervals(
 ) -> int | None:
     """How many intervals of the schedule fit exactly; schedules in local time have two phases in a year.
 
-    None where the schedule beside the hole, or the latest, is another: a backfill makes runs by the schedule of now,
+    None where the schedule beside the gap, or the latest, is another: a backfill makes runs by the schedule of now,
     and an old run that began at the same instant keeps the interval that it had.
     """
     if every is None or _length(interval) % every:

@@ -68,11 +68,11 @@ def release_command(uri: str, interval: Interval) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cancelled:
+class EndedGrant:
     """Grants of an interval that ended without a commit since its last one: taken over, released, refused, or wished
     anew.
 
-    `requests`: who had them, oldest first, as far as the entry still names them. Of a grant that left a hole behind the
+    `requests`: who had them, oldest first, as far as the entry still names them. Of a grant that left a gap behind the
     ledger knows nothing.
     """
 
@@ -81,7 +81,7 @@ class Cancelled:
     requests: tuple[Request, ...]
 
 
-def cancelled(entry: Entry) -> Cancelled | None:
+def cancelled(entry: Entry) -> EndedGrant | None:
     """What an entry's generations tell: each grant counts, and those that hold no slot have ended."""
     committed, granted = entry.committed, entry.granted
     count = entry.generation - (committed.generation if committed else 0) - (granted is not None)
@@ -92,7 +92,7 @@ def cancelled(entry: Entry) -> Cancelled | None:
         del since[: since.index(committed.request) + 1]
     if granted is not None and granted.request in since:
         since.remove(granted.request)
-    return Cancelled(interval=entry.interval, count=count, requests=tuple(since))
+    return EndedGrant(interval=entry.interval, count=count, requests=tuple(since))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

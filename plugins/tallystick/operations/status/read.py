@@ -1,4 +1,4 @@
-"""The use case `status`: what a lake holds, what is missing, who has what, and the command that fills each hole.
+"""The use case `status`: what a lake holds, what is missing, who has what, and the command that fills each gap.
 
 Values only; nothing is printed and nothing is written. Each answer comes from one root.
 """
@@ -23,7 +23,7 @@ from tallystick.format.root import Root, RootTable, RootTopic
 from tallystick.lake import Lake, Snapshot
 from tallystick.operations.status.gaps import Gap, gaps, schedule_length
 from tallystick.operations.status.grants import (
-    Cancelled,
+    EndedGrant,
     Fewer,
     GrantStatus,
     cancelled,
@@ -98,7 +98,7 @@ class Status:
     intervals: tuple[IntervalStatus, ...]
     gaps: tuple[Gap, ...]
     grants: tuple[GrantStatus, ...]
-    cancelled: tuple[Cancelled, ...]
+    cancelled: tuple[EndedGrant, ...]
     fewer: tuple[Fewer, ...]
     outputs: Mapping[str, str]
     pending: tuple[PendingOutput, ...]
@@ -237,7 +237,7 @@ class CommitLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Log:
+class CommitLog:
     """Commits, newest first. `before`: the record of the next older one, None after the first commit of all."""
 
     uri: str
@@ -247,7 +247,7 @@ class Log:
     before: str | None
 
 
-def read_log(lake: Lake, *, limit: int) -> Log:
+def read_log(lake: Lake, *, limit: int) -> CommitLog:
     """Follow the chain of records from the root, at most `limit` of them. Raises RootVanished and Corrupt."""
     root = lake.load_existing().root
     commits: list[CommitLine] = []
@@ -264,7 +264,7 @@ def read_log(lake: Lake, *, limit: int) -> Log:
             )
         )
         key = record.parent
-    return Log(
+    return CommitLog(
         uri=lake.store.uri,
         pipeline=root.pipeline,
         version=root.version,

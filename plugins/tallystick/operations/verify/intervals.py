@@ -13,13 +13,13 @@ from tallystick.format.record import CommittedInterval
 from tallystick.format.report import FileReport, Report, account_totals
 from tallystick.operations.verify.evidence import Case, Evidence
 from tallystick.operations.verify.proof import Ongoing
-from tallystick.operations.verify.tables import Held
+from tallystick.operations.verify.tables import TableContents
 from tallystick.pipeline import DEAD_LETTERS, Pipeline, pipeline_from_spec
 from tallystick.protocol import committing
 from tallystick.protocol.invariants import account_problem
 
 
-def check_interval(evidence: Evidence, case: Case, held: Mapping[str, Held]) -> None:
+def check_interval(evidence: Evidence, case: Case, held: Mapping[str, TableContents]) -> None:
     """Judge one committed interval in every way that needs no data file's content."""
     checks = evidence.checks
     if case.record is not None:
@@ -116,8 +116,8 @@ def _check_report(check: Ongoing, case: Case, record: CommittedInterval, report:
         "I5",
         report.key,
         "what the ledger and the report say that the job saw of earlier intervals",
-        expected=_looked(report.looked),
-        found=_looked(case.committed.looked),
+        expected=_looked(report.lookback),
+        found=_looked(case.committed.lookback),
     )
     if case.plan is not None:
         check.differs(
@@ -144,7 +144,7 @@ def _check_report(check: Ongoing, case: Case, record: CommittedInterval, report:
 
 
 def _check_files(
-    evidence: Evidence, case: Case, record: CommittedInterval, held: Mapping[str, Held]
+    evidence: Evidence, case: Case, record: CommittedInterval, held: Mapping[str, TableContents]
 ) -> None:
     """I3, I7: each file is there as reported, and the tables hold as many rows as were accounted and reported."""
     objects, accounts = evidence.checks["objects"], evidence.checks["accounts"]
@@ -185,7 +185,7 @@ def _check_files(
 
 
 def _check_dead(
-    check: Ongoing, case: Case, record: CommittedInterval, dead_letters: Held | None
+    check: Ongoing, case: Case, record: CommittedInterval, dead_letters: TableContents | None
 ) -> None:
     if dead_letters is None or not dead_letters.readable:
         return
@@ -260,11 +260,11 @@ def _declared(plan: Plan) -> Pipeline:
     return pipeline_from_spec(plan.spec, where=f"{plan.key}.spec")
 
 
-def _looked(looked: LookbackUsed | None) -> str:
-    if looked is None:
+def _looked(lookback: LookbackUsed | None) -> str:
+    if lookback is None:
         return "nothing"
-    stretches = (f"{s.interval} {s.fingerprint[:12]} {s.records}" for s in looked.seen)
-    return f"from {keys.instant(looked.since)}: {', '.join(stretches) or 'nothing'}"
+    stretches = (f"{s.interval} {s.fingerprint[:12]} {s.records}" for s in lookback.seen)
+    return f"from {keys.instant(lookback.since)}: {', '.join(stretches) or 'nothing'}"
 
 
 def _told(totals: Totals) -> str:

@@ -46,7 +46,7 @@ class TableSums:
 
 
 @dataclass(slots=True)
-class Rows:
+class RowsCheck:
     """The rows check over all intervals."""
 
     evidence: Evidence

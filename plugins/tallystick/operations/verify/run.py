@@ -12,7 +12,7 @@ from tallystick.operations.verify.chain import (
 from tallystick.operations.verify.evidence import Evidence
 from tallystick.operations.verify.intervals import check_interval
 from tallystick.operations.verify.proof import CHECKS, Checks, Demands, Proof, Watch
-from tallystick.operations.verify.rows import Rows, check_demands
+from tallystick.operations.verify.rows import RowsCheck, check_demands
 from tallystick.operations.verify.tables import check_tables, expect_files, read_tables
 from tallystick.operations.verify.tiling import Tiles, check_grant, check_ranges, read_tiles
 
@@ -40,7 +40,7 @@ def verify(
 def _judge(lake: Lake, snapshot: Snapshot, deep: bool, demands: Demands, watch: Watch) -> Proof:
     checks = Checks()
     evidence = Evidence(lake, snapshot, checks, watch)
-    rows = Rows(evidence, demands) if deep else None
+    rows = RowsCheck(evidence, demands) if deep else None
     if rows is not None:
         check_demands(evidence, rows.demands)
     checks["objects"].count("root")

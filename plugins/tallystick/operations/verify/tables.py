@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True, kw_only=True)
-class Held:
+class TableContents:
     """The live files of one table by key, those listed twice, and what the records say it should hold."""
 
     table: str
@@ -26,10 +26,10 @@ class Held:
     expected: dict[str, str] = field(default_factory=dict)
 
 
-def read_tables(evidence: Evidence) -> dict[str, Held]:
+def read_tables(evidence: Evidence) -> dict[str, TableContents]:
     """Read the live files of every table from its metadata and manifests; no data file is opened."""
     tables = evidence.root.tables
-    held: dict[str, Held] = {}
+    held: dict[str, TableContents] = {}
     for number, (name, table) in enumerate(sorted(tables.items())):
         evidence.watch("tables", number, len(tables))
         held[name] = _read(evidence, name, table)
@@ -37,11 +37,11 @@ def read_tables(evidence: Evidence) -> dict[str, Held]:
     return held
 
 
-def _read(evidence: Evidence, name: str, table: RootTable) -> Held:
+def _read(evidence: Evidence, name: str, table: RootTable) -> TableContents:
     # PyIceberg takes a third of a second to import: only here.
     from tallystick.tables.reading import live_files
 
-    held = Held(table=name)
+    held = TableContents(table=name)
     if table.metadata is None:
         return held
     try:
@@ -88,7 +88,7 @@ def _check_schemas(evidence: Evidence, name: str, table: RootTable, metadata: st
             )
 
 
-def expect_files(evidence: Evidence, held: Mapping[str, Held], case: Case) -> None:
+def expect_files(evidence: Evidence, held: Mapping[str, TableContents], case: Case) -> None:
     """Note what a committed interval's record says the tables hold."""
     if case.record is None:
         return
@@ -112,7 +112,7 @@ def expect_files(evidence: Evidence, held: Mapping[str, Held], case: Case) -> No
                 )
 
 
-def check_tables(evidence: Evidence, held: Mapping[str, Held], *, complete: bool) -> None:
+def check_tables(evidence: Evidence, held: Mapping[str, TableContents], *, complete: bool) -> None:
     """I5, I8: the tables hold exactly what was added. `complete`: every record could be read, so a stranger is one."""
     check = evidence.checks["tables"]
     for name, there in held.items():

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
-from tallystick.errors import Ask, TallystickError
+from tallystick.errors import ActionRequired, TallystickError
 from tallystick.outputs.calls.effects import Effect
 
 Call = Callable[[Effect], None]
@@ -69,7 +69,7 @@ def _first(failed: dict[int, BaseException]) -> BaseException:
     def rank(number: int) -> tuple[int, int]:
         error = failed[number]
         ours = isinstance(error, TallystickError)
-        return (0 if not ours else 1 if isinstance(error, Ask) else 2, number)
+        return (0 if not ours else 1 if isinstance(error, ActionRequired) else 2, number)
 
     return failed[min(failed, key=rank)]
 

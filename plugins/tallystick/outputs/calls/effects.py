@@ -19,7 +19,7 @@ from tallystick.outputs.changes import Change, Operation, changes
 from tallystick.outputs.encoding import encoded, plain
 from tallystick.outputs.occurrences import Occurrences, RowRange, digest
 from tallystick.outputs.port import Publication, Scope
-from tallystick.outputs.spill import Spill
+from tallystick.outputs.spill import DigestTables
 
 KEY_PREFIX = "ts1-"
 DIGITS = 40
@@ -110,7 +110,7 @@ def check_keys(publication: Publication, key: Sequence[str]) -> None:
     """
     if not key:
         return
-    with Spill() as spill:
+    with DigestTables() as spill:
         rows = Occurrences(publication.rows, key, spill, name="keys")
         for row_range in rows.row_ranges():
             _check_row_range(publication, key, rows, row_range)

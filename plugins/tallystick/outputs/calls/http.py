@@ -50,7 +50,7 @@ PASSING = (408, 409, 425, 429)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class HttpAnswer:
     """What came back: a status (0: nothing came, `text` says why) and the beginning of the body."""
 
     status: int
@@ -189,7 +189,7 @@ class HttpReceiver:
             self._stop.wait(wait_s)
             pause_s = min(2 * pause_s, PAUSE_S_MAX)
 
-    def _ask(self, publication: Publication, effect: Effect) -> Answer:
+    def _ask(self, publication: Publication, effect: Effect) -> HttpAnswer:
         url = urlsplit(self._url())
         target = (url.path or "/") + (f"?{url.query}" if url.query else "")
         timeout_s, connected = self._settings.timeout_s, False
@@ -204,7 +204,7 @@ class HttpReceiver:
                 headers=self._headers(publication, effect),
             )
             answer = connection.getresponse()
-            return Answer(
+            return HttpAnswer(
                 status=answer.status,
                 text=without_secrets(self._beginning(answer), self._settings.secrets()),
                 retry_after_s=_retry_after_s(answer.getheader("Retry-After")),
@@ -265,7 +265,7 @@ class HttpReceiver:
 
     # ------------------------------------------------------------ what answers mean
 
-    def _told(self, publication: Publication, effect: Effect, answer: Answer) -> str:
+    def _told(self, publication: Publication, effect: Effect, answer: HttpAnswer) -> str:
         said = f"answered {answer.status}" if answer.status else "did not answer"
         text = f": {answer.text}" if answer.text else ""
         return (
@@ -273,7 +273,7 @@ class HttpReceiver:
         )
 
     def _later(
-        self, publication: Publication, effect: Effect, answer: Answer
+        self, publication: Publication, effect: Effect, answer: HttpAnswer
     ) -> OutputBusy | OutputUnavailable:
         message = self._told(publication, effect, answer)
         if answer.status == 409:
@@ -289,7 +289,7 @@ class HttpReceiver:
         )
 
     def _refused(
-        self, publication: Publication, effect: Effect, answer: Answer
+        self, publication: Publication, effect: Effect, answer: HttpAnswer
     ) -> OutputRefused | SettingsError:
         message = self._told(publication, effect, answer)
         if answer.distrusted:
@@ -323,18 +323,18 @@ class HttpReceiver:
         return f"{self.store.uri}/{note.key} that holds {note.encode().decode()}"
 
 
-def _silence(error: Exception, timeout_s: int, *, connected: bool) -> Answer:
+def _silence(error: Exception, timeout_s: int, *, connected: bool) -> HttpAnswer:
     """Why nothing came, in our own words: the library's may hold what a receiver said."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return Answer(status=0, text=error.verify_message, distrusted=True)
+        return HttpAnswer(status=0, text=error.verify_message, distrusted=True)
     if not connected:
         if isinstance(error, TimeoutError):
-            return Answer(status=0, text=f"no connection within {timeout_s} s")
+            return HttpAnswer(status=0, text=f"no connection within {timeout_s} s")
         why = getattr(error, "strerror", None) or type(error).__name__
-        return Answer(status=0, text=f"no connection: {why}")
+        return HttpAnswer(status=0, text=f"no connection: {why}")
     if isinstance(error, TimeoutError):
-        return Answer(status=0, text=f"nothing came within {timeout_s} s; it may have acted")
-    return Answer(status=0, text="the connection ended before its answer; it may have acted")
+        return HttpAnswer(status=0, text=f"nothing came within {timeout_s} s; it may have acted")
+    return HttpAnswer(status=0, text="the connection ended before its answer; it may have acted")
 
 
 def _retry_after_s(said: str | None) -> float:

@@ -27,7 +27,7 @@ from tallystick.outputs.postgres.statements import SCHEMA, Statements
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class HeldPlan:
     """Which plan the database holds of an interval, as its progress row says."""
 
     end: object
@@ -209,7 +209,7 @@ class PostgresTable:
         held = self._held(self._connected(), publication)
         return held is not None and held.plan == publication.plan
 
-    def _lock(self, session: Session, publication: Publication) -> Held | None:
+    def _lock(self, session: Session, publication: Publication) -> HeldPlan | None:
         """Take the output's row until the transaction ends, and see that it is our turn and that nothing is in doubt."""
         try:
             found = session.one("lock", statements.LOCK, (self._owner,))
@@ -239,7 +239,7 @@ class PostgresTable:
                 f"{self._epoch})",
             )
 
-    def _check_generation(self, publication: Publication, held: Held | None) -> None:
+    def _check_generation(self, publication: Publication, held: HeldPlan | None) -> None:
         """Raise OutputBusy where a newer generation is there, OutputRefused where the ledger knows another one."""
         if held is None:
             if publication.instead_of is not None and len(publication.rows_before):
@@ -265,7 +265,7 @@ class PostgresTable:
             raise self._in_doubt(publication, f"{has}, of an interval that ends at {held.end}")
 
     def _check_history(
-        self, session: Session, steps: Statements, publication: Publication, held: Held | None
+        self, session: Session, steps: Statements, publication: Publication, held: HeldPlan | None
     ) -> None:
         """Raise OutputRefused where the history has not the rows that the progress row counted."""
         found = session.one(
@@ -279,14 +279,14 @@ class PostgresTable:
                 f"says {wanted}",
             )
 
-    def _held(self, session: Session, publication: Publication) -> Held | None:
+    def _held(self, session: Session, publication: Publication) -> HeldPlan | None:
         found = session.one(
             "progress", statements.READ_PROGRESS, (self._owner, publication.interval.start)
         )
         if found is None:
             return None
         end, generation, plan, rows = found
-        return Held(end=end, generation=generation, plan=plan, rows=rows)
+        return HeldPlan(end=end, generation=generation, plan=plan, rows=rows)
 
     # ------------------------------------------------------------ the rest
 

@@ -60,7 +60,7 @@ class _Number(str):
 
 
 @dataclass(frozen=True, slots=True)
-class _Object:
+class _JsonObject:
     pairs: list[tuple[str, Any]]
 
 
@@ -75,7 +75,10 @@ def _no_constant(text: str) -> Any:
 
 
 _DECODER = json.JSONDecoder(
-    object_pairs_hook=_Object, parse_int=_Number, parse_float=_Number, parse_constant=_no_constant
+    object_pairs_hook=_JsonObject,
+    parse_int=_Number,
+    parse_float=_Number,
+    parse_constant=_no_constant,
 )
 
 
@@ -123,7 +126,7 @@ def _name(field: str) -> str:
     return shorten(field, 80)
 
 
-def _parse(value: bytes) -> _Object:
+def _parse(value: bytes) -> _JsonObject:
     if len(value) > VALUE_BYTES_MAX:
         raise Mismatch("size", f"the value has {len(value)} bytes, more than {VALUE_BYTES_MAX}")
     try:
@@ -138,7 +141,7 @@ def _parse(value: bytes) -> _Object:
         raise Mismatch("json", f"{error.msg} at character {error.pos}") from error
     except ValueError as error:
         raise Mismatch("json", str(error)) from error
-    if not isinstance(parsed, _Object):
+    if not isinstance(parsed, _JsonObject):
         raise Mismatch("object", f"{_shown(parsed)} where an object belongs")
     return parsed
 
@@ -163,7 +166,7 @@ def _shown(value: Any) -> str:
         return shorten(value, EXCERPT_CHARS_MAX)
     if isinstance(value, str):
         return json.dumps(shorten(value, EXCERPT_CHARS_MAX))
-    return "an object" if isinstance(value, _Object) else "an array"
+    return "an object" if isinstance(value, _JsonObject) else "an array"
 
 
 def _nearest_float(spelt: str, near: float) -> float:

@@ -38,7 +38,7 @@ _NUMPY = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
+class _FoundField:
     """Where one field stands in each row, and which rows no kernel may settle any more."""
 
     text: Array
@@ -97,7 +97,7 @@ class JsonDecoder:
         arrays = []
         for column, read in zip(self._columns, self._readers, strict=True):
             at = self._fields.index(column.field)
-            found = _Found(
+            found = _FoundField(
                 text=text,
                 kinds=kinds[at],
                 begins=begins[at],
@@ -176,13 +176,13 @@ def _buffers(values: pa.BinaryArray) -> tuple[Array, Array]:
     return text, starts
 
 
-def _array(found: _Found, kind: pa.DataType, *buffers: Array) -> pa.Array:
+def _array(found: _FoundField, kind: pa.DataType, *buffers: Array) -> pa.Array:
     valid = found.valid
     bitmap = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little").tobytes())
     return pa.Array.from_buffers(kind, len(valid), [bitmap, *(pa.py_buffer(b) for b in buffers)])
 
 
-def _reader(column: Column) -> Callable[[_Found], pa.Array]:
+def _reader(column: Column) -> Callable[[_FoundField], pa.Array]:
     """Return the function that reads one found field into `column`'s Arrow array, marking what it cannot prove."""
     kind = column.type
     if kind in INT_BITS:
@@ -201,7 +201,7 @@ def _reader(column: Column) -> Callable[[_Found], pa.Array]:
     return _time_reader(column)
 
 
-def _time_reader(column: Column) -> Callable[[_Found], pa.Array]:
+def _time_reader(column: Column) -> Callable[[_FoundField], pa.Array]:
     kind = column.type
     if column.parse in EPOCH_FACTORS and kind != "date":
         scale = len(str(EPOCH_FACTORS[column.parse])) - 1
@@ -213,7 +213,7 @@ def _time_reader(column: Column) -> Callable[[_Found], pa.Array]:
     return lambda found: _through_text(found, column)
 
 
-def _scaled(found: _Found, kind: str, scale: int, low: int, high: int) -> pa.Array:
+def _scaled(found: _FoundField, kind: str, scale: int, low: int, high: int) -> pa.Array:
     out = np.zeros(len(found.kinds), np.int64)
     json_read.read_scaled(
         found.text,
@@ -230,7 +230,7 @@ def _scaled(found: _Found, kind: str, scale: int, low: int, high: int) -> pa.Arr
     return _array(found, arrow_type(kind), out.astype(_NUMPY.get(kind, np.int64), copy=False))
 
 
-def _decimals(found: _Found, kind: str) -> pa.Array:
+def _decimals(found: _FoundField, kind: str) -> pa.Array:
     precision, scale = decimal_size(kind) or (0, 0)
     high = min(10**precision - 1, (1 << 63) - 1)
     # A decimal of Arrow is 128 bits, little-endian: the value, then its sign over and over.
@@ -252,7 +252,7 @@ def _decimals(found: _Found, kind: str) -> pa.Array:
     return _array(found, arrow_type(kind), out)
 
 
-def _doubles(found: _Found, kind: str) -> pa.Array:
+def _doubles(found: _FoundField, kind: str) -> pa.Array:
     out = np.zeros(len(found.kinds), np.float64)
     hard = np.zeros(len(found.kinds), np.uint8)
     json_read.read_doubles(
@@ -273,13 +273,13 @@ def _doubles(found: _Found, kind: str) -> pa.Array:
     return _array(found, arrow_type(kind), out)
 
 
-def _booleans(found: _Found) -> pa.Array:
+def _booleans(found: _FoundField) -> pa.Array:
     true = found.kinds == json_scan.TRUE
     found.needs_exact[found.valid & ~true & (found.kinds != json_scan.FALSE)] = 1
     return _array(found, pa.bool_(), np.packbits(true, bitorder="little"))
 
 
-def _strings(found: _Found, kind: pa.DataType) -> pa.Array:
+def _strings(found: _FoundField, kind: pa.DataType) -> pa.Array:
     offsets = np.zeros(len(found.kinds) + 1, np.int32)
     json_read.measure_strings(
         found.text, found.kinds, found.begins, found.sizes, offsets, found.needs_exact
@@ -289,13 +289,13 @@ def _strings(found: _Found, kind: pa.DataType) -> pa.Array:
     return _array(found, kind, offsets, out)
 
 
-def _dates(found: _Found) -> pa.Array:
+def _dates(found: _FoundField) -> pa.Array:
     out = np.zeros(len(found.kinds), np.int32)
     json_read.read_dates(found.text, found.kinds, found.begins, found.sizes, out, found.needs_exact)
     return _array(found, pa.date32(), out)
 
 
-def _times(found: _Found, kind: str) -> pa.Array:
+def _times(found: _FoundField, kind: str) -> pa.Array:
     out = np.zeros(len(found.kinds), np.int64)
     zoned = kind == "timestamptz"
     json_read.read_times(
@@ -304,7 +304,7 @@ def _times(found: _Found, kind: str) -> pa.Array:
     return _array(found, arrow_type(kind), out)
 
 
-def _through_text(found: _Found, column: Column) -> pa.Array:
+def _through_text(found: _FoundField, column: Column) -> pa.Array:
     """Read strings, then apply the exact rule to each: for base64 and strptime formats."""
     convert = ExactRow([column]).converter(0)
     cells: list[Any] = _strings(found, pa.string()).to_pylist()
@@ -320,10 +320,10 @@ def _through_text(found: _Found, column: Column) -> pa.Array:
     return pa.array(cells, _plain(kind)).cast(kind)
 
 
-def _unproven(kind: str) -> Callable[[_Found], pa.Array]:
+def _unproven(kind: str) -> Callable[[_FoundField], pa.Array]:
     """Leave every value to the exact rules: for what is rare enough."""
 
-    def read(found: _Found) -> pa.Array:
+    def read(found: _FoundField) -> pa.Array:
         found.needs_exact[found.valid] = 1
         return pa.nulls(len(found.kinds), arrow_type(kind))
 
