@@ -50,7 +50,7 @@ def read_lake(lake: Lake) -> Found:
     sums: dict[str, Counter[str]] = {}
     for parts in accounts.values():
         for account in parts:
-            counts = {n: account[n] for n in ("records", "dead", "aborted")}
+            counts = {n: account[n] for n in ("records", "dead_letters", "aborted")}
             sums.setdefault(account["topic"], Counter()).update(counts)
     tables = lake.json("root.json")["tables"]
     return Found(

@@ -132,7 +132,13 @@ def test_a_recreated_topic_is_adopted_and_both_incarnations_are_there_once(
     assert [place[0] for place in lake.rows(DEAD_LETTERS)] == [f"{topic}@2"]
     old, new = lake.record(DAY_2).accounts
     assert (old.topic, old.start, old.end, old.lost) == (topic, 10, 25, 15)
-    assert (new.topic, new.start, new.end, new.records, new.dead) == (f"{topic}@2", 0, 21, 20, 1)
+    assert (new.topic, new.start, new.end, new.records, new.dead_letters) == (
+        f"{topic}@2",
+        0,
+        21,
+        20,
+        1,
+    )
     lake.run(DAY_2, **changed(lake))
     assert numbers(lake) == [*OLD[:10], *NEW]
     lake.proven()

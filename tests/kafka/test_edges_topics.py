@@ -181,7 +181,7 @@ def test_several_topics_of_different_kinds_are_one_interval(several: Several) ->
         *((several.empty, p) for p in range(2)),
         (several.moved, 0),
     ]
-    assert [(a.records, a.dead, a.aborted, a.control) for a in accounts] == [
+    assert [(a.records, a.dead_letters, a.aborted, a.control) for a in accounts] == [
         *[(5, 0, 0, 0)] * 3,
         (2, 1, 0, 0),
         *[(0, 0, 0, 0)] * 2,

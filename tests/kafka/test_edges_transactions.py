@@ -40,7 +40,7 @@ class Sums(NamedTuple):
 
 def sums(lake: LogLake, first: float, last: float) -> Sums:
     (account,) = lake.record(days(first, last)).accounts
-    assert (account.dead, account.absent, account.lost) == (0, 0, 0)
+    assert (account.dead_letters, account.absent, account.lost) == (0, 0, 0)
     return Sums(account.records, account.aborted, account.control)
 
 

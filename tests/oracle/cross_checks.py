@@ -50,7 +50,7 @@ def judge_accounts(rows: Rows) -> None:
                 for name, spots in everywhere.items()
             }
             for name, held in counts.items():
-                said = account["dead" if name == DEAD else "records"]
+                said = account["dead_letters" if name == DEAD else "records"]
                 if held != said:
                     what = "dead letters" if name == DEAD else "records"
                     rows.problems.say(
@@ -72,7 +72,7 @@ def _against_log(rows: Rows, place: Partition, account: Row, piece: Piece) -> It
     committed = sum(offset in log.committed for offset in span)
     data = sum(offset in log.any_data for offset in span)
     wanted = (committed, data - committed, len(span) - data)
-    said = (account["records"] + account["dead"], account["aborted"], account["control"])
+    said = (account["records"] + account["dead_letters"], account["aborted"], account["control"])
     if said != wanted:
         yield f"records, aborted and control are accounted as {said}, an independent client sees {wanted}"
 

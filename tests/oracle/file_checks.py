@@ -123,7 +123,7 @@ def check_dead_counts(pieces: list[Piece], files: list[LiveFile], problems: Prob
     rows = {file.key: file.rows for file in files}
     for piece in pieces:
         held = sum(rows.get(key, 0) for key in piece.files(DEAD))
-        said = piece.entry["committed"]["totals"][TOTALS.index("dead")]
+        said = piece.entry["committed"]["totals"][TOTALS.index("dead_letters")]
         if held != said:
             problems.say(
                 "account", f"{piece.name}: {said} dead letters are accounted, {held} rows are there"

@@ -148,7 +148,9 @@ def end_asked_for_again() -> Iterator[None]:
 
     def as_planned(topic: str, partition: int, planned: Any, parts: Any) -> Any:
         extra = sum(p.end - p.start for p in parts) - planned.readable.length
-        counts = {n: sum(getattr(p, n) for p in parts) for n in ("dead", "aborted", "control")}
+        counts = {
+            n: sum(getattr(p, n) for p in parts) for n in ("dead_letters", "aborted", "control")
+        }
         records = sum(p.records for p in parts) - extra
         return RangeAccount(
             topic=topic,

@@ -15,7 +15,7 @@ from oracle.place import Objects
 
 LINEAGE = ("_topic", "_kafka_partition", "_offset", "_timestamp")
 DEAD = "dead_letters"
-TOTALS = ("records", "dead", "aborted", "control", "absent", "lost")
+TOTALS = ("records", "dead_letters", "aborted", "control", "absent", "lost")
 Partition = tuple[str, int]
 _DELETED = 2  # Iceberg spec, Manifests: status of an entry
 _DATA = 0

@@ -149,7 +149,7 @@ class Watcher:
                 columns = {c["name"] for c in table["columns"]}
                 if not columns.issuperset(LINEAGE):
                     continue
-                said = totals["dead" if name == DEAD else "records"]
+                said = totals["dead_letters" if name == DEAD else "records"]
                 if by_plan[name][plan] != said:
                     self._say(
                         root,

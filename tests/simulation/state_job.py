@@ -283,12 +283,12 @@ def _read(
     accounts = []
     for topic in topics:
         for number, planned in enumerate(topic.ranges):
-            counts = dict.fromkeys(("records", "dead", "aborted", "control", "absent"), 0)
+            counts = dict.fromkeys(("records", "dead_letters", "aborted", "control", "absent"), 0)
             readable = (planned.readable_from, planned.end)
             found = list(log.read(keys.kafka_topic(topic.name), number, *readable))
             clocks = _clocks(found, span, span.cuts(TOPIC, number))
             for offset, one in found:
-                counts["records" if one.kind == "data" else one.kind] += 1
+                counts[{"data": "records", "dead": "dead_letters"}.get(one.kind, one.kind)] += 1
                 lineage = {
                     "_topic": topic.name,
                     "_kafka_partition": number,

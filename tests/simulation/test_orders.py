@@ -79,7 +79,7 @@ def _without_rows(log: Any, schemas: Any, unread: Any) -> Any:
 
 Patch = tuple[object, str, Any]
 DROPPED: dict[str, tuple[str, Patch]] = {
-    "a commit does not note what was seen": ("stale", (LookbackInput, "looked", _notes_nothing)),
+    "a commit does not note what was seen": ("stale", (LookbackInput, "used", _notes_nothing)),
     "what is stale is not refreshed": (
         "stale",
         (

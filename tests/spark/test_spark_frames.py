@@ -193,7 +193,7 @@ def test_the_example_gives_the_share_of_flights_on_time_per_airline_and_day(
     report = ontime_lake.report(ended)
     tables = IcebergTables(ontime_lake.lake.store, ontime_lake.lake.runtime)
     done = commit(ontime_lake.lake, tables, plan_key=plan.key, report_key=report.key)
-    assert (done.totals.records, done.totals.dead) == (600, 10)
+    assert (done.totals.records, done.totals.dead_letters) == (600, 10)
     rows = ontime_lake.rows([f for f in report.files if f.table == "ontime_daily"]).to_pylist()
     # By hand: 600 flights of a day, of which every 40th was cancelled, all of one airline.
     assert rows == [

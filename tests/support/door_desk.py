@@ -327,7 +327,7 @@ def _entry_line(entry: Entry) -> str:
         return f"{entry.interval}: {held}; nothing committed"
     return (
         f"{entry.interval}: {held}; generation {committed.generation} committed by {committed.request}, "
-        f"{committed.totals.records} records, {committed.totals.dead} dead"
+        f"{committed.totals.records} records, {committed.totals.dead_letters} dead"
     )
 
 

@@ -233,11 +233,13 @@ def stage(
     accounts: list[RangeAccount] = []
     for topic in plan.topics:
         for number, planned in enumerate(topic.ranges):
-            counts = {"records": 0, "dead": 0, "aborted": 0, "control": 0, "absent": 0}
+            counts = {"records": 0, "dead_letters": 0, "aborted": 0, "control": 0, "absent": 0}
             for offset, record in log.read(
                 keys.kafka_topic(topic.name), number, planned.readable_from, planned.end
             ):
-                counts["records" if record.kind == "data" else record.kind] += 1
+                counts[
+                    {"data": "records", "dead": "dead_letters"}.get(record.kind, record.kind)
+                ] += 1
                 if record.kind != "data" or keep(record):
                     _sort_in(rows, pipeline, topic.name, number, offset, record)
             accounts.append(

@@ -86,9 +86,9 @@ def assert_arrow_exact(spark_lake: Any, report: Any, day: int) -> None:
     assert len(counted) == len(hours), "a key has two rows"
     totals = {
         name: sum(getattr(a, name) for a in report.accounts)
-        for name in ("records", "dead", "aborted", "control")
+        for name in ("records", "dead_letters", "aborted", "control")
     }
-    assert totals == {"records": 600, "dead": 10, "aborted": 10, "control": 2}
+    assert totals == {"records": 600, "dead_letters": 10, "aborted": 10, "control": 2}
 
 
 def frames_pipeline(arrow: Pipeline) -> Pipeline:
@@ -152,6 +152,6 @@ def assert_frames_exact(lake: Any, plan: Any, report: Any, day: int) -> None:
     assert all(r["delay"] == -2.0 and r["name"] == "United" for r in counted)
     totals = {
         name: sum(getattr(a, name) for a in report.accounts)
-        for name in ("records", "dead", "aborted", "control")
+        for name in ("records", "dead_letters", "aborted", "control")
     }
-    assert totals == {"records": 600, "dead": 10, "aborted": 10, "control": 2}
+    assert totals == {"records": 600, "dead_letters": 10, "aborted": 10, "control": 2}

@@ -14,7 +14,7 @@ from examples.demo.judge.asking import Finding, first, none_of, one
 from examples.demo.judge.lake import Objects
 
 # How a committed entry spells its totals.
-TOTALS = ("records", "dead", "aborted", "control", "absent", "lost")
+TOTALS = ("records", "dead_letters", "aborted", "control", "absent", "lost")
 
 
 def judge_ledger(
@@ -115,9 +115,9 @@ def _judge_account(db: duckdb.DuckDBPyConnection, entries: Sequence[Any]) -> Fin
     db.register("said", pa.Table.from_pylist(said))
     db.execute(
         "CREATE VIEW found AS SELECT since, sum(stop - start) AS offsets, "
-        "sum(records) AS records, sum(dead) AS dead, sum(aborted) AS aborted FROM ("
+        "sum(records) AS records, sum(dead_letters) AS dead_letters, sum(aborted) AS aborted FROM ("
         "  SELECT since, start, stop, count(*) FILTER (kind = 'ok') AS records, "
-        "  count(*) FILTER (kind IN ('cut', 'type', 'utf8')) AS dead, "
+        "  count(*) FILTER (kind IN ('cut', 'type', 'utf8')) AS dead_letters, "
         "  count(*) FILTER (kind = 'aborted') AS aborted "
         "  FROM held h LEFT JOIN sent s ON s.partition = h.partition AND s.place >= h.start AND s.place < h.stop "
         "  GROUP BY since, h.partition, start, stop) GROUP BY since"
@@ -126,10 +126,10 @@ def _judge_account(db: duckdb.DuckDBPyConnection, entries: Sequence[Any]) -> Fin
         db,
         "interval, then records, dead, aborted, control, absent, lost in the ledger and as sent: {}",
         "FROM said l FULL JOIN found f USING (since) WHERE "
-        "(l.records, l.dead, l.aborted, l.control, l.absent, l.lost) IS DISTINCT FROM "
-        "(f.records, f.dead, f.aborted, f.offsets - f.records - f.dead - f.aborted, 0, 0)",
-        "since, l.records, l.dead, l.aborted, l.control, l.absent, l.lost, f.records, f.dead, f.aborted, "
-        "f.offsets - f.records - f.dead - f.aborted, 0, 0",
+        "(l.records, l.dead_letters, l.aborted, l.control, l.absent, l.lost) IS DISTINCT FROM "
+        "(f.records, f.dead_letters, f.aborted, f.offsets - f.records - f.dead_letters - f.aborted, 0, 0)",
+        "since, l.records, l.dead_letters, l.aborted, l.control, l.absent, l.lost, f.records, f.dead_letters, f.aborted, "
+        "f.offsets - f.records - f.dead_letters - f.aborted, 0, 0",
     )
     sums = db.execute(
         f"SELECT {', '.join(f'sum({name})::BIGINT' for name in TOTALS)} FROM said"

@@ -59,7 +59,7 @@ def committed_lines(result: CommitResult) -> Iterator[str]:
 
 def dead_line(result: CommitResult) -> str | None:
     """A warning if half of an interval's records or more became dead letters, and where to look; else None."""
-    records, dead = result.totals.records, result.totals.dead
+    records, dead = result.totals.records, result.totals.dead_letters
     if result.replaced_by is not None or not mostly_dead(records, dead):
         return None
     return (
@@ -96,7 +96,7 @@ def totals_text(totals: Totals) -> str:
     """The account in words; what is zero is left out, but for records and dead letters."""
     counts = {
         "records": totals.records,
-        "dead letters": totals.dead,
+        "dead letters": totals.dead_letters,
         "aborted": totals.aborted,
         "control": totals.control,
         "compacted away": totals.absent,

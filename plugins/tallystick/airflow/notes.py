@@ -54,7 +54,7 @@ def _what_was_done(covered: Covered, own: Own, request: Request) -> str:
 
 def _short(totals: Totals) -> str:
     lost = f", {totals.lost:,} lost" if totals.lost else ""
-    dead = _count(totals.dead, "dead letter")
+    dead = _count(totals.dead_letters, "dead letter")
     return f"{_count(totals.records, 'record')}, {dead}{lost}"
 
 

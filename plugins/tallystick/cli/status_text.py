@@ -91,7 +91,7 @@ def _all_dead(answer: Status) -> list[str]:
         return []
     lines = [f"ALL DEAD: {many(len(answer.all_dead), 'interval')} with dead letters and no record:"]
     lines += [
-        f"{INDENT}{span(one.interval)}: {many(one.totals.dead, 'dead letter')}"
+        f"{INDENT}{span(one.interval)}: {many(one.totals.dead_letters, 'dead letter')}"
         for one in answer.all_dead[:DEAD_SHOWN]
         if one.totals is not None
     ]
@@ -105,9 +105,9 @@ def _dead(totals: Totals) -> str:
     """Dead letters with their share; `all` is said only if it is exactly that."""
     share = dead_share(totals)
     if not share:
-        return f"{totals.dead:,}"
+        return f"{totals.dead_letters:,}"
     percent = "all" if share == 1 else "<1%" if share < 0.01 else f"{int(share * 100)}%"
-    return f"{totals.dead:,} ({percent})"
+    return f"{totals.dead_letters:,} ({percent})"
 
 
 def _status_head(answer: Status, dag: str | None) -> list[str]:

@@ -104,7 +104,7 @@ def many(count: int, what: str) -> str:
 
 def classes(totals: Totals) -> str:
     """Totals in words, without the classes that are empty."""
-    words = {"records": "record", "dead": "dead letter"}
+    words = {"records": "record", "dead_letters": "dead letter"}
     found = [(name, getattr(totals, name)) for name in TOTALS]
     parts = [
         many(count, words[name]) if name in words else f"{count:,} {name}"

@@ -56,7 +56,7 @@ def assemble(
     interval = work.plan.interval
     totals = account_totals(accounts)
     reasons = joined(result.reasons for result in by_piece.values())
-    if (warning := dead_warning(totals["records"], totals["dead"], reasons)) is not None:
+    if (warning := dead_warning(totals["records"], totals["dead_letters"], reasons)) is not None:
         log.warning("%s: %s", interval, warning)
     return Report(
         key=keys.report(interval.start, interval.end, work.attempt, work.runtime.uuid()),
@@ -126,7 +126,7 @@ def _account(
     topic: str, partition: int, planned: PlannedRange, parts: Sequence[RangeAccount]
 ) -> RangeAccount:
     """Add up the accounts of a range's pieces; RangeAccount itself refuses a sum that is not the range's length."""
-    names = ("records", "dead", "aborted", "control", "absent")
+    names = ("records", "dead_letters", "aborted", "control", "absent")
     try:
         if parts and tile(OffsetRange(start=p.start, end=p.end) for p in parts) != planned.readable:
             message = f"the pieces do not cover {planned.readable}"

@@ -232,7 +232,7 @@ def _account(split: InputSplit, read: Account, records: int, dead: int) -> Range
             start=split.span.start,
             end=split.span.end,
             records=records,
-            dead=dead,
+            dead_letters=dead,
             aborted=read.aborted,
             control=read.control,
             absent=read.absent,
@@ -249,7 +249,7 @@ def describe(result: TaskResult) -> dict[str, Any]:
     return {
         "split": str(result.split),
         "records": result.account.records,
-        "dead": result.account.dead,
+        "dead": result.account.dead_letters,
         "files": len(result.files),
         "bytes": sum(f.size_bytes for f in result.files),
     }

@@ -26,7 +26,7 @@ PAGE_BYTES_MAX = 256 * 1024
 SERVED_MAX = 8
 
 
-TOTALS = ("records", "dead", "aborted", "control", "absent", "lost")
+TOTALS = ("records", "dead_letters", "aborted", "control", "absent", "lost")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class Totals(StoredValue):
     AS_LIST: ClassVar[bool] = True
 
     records: int = 0
-    dead: int = 0
+    dead_letters: int = 0
     aborted: int = 0
     control: int = 0
     absent: int = 0

@@ -19,8 +19,9 @@ from tallystick.format.offsets import OffsetRange
 class RangeAccount(StoredValue):
     """What became of each offset of one planned range; the classes add up to its length (I7).
 
-    `records`: rows handed to the job. `dead`: dead letters. `aborted`: records of aborted transactions. `control`:
-    transaction markers. `absent`: compacted away. `lost`: gone before it was read, accepted by an operator.
+    `records`: rows handed to the job. `dead_letters`: records that do not decode. `aborted`: records of aborted
+    transactions. `control`: transaction markers. `absent`: compacted away. `lost`: gone before it was read, accepted by
+    an operator.
     """
 
     topic: str
@@ -28,7 +29,7 @@ class RangeAccount(StoredValue):
     start: int
     end: int
     records: int = 0
-    dead: int = 0
+    dead_letters: int = 0
     aborted: int = 0
     control: int = 0
     absent: int = 0
@@ -36,7 +37,14 @@ class RangeAccount(StoredValue):
 
     def __post_init__(self) -> None:
         length = OffsetRange(start=self.start, end=self.end).length
-        counts = (self.records, self.dead, self.aborted, self.control, self.absent, self.lost)
+        counts = (
+            self.records,
+            self.dead_letters,
+            self.aborted,
+            self.control,
+            self.absent,
+            self.lost,
+        )
         if self.partition < 0 or min(counts) < 0:
             raise ValueError(f"{self.topic}[{self.partition}]: a count is negative")
         if sum(counts) != length:
@@ -57,7 +65,7 @@ _ACCOUNT = (
     "start",
     "end",
     "records",
-    "dead",
+    "dead_letters",
     "aborted",
     "control",
     "absent",

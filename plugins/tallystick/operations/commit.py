@@ -257,7 +257,7 @@ def _problems(plan: Plan, report: Report) -> Sequence[str]:
         )
     if (unbalanced := account_problem(plan, report.accounts)) is not None:
         problems.append(unbalanced)
-    dead = sum(a.dead for a in report.accounts)
+    dead = sum(a.dead_letters for a in report.accounts)
     if report.rows(DEAD_LETTERS) != dead:
         problems.append(
             f"{dead} dead letters are accounted, {report.rows(DEAD_LETTERS)} rows staged"
@@ -301,13 +301,14 @@ def _holds_fewer(lake: Lake, plan: Plan, report: Report, entry: Entry) -> Report
     again = f"trigger a run with from={first}, to={last}, mode=replace and "
     stays = "The old commit stands, and the grant is withdrawn."
     to_dead = 0 if plan.accept_dead_letters else _rows_to_dead(lake, report, entry.interval, before)
-    if now.records + now.dead < then.records + then.dead and not (
+    if now.records + now.dead_letters < then.records + then.dead_letters and not (
         plan.accept_loss or plan.accept_compaction
     ):
         also = " as well as accept_dead_letters=true" if to_dead or plan.accept_dead_letters else ""
         return ReportRejected(
-            f"{plan.interval}: the replacement holds {now.records + now.dead} records and dead letters, the committed "
-            f"generation {before.generation} holds {then.records + then.dead}. {stays}",
+            f"{plan.interval}: the replacement holds {now.records + now.dead_letters} records and dead letters, the "
+            "committed "
+            f"generation {before.generation} holds {then.records + then.dead_letters}. {stays}",
             hint="the topic was compacted or lost records since. To replace all the same, "
             f"{again}accept_compaction=true or accept_loss=true{also}.",
         )
@@ -317,8 +318,10 @@ def _holds_fewer(lake: Lake, plan: Plan, report: Report, entry: Entry) -> Report
     accepts = {"accept_compaction": plan.accept_compaction, "accept_loss": plan.accept_loss}
     accepted = "".join(f", {name}=true" for name, given in accepts.items() if given)
     return ReportRejected(
-        f"{plan.interval}: the replacement holds {now.records} records and {now.dead} dead letters, the committed "
-        f"generation {before.generation} holds {then.records} and {then.dead}: {to_dead} row(s) or more would become "
+        f"{plan.interval}: the replacement holds {now.records} records and {now.dead_letters} dead letters, the "
+        "committed "
+        f"generation {before.generation} holds {then.records} and {then.dead_letters}: {to_dead} row(s) or more would "
+        "become "
         f"dead letters. {stays}",
         hint="check the declaration (a column's type, parse or source, the topic's decode): the log of `stage` has "
         f"the reasons. If they are no records, {again}accept_dead_letters=true{accepted}.",
@@ -330,7 +333,7 @@ def _rows_to_dead(lake: Lake, report: Report, interval: Interval, before: Commit
 
     By topic and partition: records that others gain, of a topic that was added, say, do not make up for them.
     """
-    if not any(account.dead for account in report.accounts):
+    if not any(account.dead_letters for account in report.accounts):
         return 0
     record = lake.record(before.record)
     known = next((c for c in record.intervals if c.interval == interval), None) if record else None
@@ -339,7 +342,7 @@ def _rows_to_dead(lake: Lake, report: Report, interval: Interval, before: Commit
     found = 0
     for now in report.accounts:
         if (old := then.get((now.topic, now.partition))) is not None:
-            found += max(0, min(old.records - now.records, now.dead - old.dead))
+            found += max(0, min(old.records - now.records, now.dead_letters - old.dead_letters))
     return found
 
 

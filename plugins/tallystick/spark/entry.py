@@ -216,7 +216,7 @@ def _tell(report: Report, elapsed_s: float) -> None:
             len(files),
             size_mb,
         )
-    if not totals["dead"]:
+    if not totals["dead_letters"]:
         log.info("table %s: no dead letter", DEAD_LETTERS)
     log.info("report %s after %.1f s", report.key, elapsed_s)
 

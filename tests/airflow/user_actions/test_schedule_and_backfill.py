@@ -89,7 +89,7 @@ def test_catch_up_commits_each_missed_day_once(scheduled: Facts) -> None:
     committed = scheduled.entries[4].committed
     assert committed is not None
     assert committed.totals.records == PARTITIONS * (PER_DAY - 1)
-    assert committed.totals.dead == PARTITIONS
+    assert committed.totals.dead_letters == PARTITIONS
 
 
 def test_day_without_records_is_committed_and_starts_no_spark(scheduled: Facts) -> None:
@@ -126,7 +126,7 @@ def test_asset_event_lists_what_is_covered(scheduled: Facts) -> None:
     ]
     assert len({e["version"] for e in told}) >= 2
     fresh = [e for e in told if e["committed"]["intervals"] > e["committed"]["already"]]
-    assert {"records": 38, "dead": 2}.items() <= fresh[0]["totals"].items()
+    assert {"records": 38, "dead_letters": 2}.items() <= fresh[0]["totals"].items()
     assert {"events": 38, "dead_letters": 2}.items() <= fresh[0]["committed"]["rows"].items()
     assert fresh[0]["committed"]["bytes"] > 0
 
@@ -373,7 +373,7 @@ def test_every_offset_is_accounted_for_once(triggered: Triggered) -> None:
     days, in_transaction, marker = 14, 1, 1
     offsets = days * PARTITIONS * PER_DAY
     assert sum(t.offsets for t in committed) == offsets + in_transaction + marker
-    assert sum(t.dead for t in committed) == days * PARTITIONS
+    assert sum(t.dead_letters for t in committed) == days * PARTITIONS
     assert sum(t.control for t in committed) == marker
 
 

@@ -39,8 +39,10 @@ __all__ = ["bench"]
 # kafka-python reads its schemas in a way that Python 3.11 (not 3.13) calls deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning")
 
-NO_TOTALS = dict.fromkeys(("records", "dead", "aborted", "control", "absent", "lost", "offsets"), 0)
-ONE_DAY = NO_TOTALS | {"records": 5, "dead": 2, "offsets": 7}
+NO_TOTALS = dict.fromkeys(
+    ("records", "dead_letters", "aborted", "control", "absent", "lost", "offsets"), 0
+)
+ONE_DAY = NO_TOTALS | {"records": 5, "dead_letters": 2, "offsets": 7}
 
 
 def run_of(interval: Interval | None = None, **given: Any) -> FakeRun:

@@ -207,7 +207,7 @@ def test_status_as_json(lake: SmallLake) -> None:
         "state": "committed",
         "generation": 2,
         "totals": {
-            **{"records": 5, "dead": 2, "aborted": 2, "control": 2, "absent": 0, "lost": 0},
+            **{"records": 5, "dead_letters": 2, "aborted": 2, "control": 2, "absent": 0, "lost": 0},
             "offsets": 11,
         },
         "dead_share": 2 / 7,

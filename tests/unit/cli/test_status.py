@@ -44,7 +44,7 @@ def test_intervals_say_their_state_and_owner() -> None:
         (5, "committed", 1, 0),
         (6, "granted", 1, 0),
     ]
-    assert (answer.totals.records, answer.totals.dead, answer.totals.offsets) == (15, 6, 25)
+    assert (answer.totals.records, answer.totals.dead_letters, answer.totals.offsets) == (15, 6, 25)
     assert answer.every == timedelta(days=1)
 
 

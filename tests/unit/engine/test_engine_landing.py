@@ -87,7 +87,7 @@ def test_the_account_and_the_dead_letters_come_from_the_one_reading(
     output = FileReport(table="events", key=key, etag="e", size_bytes=1, rows=4)
     report = assemble(landed.work, landed.splits, results, outputs=[output])
     [account] = report.accounts
-    assert (account.records, account.dead) == (4, 2)
+    assert (account.records, account.dead_letters) == (4, 2)
     assert report.rows("dead_letters") == 2
     assert {f.table for f in report.files} == {"dead_letters", "events"}
     assert output in report.files

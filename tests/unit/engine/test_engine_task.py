@@ -63,7 +63,13 @@ def test_a_piece_becomes_files_dead_letters_partials_and_an_account(
     result = run_split(work, split, reading, scratch=tmp_path)
 
     account = result.account
-    assert (account.records, account.dead, account.aborted, account.control, account.absent) == (
+    assert (
+        account.records,
+        account.dead_letters,
+        account.aborted,
+        account.control,
+        account.absent,
+    ) == (
         3,
         1,
         3,
@@ -115,7 +121,7 @@ def test_a_record_whose_own_time_no_column_holds_is_a_dead_letter(
     odd = batch.set_column(1, "timestamp", pa.array(at, pa.int64()).cast(batch.column(1).type))
     result = run_split(work, split, kit.FakeReading([odd]))
 
-    assert (result.account.records, result.account.dead) == (2, 2)
+    assert (result.account.records, result.account.dead_letters) == (2, 2)
     kept = [stored(store, f.key) for f in result.files if f.table == "events"]
     assert sorted(o for rows in kept for o in rows.column("_offset").to_pylist()) == [0, 3]
     [dead] = [f for f in result.files if f.table == "dead_letters"]
@@ -158,7 +164,7 @@ def test_results_become_a_report_that_says_where_every_offset_is(
         work.plan.sha256,
     )
     [account] = report.accounts
-    assert (account.records, account.dead, account.end) == (3, 1, 4)
+    assert (account.records, account.dead_letters, account.end) == (3, 1, 4)
     [sums] = [f for f in report.files if f.table == "per_kind"]
     assert stored(store, sums.key).to_pylist() == [{"kind": "a", "n": 4}, {"kind": None, "n": 2}]
     assert sums.lineage == ()
@@ -333,7 +339,7 @@ def test_a_value_too_large_with_300_headers_is_a_dead_letter_whole(
     batch = kit.raw_batch(0, [VALUES[0], large, VALUES[1]], headers=[many, many, []])
     result = run_split(work, split, kit.FakeReading([batch]))
 
-    assert (result.account.records, result.account.dead) == (2, 1)
+    assert (result.account.records, result.account.dead_letters) == (2, 1)
     [dead] = [f for f in result.files if f.table == "dead_letters"]
     [letter] = stored(store, dead.key).to_pylist()
     assert letter["value"] == large

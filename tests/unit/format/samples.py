@@ -161,7 +161,7 @@ SAMPLE_FILE = FileReport(
 )
 SAMPLE_ACCOUNTS = (
     RangeAccount(
-        topic="flights", partition=0, start=0, end=10, records=6, dead=1, control=1, lost=2
+        topic="flights", partition=0, start=0, end=10, records=6, dead_letters=1, control=1, lost=2
     ),
     RangeAccount(topic="flights", partition=1, start=5, end=5),
 )
@@ -208,7 +208,7 @@ SAMPLE_RECORD = Record(
             generation=2,
             fingerprint=SAMPLE_PLAN.fingerprint,
             replaces=keys.record(2, uuid(10)),
-            totals=Totals(records=6, dead=1, control=1, lost=2),
+            totals=Totals(records=6, dead_letters=1, control=1, lost=2),
             accounts=SAMPLE_ACCOUNTS,
             added={"flights": (FILE_KEY,)},
             dropped={"flights": (FILE_KEY,)},
@@ -319,7 +319,8 @@ totals = st.builds(
 def accounts(draw: Any) -> RangeAccount:
     """An account that adds up."""
     counts = {
-        name: draw(small) for name in ("records", "dead", "aborted", "control", "absent", "lost")
+        name: draw(small)
+        for name in ("records", "dead_letters", "aborted", "control", "absent", "lost")
     }
     start = draw(st.integers(0, 2**40))
     return RangeAccount(

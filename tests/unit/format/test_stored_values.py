@@ -306,7 +306,9 @@ def _twice(value: Any) -> tuple[Any, Any]:
         (lambda: RangeAccount(topic="t", partition=0, start=0, end=2, records=1), "adds up to 1"),
         (lambda: RangeAccount(topic="t", partition=-1, start=0, end=0), "negative"),
         (
-            lambda: RangeAccount(topic="t", partition=0, start=0, end=0, records=1, dead=-1),
+            lambda: RangeAccount(
+                topic="t", partition=0, start=0, end=0, records=1, dead_letters=-1
+            ),
             "negative",
         ),
         (

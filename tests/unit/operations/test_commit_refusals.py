@@ -67,7 +67,7 @@ def test_a_replacement_that_holds_fewer_is_refused_and_bars_nobody() -> None:
     with pytest.raises(Superseded):
         commit_over(small, small.store, plan, report)
     (done,) = small.run(DAY_2, run="other", mode="replace", accept_compaction=True)
-    assert (done.totals.records + done.totals.dead, done.totals.absent) == (6, 1)
+    assert (done.totals.records + done.totals.dead_letters, done.totals.absent) == (6, 1)
 
 
 def test_the_refusal_is_told_although_the_reply_of_its_swap_was_lost() -> None:
@@ -131,7 +131,7 @@ def test_a_replacement_that_turns_rows_into_dead_letters_is_refused_unless_it_sa
     small = spoilt_lake()
     before = entry_of(small)
     assert before.committed is not None
-    assert (before.committed.totals.records, before.committed.totals.dead) == (5, 2)
+    assert (before.committed.totals.records, before.committed.totals.dead_letters) == (5, 2)
     tables = small.root()["tables"]
     asked = {"clear": 1} if clear else {"run": "other", "mode": "replace"}
     with pytest.raises(ReportRejected) as refused:
@@ -144,14 +144,14 @@ def test_a_replacement_that_turns_rows_into_dead_letters_is_refused_unless_it_sa
     assert (after.committed, after.granted) == (before.committed, None)
     assert small.root()["tables"] == tables
     (done,) = small.run(DAY_2, run="third", mode="replace", accept_dead_letters=True)
-    assert (done.totals.records, done.totals.dead) == (4, 3)
+    assert (done.totals.records, done.totals.dead_letters) == (4, 3)
     # And back: dead letters that become rows again need no switch.
     for partition in small.log.topics[TOPIC].partitions:
         for offset, record in enumerate(partition.records):
             if record.kind == "dead" and record.value:
                 partition.records[offset] = replace(record, kind="data")
     (mended,) = small.run(DAY_2, run="fourth", mode="replace")
-    assert (mended.totals.records, mended.totals.dead) == (5, 2)
+    assert (mended.totals.records, mended.totals.dead_letters) == (5, 2)
 
 
 def test_rows_that_others_gain_do_not_make_up_for_those_that_become_dead_letters() -> None:
@@ -192,7 +192,7 @@ def test_a_replacement_that_holds_fewer_and_more_dead_letters_needs_both_switche
         assert switch in refused.value.hint
     both = {"accept_dead_letters": True, "accept_compaction": True}
     (done,) = small.run(DAY_2, run="third", mode="replace", **both)
-    assert (done.totals.records, done.totals.dead, done.totals.absent) == (3, 3, 1)
+    assert (done.totals.records, done.totals.dead_letters, done.totals.absent) == (3, 3, 1)
 
 
 def test_a_first_commit_may_hold_nothing_but_dead_letters() -> None:
@@ -203,7 +203,7 @@ def test_a_first_commit_may_hold_nothing_but_dead_letters() -> None:
             if record.kind == "data":
                 partition.records[offset] = replace(record, kind="dead")
     (done,) = small.run(DAY_2)
-    assert (done.totals.records, done.totals.dead) == (0, 7)
+    assert (done.totals.records, done.totals.dead_letters) == (0, 7)
 
 
 def test_a_replacement_that_holds_as_many_is_published() -> None:

@@ -113,6 +113,6 @@ def fewer(lake: Lake, entry: Entry) -> Fewer | None:
     if not (totals.absent or totals.lost):
         return None
     earlier = lake.earlier_commits(entry)[1:]
-    before = max((c.totals.records + c.totals.dead for c in earlier), default=0)
-    now = totals.records + totals.dead
+    before = max((c.totals.records + c.totals.dead_letters for c in earlier), default=0)
+    now = totals.records + totals.dead_letters
     return Fewer(interval=entry.interval, before=before, now=now) if before > now else None

@@ -55,8 +55,8 @@ class IntervalStatus:
 
 def dead_share(totals: Totals) -> float | None:
     """The share of dead letters among records and dead letters; None if there is neither."""
-    decoded = totals.records + totals.dead
-    return totals.dead / decoded if decoded else None
+    decoded = totals.records + totals.dead_letters
+    return totals.dead_letters / decoded if decoded else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -196,7 +196,7 @@ def _check_dead(
         "I7",
         case.where,
         "dead letters accounted and in the table",
-        expected=record.totals.dead,
+        expected=record.totals.dead_letters,
         found=rows,
     )
 

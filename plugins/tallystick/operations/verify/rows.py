@@ -201,7 +201,7 @@ class RowsCheck:
         for place, account in accounts.items():
             found = len(unique.get(place, ()))
             told = f"dead letters of {place[0]}[{place[1]}]"
-            self.check.differs("I7", where, told, expected=account.dead, found=found)
+            self.check.differs("I7", where, told, expected=account.dead_letters, found=found)
 
     def _not_in_both(
         self, where: str, unique: Mapping[Place, Offsets], dead: Mapping[Place, Offsets]
@@ -244,7 +244,9 @@ class RowsCheck:
         accounts: Mapping[Place, RangeAccount],
     ) -> None:
         sums = self.sums.setdefault(table, TableSums())
-        wanted = {p: a.dead if table == DEAD_LETTERS else a.records for p, a in accounts.items()}
+        wanted = {
+            p: a.dead_letters if table == DEAD_LETTERS else a.records for p, a in accounts.items()
+        }
         sums.rows += sum(
             len(part) for tasks in found.values() for files in tasks.values() for part in files
         )

@@ -67,7 +67,7 @@ def test_a_decoder_of_another_package_is_used_by_name(
     reading = kit.FakeReading([kit.raw_batch(0, [b"1;a", b"x", None, b"2;b"])])
     result = run_split(work, split, reading, scratch=tmp_path)
 
-    assert (result.account.records, result.account.dead) == (2, 2)
+    assert (result.account.records, result.account.dead_letters) == (2, 2)
     by_table = {file.table: file for file in result.files}
     rows, letters = (_rows(store, by_table[table].key) for table in ("events", "dead_letters"))
     assert [(r["n"], r["kind"], r["_offset"]) for r in rows] == [(1, "a", 0), (2, "b", 3)]

@@ -38,7 +38,7 @@ def _dead_called_records(small: SmallLake) -> None:
 
     def shift(accounts: Any) -> None:
         accounts[0]["records"] += 1
-        accounts[0]["dead"] -= 1
+        accounts[0]["dead_letters"] -= 1
 
     def edit(record: Any) -> None:
         shift(record["intervals"][0]["accounts"])

@@ -70,7 +70,10 @@ def _record_and_report_disagree(small: SmallLake) -> None:
 
     def edit(value: Any) -> None:
         account = value["accounts"][0]
-        account["records"], account["dead"] = account["records"] - 1, account["dead"] + 1
+        account["records"], account["dead_letters"] = (
+            account["records"] - 1,
+            account["dead_letters"] + 1,
+        )
 
     small.change(report, edit)
 
