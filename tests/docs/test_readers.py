@@ -27,7 +27,7 @@ from tallystick_devstack.testing.servers import aws_environment, ministack
 
 PAGES = Path(__file__).parents[2] / "docs" / "how-to"
 BUCKET, PREFIX = LAKE.removeprefix("s3://").split("/")
-CUT = "cut = read_cut("
+SNAPSHOT = "snapshot = read_snapshot("
 SPARK_4_1 = "TALLYSTICK_TEST_SPARK_4_1"
 ROWS: Mapping[str, Callable[[Any], list[Row]]] = {
     "pyiceberg": lambda found: found.to_pylist(),
@@ -80,7 +80,7 @@ def run_here(page: str, between: Callable[[], None]) -> Read:
     names: dict[str, Any] = {"__name__": page}
     for block in blocks(page, "python"):
         exec(compile(block, f"read-with-{page}.md", "exec"), names)
-        if CUT in block:
+        if SNAPSHOT in block:
             between()
     rows = ROWS[page]
     return Read(
@@ -120,7 +120,7 @@ def run_on_spark(way: str, python: str, home: Path, between: Callable[[], None])
             process.stdin.write(json.dumps(block) + "\n")
             process.stdin.flush()
             assert "ran\n" in process.stdout, (home / "stderr").read_text()[-4000:]
-            if CUT in block:
+            if SNAPSHOT in block:
                 between()
         process.stdin.close()
         lines = process.stdout.read().splitlines()
@@ -192,7 +192,7 @@ def test_pandas_alone_turns_whole_numbers_with_nulls_into_floats(lake: FlightsLa
     names: dict[str, Any] = {"__name__": "pandas"}
     exec(compile(blocks("pandas", "python")[0], "read-with-pandas.md", "exec"), names)
     assert str(names["flights"].dtypes["dep_delay"]) == "int32[pyarrow]"
-    metadata = names["cut"].metadata["flights"]
+    metadata = names["snapshot"].metadata["flights"]
     plain = names["StaticTable"].from_metadata(metadata, names["s3"]).scan().to_pandas()
     assert str(plain.dtypes["dep_delay"]) == "float64"
     assert lake.rows

@@ -270,8 +270,8 @@ DAMAGES = {
         rule="I7",
         where="[2013-01-01T00:00:00.000Z",
         message="the ledger's totals and the record's",
-        expected="records 5, dead 2",
-        found="records 6, dead 2",
+        expected="records 5, dead_letters 2",
+        found="records 6, dead_letters 2",
     ),
     "record and report disagree": Damage(
         do=_record_and_report_disagree,
