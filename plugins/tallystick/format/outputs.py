@@ -36,7 +36,7 @@ class OutputSlot(StoredValue):
         return self.in_progress is not None or self.wanted != self.published
 
     @property
-    def sent(self) -> bool:
+    def may_have_rows(self) -> bool:
         """Whether rows of any plan are out there, or may be."""
         return self.in_progress is not None or self.published is not None
 

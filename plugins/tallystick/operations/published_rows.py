@@ -15,7 +15,7 @@ def has_published_rows(lake: Lake, entry: Entry, output: str) -> bool:
     """
     slot = entry.outputs.get(output)
     if slot is None or slot.in_progress is not None or slot.published is None:
-        return slot is not None and slot.sent
+        return slot is not None and slot.may_have_rows
     out = slot.published
     commit = next((c for c in lake.commits_of(entry) if keys.plan_parts(c.plan)[1] == out), None)
     plan = lake.plan(commit.plan) if commit is not None else None

@@ -18,12 +18,12 @@ _PLAN = re.compile(r"(.+)/(plans/[^@]+)@([0-9a-f]{64})")
 class PlanRef:
     """One plan: its lake root's URI, its key, and the digest of its bytes."""
 
-    root: str
+    lake_uri: str
     key: keys.PlanKey
     sha256: str
 
     def __str__(self) -> str:
-        return f"{self.root}/{self.key}@{self.sha256}"
+        return f"{self.lake_uri}/{self.key}@{self.sha256}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ def parse_arguments(argv: Sequence[str]) -> Arguments:
     parser.add_argument("--attempt", required=True)
     found = parser.parse_args(argv)
     plans = tuple(parse_plan_ref(text) for text in found.plans)
-    if len({p.key for p in plans}) != len(plans) or len({p.root for p in plans}) != 1:
+    if len({p.key for p in plans}) != len(plans) or len({p.lake_uri for p in plans}) != 1:
         raise _bad("the plans are not different plans of one lake root")
     try:
         return Arguments(plans=plans, attempt=keys.check_attempt(found.attempt))
@@ -60,7 +60,7 @@ def parse_plan_ref(text: str) -> PlanRef:
     if not found:
         raise _bad(f"{text!r} is no plan")
     try:
-        return PlanRef(root=found[1], key=keys.check_plan(found[2]), sha256=found[3])
+        return PlanRef(lake_uri=found[1], key=keys.check_plan(found[2]), sha256=found[3])
     except ValueError as error:
         raise _bad(str(error)) from error
 

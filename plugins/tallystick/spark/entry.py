@@ -101,7 +101,7 @@ def _stage_all(
     environ: Mapping[str, str],
     staging: Staging,
 ) -> list[StagedPlan]:
-    lake = Lake(open_store(arguments.plans[0].root), system_runtime(), proven=True)
+    lake = Lake(open_store(arguments.plans[0].lake_uri), system_runtime(), proven=True)
     log.info(
         "tallystick %s, attempt %s, %d plan(s)",
         __version__,
@@ -171,7 +171,7 @@ def _order(lake: Lake, plan: Plan, attempt: str, environ: Mapping[str, str]) -> 
         log.info("topic %s: %d offsets in %d partition(s)", topic.name, offsets, len(topic.ranges))
     settings = resolve(KafkaSettings, pipeline.kafka, environ=environ)
     return Order(
-        target=Target(root=lake.store.uri, plan=plan, attempt=attempt),
+        target=Target(lake_uri=lake.store.uri, plan=plan, attempt=attempt),
         splits=splits,
         kafka=json.loads(settings.as_env_json()),
     )

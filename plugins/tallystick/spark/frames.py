@@ -116,7 +116,7 @@ def write(
 def _write(target: Target, name: str, batches: Batches, adders: tuple[Any, Any]) -> str:
     context = TaskContext.get()
     assert context is not None
-    work = target.attempt_at(open_store(target.root))
+    work = target.attempt_at(open_store(target.lake_uri))
     files = write_output(work, name, f"{context.partitionId():05d}", batches)
     add_files(adders, files)
     return _Written(files=files).to_text()

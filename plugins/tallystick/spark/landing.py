@@ -48,13 +48,15 @@ def land(session: SparkSession, lake: Lake, order: Order) -> tuple[list[LandedSp
     landed = landed_of(order.target.attempt_at(lake.store), splits)
     body = landed.encode()
     lake.put_new(landed.key, body)
-    ref = LandedRef(root=lake.store.uri, key=landed.key, sha256=hashlib.sha256(body).hexdigest())
+    ref = LandedRef(
+        lake_uri=lake.store.uri, key=landed.key, sha256=hashlib.sha256(body).hexdigest()
+    )
     log.info("%d records landed once: %s", sum(f.rows for f in landed.files), ref)
     return splits, ref
 
 
 def _land(order: Order, split: InputSplit) -> str:
-    work = order.target.attempt_at(open_store(order.target.root))
+    work = order.target.attempt_at(open_store(order.target.lake_uri))
     return land_split(
         work, split, order.reading(split), stretch=order.stretch, earlier=order.topics is not None
     ).to_text()

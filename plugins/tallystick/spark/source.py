@@ -33,16 +33,16 @@ _PATH = re.compile(r"(.+)/(scratch/[^@]+)@([0-9a-f]{64})")
 class LandedRef:
     """One list of landed files: its lake root's URI, its key, and the digest of its bytes."""
 
-    root: str
+    lake_uri: str
     key: str
     sha256: str
 
     def __str__(self) -> str:
-        return f"{self.root}/{self.key}@{self.sha256}"
+        return f"{self.lake_uri}/{self.key}@{self.sha256}"
 
     def read(self) -> Landed:
         """Read the list; raises Corrupt where it is not the one that was written."""
-        return read_landed(open_store(self.root), self.key, sha256=self.sha256)
+        return read_landed(open_store(self.lake_uri), self.key, sha256=self.sha256)
 
 
 def parse_landed_ref(text: str) -> LandedRef:
@@ -50,7 +50,7 @@ def parse_landed_ref(text: str) -> LandedRef:
     found = _PATH.fullmatch(text)
     try:
         if found:
-            return LandedRef(root=found[1], key=keys.check_scratch(found[2]), sha256=found[3])
+            return LandedRef(lake_uri=found[1], key=keys.check_scratch(found[2]), sha256=found[3])
     except ValueError:
         pass  # told just below
     raise InvalidRequest(
@@ -76,7 +76,7 @@ class LandedSource(DataSource):
         """The reader; raises InvalidRequest, Corrupt."""
         landed, pipeline = self._landed()
         ref = parse_landed_ref(self.options["path"])
-        return LandedReader(ref.root, pipeline, landed.of_topic(self._topic(pipeline)), schema)
+        return LandedReader(ref.lake_uri, pipeline, landed.of_topic(self._topic(pipeline)), schema)
 
     def _landed(self) -> tuple[Landed, Pipeline]:
         landed = parse_landed_ref(self.options.get("path", "")).read()

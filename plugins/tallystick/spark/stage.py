@@ -57,7 +57,7 @@ _ARROW = pa.schema(
 class Target:
     """Which attempt at which plan of which lake a task writes for; it gets this in its closure."""
 
-    root: str
+    lake_uri: str
     plan: Plan
     attempt: str
 
@@ -202,7 +202,7 @@ def _answer(
     order: Order, transform: Transform, split: InputSplit, tries_max: int, adders: tuple[Any, Any]
 ) -> pa.RecordBatch:
     def run() -> TaskResult:
-        work = order.work(open_store(order.target.root), transform)
+        work = order.work(open_store(order.target.lake_uri), transform)
         return run_split(work, split, order.reading(split))
 
     result, error = caught(run, tries_max)

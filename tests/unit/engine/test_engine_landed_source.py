@@ -47,7 +47,7 @@ def ref(make_work: MakeWork, kit: SimpleNamespace) -> LandedRef:
     found = landed_of(work, landed)
     store.create(found.key, found.encode())
     digest = hashlib.sha256(found.encode()).hexdigest()
-    return LandedRef(root=store.uri, key=found.key, sha256=digest)
+    return LandedRef(lake_uri=store.uri, key=found.key, sha256=digest)
 
 
 def test_each_landed_file_is_a_partition_of_its_topic(ref: LandedRef) -> None:

@@ -102,7 +102,7 @@ def test_a_commit_changes_what_is_wanted_and_nothing_that_is_out_there(
 ) -> None:
     assert with_plan(slot, P3, nothing=nothing) == then
     assert slot_problem(slot, then, P3) is None
-    assert then.sent is (slot is not None and slot.sent) or nothing
+    assert then.may_have_rows is (slot is not None and slot.may_have_rows) or nothing
 
 
 def test_a_commit_leaves_the_slots_of_outputs_that_its_plan_does_not_name() -> None:
