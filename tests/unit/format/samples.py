@@ -311,7 +311,13 @@ requests = st.builds(
     clear=st.integers(0, 3),
 )
 totals = st.builds(
-    Totals, records=small, dead=small, aborted=small, control=small, absent=small, lost=small
+    Totals,
+    records=small,
+    dead_letters=small,
+    aborted=small,
+    control=small,
+    absent=small,
+    lost=small,
 )
 
 
