@@ -1,6 +1,6 @@
-"""The doors: pipelines as Airflow DAGs. The only package that imports airflow.
+"""Airflow DAGs for pipelines. Only this package imports airflow.
 
-A DAG file needs `replay_dag` or `gc_dag`, and no more.
+A DAG file needs only `replay_dag` or `gc_dag`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["gc_dag", "replay_dag"]
 
 
 def __getattr__(name: str) -> Any:
-    # Lazy: every Airflow component loads the plugin in this package, and none of them needs the operators for it.
+    # Imported lazily: every Airflow component loads the plugin of this package, and it does not need the operators.
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'tallystick.airflow' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Connections by name inside an Airflow task: environment, secrets folder, then Airflow's connection `<kind>_<name>`."""
+"""Resolves connections in an Airflow task: environment, secrets folder, then the Airflow connection `<kind>_<name>`."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from tallystick.errors import SettingsError
 
 
 def settings_named(kind: type[S], connection: str) -> S:
-    """Return the settings of a connection by its name; its secrets are masked in this task's log from here on.
+    """Return the settings of a connection by its name, and mask its secrets in the rest of this task's log.
 
-    Raises SettingsError that names every place that was looked at.
+    Raises SettingsError if the connection is not defined, naming every place that was searched, or if it is invalid.
     """
     name = check_connection_name(connection)
     conn_id = f"{kind.KIND}_{name}"
@@ -38,17 +38,17 @@ def settings_named(kind: type[S], connection: str) -> S:
 
 
 def _airflow_options(kind: type[Settings], conn_id: str) -> dict[str, Any] | None:
-    """Return an Airflow connection as our options: its extra, and its own fields for options that are not in there."""
+    """Return an Airflow connection as tallystick's options: its extra, and its fields if the extra lacks an option."""
     try:
         connection = BaseHook.get_connection(conn_id)
     except AirflowNotFoundException:
         return None
     options: dict[str, Any] = {}
     if connection.extra:
-        # Airflow itself reads a broken extra as an empty one: a connection without TLS, and no error.
+        # If the extra is broken, Airflow reads it as empty without an error, e.g. as a connection without TLS.
         source = f"extra of the Airflow connection {conn_id!r}"
         kind.options_of_json(connection.extra, source=source)
-        options = dict(connection.extra_dejson)  # masks in this task's log what is secret in it
+        options = dict(connection.extra_dejson)  # also masks its secrets in this task's log
     own = _FIELDS[kind.KIND](connection)
     return {name: value for name, value in own.items() if value} | options
 
@@ -56,7 +56,7 @@ def _airflow_options(kind: type[Settings], conn_id: str) -> dict[str, Any] | Non
 def _kafka_fields(connection: Any) -> dict[str, Any]:
     hosts = (host.strip() for host in (connection.host or "").split(","))
     servers = (
-        # What follows a bracket is not part of an IPv6 address.
+        # A colon inside brackets is part of an IPv6 address; one after them precedes the port.
         host if ":" in host.rpartition("]")[2] else f"{host}:{connection.port or 9092}"
         for host in hosts
         if host

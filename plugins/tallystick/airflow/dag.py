@@ -1,4 +1,6 @@
-"""A pipeline as a DAG: plan -> stage -> commit, and publish where it has outputs. All that a DAG file calls.
+"""Builds the DAG of a pipeline: plan -> stage -> commit, then publish if the pipeline has outputs.
+
+A DAG file calls only this:
 
 dag = replay_dag(pipeline, schedule="@daily", start_date=datetime(2013, 1, 1, tzinfo=UTC))
 """
@@ -57,19 +59,21 @@ def replay_dag(
     is_paused_upon_creation: bool | None = None,
     default_args: Mapping[str, Any] | None = None,
 ) -> DAG:
-    """Return the pipeline's DAG, named like the pipeline.
+    """Return the DAG of the pipeline. Its id is `dag_id`, by default the pipeline's name.
 
-    `schedule`: a cron string or a timedelta means data intervals in UTC, the first of which begins at `start_date` at the
-    earliest, the last at `end_date` at the latest. Another timetable or an asset is taken as it is, and an `end_date`
-    refused for it; without a schedule there is nothing to bound. A run without a data interval processes what is new.
-    `start_date` and `end_date` bound the schedule only: backfills and runs by hand may have any dates.
-    `catchup`: intervals that were missed while the DAG was paused are run, so that no gap stays unseen; backfills may
-    go before `start_date` whatever it says.
+    `schedule`: if it is a cron string or a timedelta, the DAG has data intervals in UTC. The first begins at `start_date`
+    or later, the last begins at `end_date` or earlier. Another timetable or an asset is used unchanged, and then an
+    `end_date` is refused. If it is None, there are no scheduled intervals to bound. A run without a data interval
+    processes what is new.
+    `start_date` and `end_date` bound the schedule only: backfills and manual runs may have any dates.
+    `catchup`: if True, intervals that were missed while the DAG was paused are run, so that no gap remains unnoticed.
+    Backfills may begin before `start_date` regardless of it.
     `job_root`: the folder that `Pipeline.job` is relative to; by default the parent of the DAG file's folder.
-    `spark_conf`: options of an allow-list; `pool`: limits how many stages run at once, over schedules and backfills
-    (Airflow's max_active_runs does not bind backfills).
-    Raises InvalidPipeline for a date without a zone, for a schedule whose intervals hold no time, for dates in
-    `default_args`, and for Spark options that are not allowed.
+    `spark_conf`: Spark options, each on the allow-list.
+    `pool`: limits how many stage tasks run at once, over schedules and backfills (Airflow's max_active_runs does not
+    limit backfills).
+    Raises InvalidPipeline if a date has no zone, if the schedule's intervals contain no time, if `default_args` contains
+    one of the dates, and if a Spark option is not allowed.
     """
     for name, at in (("start_date", start_date), ("end_date", end_date)):
         if at is not None and at.tzinfo is None:
@@ -81,7 +85,7 @@ def replay_dag(
                 f"default_args holds {name!r}: Airflow would leave tasks out of runs by hand because of it.",
                 hint=f"give {name} to replay_dag itself.",
             )
-    # The factory's caller is the DAG file: Airflow shows its code, and the job lies beside its folder.
+    # The caller is the DAG file. Airflow shows its code, and `job_root` defaults to the parent of its folder.
     dag_file = sys._getframe(1).f_code.co_filename
     root = str(Path(job_root) if job_root is not None else Path(dag_file).resolve().parent.parent)
     timetable = bounded(schedule, start_date, end_date)
@@ -108,8 +112,9 @@ def replay_dag(
     dag.fileloc = dag_file
     dateless = timetable is None or is_bounded(timetable)
     if dateless or type(dag.timetable) is AssetTriggeredTimetable:
-        # Airflow demands a start for catchup, and would leave each task out of a manual run whose logical date is before
-        # it. The timetable holds it, if it needs one; no task has been added yet, so none has it.
+        # The DAG constructor requires a start date for catchup. If the DAG kept it, Airflow would leave out the tasks of
+        # a manual run whose logical date is earlier. The timetable has its own start if it needs one. No task is added
+        # yet, so no task has inherited the date.
         dag.start_date = None
     pooled = {"pool": pool} if pool else {}
     planned = PlanOperator(
@@ -136,7 +141,7 @@ def replay_dag(
         task_id=COMMIT,
         pipeline=pipeline,
         asset=asset_of(pipeline),
-        # Each swap of the root makes the others' work void: one at a time, over all runs and backfills.
+        # Each swap of the root makes concurrent commits start again: one at a time, over all runs and backfills.
         max_active_tis_per_dag=1,
         dag=dag,
         doc_md=_COMMIT_DOC,
@@ -146,7 +151,7 @@ def replay_dag(
         committed >> PublishOperator(
             task_id=PUBLISH,
             pipeline=pipeline,
-            # Each run publishes all that is pending: a second one beside it would only be fenced.
+            # Each run publishes all that is pending: of two at the same time, one would only be fenced.
             max_active_tis_per_dag=1,
             dag=dag,
             doc_md=_PUBLISH_DOC,
@@ -155,18 +160,19 @@ def replay_dag(
 
 
 def asset_of(pipeline: Pipeline) -> Asset:
-    """The Asset that a commit updates; schedule consumers by it.
+    """Return the Asset that a commit updates; schedule consumers by it.
 
-    Its event's extra holds `version`, `interval` and `covered`. A cleared commit emits it again: a consumer skips
-    versions that it has seen.
+    The extra of its events contains `version`, `interval` and `covered`. If a commit task is cleared, it emits the event
+    again: a consumer skips versions that it has seen.
     """
-    # Of two Assets that share a name or a URI, and not both, Airflow lets one be active, and fails the tasks of the other
-    # before they run: a pipeline that was given another's lake by mistake would stop that other one's commits.
+    # If two Assets share only the name or only the URI, Airflow keeps one of them active and fails the tasks of the other
+    # before they run. The URI therefore contains the pipeline: if a pipeline has the lake of another one by mistake, it
+    # must not stop the commits of that pipeline.
     return Asset(uri=f"{pipeline.warehouse}?pipeline={pipeline.name}", group="tallystick")
 
 
 def form() -> dict[str, Param]:
-    """The Trigger form: every parameter of a run, typed, with what it means."""
+    """Return the Trigger form: every parameter of a run, with its type and meaning."""
     preset = defaults()
     asked = {
         "mode": Param(
@@ -222,7 +228,7 @@ def form() -> dict[str, Param]:
 
 
 def _date(preset: Any, title: str, meaning: str) -> Param:
-    # No `format`: JSON schema's date-time refuses 2013-01-04, which the plan takes. The plan judges.
+    # No `format`: JSON schema's date-time refuses 2013-01-04, which the plan task accepts. The plan task validates it.
     return Param(preset, type=["null", "string"], title=title, description_md=meaning)
 
 

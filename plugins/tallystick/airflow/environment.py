@@ -1,7 +1,7 @@
-"""What a Spark driver may see of the worker's environment, and what it may be told by configuration.
+"""Builds the environment and the configuration of a Spark driver from allow-lists.
 
-A worker's environment holds Airflow's own secrets (the database's URL, the key that signs tokens), and a driver runs
-users' code: it gets an allow-list, in which the one Kafka secret that it needs stands.
+A worker's environment contains Airflow's own secrets (the database URL, the key that signs tokens), and a driver runs
+users' code. So the driver gets only the allowed variables, and of the Kafka secrets only the one that it needs.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ RESULT_FILE_ENV = "TALLYSTICK_RESULT_FILE"
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 _NAMES = frozenset({"PATH", "HOME", "LANG", "TZ", "JAVA_HOME"})
-# Where spark-submit finds YARN and Kubernetes, and temporary files: paths, no secrets.
+# Paths to the configuration of YARN and Kubernetes and to temporary files, and the locale and user. No secrets.
 _PLACES = frozenset({"HADOOP_CONF_DIR", "YARN_CONF_DIR", "KUBECONFIG", "TMPDIR", "LC_ALL", "USER"})
 _PREFIXES = ("PYSPARK_", "SPARK_", "AWS_", "TALLYSTICK_")
 
 _CONF_ALLOWED = re.compile(
     r"spark\.("
-    # Where executors reach a driver, through a firewall too.
+    # The addresses and ports at which executors reach the driver, also through a firewall.
     r"driver\.(host|bindAddress|port)|(driver\.)?blockManager\.port|port\.maxRetries"
-    # The executors' Python and packages, where an archive brings them.
+    # The executors' Python and packages, if they are in an archive.
     r"|archives|pyspark\.python|"
     r"(driver|executor)\.(memory|memoryOverhead|memoryOverheadFactor|cores|maxResultSize)"
     r"|executor\.(instances|pyspark\.memory)"
@@ -46,7 +46,7 @@ _CONF_ALLOWED = re.compile(
     r"|(authenticate|io\.encryption\.enabled)"
     r")"
 )
-# Spark makes an object of the class that these name, or loads its code from there (Spark 4.2, SQLConf and config/).
+# Spark instantiates the class that these options name, or loads code from their value (Spark 4.2, SQLConf and config/).
 _LOADS_CODE = re.compile(
     r"spark\.sql\.(catalog\..+|extensions|sources\.default|cache\.serializer|hive\.metastore\..+)"
     r"|spark\.shuffle\.(manager|.*plugin.*)"
@@ -54,15 +54,15 @@ _LOADS_CODE = re.compile(
     r"|.*(Listeners|Extensions|[Cc]lass|Classes|Impl)"
 )
 _SECRET = re.compile(r"secret|password|token|access\.?key|credential", re.IGNORECASE)
-# What a pod's environment takes out of a Kubernetes secret: the value names the secret and its key.
+# A variable of a pod that is set from a Kubernetes secret: the value names the secret and its key.
 _SECRET_REFERENCE = re.compile(r"spark\.kubernetes\.executor\.secretKeyRef\.[A-Za-z_][A-Za-z0-9_]*")
 _SECRET_NAME_AND_KEY = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?:[A-Za-z0-9._-]+")
-# Addresses, names and paths that boto3 and we read on executors, and no secret: it would stand in argv.
+# Addresses, names and paths that boto3 and tallystick read on executors. No secrets: the values are visible in argv.
 _EXECUTOR_ENVIRONMENT = re.compile(
     r"spark\.executorEnv\.(TALLYSTICK_(SECRETS_DIR|S3_(BUCKET_OWNER|ENCRYPTION|KMS_KEY_ID|CHECKSUMS))|NUMBA_CACHE_DIR"
     r"|AWS_(ENDPOINT_URL(_S3)?|REGION|DEFAULT_REGION|PROFILE|CONFIG_FILE|SHARED_CREDENTIALS_FILE|CA_BUNDLE))"
 )
-# Only outputs connect to the last three: the Spark driver, which publishes nothing, gets none of them.
+# Only outputs use the last three. The Spark driver publishes nothing, so it gets none of them.
 _CONNECTIONS = tuple(map(env_prefix, (KafkaSettings, PostgresSettings, HttpSettings, SmtpSettings)))
 
 
@@ -74,10 +74,10 @@ def driver_environment(
     result_file: Path,
     master: str,
 ) -> dict[str, str]:
-    """The whole environment of spark-submit: the allow-list of `worker`, and what this job is to know.
+    """Return the complete environment of spark-submit: the allowed variables of `worker`, and those of this job.
 
-    Of TALLYSTICK_KAFKA_* it holds the pipeline's own connection only, of what outputs connect to none. On a local master
-    Spark binds the loopback interface and runs its Python workers on this very Python.
+    Of TALLYSTICK_KAFKA_* it contains only the pipeline's own connection, and no connection of outputs. If the master is
+    local, Spark binds the loopback interface, and by default its Python workers run on this process's Python.
     """
     names = _NAMES | _PLACES
     kept = {
@@ -87,11 +87,11 @@ def driver_environment(
     }
     kept[env_name(KafkaSettings, kafka_name)] = kafka.as_env_json()
     kept[RESULT_FILE_ENV] = str(result_file)
-    # The driver's lines reach the task's log when they are written, not when the driver ends.
+    # The driver's output appears in the task's log when it is written, not when the driver ends.
     kept["PYTHONUNBUFFERED"] = "1"
-    # The driver runs beside this task (client mode), so on its Python; the workers only where they do, too.
+    # The driver runs on this task's machine (client mode), so on its Python. The Python workers do only if they run here.
     workers = kept.get("PYSPARK_PYTHON", sys.executable)
-    # ./environment/bin/python is in an archive, which is unpacked where executors run and not here.
+    # A relative path such as ./environment/bin/python is in an archive that is unpacked for executors, and not here.
     unpacked = "/" in workers and not workers.startswith("/")
     kept.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable if unpacked else workers)
     if is_local(master):
@@ -101,10 +101,10 @@ def driver_environment(
 
 
 def driver_conf(asked: Mapping[str, str], *, master: str, driver_python: str) -> dict[str, str]:
-    """What spark-submit is told by --conf: what the DAG asks for, and what is ours whatever it asks.
+    """Return the options for --conf: those of the DAG (`asked`), overridden by those that tallystick sets.
 
-    spark.ui.enabled=false: Spark's page listens on every interface, and nobody logs in to it.
-    spark.pyspark.driver.python: where only spark.pyspark.python is said, Spark would start the driver with it too.
+    spark.ui.enabled=false: Spark's UI listens on every interface and has no login.
+    spark.pyspark.driver.python: if only spark.pyspark.python is set, Spark also starts the driver with it.
     """
     ours = {
         "spark.ui.enabled": "false",
@@ -118,10 +118,11 @@ def driver_conf(asked: Mapping[str, str], *, master: str, driver_python: str) ->
 
 
 def check_conf(conf: Mapping[str, str]) -> dict[str, str]:
-    """Return the Spark options of a DAG if each is on the allow-list; raises InvalidPipeline naming one that is not.
+    """Return the Spark options of a DAG. Raises InvalidPipeline that names an option if it is not on the allow-list.
 
-    They stand in argv, where every user of the machine reads them, so none that is named like a secret; and none of those
-    that are known to name a class. This catches mistakes; it is no fence against who writes DAGs, who may run any code.
+    The options are in argv, which every user of the machine can read, so an option is refused if its name looks like a
+    secret. Options that are known to name a class are refused, too. This catches mistakes. It is no protection against
+    authors of DAGs, who can run any code.
     """
     for key, value in conf.items():
         reference = _SECRET_REFERENCE.fullmatch(key) is not None
@@ -142,7 +143,7 @@ def check_conf(conf: Mapping[str, str]) -> dict[str, str]:
                 hint="take them out: spark-submit's arguments are there for every user of the machine to read.",
             )
         if reference and not _SECRET_NAME_AND_KEY.fullmatch(value):
-            # What stands there may be the secret itself, so it is not repeated.
+            # The value may be the secret itself, so the message does not repeat it.
             raise InvalidPipeline(
                 f"spark_conf {key!r} is no reference to a Kubernetes secret.",
                 hint="write the secret's name and the key in it as name:key; the value stays in the secret.",
@@ -158,11 +159,11 @@ def _may_be_set(key: str) -> bool:
 
 
 def is_local(master: str) -> bool:
-    """True where executors are threads of the driver."""
+    """Return True if executors are threads of the driver."""
     return master == "local" or master.startswith("local[")
 
 
 def own_spark_submit() -> str | None:
-    """The spark-submit that is installed beside this Python, whose pyspark it starts; None where there is none."""
+    """Return the spark-submit in the folder of this Python, which starts the same pyspark; None if there is none."""
     beside = Path(sys.executable).with_name("spark-submit")
     return str(beside) if beside.exists() else None

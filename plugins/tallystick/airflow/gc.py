@@ -1,4 +1,4 @@
-"""Garbage collection as a DAG: one task per lake.
+"""Builds a DAG that runs garbage collection, with one task per lake.
 
 dag = gc_dag({"flights": "s3://lake/flights"}, delete=True)
 """
@@ -37,12 +37,12 @@ def gc_dag(
     is_paused_upon_creation: bool | None = None,
     default_args: Mapping[str, Any] | None = None,
 ) -> DAG:
-    """Return a DAG that collects each lake (name to lake root) in a task of its own, one lake at a time.
+    """Return a DAG that runs gc on each lake (name to lake URI) in a separate task, one lake at a time.
 
-    `delete` False: each task only says what it would delete; the Trigger form can say otherwise for one run.
-    `reader_grace`, `cancel_after`: as `tallystick.operations.gc.collect` has them. Its runs have no data interval
-    to catch up with.
-    Raises InvalidPipeline for a lake's name that is no name.
+    `delete`: if False, each task only logs what it would delete; the Trigger form can change this for one run.
+    `reader_grace`, `cancel_after`: as in `tallystick.operations.gc.collect`. Its runs have no data interval, so there is
+    no catchup.
+    Raises InvalidPipeline if there is no lake, or if the name of a lake is not valid.
     """
     if not lakes:
         raise InvalidPipeline("gc_dag names no lake.", hint='use {"flights": "s3://..."}.')
@@ -80,7 +80,7 @@ def gc_dag(
 
 
 class CollectOperator(BaseOperator):
-    """Collects one lake, beside whatever runs on it. Starts no JVM."""
+    """The operator that runs gc on one lake, at the same time as any other task. It starts no JVM."""
 
     ui_color = "#e4e4e4"
 
@@ -98,12 +98,12 @@ class CollectOperator(BaseOperator):
         self.cancel_after = cancel_after
 
     def execute(self, context: Any) -> dict[str, Any]:
-        """Collect, tell, and return how much went.
+        """Run gc, log the result, and return the number of objects and bytes.
 
-        Safe to repeat: as `collect` is; a task that died is finished by its retry (C13).
+        Safe to repeat: `collect` is; if a task died, its retry finishes the work (C13).
         """
         from tallystick.tables.reach import (
-            IcebergReach,  # PyIceberg loads in the task, never at DAG parse
+            IcebergReach,  # PyIceberg is loaded when the task runs, never when the DAG is parsed
         )
 
         started = time.monotonic()
@@ -130,7 +130,7 @@ class CollectOperator(BaseOperator):
 
 
 def collected_lines(found: Collection) -> Iterator[str]:
-    """What a collection did, for a task's log."""
+    """Yield the log lines of a collection."""
     verb = "deleted" if found.deleted else "would delete (a dry run)"
     yield f"{found.uri} at version {found.version}: {verb} {_heap(found.total)}; {_heap(found.total_kept)} stay"
     for kind, heap in found.garbage.items():

@@ -1,4 +1,4 @@
-"""A job that cannot run: found before a JVM starts if possible, else named by the driver's last lines."""
+"""Finds jobs that cannot run: before a JVM starts if possible, otherwise from the last lines of the driver's output."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tallystick.errors import InvalidPipeline, TallystickError
 
 _CORRECT = "correct the job, deploy it and clear `plan`."
 _ERROR = re.compile(r"(?:[A-Za-z_]\w*\.)*([A-Z]\w*(?:Error|Exception|Exit|Interrupt))(?::|$)")
-# What importing the job file raises again at each try. Whatever a job's `run` raises is in its result file instead.
+# Errors that importing the job file raises again in each try. If a job's `run` raises, its result file has the error.
 _OF_THE_SOURCE = frozenset(
     {
         *("SyntaxError", "IndentationError", "TabError", "ImportError", "ModuleNotFoundError"),
@@ -25,7 +25,7 @@ _OF_THE_SOURCE = frozenset(
 
 
 class JobDied(AirflowException):
-    """A job that ended before it wrote its result; `error` is the one to raise instead if a retry cannot help."""
+    """The error of a job that ended before it wrote its result; `error`: raise it instead if a retry cannot help."""
 
     def __init__(self, text: str, error: TallystickError | None) -> None:
         super().__init__(text)
@@ -33,9 +33,9 @@ class JobDied(AirflowException):
 
 
 def check_syntax(job: Path, source: bytes, environ: Mapping[str, str] = os.environ) -> None:
-    """Raise InvalidPipeline if the job is no Python. It is compiled, not run.
+    """Raise InvalidPipeline if the job is not valid Python. It is compiled, not run.
 
-    A driver that runs another Python than this process may take what is refused here: then nothing is checked.
+    If the driver runs another Python than this process, nothing is checked: it may accept what this one refuses.
     """
     drivers = (environ.get("PYSPARK_DRIVER_PYTHON"), environ.get("PYSPARK_PYTHON"))
     if next((python for python in drivers if python), sys.executable) != sys.executable:
@@ -56,7 +56,7 @@ def check_syntax(job: Path, source: bytes, environ: Mapping[str, str] = os.envir
 
 
 def job_died(code: int | None, lines: Iterable[str]) -> JobDied:
-    """Build the error for a spark-submit that ended with a code and wrote no result; `lines` are its last ones."""
+    """Build the error for a spark-submit that ended with `code` and wrote no result; `lines` are its last output."""
     last = [line.strip() for line in lines if line.strip()]
     errors = [found for line in last if (found := _ERROR.match(line))]
     traced = any("Traceback (most recent call last)" in line for line in last)
@@ -64,7 +64,7 @@ def job_died(code: int | None, lines: Iterable[str]) -> JobDied:
     message = (
         f"spark-submit ended with exit code {code} before the job wrote a result: {word[:500]}."
     )
-    # Python prints no "Traceback" line above a SyntaxError of the file that it was given.
+    # Python prints no "Traceback" line above a SyntaxError of the file that it runs.
     if errors and errors[-1][1] in _OF_THE_SOURCE and (traced or errors[-1][1] == "SyntaxError"):
         return JobDied(message, InvalidPipeline(message, hint=_CORRECT))
     return JobDied(

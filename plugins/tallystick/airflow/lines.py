@@ -1,4 +1,4 @@
-"""Lines of a task's log that fit: Airflow's log view does not wrap by default, and shows about 110 columns."""
+"""Breaks log lines to fit Airflow's log view, which does not wrap by default and shows about 110 columns."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Iterator
 
 WIDTH_MAX = 100
 _INDENT = "  "
-# An interval is one word, although it has a space in it.
+# An interval counts as one word, although it contains a space.
 _WORD = re.compile(r"\[\S+, \S+\)\S*|\S+")
 
 
 def fit(line: str, *, width: int = WIDTH_MAX) -> Iterator[str]:
-    """Break a line between words; later parts are indented. A long word stays whole, so that it can be copied."""
+    """Break a line between words and indent the later parts. A long word is not broken, so that it can be copied."""
     indent = line[: len(line) - len(line.lstrip())]
     shown = ""
     for word in _WORD.findall(line):
@@ -27,7 +27,7 @@ def fit(line: str, *, width: int = WIDTH_MAX) -> Iterator[str]:
 
 
 def log_lines(write: Callable[..., None], lines: Iterable[str]) -> None:
-    """Write each line with a log method, in parts that fit. Text is an argument, so `%` in it stays as it is."""
+    """Write each line with a log method, in parts that fit. The text is an argument, so a `%` in it is not expanded."""
     for line in lines:
         for part in fit(line):
             write("%s", part)

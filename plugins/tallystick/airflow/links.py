@@ -1,7 +1,7 @@
-"""The buttons on a task that open what it wrote: the plan, the report, the commit record.
+"""The link on a task that opens the object that it wrote: the plan, the report or the commit record.
 
-They are objects of the lake. Without AWS_ENDPOINT_URL_S3 (or AWS_ENDPOINT_URL) the link opens AWS's console, else the
-object on that server.
+The objects are in the lake. If AWS_ENDPOINT_URL_S3 (or AWS_ENDPOINT_URL) is set, the link opens the object on that
+server, otherwise in the AWS console.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from airflow.sdk import BaseOperatorLink
 
 @attrs.define()
 class LakeObjectLink(BaseOperatorLink):
-    """Opens the object whose address the operator keeps in `linked`; computed on the worker when the task ends."""
+    """The link to the object whose address is in the operator's `linked`; computed on the worker when the task ends."""
 
     @property
     def name(self) -> str:
-        """The button's text."""
+        """The text of the link."""
         return "What it wrote"
 
     @property
     def xcom_key(self) -> str:
-        """Where Airflow keeps the address."""
+        """The key of the XCom in which Airflow stores the address."""
         return "_link_lake_object"
 
     def get_link(self, operator: Any, *, ti_key: Any) -> str:
-        """The address, or an empty text where the task wrote nothing."""
+        """Return the address, or an empty string if the task wrote nothing."""
         return object_page(getattr(operator, "linked", None), os.environ)
 
 
 def object_page(address: str | None, environ: Mapping[str, str]) -> str:
-    """A browser's address of `s3://bucket/key`; empty for anything else."""
+    """Return the web address of `s3://bucket/key`, or an empty string if `address` is anything else."""
     if not address or not address.startswith("s3://"):
         return ""
     bucket, _, key = address.removeprefix("s3://").partition("/")

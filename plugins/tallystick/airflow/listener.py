@@ -1,12 +1,12 @@
-"""Copies the notes that a run's tasks left to the run itself, where the run's page shows them. Runs in the scheduler.
+"""Copies the notes of a run's tasks to the note of the run, which the run's page shows. It runs in the scheduler.
 
-Airflow 3.3 has no other place for it. The Task SDK and the execution API take a note only for a run that a task
-triggers. The REST API takes one from a user who may edit runs: each worker would need that user's password. A listener
-is called at the end of a run, where the run's row is written anyway, and needs no right of its own.
+Airflow 3.3 has no other way to do this. The Task SDK and the execution API accept a note only for a run that a task
+triggers. The REST API accepts one only from a user who may edit runs: each worker would need that user's password. A
+listener is called at the end of a run, when the run's row is written anyway, and needs no additional permission.
 
-It shares the scheduler's process and transaction. So it imports nothing of tallystick's core, does two small reads by
-primary key and one write in a savepoint of its own, and never flushes or commits the session. An error of it ends in
-the log. With TALLYSTICK_RUN_NOTES=0 it does nothing.
+The listener shares the scheduler's process and transaction. So it imports nothing of tallystick's core, does two small
+reads by primary key and one write in a separate savepoint, and never flushes or commits the session. If it fails, the
+error is only logged. If TALLYSTICK_RUN_NOTES is 0, it does nothing.
 """
 
 from __future__ import annotations
@@ -22,20 +22,21 @@ from tallystick.airflow.note_text import NOTE, OFF, merged
 
 log = logging.getLogger(__name__)
 
-# The scheduler's words. A run that a person marks ends in the API server's transaction, which may write a note itself.
+# Messages of the scheduler only. If a person marks a run, it ends in a transaction of the API server, which may itself
+# write a note.
 _SCHEDULERS = ("success", "task_failure", "all_tasks_deadlocked", "timed_out")
 _RAN = ("success", "failed")
 
 
 @hookimpl
 def on_dag_run_success(dag_run: Any, msg: str) -> None:
-    """Copy the notes of a run that ended well. Safe to repeat: the note is replaced, what a person wrote there stays."""
+    """Copy the notes of a run that succeeded. Safe to repeat: the notes are replaced, text by a person stays."""
     _copy(dag_run, msg)
 
 
 @hookimpl
 def on_dag_run_failed(dag_run: Any, msg: str) -> None:
-    """Copy the notes of a run that failed. Safe to repeat: the note is replaced, what a person wrote there stays."""
+    """Copy the notes of a run that failed. Safe to repeat: the notes are replaced, text by a person stays."""
     _copy(dag_run, msg)
 
 
@@ -48,7 +49,7 @@ def _copy(dag_run: Any, msg: str) -> None:
         session = object_session(dag_run)
         if session is None:
             return
-        # The connection, not the session: a session's savepoint counts as a commit to the guard of the scheduler's loop.
+        # The connection, not the session: the guard of the scheduler's loop counts a session's savepoint as a commit.
         connection = session.connection()
         with connection.begin_nested():
             notes = _left(connection, dag_run.id)
@@ -59,10 +60,11 @@ def _copy(dag_run: Any, msg: str) -> None:
 
 
 def _left(connection: Any, dag_run_id: int) -> Sequence[str]:
-    """The texts that the latest tries of the run's tasks left, oldest first.
+    """Return the notes from the latest tries of the run's tasks, oldest first.
 
-    Airflow removes what a task left when the task begins again. One that was cleared and did not run since, because a
-    task before it failed, still has the text of its earlier try: it must not be shown as the run's.
+    Airflow deletes the XComs of a task when the task starts again. If a task was cleared and has not run since, because
+    an upstream task failed, it still has the note of its earlier try. That note must not be shown, so only tasks that
+    have ended count.
     """
     import sqlalchemy as sa
     from airflow.models.taskinstance import TaskInstance
@@ -80,7 +82,7 @@ def _left(connection: Any, dag_run_id: int) -> Sequence[str]:
 
 
 def _write(connection: Any, dag_run_id: int, notes: Sequence[str]) -> None:
-    """Write the run's note, unless a person changes it at this moment. Safe to repeat: it ends with the same text."""
+    """Write the run's note, unless a person changes it at this moment. Safe to repeat: the resulting text is the same."""
     import sqlalchemy as sa
     from airflow.models.dagrun import DagRunNote
     from airflow.sdk import timezone

@@ -1,4 +1,4 @@
-"""The dozen lines that a task's log tells, as pure functions from values to text."""
+"""The messages that tasks log, as pure functions from values to text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SHOWN_MAX = 5
 
 
 def planned_lines(planned: PlanResult, plans: Sequence[Plan]) -> Iterator[str]:
-    """What a plan task found and was granted; `plans` are those that are left to stage."""
+    """Yield the log lines of a plan task: what it found and was granted. `plans` are those left to stage."""
     if planned.interval is None:
         yield f"nothing is new at version {planned.version}: the ledger reaches to where this run would end"
         return
@@ -46,7 +46,7 @@ def planned_lines(planned: PlanResult, plans: Sequence[Plan]) -> Iterator[str]:
 
 
 def committed_lines(result: CommitResult) -> Iterator[str]:
-    """What became of one plan, and its counts on a line of their own."""
+    """Yield the log lines of one plan's commit: the result, then its counts on a separate line."""
     if result.replaced_by is not None:
         yield f"{result.interval} was committed, and replaced since by generation {result.replaced_by}"
         return
@@ -58,7 +58,7 @@ def committed_lines(result: CommitResult) -> Iterator[str]:
 
 
 def dead_line(result: CommitResult) -> str | None:
-    """A warning if half of an interval's records or more became dead letters, and where to look; else None."""
+    """Return a warning with the next step if half of an interval's records or more are dead letters, otherwise None."""
     records, dead = result.totals.records, result.totals.dead_letters
     if result.replaced_by is not None or not mostly_dead(records, dead):
         return None
@@ -70,7 +70,7 @@ def dead_line(result: CommitResult) -> str | None:
 
 
 def stale_line(left: Mapping[Interval, Interval]) -> str:
-    """Which committed intervals looked back at what has changed since, and what to press."""
+    """Return the warning that lists the stale intervals and the run that replaces them."""
     return (
         f"stale, for their job looked back at what has changed since: {some(sorted(left))}; one run with mode=refresh "
         "replaces them"
@@ -78,7 +78,7 @@ def stale_line(left: Mapping[Interval, Interval]) -> str:
 
 
 def published_line(one: Published) -> str:
-    """What an output got."""
+    """Return the log line for rows that an output received."""
     went_on = ", which an earlier try had begun" if one.resumed else ""
     return (
         f"published {one.interval} to output {one.output}: {one.rows:,} rows of generation "
@@ -87,13 +87,13 @@ def published_line(one: Published) -> str:
 
 
 def not_published_line(one: NotPublished) -> str:
-    """What an output still lacks, and why."""
+    """Return the log line for an interval that was not published, with its error."""
     what = f"{one.interval} to output {one.output}" if one.interval else f"to output {one.output}"
     return f"not published: {what}: {one.error.kind}: {one.error}"
 
 
 def totals_text(totals: Totals) -> str:
-    """The account in words; what is zero is left out, but for records and dead letters."""
+    """Return the account as text. A class that is zero is left out, unless it is records or dead letters."""
     counts = {
         "records": totals.records,
         "dead letters": totals.dead_letters,
@@ -109,7 +109,7 @@ def totals_text(totals: Totals) -> str:
 
 
 def some(intervals: Iterable[Interval]) -> str:
-    """The first few intervals, and how many more there are."""
+    """Return the first intervals as text, and the number of the others if there are more."""
     known = list(intervals)
     shown = ", ".join(str(i) for i in known[:_SHOWN_MAX])
     more = len(known) - _SHOWN_MAX

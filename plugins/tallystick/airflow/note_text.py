@@ -1,4 +1,4 @@
-"""How notes are put together on a run: pure, and light enough for the scheduler."""
+"""Builds the note of a run: pure functions without imports that would slow down the scheduler."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Sequence
 NOTE = "tallystick_note"
 """The XCom that the listener copies to the run's note."""
 OFF = "TALLYSTICK_RUN_NOTES"
-"""Set to 0 in the scheduler's environment, the runs get no notes."""
+"""The variable of the scheduler's environment: if it is 0, runs get no notes."""
 NOTE_MAX = 1000
-"""How many characters Airflow's column takes."""
+"""The size of Airflow's column for a note, in characters."""
 
 _MARK = "tallystick: "
 _CUT = " ..."
@@ -17,7 +17,7 @@ _ROOM_MIN = 40
 
 
 def merged(present: str | None, notes: Sequence[str]) -> str:
-    """The run's note with our lines at its end. Earlier ones of ours are replaced; all that a person wrote stays."""
+    """Return the run's note with `notes` at its end. They replace earlier notes of tallystick; text by a person stays."""
     lines = (present or "").splitlines()
     persons = "\n".join(line for line in lines if not line.startswith(_MARK)).strip()
     ours = "\n\n".join(_MARK + _plain(note) for note in notes)
@@ -29,6 +29,6 @@ def merged(present: str | None, notes: Sequence[str]) -> str:
 
 
 def _plain(note: str) -> str:
-    """One line, as the UI shows it, which reads Markdown: no link, no control character."""
+    """Return the note as one line without links and control characters: the UI renders Markdown."""
     line = " ".join(note.split())
     return "".join(c for c in line if c.isprintable()).replace("](", "] (")

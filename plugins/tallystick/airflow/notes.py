@@ -1,7 +1,7 @@
-"""What a run's page shows: a note of one line about what was committed, or the error that ended a task and the next step.
+"""Writes the note of one line for a run's page: what was committed, or the error of a failed task and the next step.
 
-A task cannot write a run's note: the Task SDK has no message for it. So a task leaves the text as an XCom, and the
-listener in the scheduler copies it to the run (`tallystick.airflow.listener`).
+A task cannot write the note of its run, because the Task SDK has no message for it. So the task pushes the text as an
+XCom, and the listener in the scheduler copies it to the run (`tallystick.airflow.listener`).
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from tallystick.format.page import Totals
 log = logging.getLogger(__name__)
 
 ERROR = "error"
-"""The XCom with a failed task's error, for programs: `kind`, `message`, `hint`."""
+"""The key of the XCom with a failed task's error, for programs: `kind`, `message`, `hint`."""
 
 _NAMED_MAX = 2
 
 
 def commit_note(covered: Covered, own: Own, request: Request) -> str:
-    """One line about a run whose commit task ended well."""
+    """Return the note for a run whose commit task succeeded, as one line."""
     if covered.interval is None:
         return f"nothing is new, version {covered.version}"
     parts = [_what_was_done(covered, own, request)]
@@ -63,7 +63,7 @@ def _count(number: int, what: str) -> str:
 
 
 def _named(requests: Sequence[Request], own: Request) -> str:
-    """The runs, each once and in their order; with the DAG if it is another one."""
+    """Return the names of the runs in their order, each once; with the DAG if it is not the DAG of `own`."""
     names = dict.fromkeys(
         f"run {one.run}" + (f" of DAG {one.dag}" if one.dag != own.dag else "") for one in requests
     )
@@ -73,22 +73,22 @@ def _named(requests: Sequence[Request], own: Request) -> str:
 
 
 def error_note(task: str, error: TallystickError) -> str:
-    """What ended a task, and the next step."""
+    """Return the note for a task that failed: the error and the next step."""
     return f"{task}: {error.kind}: {error}"
 
 
 def error_form(error: TallystickError) -> Mapping[str, str]:
-    """The error as an XCom. It holds no secrets, as no error does."""
+    """Return the error as an XCom. It contains no secrets: no error of tallystick does."""
     return {"kind": error.kind, "message": error.message, "hint": error.hint}
 
 
 def leave_note(ti: Any, text: str) -> None:
-    """Leave the text for the run's page. Safe to repeat: the XCom is replaced. A note that cannot be left is logged."""
+    """Push the text for the run's page. Safe to repeat: the XCom is replaced. If it cannot be pushed, that is logged."""
     _push(ti, NOTE, text)
 
 
 def leave_error(ti: Any, error: TallystickError) -> None:
-    """Leave an error for the run's page and for programs, before the task fails.
+    """Push an error for the run's page and for programs, before the task fails.
 
     Safe to repeat: the XComs are replaced, and Airflow clears them when the task starts again.
     """
@@ -99,5 +99,5 @@ def leave_error(ti: Any, error: TallystickError) -> None:
 def _push(ti: Any, key: str, value: Any) -> None:
     try:
         ti.xcom_push(key=key, value=value)
-    except Exception as error:  # noqa: BLE001 - a note must never be why a task fails, nor hide why it did
+    except Exception as error:  # noqa: BLE001 - a note must never make a task fail, nor hide its error
         log.warning("the run's page will not show %r: %s", key, type(error).__name__)

@@ -1,6 +1,6 @@
-"""The three tasks of a run: plan, stage, commit. Thin: each asks Airflow who it is, calls the core, and tells the story.
+"""The operators of a run: plan, stage, commit. Each reads the run from Airflow, calls the core, and logs the result.
 
-Between them only keys travel by XCom; everything else stands on S3, frozen, so that a cleared task finds it there.
+They pass only keys by XCom. Everything else is in immutable objects on S3, so that a cleared task finds it there.
 
     plan    {"interval": [start, end] or null, "version": n, "plans": [{"plan", "sha256", "committed"}]}
     stage   [{"plan", "report"}]
@@ -8,7 +8,8 @@ Between them only keys travel by XCom; everything else stands on S3, frozen, so 
              "gaps": [[start, end]], "record": key or null, "totals": {class: offsets}, "generation": n or null,
              "committed": {"intervals", "already", "totals", "rows": {table: n}, "bytes"}}
 
-docs/reference/airflow.md describes them. A task that fails leaves {"kind", "message", "hint"} under the key `error`.
+docs/reference/airflow.md describes these values. If a task fails, it pushes {"kind", "message", "hint"} with the key
+`error`.
 """
 
 from __future__ import annotations
@@ -56,22 +57,22 @@ NOT_YET_AGAIN = timedelta(seconds=20)
 
 
 def open_lake(pipeline: Pipeline) -> Lake:
-    """The pipeline's lake with this machine's clock. From here on, libraries log only what is wrong."""
+    """Open the pipeline's lake with this machine's clock, and set the loggers of libraries to WARNING."""
     return open_warehouse(pipeline.warehouse)
 
 
 def open_warehouse(uri: str) -> Lake:
-    """A lake root with this machine's clock. From here on, libraries log only what is wrong."""
+    """Open the lake at `uri` with this machine's clock, and set the loggers of libraries to WARNING."""
     for name in ("botocore", "boto3", "urllib3", "kafka", "pyiceberg"):
         logging.getLogger(name).setLevel(logging.WARNING)
     return Lake(open_store(uri), system_runtime())
 
 
 class PlanOperator(BaseOperator):
-    """Grants the run what it may have of its interval, and freezes one plan per gap. Starts no JVM.
+    """The operator that gets the run's grants in its interval, and writes one plan per grant. It starts no JVM.
 
-    An interval whose lateness has not passed, or that an open transaction still holds, is asked for again later: the
-    task is rescheduled, which frees its slot and costs no retry.
+    If the lateness of the interval has not passed, or an open transaction still covers it, the task is rescheduled. This
+    frees its slot and uses no retry.
     """
 
     operator_extra_links = (LakeObjectLink(),)
@@ -116,7 +117,7 @@ class PlanOperator(BaseOperator):
                 message = with_span(error, _span(context)).message
                 log_lines(self.log.info, [f"not yet: {message}"])
                 again = again_at(self.pipeline, dates, datetime.now(UTC))
-                # Airflow's exception has no types.
+                # Airflow's exception has no type annotations.
                 raise AirflowRescheduleException(again) from None  # type: ignore[no-untyped-call]
             plans = _left_to_stage(lake, planned)
         log_lines(self.log.info, planned_lines(planned, plans))
@@ -125,8 +126,8 @@ class PlanOperator(BaseOperator):
         return _plan_xcom(planned, plans)
 
     def ask(self, lake: Lake, asked: PlanRequest) -> PlanResult:
-        """Put the question to the ledger and to Kafka."""
-        # The Kafka client loads in the task, never at DAG parse.
+        """Plan with the ledger and the log in Kafka."""
+        # The Kafka client is loaded when the task runs, never when the DAG file is parsed.
         from tallystick.kafka.planning import LogPlanner
 
         with LogPlanner(settings_named(KafkaSettings, self.pipeline.kafka)) as log:
@@ -134,7 +135,7 @@ class PlanOperator(BaseOperator):
 
 
 def again_at(pipeline: Pipeline, dates: RunDates, now: datetime) -> datetime:
-    """When to ask again: once the interval's lateness has passed; soon, where a transaction is still open."""
+    """Return when to plan again: after the interval's lateness, or soon if only a transaction is still open."""
     soon = now + NOT_YET_AGAIN
     if dates.data_interval is None:
         return max(soon, dates.run_after)
@@ -169,10 +170,10 @@ def _plan_xcom(planned: PlanResult, plans: Sequence[Plan]) -> dict[str, Any]:
 
 
 class StageOperator(SparkSubmitOperator):
-    """Stages all of the run's plans by one spark-submit; starts none where nothing is left to stage.
+    """The operator that stages all plans of the run with one spark-submit, or starts none if nothing is left to stage.
 
-    Each try is an attempt with a prefix of its own, and dies with this task. What it stages is seen by nobody before
-    the commit.
+    Each try is an attempt with a prefix of its own, and ends with this task. The files that it stages are not visible
+    before the commit.
     """
 
     template_fields: Sequence[str] = ()
@@ -189,18 +190,18 @@ class StageOperator(SparkSubmitOperator):
         spark_binary: str | None = None,
         **kwargs: Any,
     ) -> None:
-        # durable=False: else a cleared task could find its earlier job "already completed" and do nothing.
+        # durable=False: if it were True, a cleared task could find its earlier job "already completed" and do nothing.
         super().__init__(conn_id=spark_conn_id, spark_binary=spark_binary, durable=False, **kwargs)
         self.pipeline = pipeline
         self.job_root = job_root
         self.spark_conf = check_conf(spark_conf or {})
         self.linked: str | None = None
 
-    # The provider's execute returns nothing; what ours returns is the XCom that `commit` reads.
+    # The provider's execute returns nothing; this one returns the XCom that `commit` reads.
     def execute(self, context: Any) -> list[dict[str, Any]]:  # type: ignore[override]
-        """Stage what is left, and return the reports' keys.
+        """Stage the plans that are left, and return the keys of plans and reports.
 
-        Safe to repeat: the attempt's id is this try's own, and nothing is visible before the commit (C4, C5, C6).
+        Safe to repeat: each try has its own attempt id, and nothing is visible before the commit (C4, C5, C6).
         """
         die_with_parent()
         started = time.monotonic()
@@ -259,7 +260,7 @@ class StageOperator(SparkSubmitOperator):
             return read_result(result, plans)
 
     def on_kill(self) -> None:
-        """End the driver, where there is one."""
+        """Kill the driver if there is one."""
         if self._hook is not None:
             self._hook.on_kill()
 
@@ -282,7 +283,7 @@ def _same_plans(lake: Lake, plans: Sequence[Plan], wanted: Sequence[Mapping[str,
 
 
 class CommitOperator(BaseOperator):
-    """Publishes what this run's stage named, one swap per plan, and says by an Asset event what is covered. No JVM."""
+    """The operator that commits the staged reports, one swap per plan, and emits an Asset event. It starts no JVM."""
 
     operator_extra_links = (LakeObjectLink(),)
     ui_color = "#d8e4f5"
@@ -294,11 +295,11 @@ class CommitOperator(BaseOperator):
         self.linked: str | None = None
 
     def execute(self, context: Any) -> dict[str, Any]:
-        """Commit, tell, and return what is covered.
+        """Commit, log the result, and return what is committed of the run's interval.
 
-        Safe to repeat: a plan that is committed stays so, and says so (C9, C11, C12). The Asset event is emitted again:
-        consumers skip versions that they have seen. A task that fails because one plan is lost emits none, as Airflow
-        has it, although its other plans are committed: the next event's version covers them.
+        Safe to repeat: a plan that is committed remains committed, and is reported as committed already (C9, C11, C12).
+        The Asset event is emitted again: consumers skip versions that they have seen. If the task fails because one plan
+        is lost, Airflow emits no event, although the other plans are committed. The next event's version covers them.
         """
         started = time.monotonic()
         planned = _pull(context, PLAN)
@@ -322,7 +323,7 @@ class CommitOperator(BaseOperator):
         return event
 
     def _stale(self, lake: Lake, asked: list[str] | None) -> Mapping[Interval, Interval]:
-        """What is stale of the run's interval, and of the time from which a job may have looked back at it."""
+        """Return what is stale in the run's interval, and in later time whose lookback may have read the interval."""
         lookback = self.pipeline.lookback
         if lookback is None or asked is None:
             return {}
@@ -349,7 +350,7 @@ class CommitOperator(BaseOperator):
             try:
                 result = self._commit_one(lake, key, reports.get(key))
             except TallystickError as error:
-                # The others are whole by themselves: a gap that was taken over must not hold them up.
+                # The other plans are independent: if one was taken over, they must still be committed.
                 log_lines(self.log.warning, [f"not committed: {key}: {error}"])
                 failed = failed or error
             else:
@@ -367,7 +368,7 @@ class CommitOperator(BaseOperator):
         self, lake: Lake, plan_key: keys.PlanKey, report_key: keys.ReportKey | None
     ) -> CommitResult | None:
         from tallystick.tables.staging import (
-            IcebergTables,  # PyIceberg loads in the task, never at DAG parse
+            IcebergTables,  # PyIceberg is loaded when the task runs, never when the DAG is parsed
         )
 
         if report_key is None:
@@ -382,7 +383,7 @@ class CommitOperator(BaseOperator):
 
 
 def _report(lake: Lake, key: keys.ReportKey | None) -> Report | None:
-    """The report that was committed, for its counts; None if gc has taken it, which is no error after the commit."""
+    """Return the committed report for its counts; None if gc has deleted it, which is no error after the commit."""
     return None if key is None else lake.report(key)
 
 

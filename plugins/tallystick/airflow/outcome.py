@@ -1,4 +1,4 @@
-"""How a task ends: what an error means to Airflow, and what a Spark job told of its end in its result file."""
+"""Translates the errors of tasks to Airflow's exceptions, and reads the result file of a Spark job."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ WHEN_A_TASK_SAYS = "docs/how-to/when-a-task-says.md"
 
 @contextmanager
 def airflow_errors(span: str = "", ti: Any = None) -> Iterator[None]:
-    """Raise our errors as Airflow's: RetryLater is retried, Superseded and ActionRequired fail without a retry.
+    """Raise tallystick's errors as Airflow's: RetryLater is retried, Superseded and ActionRequired fail without a retry.
 
-    The message is the error's own text, both values and the next step, with the run's `span` (`span_of`) if it has one.
-    The task's log gets it in lines of its own, because Airflow shows it only below a stack trace; with `ti`, the run's
-    page and an XCom get it, too. The cause is left out, which is our own stack.
+    The message is the error's own text, with both values and the next step, and the run's `span` (`span_of`) if there is
+    one. It is also logged in separate lines, because Airflow shows it only below a stack trace. If `ti` is given, the
+    note on the run's page and an XCom contain it, too. The cause is left out, because it is only tallystick's stack.
     """
     try:
         yield
@@ -48,14 +48,14 @@ def airflow_errors(span: str = "", ti: Any = None) -> Iterator[None]:
 
 
 def error_lines(error: TallystickError) -> Iterator[str]:
-    """The error in the log: the kind and what happened, the next step, and where to read more."""
+    """Yield the log lines of an error: its kind and message, the next step, and a link to the documentation."""
     yield f"{error.kind}: {error.message}"
     yield f"Next: {error.hint}"
     yield f"More: {WHEN_A_TASK_SAYS}#{error.kind}"
 
 
 def with_span(error: TallystickError, span: str) -> TallystickError:
-    """The error with what its run wants: most are raised where only a topic, a key or a server is known."""
+    """Return the error with the span of its run: most code that raises has only a topic, a key or a server."""
     if span in error.message:
         return error
     message = f"{error.message} This run wants {span}."
@@ -63,7 +63,10 @@ def with_span(error: TallystickError, span: str) -> TallystickError:
 
 
 def error_from(told: Mapping[str, Any]) -> TallystickError | None:
-    """The error that a job told in its result file, by its kind; None where it is none of ours, so that it is retried."""
+    """Return the error of a job's result file by its kind.
+
+    Returns None if the error is not tallystick's: then the task is retried.
+    """
     error = error_of_kind(
         str(told.get("kind")),
         str(told.get("message", "")),
@@ -73,11 +76,11 @@ def error_from(told: Mapping[str, Any]) -> TallystickError | None:
 
 
 def raise_told(result: Path) -> None:
-    """Raise the error that the job left in its result file, if it left one of ours."""
+    """Raise the error that the job wrote to its result file, if it wrote one: tallystick's, or AirflowException."""
     try:
         told = json.loads(result.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return  # it died before it could say why: the last lines of its output have to do
+        return  # it died before it wrote an error: the caller uses the last lines of its output
     if not isinstance(told, dict) or not isinstance(told.get("error"), dict):
         return
     error = error_from(told["error"])
@@ -87,9 +90,9 @@ def raise_told(result: Path) -> None:
 
 
 def read_result(result: Path, plans: Sequence[Plan]) -> list[dict[str, Any]]:
-    """The plans and reports that a job named, which are exactly those it was started for.
+    """Return the plans and reports of a job's result file. The plans are exactly those that the job was started for.
 
-    Raises InvalidPipeline for a job that ended well and named nothing, ReportRejected for one that named others.
+    Raises InvalidPipeline if the job succeeded without a result file, ReportRejected if it contains other plans.
     """
     if not result.is_file():
         raise InvalidPipeline(

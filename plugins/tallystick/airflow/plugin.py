@@ -1,4 +1,4 @@
-"""What Airflow loads by its entry point `airflow.plugins`: the link, and the schedules that `replay_dag` makes."""
+"""The Airflow plugin, loaded by the entry point `airflow.plugins`: the link, the timetables and the listener."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from tallystick.airflow.timetables import BoundedCron, BoundedDelta
 
 
 class TallystickPlugin(AirflowPlugin):
-    """Registers the links for tasks of DAGs that were serialised by another version of them, the schedules, and the
-    notes on runs.
+    """The registration of the operator link, the timetables of `replay_dag` and the listener that writes run notes.
+
+    Airflow needs the link here for tasks of DAGs that another version of the operators serialized.
     """
 
     name = "tallystick"
-    operator_extra_links: list[Any] = [LakeObjectLink()]  # noqa: RUF012 - Airflow declares it so
+    operator_extra_links: list[Any] = [LakeObjectLink()]  # noqa: RUF012 - declared like this in Airflow
     timetables: list[Any] = [BoundedCron, BoundedDelta]  # noqa: RUF012 - as above
     listeners: list[Any] = [listener]  # noqa: RUF012 - as above

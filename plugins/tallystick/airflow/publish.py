@@ -1,4 +1,4 @@
-"""The task `publish`: outputs get what is committed, and nothing else. No JVM."""
+"""The task `publish`: writes committed rows to the outputs, and nothing else. It starts no JVM."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 def openers(pipeline: Pipeline, store: Store) -> dict[str, Opens]:
-    """What opens each of the pipeline's outputs, by name. `store` is the lake's."""
+    """Return a function per output name that opens the output. `store` is the lake's."""
     return {declared.name: partial(_opened, declared, store) for declared in pipeline.outputs}
 
 
@@ -35,7 +35,7 @@ def _opened(declared: DeclaredOutput, store: Store) -> Output:
 
 
 class PublishOperator(BaseOperator):
-    """Publishes all that the pipeline's outputs lack, of whichever run. No JVM."""
+    """The operator that publishes all pending intervals of the pipeline's outputs, of any run. It starts no JVM."""
 
     operator_extra_links = (LakeObjectLink(),)
     ui_color = "#eadcf4"
@@ -46,13 +46,14 @@ class PublishOperator(BaseOperator):
         self.linked: str | None = None
 
     def execute(self, context: Any) -> dict[str, Any]:
-        """Publish, tell, and return how many intervals each output got.
+        """Publish, log the result, and return the number of published intervals per output.
 
-        Safe to repeat: the ledger says what is published, and the output what it has of an interval that is half out.
+        Safe to repeat: the ledger records what is published, and if an interval is partly published, its output has the
+        record of what it already received.
         """
         from tallystick.airflow.operators import open_lake
 
-        # pyarrow loads in the task, never at DAG parse.
+        # pyarrow is loaded when the task runs, never when the DAG file is parsed.
         from tallystick.tables.rows import StoredRows
 
         started = time.monotonic()

@@ -1,4 +1,4 @@
-"""What an Airflow run is to the protocol: a request, its dates, and the job that is deployed."""
+"""Translates an Airflow run for the protocol: its request, its dates, and the deployed job."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tallystick.pipeline import Pipeline
 from tallystick.runtime import whole_ms
 
 BACKFILL = "backfill"
-# Airflow's DagRunType; of the other kinds a person, an asset or another DAG is the cause, and no schedule.
+# Values of Airflow's DagRunType. Runs of the other types are caused by a person, an asset or another DAG.
 FROM_SCHEDULE = frozenset({"scheduled", BACKFILL})
 
 
 class DagRun(Protocol):
-    """What a task may know of its run (Task SDK, DagRunProtocol); absent dates are None, never missing."""
+    """The attributes of its run that a task can read (Task SDK, DagRunProtocol). An absent date is None, not missing."""
 
     dag_id: str
     run_id: str
@@ -35,17 +35,18 @@ class DagRun(Protocol):
 
 
 def request_of(run: DagRun) -> Request:
-    """Who asks. The clear number is the run's, as the server told it when this task started; retries do not raise it."""
+    """Return the request of a run. The clear number is the run's when this task started; retries do not increase it."""
     return Request(dag=run.dag_id, run=run.run_id, clear=run.clear_number or 0)
 
 
 def asked_of(run: DagRun, params: RunParams, *, infers: bool = False) -> tuple[RunParams, RunDates]:
-    """Return what the run was asked for and its dates, after what Airflow made up is left out.
+    """Return the parameters and the dates of a run, without dates that Airflow inferred.
 
-    A scheduled or backfill run has the data interval of its schedule. A run by hand has none, unless a person typed one,
-    which then counts as `from` and `to`. `infers`: the schedule is not one of `timetables`, so a run by hand may have an
-    interval that its timetable inferred, and nothing shows which it is.
-    Raises InvalidRequest for dates that contradict each other, and where it is unknown whose they are.
+    A scheduled or backfill run has the data interval of its schedule. A manual run has none, unless a person typed one,
+    which then counts as `from` and `to`. `infers`: True if the schedule is not from `timetables`. Then a manual run may
+    have a data interval that its timetable inferred, which cannot be distinguished from a typed one.
+    Raises InvalidRequest if a backfill has the parameters `from` and `to`, if the dates contradict each other, and if
+    their origin is unknown.
     """
     span = params.start is not None
     if run.run_type in FROM_SCHEDULE:
@@ -75,10 +76,10 @@ def asked_of(run: DagRun, params: RunParams, *, infers: bool = False) -> tuple[R
 
 
 def dates_of(run: DagRun) -> RunDates:
-    """Return the run's dates as Airflow has them; see `asked_of` for what a run by hand makes of them.
+    """Return the run's dates as Airflow has them; `asked_of` interprets those of a manual run.
 
-    Raises InvalidRequest for an interval without extent: a schedule that is a plain cron string in another factory's
-    hands, or a timetable of events.
+    Raises InvalidRequest if the data interval is empty, e.g. if another DAG factory passes a plain cron string to
+    Airflow, or if the timetable is one of events.
     """
     if not _has_interval(run):
         return RunDates(data_interval=None, run_after=_until(run))
@@ -96,7 +97,7 @@ def dates_of(run: DagRun) -> RunDates:
 
 
 def _typed(run: DagRun) -> Interval | None:
-    """The data interval of a run by hand that a person typed: schedules of `timetables` infer one without extent."""
+    """Return the data interval of a manual run if a person typed one: `timetables` infer only empty ones."""
     start, end = run.data_interval_start, run.data_interval_end
     if start is None or end is None or start == end:
         return None
@@ -108,17 +109,17 @@ def _has_interval(run: DagRun) -> bool:
 
 
 def _until(run: DagRun) -> datetime:
-    """The instant up to which a run without an interval processes; both dates are the run's for good.
+    """Return the instant up to which a run without an interval processes. Both of its dates never change.
 
-    The logical date of a run by hand is what the Trigger form showed: the present, or what a person made of it. A later
-    one than the run's own `run_after` would wait for the future, or follow a browser's wrong clock.
+    The logical date of a manual run comes from the Trigger form: the current time, or what a person typed. If it is later
+    than `run_after`, it is not used: the run would wait for the future, or depend on a browser's wrong clock.
     """
     due = utc(run.run_after)
     return due if run.logical_date is None else min(due, utc(run.logical_date))
 
 
 def span_of(run: DagRun, params: Mapping[str, Any]) -> str:
-    """What a run wants, in words for the errors of its tasks: never raises, whatever else is wrong with the run."""
+    """Return the span of a run as text, for the errors of its tasks. Never raises, even if the parameters are invalid."""
     first, last = params.get("from"), params.get("to")
     try:
         asked = parse_params(dict(params))
@@ -135,7 +136,7 @@ def span_of(run: DagRun, params: Mapping[str, Any]) -> str:
 
 
 def utc(at: datetime) -> datetime:
-    """An instant as the protocol spells it: a plain datetime (Airflow hands out subclasses), UTC, whole milliseconds."""
+    """Return an instant in the protocol's form: a plain datetime (Airflow has subclasses), UTC, whole milliseconds."""
     at = at.astimezone(UTC)
     plain = datetime(
         at.year, at.month, at.day, at.hour, at.minute, at.second, at.microsecond, tzinfo=UTC
@@ -144,7 +145,7 @@ def utc(at: datetime) -> datetime:
 
 
 def job_file(pipeline: Pipeline, job_root: str) -> Path:
-    """Where the pipeline's job is on this machine. Raises InvalidPipeline if no file or no Python is there."""
+    """Return the path of the pipeline's job on this machine. Raises InvalidPipeline if it is no file or no Python."""
     path = Path(job_root) / pipeline.job
     if not path.is_file():
         raise InvalidPipeline(

@@ -1,4 +1,4 @@
-"""What is committed of a run's interval, as one root says it: the end of the story, and the body of the Asset event."""
+"""Summarizes what one root has of a run's interval, for the end of the task's log and for the Asset event."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tallystick.protocol.planning import gaps
 
 
 class Covered:
-    """What one root says about a run's interval: what is committed, what is granted and to whom, and what is a gap."""
+    """The content of a run's interval in one root: the committed entries, the grants with their requests, the gaps."""
 
     def __init__(self, interval: Interval | None, snapshot: Snapshot) -> None:
         self.interval = interval
@@ -31,12 +31,12 @@ class Covered:
 
     @classmethod
     def read(cls, lake: Lake, interval_json: Any) -> Covered:
-        """Read it from the root of now; `interval_json` is the plan task's."""
+        """Return the content according to the current root; `interval_json` is from the XCom of `plan`."""
         interval = Interval.from_json(interval_json, "XCom of plan") if interval_json else None
         return lake.read(lambda snapshot: cls(interval, snapshot))
 
     def lines(self) -> Sequence[str]:
-        """The end of the story."""
+        """Return the last lines of the task's log."""
         if self.interval is None:
             return [f"nothing was new; the lake is at version {self.version}"]
         parts = some([e.interval for e in self.committed]) if self.committed else "nothing"
@@ -51,7 +51,7 @@ class Covered:
         return lines
 
     def to_json(self) -> dict[str, Any]:
-        """The form for XCom and the Asset event. `totals`: all that is committed of the interval, by any run."""
+        """Return the values for XCom and the Asset event. `totals` covers all commits in the interval, by any run."""
         committed = [e.committed for e in self.committed if e.committed is not None]
         return {
             "version": self.version,
@@ -66,9 +66,9 @@ class Covered:
 
 
 class Own:
-    """What a run's own plans committed: by this try of `commit`, or (`already`) by an earlier one.
+    """The counts of what the run's own plans committed: in this try of `commit`, or in an earlier one (`already`).
 
-    Rows and bytes are those of the reports; None if gc has taken one of them.
+    Rows and bytes come from the reports. They are None if gc has deleted one of the reports.
     """
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class Own:
         self.size_bytes: int | None = 0
 
     def add(self, result: CommitResult, report: Report | None) -> None:
-        """Count one plan; one that was replaced since by another run is not counted."""
+        """Count one plan, unless another run has replaced it since."""
         if result.replaced_by is not None:
             return
         self.intervals += 1
@@ -93,7 +93,7 @@ class Own:
             self.size_bytes += file.size_bytes
 
     def to_json(self) -> dict[str, Any]:
-        """The form for XCom and the Asset event."""
+        """Return the values for XCom and the Asset event."""
         return {
             "intervals": self.intervals,
             "already": self.already,

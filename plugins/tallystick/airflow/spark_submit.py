@@ -1,4 +1,4 @@
-"""Starts spark-submit so that it dies with its task, sees no more than it must, and never guesses a master."""
+"""Starts spark-submit so that it ends with its task, gets a minimal environment, and never uses a default master."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _MASTER = re.compile(
     r"local(\[(\d+|\*)(,\d+)?\])?|spark://[A-Za-z0-9.,:_-]+|k8s://[A-Za-z0-9.:/_-]+|yarn"
 )
 _PR_SET_PDEATHSIG = 1
-# As `tallystick.spark.entry` sets up the driver's log.
+# The log format that `tallystick.spark.entry` configures in the driver.
 _WARNING = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} WARNING tallystick")
 
 
 class ScrubbedSparkSubmit(SparkSubmitHook):
-    """One spark-submit in client mode, with an environment of its own.
+    """One spark-submit in client mode, with an allow-listed environment.
 
-    Raises SettingsError for a connection that is not defined (Airflow's hook would fall back to YARN in silence), for a
-    master it does not know, and for cluster mode: the result is read from this machine's disk.
+    Raises SettingsError if the connection is not defined (Airflow's hook would silently fall back to YARN), if its master
+    is not supported, and if its deploy mode is cluster: the task reads the result from this machine's disk.
     """
 
     _killed = False
@@ -63,12 +63,12 @@ class ScrubbedSparkSubmit(SparkSubmitHook):
 
     @property
     def _is_kubernetes(self) -> bool:
-        # Airflow's hook would want its Kubernetes provider, to watch a driver's pod. Our driver is this task's child.
+        # If True, Airflow's hook needs the Kubernetes provider to watch the driver's pod. Here it is a child process.
         return False
 
     @_is_kubernetes.setter
     def _is_kubernetes(self, _: bool) -> None:
-        """What the master's name says is not asked."""
+        """Ignore the value that Airflow's hook derives from the master."""
 
     def _resolve_connection(self) -> dict[str, Any]:
         try:
@@ -85,12 +85,12 @@ class ScrubbedSparkSubmit(SparkSubmitHook):
             resolved = super()._resolve_connection()
         except (
             ValueError
-        ) as error:  # the connection's extra names another binary than Airflow allows
+        ) as error:  # the connection's extra names a binary that Airflow does not allow
             raise SettingsError(
                 f"Spark connection {self._conn_id!r}: {error}.", hint="mend its extra."
             ) from None
         if resolved["master"] == "yarn" and connection.host != "yarn":
-            # The second look at the connection failed, and Airflow's hook fell back to its default.
+            # Airflow's hook could not read the connection again, and fell back to its default.
             raise AirflowException(
                 f"Spark connection {self._conn_id!r} could not be read: try again."
             )
@@ -107,15 +107,16 @@ class ScrubbedSparkSubmit(SparkSubmitHook):
         return resolved
 
     def submit(self, application: str = "", **kwargs: Any) -> str | None:
-        """Run spark-submit to its end, its output line by line in this task's log.
+        """Run spark-submit until it ends, and copy its output line by line to this task's log.
 
-        Raises JobDied with the line that says most if it fails, SettingsError if there is no such program.
+        Raises JobDied with the most informative line of the output if it fails, SettingsError if the program cannot be
+        started.
         """
         try:
             return super().submit(
                 application,
                 env=self._environment,
-                # A group of its own, so that on_kill reaches the JVM, the driver and what they start.
+                # A separate process group, so that on_kill also ends the JVM, the driver and their child processes.
                 start_new_session=True,
                 preexec_fn=_armed(os.getpid()),
                 **kwargs,
@@ -126,11 +127,11 @@ class ScrubbedSparkSubmit(SparkSubmitHook):
                 hint="install tallystick[spark] beside Airflow, or give replay_dag a spark_binary.",
             ) from None
         except AirflowException:
-            # Airflow's text is the whole command; the task's log has it already.
+            # The text of Airflow's error is the whole command, which is already in the task's log.
             code = self._submit_sp.returncode if self._submit_sp is not None else None
             raise job_died(code, map(self._masked, self._last_submit_log_lines)) from None
         finally:
-            # Airflow's hook leaves the pipe open.
+            # Airflow's hook does not close the pipe.
             if self._submit_sp is not None and self._submit_sp.stdout is not None:
                 self._submit_sp.stdout.close()
 
@@ -138,7 +139,7 @@ class ScrubbedSparkSubmit(SparkSubmitHook):
         super()._process_spark_submit_log(self._without_warnings(itr))
 
     def _without_warnings(self, lines: Iterator[str]) -> Iterator[str]:
-        """Log the driver's own warnings as warnings of this task, and yield the other lines, which are information."""
+        """Log tallystick's warnings in the driver as warnings of this task. Yield the other lines, logged at INFO."""
         for line in lines:
             if _WARNING.match(line):
                 self.log.warning(line.rstrip())
@@ -154,15 +155,15 @@ class ScrubbedSparkSubmit(SparkSubmitHook):
 
     @_submit_sp.setter
     def _submit_sp(self, process: subprocess.Popen[str] | None) -> None:
-        # Airflow's hook sets this once the program runs: a kill may have come between the two.
+        # Airflow's hook sets this when the program already runs: on_kill may have been called before.
         self._process = process
         if self._killed:
             self._kill_group()
 
     def on_kill(self) -> None:
-        """Kill the whole process group, also one that is just being started.
+        """Kill the whole process group, also if spark-submit is just being started.
 
-        Safe to repeat: the dead are left alone, and what they staged is never named.
+        Safe to repeat: a process that has ended is not signalled, and the files that it staged are never named.
         """
         self._killed = True
         self._kill_group()
@@ -176,23 +177,23 @@ class ScrubbedSparkSubmit(SparkSubmitHook):
 
 
 def die_with_parent() -> None:
-    """Ask the kernel to kill this process when its parent dies (Linux; elsewhere nothing happens).
+    """Request that the kernel kills this process when its parent dies (Linux only; otherwise nothing happens).
 
-    A worker that is killed with -9 would otherwise leave its task, and the task's driver, running beside their own
-    retry: harmless to the lake, and a waste of the machine.
+    Without this, if a worker is killed with -9, its task and the task's driver run on at the same time as their own
+    retry. That does no harm to the lake, but wastes the machine.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def _armed(parent: int) -> Callable[[], None]:
-    # Loaded before the fork: a child of a process with threads must not import or lock anything.
+    # Loaded before the fork: after the fork of a process with threads, the child must not import or lock anything.
     prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
 
     def arm() -> None:
         if prctl is not None:
             prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:  # it died between the fork and the line above
+        if os.getppid() != parent:  # the parent died between the fork and the line above
             os._exit(1)
 
     return arm

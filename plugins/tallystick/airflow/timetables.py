@@ -1,10 +1,10 @@
-"""Schedules of data intervals that hold their own first and last interval.
+"""Timetables of data intervals that contain their own first and last interval.
 
-Airflow leaves a task out of a manual run whose logical date lies outside the task's `start_date` and `end_date`, and
-such a run ends green without a task. The Trigger form proposes the present as its logical date. So the bounds of a
-schedule are kept here, where they bound the schedule only, and not on the DAG.
+If the logical date of a manual run is outside a task's `start_date` and `end_date`, Airflow leaves the task out, and the
+run succeeds without tasks. The Trigger form proposes the current time as the logical date. So the bounds are in these
+timetables, and not on the DAG: here they bound the schedule only.
 
-A run by hand gets an interval without extent from these schedules: only a person can give it one (`run.dates_of`).
+A manual run gets an empty data interval from these timetables: only a person can give it another one (`run.asked_of`).
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ SHORTEST = timedelta(seconds=1)
 
 
 def bounded(schedule: Any, first: datetime, last: datetime | None) -> Any:
-    """Return the schedule with its bounds in it, if it makes data intervals; any other one as it is.
+    """Return the timetable of `schedule` with its bounds if it makes data intervals, otherwise `schedule` unchanged.
 
-    A cron string means data intervals in UTC, a timedelta or relativedelta intervals of that length from `first` on.
-    Raises InvalidPipeline for `@once`, for a length under a second, and for a `last` that nothing here can keep.
+    A cron string means data intervals in UTC. A timedelta or relativedelta means intervals of that length, beginning at
+    `first`.
+    Raises InvalidPipeline for `@once`, for a string that is no cron expression, for a length under a second, and if
+    `last` is given with a schedule that cannot be bounded here.
     """
     if schedule is None:
         return None
@@ -38,7 +40,7 @@ def bounded(schedule: Any, first: datetime, last: datetime | None) -> Any:
             hint="use schedule=None and Trigger, or a cron string with a start_date and an end_date.",
         )
     if isinstance(schedule, str) and schedule != "@continuous":
-        # Airflow would make a CronTriggerTimetable of it, whose intervals hold no time.
+        # Airflow would build a CronTriggerTimetable, whose data intervals are empty.
         try:
             made = BoundedCron(schedule, "UTC", first=first, last=last)
             made.validate()
@@ -49,7 +51,7 @@ def bounded(schedule: Any, first: datetime, last: datetime | None) -> Any:
             ) from error
         return made
     if isinstance(schedule, (timedelta, relativedelta)):
-        # Airflow would make a DeltaTriggerTimetable of it, likewise.
+        # Airflow would build a DeltaTriggerTimetable, whose data intervals are empty, too.
         return _by_delta(schedule, first, last)
     if type(schedule) is airflow.sdk.CronDataIntervalTimetable:
         return BoundedCron(schedule.expression, schedule.timezone, first=first, last=last)
@@ -65,14 +67,14 @@ def bounded(schedule: Any, first: datetime, last: datetime | None) -> Any:
 
 
 def is_bounded(schedule: Any) -> bool:
-    """Whether it is a schedule of this module, which gives a run by hand no extent of its own."""
+    """Return True if it is a timetable of this module, which gives a manual run an empty data interval."""
     return isinstance(schedule, _Bounded)
 
 
 def _by_delta(
     delta: timedelta | relativedelta, first: datetime, last: datetime | None
 ) -> BoundedDelta:
-    # Twice: relativedelta(day=31) leads on once, and never again.
+    # Checked twice: relativedelta(day=31) moves the date once, and not again.
     if first + delta < first + SHORTEST or first + delta + delta < first + delta + SHORTEST:
         raise InvalidPipeline(
             f"schedule={delta!r} is shorter than a second.",
@@ -82,7 +84,7 @@ def _by_delta(
 
 
 class _Bounded:
-    """What both schedules share; `first` and `last` bound the beginnings of scheduled intervals, both inclusive."""
+    """The base of both timetables; `first` and `last` bound the beginnings of scheduled intervals, both inclusive."""
 
     def __init__(self, *words: Any, first: datetime, last: datetime | None) -> None:
         super().__init__(*words)
@@ -93,22 +95,22 @@ class _Bounded:
         self.description = "; ".join(filter(None, [getattr(self, "description", ""), bounds]))
 
     def serialize(self) -> dict[str, Any]:
-        """Add the bounds to what Airflow stores of the schedule."""
+        """Return the values that Airflow stores of the timetable, with the bounds."""
         stored: dict[str, Any] = super().serialize()  # type: ignore[misc]
         last = None if self.last is None else self.last.isoformat()
         return {**stored, "first": self.first.isoformat(), "last": last}
 
-    # Airflow calls it with `run_after=`; one of its two base classes takes it in place as well.
+    # Airflow passes `run_after` by keyword; one of the two base classes accepts it by position, too.
     def infer_manual_data_interval(self, run_after: pendulum.DateTime) -> DataInterval:
-        """Return an interval without extent: which span a run by hand processes is not the schedule's to say."""
+        """Return an empty interval: the timetable does not determine the span that a manual run processes."""
         return DataInterval.exact(run_after)
 
     def next_dagrun_info(
         self, *, last_automated_data_interval: DataInterval | None, restriction: TimeRestriction
     ) -> DagRunInfo | None:
-        """Return the next interval: of the scheduler's calls within the bounds, of a backfill's within its dates.
+        """Return the next interval: within the bounds if the scheduler calls, within its own dates if a backfill does.
 
-        The DAG has no dates of its own, so a restriction that has any is a backfill's, which may go beyond the bounds.
+        The DAG has no dates of its own. If a restriction has dates, it is a backfill's, which may go beyond the bounds.
         """
         if restriction.earliest is None:
             restriction = TimeRestriction(self.first, self.last, restriction.catchup)
@@ -127,7 +129,7 @@ def _bounds(data: dict[str, Any]) -> dict[str, Any]:
 
 
 class BoundedCron(_Bounded, CronDataIntervalTimetable):
-    """Data intervals by a cron expression, from `first` to `last`."""
+    """A timetable of data intervals by a cron expression, from `first` to `last`."""
 
     def __init__(
         self, cron: str, timezone: Any, *, first: datetime, last: datetime | None = None
@@ -136,13 +138,13 @@ class BoundedCron(_Bounded, CronDataIntervalTimetable):
 
     @classmethod
     def deserialize(cls, data: dict[str, Any]) -> Timetable:
-        """Return the schedule that `serialize` stored."""
+        """Return the timetable that `serialize` stored."""
         plain = CronDataIntervalTimetable.deserialize(data)
         return cls(data["expression"], plain._timezone, **_bounds(data))  # type: ignore[attr-defined]
 
 
 class BoundedDelta(_Bounded, DeltaDataIntervalTimetable):
-    """Data intervals of one length, counted from `first` on, to `last`."""
+    """A timetable of data intervals of one length, counted from `first`, up to `last`."""
 
     def __init__(
         self,
@@ -155,6 +157,6 @@ class BoundedDelta(_Bounded, DeltaDataIntervalTimetable):
 
     @classmethod
     def deserialize(cls, data: dict[str, Any]) -> Timetable:
-        """Return the schedule that `serialize` stored."""
+        """Return the timetable that `serialize` stored."""
         plain = DeltaDataIntervalTimetable.deserialize(data)
         return cls(plain._delta, **_bounds(data))  # type: ignore[attr-defined]

@@ -1,11 +1,11 @@
-"""The command `tally`: asks the use cases and renders their answers, as text for people or JSON for programs.
+"""The command `tally`: calls the use cases and renders their answers, as text for people or JSON for programs.
 
 app            the commands and their options
 errors         exit codes, errors and interrupts
-lake_argument  which lake is meant
+lake_argument  the lake of a command
 text           for people, at most 100 columns
 json_output    for programs
-sql            questions over one snapshot of all tables
+sql            queries on one snapshot of all tables
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def run() -> int:
         return end.code if isinstance(end.code, int) else OK
     except KeyboardInterrupt:
         return INTERRUPTED
-    except Exception:  # noqa: BLE001 - a defect: its trace is what a bug report needs
+    except Exception:  # noqa: BLE001 - a defect: a bug report needs its stack trace
         traceback.print_exc()
         return DEFECT
     return OK

@@ -1,4 +1,4 @@
-"""The commands of `tally` and their options. What they need is imported when they run, so that `--help` is quick."""
+"""Defines the commands of `tally` and their options. Each imports its modules when it runs, so that `--help` is fast."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ app = typer.Typer(
     name="tally",
     help="Say what a lake holds, what it lacks, and prove it. A lake is an s3:// URI; see `tally status --help`.",
     no_args_is_help=True,
-    # A trace with local variables could hold secrets.
+    # A stack trace with local variables could contain secrets.
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -28,12 +28,12 @@ app.add_typer(topic.app)
 
 
 def _add_groups_of_other_distributions() -> None:
-    """Add the command groups that other distributions declare: tallystick-devstack adds `tally local`."""
+    """Add the command groups that other distributions declare, e.g. `tally local` of tallystick-devstack."""
     for group in sorted(entry_points(group="tallystick.commands"), key=lambda point: point.name):
         try:
             app.add_typer(group.load(), name=group.name)
         except ImportError as error:
-            # A broken addition must not keep anybody from `tally verify`.
+            # A broken extension must not make `tally verify` unavailable.
             typer.echo(f"`tally {group.name}` is not available: {error}", err=True)
 
 
@@ -188,7 +188,7 @@ def sql(
     ),
     as_json: bool = typer.Option(False, "--json", help="The same as --format json."),
 ) -> None:
-    """Ask one SELECT over a consistent cut of all tables."""
+    """Run one SELECT on a consistent snapshot of all tables."""
     from tallystick.cli.gc import duration
     from tallystick.cli.sql import answer
     from tallystick.errors import InvalidRequest
@@ -209,7 +209,7 @@ def plan(
     take_over: bool = typer.Option(False, "--take-over", help="As a run with take_over=true."),
     as_json: bool = AsJson,
 ) -> None:
-    """Say what a new run would do with an interval, and why. Nothing is granted."""
+    """Show what a new run would do with an interval, and why. Nothing is granted."""
     from tallystick.cli import json_output, text
     from tallystick.operations.preview import preview
 
@@ -227,7 +227,7 @@ def plan(
 def release(
     lake: str | None = LakeUri, start: str = From, end: str = To, as_json: bool = AsJson
 ) -> None:
-    """Cancel the grant of an interval, whose run will never commit it. What is committed stays."""
+    """Cancel the grant of an interval if its run will never commit it. Committed rows stay."""
     from tallystick.cli import json_output, text
     from tallystick.operations.release import release as cancel
 
@@ -246,7 +246,7 @@ def publish(
     only: list[str] = Only,
     as_json: bool = AsJson,
 ) -> None:
-    """Bring outputs what they lack of what is committed, as each run's publish task does."""
+    """Publish the committed rows that outputs lack, as each run's publish task does."""
     from tallystick.cli import json_output
     from tallystick.cli import publish as publishing
 
@@ -272,7 +272,7 @@ def gc(
     ),
     as_json: bool = AsJson,
 ) -> None:
-    """Say what nothing needs any more, by kind and bytes; delete it with --delete."""
+    """Show objects that nothing needs any more, by kind and bytes; delete them with --delete."""
     from tallystick.cli import gc as collecting
     from tallystick.cli import json_output
 
@@ -315,7 +315,7 @@ def show(
 @app.command()
 @told
 def probe(lake: str | None = LakeUri, as_json: bool = AsJson) -> None:
-    """Ask a store, on scratch objects, all that the commit protocol needs of it."""
+    """Check that a store has all that the commit protocol needs, using scratch objects."""
     import uuid
 
     from tallystick.cli import json_output, text
@@ -343,7 +343,7 @@ def verify(
     repeats: list[str] = Repeats,
     as_json: bool = AsJson,
 ) -> None:
-    """Prove that the lake holds what its ledger says. Exits with 1 where it does not."""
+    """Prove that the lake contains what its ledger records. Exit with 1 if it does not."""
     from tallystick.cli import json_output, text
     from tallystick.errors import InvalidRequest
     from tallystick.operations.verify import Demands
@@ -363,7 +363,7 @@ def verify(
 
 
 def _verify(lake: Lake, *, deep: bool, demands: Demands) -> Proof:
-    """Verify, with a bar on a terminal."""
+    """Run the verification, with a progress bar on a terminal."""
     from tallystick.cli.errors import bars
     from tallystick.operations.verify import verify as prove
 

@@ -1,4 +1,4 @@
-"""How a command ends: its exit code, and what is told of an error. No stack trace for what a user can act on."""
+"""Maps the result of a command to its exit code, and writes errors: without a stack trace if the user can act on them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ P = ParamSpec("P")
 _AS_JSON: ContextVar[bool] = ContextVar("as_json", default=False)
 
 OK, COUNTER_EXAMPLE, USAGE = 0, 1, 2
-DEFECT = 70  # EX_SOFTWARE of sysexits.h: 1 must only ever mean that verify found something
-RETRY_LATER, SUPERSEDED, ACTION_REQUIRED = 75, 76, 77  # as the Spark entry ends
-INTERRUPTED, PIPE_CLOSED = 130, 141  # 128 and the number of the signal
+DEFECT = 70  # EX_SOFTWARE of sysexits.h: 1 must only mean that a check found a problem
+RETRY_LATER, SUPERSEDED, ACTION_REQUIRED = 75, 76, 77  # the exit codes of the Spark entry, too
+INTERRUPTED, PIPE_CLOSED = 130, 141  # 128 plus the number of the signal
 
 
 def exit_code(error: TallystickError) -> int:
-    """Return the code of an error's group: what the caller does next."""
+    """Return the exit code of an error's group, which determines the caller's next step."""
     groups = (
         (RetryLater, RETRY_LATER),
         (Superseded, SUPERSEDED),
@@ -35,7 +35,7 @@ def exit_code(error: TallystickError) -> int:
 
 
 def told(command: Callable[P, None]) -> Callable[P, None]:
-    """Make a command end as documented: a TallystickError is told and becomes its exit code."""
+    """Wrap a command so that a TallystickError is written to standard error and becomes its exit code."""
 
     @functools.wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -47,7 +47,7 @@ def told(command: Callable[P, None]) -> Callable[P, None]:
             tell(error, as_json=as_json)
             raise typer.Exit(exit_code(error)) from None
         except BrokenPipeError:
-            # Whoever read us has seen enough.
+            # The reader of standard output closed the pipe: it needs no more.
             _silence_stdout()
             raise typer.Exit(PIPE_CLOSED) from None
         finally:
@@ -57,19 +57,19 @@ def told(command: Callable[P, None]) -> Callable[P, None]:
 
 
 def _wants_json(options: Mapping[str, object]) -> bool:
-    """Whether a command's options ask for JSON: `--json`, or `tally sql --format json`."""
+    """Return True if a command's options request JSON: `--json`, or `tally sql --format json`."""
     return bool(options.get("as_json")) or options.get("form") == "json"
 
 
 def note(text: str) -> None:
-    """Say something beside the answer on standard error; with JSON that is for errors alone."""
+    """Write a note to standard error, unless the answer is JSON: then standard error is only for errors."""
     if not _AS_JSON.get():
         typer.echo(text, err=True)
 
 
 @contextmanager
 def busy(what: str) -> Iterator[None]:
-    """Show on a terminal that something goes on, until the answer is there; nothing with JSON or in a file."""
+    """Show a spinner until the answer is there. Nothing is shown with JSON, or if standard error is no terminal."""
     if not on_terminal():
         yield
         return
@@ -81,7 +81,7 @@ def busy(what: str) -> Iterator[None]:
 
 @contextmanager
 def bars() -> Iterator[Callable[[str, int, int], None] | None]:
-    """A function that shows (what, done, total) as bars on a terminal; None with JSON or in a file."""
+    """Yield a function that shows (what, done, total) as bars; None with JSON, or if standard error is no terminal."""
     if not on_terminal():
         yield None
         return
@@ -100,7 +100,7 @@ def bars() -> Iterator[Callable[[str, int, int], None] | None]:
 
 
 def on_terminal() -> bool:
-    """Whether somebody watches standard error, where a bar may move: a terminal, and no JSON is asked for."""
+    """Return True if bars may be shown: standard error is a terminal, and no JSON is requested."""
     return sys.stderr.isatty() and not _AS_JSON.get()
 
 
@@ -117,7 +117,7 @@ def tell(error: TallystickError, *, as_json: bool) -> None:
 
 
 def out(text: str) -> None:
-    """Write a text or a JSON document to standard output, now."""
+    """Write a text or a JSON document to standard output, and flush it."""
     typer.echo(text)
     sys.stdout.flush()
 
@@ -128,5 +128,5 @@ def out_json(form: Any) -> None:
 
 
 def _silence_stdout() -> None:
-    # The interpreter would complain about the closed pipe once more when it flushes at its end.
+    # When the interpreter flushes standard output at its end, it would report the closed pipe once more.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""`tally gc`: how long is how long, the collection itself with bars on a terminal, and what it found in words."""
+"""`tally gc`: parses durations, runs gc with progress bars on a terminal, and renders the result."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NAMES: dict[Kind, str] = {
 
 
 def duration(text: str, option: str) -> timedelta:
-    """Read `90s`, `30m`, `24h` or `7d`; raises InvalidRequest naming the option."""
+    """Parse a duration such as `90s`, `30m`, `24h` or `7d`; raises InvalidRequest that names the option."""
     found = _DURATION.fullmatch(text.strip())
     if not found:
         raise InvalidRequest(
@@ -43,7 +43,7 @@ def duration(text: str, option: str) -> timedelta:
 def collected(
     lake: Lake, *, delete: bool, reader_grace: timedelta, cancel_after: timedelta | None
 ) -> Collection:
-    """Collect, with bars on a terminal. Safe to repeat: as `tallystick.operations.gc.collect` says."""
+    """Run gc, with bars on a terminal. Safe to repeat: `tallystick.operations.gc.collect` is."""
     from tallystick.tables.reach import IcebergReach  # PyIceberg is slow to import
 
     with bars() as watch:
@@ -58,7 +58,7 @@ def collected(
 
 
 def text(answer: Collection) -> str:
-    """What goes and what stays, by kind; then what was given up, and what to know."""
+    """Return the answer as text: garbage and kept objects by kind, then cancelled grants and remarks."""
     how = "deleted what nothing needs" if answer.deleted else "a dry run: nothing was changed"
     parts = [
         paragraph(f"{answer.pipeline} at {answer.uri}, version {answer.version}; {how}."),

@@ -1,4 +1,4 @@
-"""What of a ledger a person should look at: the question of `tally status --ok`."""
+"""Counts the problems of a ledger that need a person: the check of `tally status --ok`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from tallystick.errors import InvalidRequest
 from tallystick.operations.status import Status
 
 PROBLEMS = ("gaps", "stuck", "pending", "lost", "stale", "dead")
-"""By name: what `--ok` looks for, and what `--allow` may leave out."""
+"""The names of the problems that `--ok` checks for and that `--allow` accepts."""
 
 
 def problems(answer: Status, *, allowed: Collection[str] = ()) -> Mapping[str, int]:
-    """How many of each problem there are, without the allowed ones. Raises InvalidRequest for a name that is none."""
+    """Return the count of each problem that exists and is not allowed.
+
+    Raises InvalidRequest if `allowed` has an unknown name.
+    """
     unknown = sorted(set(allowed) - set(PROBLEMS))
     if unknown:
         raise InvalidRequest(

@@ -1,6 +1,6 @@
-"""Answers as JSON for programs: stable names, instants as 2013-01-01T00:00:00.000Z, nothing left out.
+"""Renders answers as JSON for programs: stable names, instants as 2013-01-01T00:00:00.000Z, nothing left out.
 
-docs/reference/cli.md describes each form; a field may be added, none changes its meaning.
+docs/reference/cli.md describes each form. Fields may be added; the meaning of a field does not change.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _totals(totals: Totals | None) -> Form | None:
 
 
 def status(answer: Status, *, problems: Mapping[str, int], lag: Lag | None) -> Form:
-    """The form of `tally status`."""
+    """Return the JSON of `tally status`."""
     return {
         **_lake(answer.uri, answer.pipeline, answer.version),
         "ok": not problems,
@@ -160,7 +160,7 @@ def _gap(gap: Gap) -> Form:
 
 
 def log(answer: CommitLog) -> Form:
-    """The form of `tally log`."""
+    """Return the JSON of `tally log`."""
     return {
         **_lake(answer.uri, answer.pipeline, answer.version),
         "commits": [
@@ -193,7 +193,7 @@ def _committed(one: CommittedInterval) -> Form:
 
 
 def tables(answer: LakeTables) -> Form:
-    """The form of `tally tables`."""
+    """Return the JSON of `tally tables`."""
     return {
         **_lake(answer.uri, answer.pipeline, answer.version),
         "tables": [
@@ -212,7 +212,7 @@ def tables(answer: LakeTables) -> Form:
 
 
 def preview(answer: Preview) -> Form:
-    """The form of `tally plan`."""
+    """Return the JSON of `tally plan`."""
     return {
         **_lake(answer.uri, answer.pipeline, answer.version),
         **_interval(answer.interval),
@@ -229,7 +229,7 @@ def preview(answer: Preview) -> Form:
 
 
 def released(answer: Released) -> Form:
-    """The form of `tally release`."""
+    """Return the JSON of `tally release`."""
     return {
         **_interval(answer.interval),
         "version": answer.version,
@@ -241,7 +241,7 @@ def released(answer: Released) -> Form:
 
 
 def collection(answer: Collection) -> Form:
-    """The form of `tally gc`."""
+    """Return the JSON of `tally gc`."""
     return {
         **_lake(answer.uri, answer.pipeline, answer.version),
         "deleted": answer.deleted,
@@ -271,7 +271,7 @@ def _heaps(heaps: Mapping[Kind, Heap]) -> Form:
 
 
 def probe(answer: ProbeResult) -> Form:
-    """The form of `tally probe`."""
+    """Return the JSON of `tally probe`."""
     return {
         "lake": answer.uri,
         "conditional_writes": True,
@@ -284,7 +284,7 @@ def probe(answer: ProbeResult) -> Form:
 
 
 def proof(answer: Proof) -> Form:
-    """The form of `tally verify`."""
+    """Return the JSON of `tally verify`."""
     return {
         **_lake(answer.uri, answer.pipeline, answer.version),
         "root": answer.root_id,
@@ -315,7 +315,7 @@ def proof(answer: Proof) -> Form:
 
 
 def cell(value: Any) -> Any:
-    """One SQL value: exact decimals as strings, bytes in base64, instants and dates in ISO 8601."""
+    """Return one SQL value for JSON: exact decimals as strings, bytes in base64, instants and dates in ISO 8601."""
     if isinstance(value, bytes | bytearray | memoryview):
         return base64.b64encode(bytes(value)).decode()
     if isinstance(value, datetime | date):
@@ -328,13 +328,13 @@ def cell(value: Any) -> Any:
         return value
     if (
         isinstance(value, float) and value - value == 0
-    ):  # neither infinite nor NaN, which JSON has not
+    ):  # neither infinite nor NaN: JSON has no form for them
         return value
     return str(value) if not isinstance(value, Decimal) else format(value, "f")
 
 
 def published(answer: Publishing) -> Form:
-    """The form of `tally publish`."""
+    """Return the JSON of `tally publish`."""
     return {
         **_lake(answer.uri, answer.pipeline, answer.version),
         "published": [

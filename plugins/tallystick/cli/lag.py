@@ -1,4 +1,4 @@
-"""How far a ledger is behind its topics: asked from Kafka, within a few seconds."""
+"""Reads the lag of a ledger behind its topics from Kafka, within a few seconds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DEFAULT = "default"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicEnds:
-    """A topic as Kafka has it now: who it is, the first and the next offset of each partition."""
+    """The current state of a topic in Kafka: its identity, the first and the next offset of each partition."""
 
     topic_id: str
     cluster_id: str
@@ -30,7 +30,7 @@ class TopicEnds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicLag:
-    """Offsets after the latest committed interval, over all partitions. `gone`: how many of them the log has lost."""
+    """Offsets after the latest committed interval, over all partitions. `gone`: those that the log no longer has."""
 
     end: int
     read_to: int
@@ -40,14 +40,14 @@ class TopicLag:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lag:
-    """The lag by topic, or the error for which it is not known."""
+    """The lag by topic, or the error if it could not be read."""
 
     connection: str
     topics: Mapping[str, TopicLag]
     error: TallystickError | None = None
 
 
-ActionRequired = Callable[[str, Sequence[str]], Mapping[str, TopicEnds]]
+FindEnds = Callable[[str, Sequence[str]], Mapping[str, TopicEnds]]
 
 
 def read_lag(
@@ -55,12 +55,13 @@ def read_lag(
     status: Status,
     *,
     connection: str | None,
-    ask: ActionRequired,
+    ask: FindEnds,
     limit_s: float = LIMIT_S,
 ) -> Lag:
-    """Ask Kafka for the ends of the ledger's topics; after `limit_s` the answer is that it is not known.
+    """Return the lag of the ledger's topics behind their ends in Kafka.
 
-    `connection`: None for the one that the latest plan names. Raises nothing for Kafka's sake.
+    `connection`: None for the one that the latest plan names. If Kafka cannot be read, or takes longer than `limit_s`
+    seconds, the result contains the error instead of raising it.
     """
     name = connection or _planned_connection(lake, status)
     try:
@@ -91,7 +92,7 @@ def _lag(status: Status, topic: str, seen: TopicEnds) -> TopicLag:
             hint="name the connection that leads to it (--kafka); if the topic is meant to be new, see "
             "`tally topic adopt --help`.",
         )
-    # A partition that was added since the last plan is read from its beginning.
+    # If a partition was added since the last plan, it will be read from its beginning.
     read_to = [*status.read_to[topic], *seen.starts[len(status.read_to[topic]) :]]
     pairs = list(zip(read_to, seen.starts, seen.ends, strict=False))
     return TopicLag(
@@ -105,17 +106,17 @@ def _lag(status: Status, topic: str, seen: TopicEnds) -> TopicLag:
 def _within(
     limit_s: float, connection: str, ask: Callable[[], Mapping[str, TopicEnds]]
 ) -> Mapping[str, TopicEnds]:
-    """Call `ask` in a thread, and wait no longer than the limit: name look-ups and logins have limits of their own."""
+    """Call `ask` in a thread, and wait `limit_s` at most: name look-ups and logins have other limits."""
     found: list[Mapping[str, TopicEnds]] = []
     failed: list[Exception] = []
 
     def run() -> None:
         try:
             found.append(ask())
-        except Exception as error:  # noqa: BLE001 - raised again below, by the thread that waits
+        except Exception as error:  # noqa: BLE001 - raised again below, in the waiting thread
             failed.append(error)
 
-    # A daemon: it ends by its own limits, or with the process.
+    # A daemon thread: it ends by its own limits, or with the process.
     thread = threading.Thread(target=run, name="tally-lag", daemon=True)
     thread.start()
     thread.join(limit_s)
@@ -130,7 +131,7 @@ def _within(
 
 
 def ask_kafka(connection: str, topics: Sequence[str]) -> Mapping[str, TopicEnds]:
-    """Ask the cluster of a connection for topics; raises SettingsError, and what the client raises."""
+    """Read identity and offsets of topics from a connection's cluster; raises SettingsError, and what the client does."""
     import os
 
     from tallystick.connections.resolve import resolve

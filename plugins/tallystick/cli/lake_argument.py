@@ -1,4 +1,4 @@
-"""Which lake a command is about: the one that is named, else TALLYSTICK_LAKE. No other place is ever assumed."""
+"""Opens the lake of a command: the one in its argument, otherwise TALLYSTICK_LAKE. There is no other default."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ ENDPOINT_ENVS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 
 
 def open_lake(uri: str | None, *, writes: bool = False) -> Lake:
-    """Open the lake that is named by `uri` or by TALLYSTICK_LAKE; raises SettingsError if neither is given.
+    """Open the lake at `uri` or at TALLYSTICK_LAKE; raises SettingsError if neither is given.
 
-    A server other than AWS, which the environment chooses, is named on standard error.
+    If the environment selects a server other than AWS, it is named on standard error.
     """
     named = uri or os.environ.get(LAKE_ENV)
     if not named:
@@ -29,14 +29,14 @@ def open_lake(uri: str | None, *, writes: bool = False) -> Lake:
         )
     if named.startswith("s3://") and (endpoint := _endpoint()) is not None:
         note(f"Lake {named} at {endpoint}.")
-    # A command that writes keeps the patience of a task: a short one leaves more writes in doubt.
+    # A command that writes has the long time limit of a task: after a short one, more writes have an unknown outcome.
     limit_s = LIMIT_S.get()
     store = open_store(named, answers_within_s=None if writes else limit_s)
     watched = WatchedStore(store, notice_s=min(NOTICE_S, limit_s / 3))
-    # Where nothing is written there is nothing to prove about conditional writes.
+    # If nothing is written, the store does not need the check of conditional writes.
     return Lake(watched, system_runtime(), proven=not writes)
 
 
 def _endpoint() -> str | None:
-    """Return the S3 server that the environment chooses in place of AWS, in boto3's order; None for AWS."""
+    """Return the S3 server that the environment selects instead of AWS, in boto3's order; None for AWS."""
     return next((os.environ[name] for name in ENDPOINT_ENVS if os.environ.get(name)), None)

@@ -1,4 +1,4 @@
-"""`tally publish`: what outputs lack, by hand. The declaration comes from the DAG's own file, which the caller names."""
+"""`tally publish`: publishes what is pending. The declaration comes from the DAG file, which the caller names."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tallystick.pipeline import DeclaredOutput, Pipeline
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publishing:
-    """What a call published, and what it could not."""
+    """The result of a call: the intervals that it published, and those that it could not."""
 
     uri: str
     pipeline: str
@@ -34,7 +34,10 @@ class Publishing:
 
 
 def declared_in(file: Path, name: str) -> Pipeline:
-    """The pipeline of that name in a Python file, which is run. Raises InvalidRequest, InvalidPipeline."""
+    """Run a Python file, and return its pipeline of that name.
+
+    Raises InvalidRequest if there is no such file or pipeline, InvalidPipeline if the file cannot be loaded.
+    """
     spec = importlib.util.spec_from_file_location(f"tally_publish_{file.stem}", file)
     if not file.is_file() or spec is None or spec.loader is None:
         raise InvalidRequest(
@@ -44,7 +47,7 @@ def declared_in(file: Path, name: str) -> Pipeline:
     sys.modules[spec.name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # the user's own code: whatever it raises, it is told
+    except Exception as error:  # the user's own code, which may raise any error
         raise InvalidPipeline(
             f"{file} cannot be loaded: {type(error).__name__}: {error}.",
             hint="run it with Airflow's own Python, from the project's folder.",
@@ -59,7 +62,7 @@ def declared_in(file: Path, name: str) -> Pipeline:
 
 
 def published(lake: Lake, file: Path, only: Sequence[str]) -> Publishing:
-    """Publish all that is pending, or what these outputs lack. Safe to repeat: as `operations.publish.publish` is."""
+    """Publish all that is pending, of all outputs or those in `only`. Safe to repeat: `operations.publish.publish` is."""
     from tallystick.tables.rows import StoredRows  # pyarrow is slow to import
 
     pipeline = declared_in(file, lake.load_existing().root.pipeline)
@@ -91,12 +94,12 @@ def _opened(declared: DeclaredOutput, lake: Lake) -> Output:
 
 
 def _settings_named(kind: type[S], connection: str) -> S:
-    """Return a connection of this shell: environment or secrets folder. Airflow's own are known to its tasks alone."""
+    """Return a connection from the environment or the secrets folder. Only Airflow's tasks can read its own ones."""
     return resolve(kind, connection, environ=os.environ)
 
 
 def text(answer: Publishing) -> str:
-    """What was published, by interval, and what was not."""
+    """Return the answer as text: what was published, by interval, and what was not."""
     parts = [paragraph(f"{answer.pipeline} at {answer.uri}, version {answer.version}")]
     if not answer.published and not answer.failed:
         return "\n\n".join([*parts, "Outputs lack nothing."])

@@ -1,4 +1,4 @@
-"""`tally show`: one object of a lake, checked against its format, as people and programs read it."""
+"""`tally show`: reads one object of a lake and checks it against its format."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ _PARSERS: Mapping[str, Callable[..., Any]] = {
 
 
 def split_address(what: str) -> tuple[str | None, str]:
-    """Split what people paste into (lake, key): a whole address as logs and buttons have it, or a key alone."""
+    """Split an address as in logs and links into (lake, key); if it is only a key, the lake is None.
+
+    Raises InvalidRequest if it is an address of no object that tallystick writes.
+    """
     if "://" not in what:
         return None, what
     scheme, _, rest = what.partition("://")
@@ -42,7 +45,8 @@ def split_address(what: str) -> tuple[str | None, str]:
 def read_object(lake: Lake, key: str) -> Any:
     """Return the object as JSON values, after its format was checked.
 
-    Raises InvalidRequest for a key that nothing has or that is none of ours, Corrupt, and what the store raises.
+    Raises InvalidRequest if there is no such object or if the key is not tallystick's, Corrupt if the object does not
+    match its format, and what the store raises.
     """
     parse = next((p for start, p in _PARSERS.items() if key.startswith(start)), None)
     if parse is None:

@@ -1,4 +1,4 @@
-"""`tally sql`: one question over one consistent cut of all tables, answered by DuckDB."""
+"""`tally sql`: runs one query in DuckDB on one snapshot of all tables."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def answer(
     as_of: int | None = None,
     timeout: timedelta | None = None,
 ) -> None:
-    """Answer a SELECT over all tables of one root, that of version `as_of` if given, in a form of FORMATS.
+    """Run a SELECT on all tables of one root, that of version `as_of` if given, and write its rows in a form of FORMATS.
 
-    Raises InvalidRequest for a statement that does not only read, that DuckDB refuses or that takes longer than
-    `timeout` (None: no limit) or more memory than DuckDB has; Corrupt, SettingsError or StoreUnavailable if rows cannot
-    be read, as `duckdb_connection` does; and what the lake raises.
+    Raises InvalidRequest if the statement does more than read, if DuckDB refuses it, and if it needs more time than
+    `timeout` (None: no limit) or more memory than DuckDB may use. Raises Corrupt, SettingsError or StoreUnavailable if
+    rows cannot be read, as `duckdb_connection` does; and what the lake raises.
     """
     import duckdb
 
@@ -72,7 +72,7 @@ def answer(
 
 
 class _Limit:
-    """The time that DuckDB may work on a question. It computes rows while they are read, so each read counts, too."""
+    """The time limit of a query. DuckDB computes rows when they are read, so the time of each read counts, too."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, timeout: timedelta | None) -> None:
         self._connection = connection
@@ -81,10 +81,11 @@ class _Limit:
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Interrupt the statement when its time is over, and raise InvalidRequest then.
+        """Interrupt the statement when its time is over, and raise InvalidRequest.
 
-        This holds whatever DuckDB then raises or returns: it ends an interrupted statement with InterruptException or, if
-        the interrupt comes between two steps of its stream, with InvalidInputException, and documents neither.
+        It is raised regardless of what DuckDB raises or returns. DuckDB ends an interrupted statement with
+        InterruptException or, if the interrupt comes between two steps of its stream, with InvalidInputException. It
+        documents neither.
         """
         import duckdb
 
@@ -110,7 +111,7 @@ class _Limit:
                 raise
         finally:
             timer.cancel()
-            timer.join()  # one that fires at this moment is over before the connection is closed
+            timer.join()  # if it fires at this moment, it ends before the connection is closed
             self._left_s -= time.monotonic() - since
         if over.is_set():
             raise _too_long(self._timeout)
@@ -134,7 +135,7 @@ def _too_large(error: duckdb.Error) -> TallystickError:
 
 
 def connect(lake: Lake, cut: LakeTables) -> duckdb.DuckDBPyConnection:
-    """Open DuckDB with one view per table of the cut; a table without rows yet is a view without rows."""
+    """Open DuckDB with one view per table of the snapshot; if a table has no metadata yet, its view is empty."""
     from tallystick.tables.sql import duckdb_connection
 
     written = {table.name: table.metadata for table in cut.tables if table.metadata is not None}
@@ -146,7 +147,7 @@ def connect(lake: Lake, cut: LakeTables) -> duckdb.DuckDBPyConnection:
 
 
 def _nothing_to_read() -> duckdb.DuckDBPyConnection:
-    """A connection that reaches nothing at all: before the first commit there is nothing on S3 to ask."""
+    """Return a connection without external access: before the first commit there is no table on S3."""
     import duckdb
 
     return duckdb.connect(
@@ -209,7 +210,7 @@ def _refused(error: duckdb.Error) -> TallystickError:
     import duckdb
 
     told = str(error).strip().splitlines()[0]
-    if isinstance(error, duckdb.IOException):  # HTTPException is one of them
+    if isinstance(error, duckdb.IOException):  # the base class of HTTPException
         from tallystick.tables.sql import unreadable
 
         return unreadable(error, "the tables", os.environ)

@@ -32,7 +32,7 @@ DEAD_SHOWN = 20
 def status(
     answer: Status, *, last: int, problems: Mapping[str, int] | None = None, lag: Lag | None = None
 ) -> str:
-    """The ledger: intervals, gaps with their commands, grants, those that ended, losses; with `problems` a verdict."""
+    """Return the answer as text: intervals, grants, losses, gaps with commands, and a verdict if `problems` is given."""
     dags = {one.owner.dag for one in answer.intervals}
     dag = next(iter(dags)) if len(dags) == 1 else None
     parts = ["\n".join([*_status_head(answer, dag), *_lag(answer, lag)])]
@@ -69,7 +69,7 @@ def _sums(answer: Status) -> str:
 
 
 def _lag(answer: Status, lag: Lag | None) -> list[str]:
-    """When the last commit was, and how far each topic goes on after the latest committed interval."""
+    """Return lines with the time of the last commit and the lag of each topic after the latest committed interval."""
     lines = []
     if answer.committed_at is not None:
         at = f"{answer.committed_at.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
@@ -102,7 +102,7 @@ def _all_dead(answer: Status) -> list[str]:
 
 
 def _dead(totals: Totals) -> str:
-    """Dead letters with their share; `all` is said only if it is exactly that."""
+    """Return the number of dead letters with their share; the share is `all` only if it is exactly 1."""
     share = dead_share(totals)
     if not share:
         return f"{totals.dead_letters:,}"

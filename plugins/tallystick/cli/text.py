@@ -1,6 +1,6 @@
-"""Answers as text for people: at most 100 columns, and what is left out is said.
+"""Renders answers as text for people, in at most 100 columns. If something is left out, the text reports it.
 
-Words are never cut: a key or URI that is longer than a line stays whole, so that it can be copied.
+Words are not broken: if a key or URI is longer than a line, it stays whole, so that it can be copied.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ INDENT = "  "
 
 
 def width() -> int:
-    """How many columns a text may take."""
+    """Return the width of texts in columns: that of the terminal, from 40 to 100."""
     return max(40, min(WIDTH_MAX, shutil.get_terminal_size((WIDTH_MAX, 24)).columns))
 
 
@@ -48,7 +48,7 @@ def grid(
     right: Iterable[str] = (),
     fold: bool = True,
 ) -> str:
-    """Lay out columns; the `right` ones are numbers. Cells that do not fit are folded, or cut without `fold`."""
+    """Lay out columns; the `right` ones are numbers. If a cell does not fit, it is folded, or truncated if not `fold`."""
     from rich.console import Console
     from rich.table import Table
 
@@ -70,15 +70,15 @@ def grid(
 
 
 def shown(text: str) -> str:
-    """A text in which nothing can move the terminal's cursor: what is not printable is spelt out."""
+    """Escape characters that are not printable, so that the text cannot move the terminal's cursor."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-# ---------------------------------------------------------------- small words
+# ---------------------------------------------------------------- values
 
 
 def spell(at: datetime) -> str:
-    """Spell an instant (UTC) as shortly as is exact: a day, a minute, a second, a millisecond."""
+    """Return an instant (UTC) in its shortest exact form: to the day, minute, second or millisecond."""
     if at == at.replace(hour=0, minute=0, second=0, microsecond=0):
         return f"{at:%Y-%m-%d}"
     if at == at.replace(second=0, microsecond=0):
@@ -89,12 +89,12 @@ def spell(at: datetime) -> str:
 
 
 def span(interval: Interval) -> str:
-    """An interval in words."""
+    """Return an interval as text."""
     return f"{spell(interval.start)} to {spell(interval.end)}"
 
 
 def many(count: int, what: str) -> str:
-    """A number of things, e.g. "2 boundaries"; of "row with lineage" the first word is the thing."""
+    """Return a count with its noun, e.g. "2 boundaries"; of "row with lineage", the first word is the noun."""
     if count == 1:
         return f"1 {what}"
     thing, rest = (what, "") if " with " not in what else what.split(" ", 1)
@@ -103,7 +103,7 @@ def many(count: int, what: str) -> str:
 
 
 def classes(totals: Totals) -> str:
-    """Totals in words, without the classes that are empty."""
+    """Return totals as text, without empty classes other than records."""
     words = {"records": "record", "dead_letters": "dead letter"}
     found = [(name, getattr(totals, name)) for name in TOTALS]
     parts = [
@@ -115,7 +115,7 @@ def classes(totals: Totals) -> str:
 
 
 def size(size_bytes: int) -> str:
-    """A size in words."""
+    """Return a size in bytes as text, with a decimal unit."""
     amount = float(size_bytes)
     for unit in ("B", "KB", "MB", "GB"):
         if amount < 1000:
@@ -125,7 +125,7 @@ def size(size_bytes: int) -> str:
 
 
 def length(every: timedelta) -> str:
-    """A duration in words."""
+    """Return a duration as text."""
     seconds = round(every.total_seconds())
     for unit, of in (("day", 86_400), ("hour", 3600), ("minute", 60)):
         if seconds % of == 0:
@@ -134,7 +134,7 @@ def length(every: timedelta) -> str:
 
 
 def age(since: timedelta) -> str:
-    """How long ago, in the largest unit that is full: 3 d, 5 h, 20 min."""
+    """Return an age in its largest full unit: 3 d, 5 h, 20 min."""
     minutes = int(since.total_seconds() // 60)
     for unit, of in (("d", 1440), ("h", 60)):
         if minutes >= of:
@@ -143,10 +143,10 @@ def age(since: timedelta) -> str:
 
 
 def command(argv: Sequence[str]) -> str:
-    """A command to copy into a shell, broken between its options where a line would be too long."""
+    """Return a command to copy into a shell, broken between its options if it is too long for a line."""
     words = [shlex.quote(word) for word in argv]
     lines: list[str] = []
-    # An option stays with its value, so that each line can be read by itself.
+    # An option stays on the line of its value, so that each line is readable by itself.
     groups: list[str] = []
     for word in words:
         if groups and groups[-1].startswith("--") and " " not in groups[-1]:
@@ -165,7 +165,7 @@ def command(argv: Sequence[str]) -> str:
 
 
 def log(answer: CommitLog) -> str:
-    """Commits, newest first."""
+    """Return commits as text, newest first."""
     parts = [paragraph(f"{answer.pipeline} at {answer.uri}, version {answer.version}")]
     parts += [_commit(line) for line in answer.commits]
     if not answer.commits:
@@ -188,7 +188,7 @@ def _commit(line: CommitLine) -> str:
 
 
 def tables(answer: LakeTables) -> str:
-    """Tables with what any Iceberg reader needs."""
+    """Return tables as text, with all that an Iceberg reader needs."""
     parts = [paragraph(f"{answer.pipeline} at {answer.uri}, version {answer.version}")]
     parts += [_table(table) for table in answer.tables]
     if not answer.tables:
@@ -221,7 +221,7 @@ _WHY = {
 
 
 def preview(answer: Preview) -> str:
-    """What a new run would do, part by part."""
+    """Return the actions of a new run as text, part by part."""
     lines = [
         paragraph(f"{answer.pipeline} at {answer.uri}, version {answer.version}"),
         f"a new run of {span(answer.interval)}:",
@@ -237,7 +237,7 @@ def preview(answer: Preview) -> str:
 
 
 def released(answer: Released) -> str:
-    """What was taken from whom, and what is there now."""
+    """Return the cancelled grant as text, and what remains of its interval."""
     left = "its committed rows stay" if answer.committed else "it is a gap now"
     return paragraph(
         f"Released {span(answer.interval)}: the grant of {answer.request}, generation {answer.generation}, is cancelled "
@@ -246,7 +246,7 @@ def released(answer: Released) -> str:
 
 
 def probe_step(step: ProbeStep) -> str:
-    """One question to a store and its answer."""
+    """Return one check of a store and its result as text."""
     good = step.answered == step.expected or step.answered in step.expected.split(" or ")
     lines = [paragraph(f"{'ok  ' if good else 'FAIL'}  {step.asked}")]
     if not good:
@@ -256,7 +256,7 @@ def probe_step(step: ProbeStep) -> str:
 
 
 def probed(answer: ProbeResult) -> str:
-    """The verdict on a store that passed."""
+    """Return the verdict on a store that passed."""
     left = (
         f" Its scratch object {answer.scratch} could not be deleted: these credentials may not."
         if answer.scratch_left
@@ -269,7 +269,7 @@ def probed(answer: ProbeResult) -> str:
 
 
 def check(answer: Check) -> str:
-    """One check: a line of counts, or its first counter-example."""
+    """Return one check as text: its counts, or its first counter-example if it failed."""
     if answer.proven:
         counts = ", ".join(many(count, what) for what, count in answer.counted.items())
         lines = textwrap.wrap(counts or "nothing to check", width() - 16) or [""]
@@ -296,7 +296,7 @@ def _finding(finding: Finding) -> str:
 
 
 def proof(answer: Proof) -> str:
-    """The verdict."""
+    """Return the verdict of `tally verify` as text."""
     of = f"{answer.pipeline} at {answer.uri}, version {answer.version}"
     if not answer.proven:
         broken = [one.name for one in answer.checks if not one.proven]
@@ -309,7 +309,7 @@ def proof(answer: Proof) -> str:
 
 
 def rows(columns: Sequence[str], found: Sequence[Sequence[Any]]) -> str:
-    """Rows of a question."""
+    """Return the rows of a query as a grid."""
     numbers = [
         name
         for at, name in enumerate(columns)

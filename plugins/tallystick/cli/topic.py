@@ -1,4 +1,4 @@
-"""`tally topic`: what an operator decides about a topic of a ledger."""
+"""`tally topic`: the decisions of an operator about a topic of a ledger."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ app = typer.Typer(
 
 @app.callback()
 def _topic() -> None:
-    """Keep `adopt` a command of its own: typer would else take a lone one for the whole program."""
+    """Keep `adopt` as a subcommand: without a callback, typer makes a single command the whole program."""
 
 
 @app.command()
@@ -53,7 +53,7 @@ def adopt(
     ),
     as_json: bool = typer.Option(False, "--json", help="Answer as JSON."),
 ) -> None:
-    """Let a topic that was created anew, or on another cluster, follow the old one in its ledger."""
+    """Adopt a topic that was created anew, or on another cluster, as the successor of the old one."""
     from tallystick.cli.lake_argument import open_lake
     from tallystick.format import keys
     from tallystick.operations.adopt_topic import adopt as follow
@@ -84,7 +84,7 @@ def adopt(
 def _said_ends(
     topic: str, old_kafka: str | None, said: Sequence[str], *, needed: bool
 ) -> Mapping[int, int] | None:
-    """What --old-end says of the old topic's ends; empty where they are unknown, None where it says nothing."""
+    """Return the old topic's ends by partition from --old-end; empty if they are unknown, None if it is not given."""
     from tallystick.errors import InvalidRequest
 
     if old_kafka is not None and said:
@@ -114,9 +114,10 @@ def _said_ends(
 def ends_on(
     root: Root, topic: str, connection: str, *, environ: Mapping[str, str]
 ) -> Mapping[int, int]:
-    """Where each partition of the topic that the ledger reads ends now, on the cluster of a connection.
+    """Return the current end offset of each partition of the topic that the ledger reads, from a connection's cluster.
 
-    Raises IdentityChanged where that connection leads to another incarnation, and what the client raises.
+    Returns an empty mapping if this topic is already closed in the ledger.
+    Raises IdentityChanged if the connection leads to another incarnation, and what the client raises.
     """
     from tallystick.errors import IdentityChanged
 
@@ -124,7 +125,7 @@ def ends_on(
     seen = described(connection, topic, environ=environ)
     closed = [t for t in root.topics.values() if t.closed is not None]
     if any((t.topic_id, t.cluster_id) == (seen.topic_id, seen.cluster_id) for t in closed):
-        return {}  # C9: it was closed by this very command, whose answer was lost; the root says where
+        return {}  # C9: an earlier run of this command closed it, and its answer was lost; the root has the ends
     if known is not None and (seen.topic_id, seen.cluster_id) != (known.topic_id, known.cluster_id):
         raise IdentityChanged(
             f"connection {connection} leads to topic {topic} with id {seen.topic_id} in cluster {seen.cluster_id}; the "
@@ -135,7 +136,7 @@ def ends_on(
 
 
 def described(connection: str, topic: str, *, environ: Mapping[str, str]) -> TopicState:
-    """Identity and reach of a topic by a connection's name; raises SettingsError, and what the client raises."""
+    """Return identity and offsets of a topic by a connection's name; raises SettingsError, and what the client raises."""
     from tallystick.connections.resolve import resolve
     from tallystick.kafka.planning import LogPlanner
 
@@ -144,7 +145,7 @@ def described(connection: str, topic: str, *, environ: Mapping[str, str]) -> Top
 
 
 def text(answer: Adopted, *, ends_known: bool) -> str:
-    """What ends where, what begins where, and what is lost between them; then how to go on."""
+    """Return the answer as text: the ends of the old topic, the origins of the new one, the loss, and the next step."""
     from tallystick.cli.text import INDENT, grid, many, paragraph, span, spell
 
     old, new = answer.old, answer.new
@@ -192,7 +193,7 @@ def text(answer: Adopted, *, ends_known: bool) -> str:
 
 
 def form(answer: Adopted) -> Mapping[str, Any]:
-    """The form of `tally topic adopt`."""
+    """Return the JSON of `tally topic adopt`."""
     from tallystick.format import keys
 
     return {

@@ -1,6 +1,6 @@
-"""A store that does not answer: a command names it on standard error after some seconds, and ends after a minute.
+"""Reports a store that does not answer: a command names it on standard error after seconds, and ends after a minute.
 
-Tasks wait longer, and for more: this is for a person or a script that asks.
+This is for a person or a script that calls `tally`. Tasks wait longer, and for more.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LIMIT_S: ContextVar[float] = ContextVar("limit_s", default=TIMEOUT_S)
 
 
 def seconds(text: str) -> float:
-    """Return how long a command waits for one answer of the store; raises InvalidRequest if it is no such time."""
+    """Return the seconds that a command waits for one answer of the store; raises InvalidRequest if not 1 to 86400."""
     try:
         found = float(text)
     except ValueError:
@@ -39,14 +39,14 @@ def seconds(text: str) -> float:
 
 
 class WatchedStore:
-    """A store whose calls are named on standard error once they take long; it is otherwise the store that it has."""
+    """A wrapper of a store that names a call on standard error if it takes long. It changes nothing else."""
 
     def __init__(self, store: Store, *, notice_s: float) -> None:
         self._store = store
         self._notice_s = notice_s
         self._numbers = count()
         self._lock = threading.Lock()
-        # What is under way, by number: since when, and what it is until it was named.
+        # The calls in progress, by number: the start, and the description, which is None after the call was named.
         self._calls: dict[int, tuple[float, str | None]] = {}
         self._watching = False
 
@@ -55,26 +55,26 @@ class WatchedStore:
 
     @property
     def uri(self) -> str:
-        """The store's own."""
+        """The URI of the wrapped store."""
         return self._store.uri
 
     def get(self, key: str) -> Stored | None:
-        """As the store does."""
+        """Read an object from the wrapped store."""
         with self._watched(f"reading {key}"):
             return self._store.get(key)
 
     def create(self, key: str, body: bytes | Path) -> Outcome:
-        """As the store does. Safe to repeat: as the store's."""
+        """Create an object in the wrapped store. Safe to repeat: its `create` is."""
         with self._watched(f"writing {key}"):
             return self._store.create(key, body)
 
     def replace(self, key: str, body: bytes, *, expected: ETag) -> Outcome:
-        """As the store does. Safe to repeat: as the store's."""
+        """Replace an object in the wrapped store. Safe to repeat: its `replace` is."""
         with self._watched(f"writing {key}"):
             return self._store.replace(key, body, expected=expected)
 
     def list(self, prefix: str) -> Iterator[Listed]:
-        """As the store does."""
+        """List the wrapped store."""
         found = iter(self._store.list(prefix))
         while True:
             with self._watched(f"listing {prefix or 'all objects'}"):
@@ -84,7 +84,7 @@ class WatchedStore:
             yield listed
 
     def delete(self, keys: Iterable[str]) -> None:
-        """As the store does. Safe to repeat: as the store's."""
+        """Delete objects from the wrapped store. Safe to repeat: its `delete` is."""
         with self._watched("deleting objects"):
             self._store.delete(keys)
 
@@ -95,7 +95,7 @@ class WatchedStore:
             self._calls[number] = (time.monotonic(), what)
             if not self._watching:
                 self._watching = True
-                # Whether notes are shown is in this thread's context.
+                # The context of this thread determines if notes are shown.
                 threading.Thread(
                     target=copy_context().run, args=(self._watch,), daemon=True
                 ).start()
@@ -106,7 +106,7 @@ class WatchedStore:
                 del self._calls[number]
 
     def _watch(self) -> None:
-        """Name each call once that takes long; end when a while has passed without any."""
+        """Name each call once if it takes long. End when no call is in progress."""
         while True:
             time.sleep(self._notice_s / 4)
             with self._lock:

@@ -1,1 +1,1 @@
-"""The use cases, a verb per file or folder: each reads a root, decides with the protocol, and swaps or reports."""
+"""The use cases, one verb per file or folder. Each reads a root, decides with the protocol, and swaps or reports."""

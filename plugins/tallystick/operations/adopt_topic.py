@@ -1,4 +1,4 @@
-"""The use case `adopt`: a topic that was created anew, or lives on another cluster, follows the old one in its ledger."""
+"""The use case `adopt`: continue a ledger with a topic that was recreated, or that is on another cluster."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from tallystick.protocol import adoption
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adopted:
-    """What an adoption makes of a ledger, or would make: `done` tells which.
+    """The result of an adoption. `done`: True if it is in the ledger, False if it was only computed.
 
-    `lost` are the offsets per partition of `closed` that no boundary had reached; they belong to the interval that begins
-    at `since`. `waiting` are granted and uncommitted intervals: the rows of their plans can still be committed where they
-    are staged already, else they become losses to be accepted.
+    `read_to` and `lost` have one value per partition of `closed`. `lost` counts the offsets after the last boundary; they
+    belong to the interval that begins at `since`. `waiting` are the intervals that are granted and not committed. If the
+    rows of such a plan are staged already, they can still be committed. If not, their offsets are lost, and an operator
+    must accept the loss.
     """
 
     uri: str
@@ -46,16 +47,19 @@ def adopt(
     ends_of: Callable[[Root], Mapping[int, int]],
     confirmed_id: str | None = None,
 ) -> Adopted:
-    """Let the incarnation of `topic` that Kafka has follow the one that the ledger reads, if `confirmed_id` is its id.
+    """Adopt the incarnation of `topic` that Kafka has now, in place of the one that the ledger reads.
 
-    `describe` asks Kafka, after the root was read: what it tells then is no older than what the ledger reads. `ends_of`
-    says where each partition of the incarnation that this very root reads ended; one that is not named ended where the
-    ledger had read to. Where the ledger comes to read another one before the swap, nothing is adopted.
+    `confirmed_id` is the expected topic id of the new incarnation. If it is None, nothing is written, and the result
+    describes what an adoption would do. `describe` queries Kafka. It is called after the root is read, so its answer is
+    not older than that root. `ends_of` returns the end offset of each partition of the incarnation that the given root
+    reads. If it leaves out a partition, the end is the offset up to which the ledger has read. If the ledger reads
+    another incarnation by the time of the swap, nothing is adopted.
 
-    Without `confirmed_id` nothing is written. Safe to repeat: once the ledger reads that incarnation, the answer is read
-    from it, and nothing is written (C9). Raises InvalidRequest where there is nothing to adopt, where an end lies before
-    what was read, or where another id was confirmed; IdentityChanged for a copy and for an incarnation that was closed
-    before; Superseded where somebody else adopted meanwhile; and what `describe`, `ends_of` and the lake raise.
+    Safe to repeat: if the ledger reads the new incarnation already, the result is built from the ledger, and nothing is
+    written (C9). Raises InvalidRequest if there is nothing to adopt, if an end is lower than the offset that was read,
+    or if `confirmed_id` is not the id of the topic. Raises IdentityChanged if the topic is a copy, or an incarnation that
+    was closed before. Raises Superseded if another process adopts meanwhile. Raises the errors of `describe`, `ends_of`
+    and the lake.
     """
     if confirmed_id is not None:
         lake.prove()
@@ -71,7 +75,7 @@ def adopt(
     new = RootTopic(topic_id=seen.topic_id, cluster_id=seen.cluster_id, origins=starts)
 
     def step(snapshot: Snapshot) -> Update[Adopted] | NoUpdate[Adopted]:
-        # An adoption is rare, and what waits is to be named: the whole ledger is read.
+        # Read the whole ledger: an adoption is rare, and the result contains all intervals that wait.
         ledger = snapshot.whole_ledger()
         last = ledger.boundaries[-1] if ledger.boundaries else None
         decision = adoption.decide_adoption(snapshot.root, last, topic, new, ends)
@@ -104,7 +108,7 @@ def adopt(
         )
         if confirmed_id is None:
             return NoUpdate(value=answer)
-        # Every boundary was looked at to decide; none of them changes, and the swap need not check them all.
+        # The decision has read every boundary. None of them changes, so the swap checks only the last one.
         edge = snapshot.ledger(decision.since, decision.since)
         return Update(
             tables=snapshot.root.tables, topics=decision.topics, ledger=edge, value=answer
@@ -114,9 +118,9 @@ def adopt(
 
 
 def _found(lake: Lake, snapshot: Snapshot, topic: str, name: str, follows: str) -> Adopted:
-    """The answer once the swap has landed: from the root, for whoever asks again."""
+    """Build the result of an adoption that is in the root already, for a repeated call."""
     old = snapshot.root.topics[follows]
-    assert old.closed is not None  # another follows it
+    assert old.closed is not None  # another incarnation follows it
     ledger = snapshot.ledger(old.closed.since, old.closed.since)
     last = ledger.boundary(old.closed.since)
     assert last is not None  # boundaries are never removed

@@ -1,7 +1,7 @@
-"""The use case `commit`: check what was staged, then swap the root that makes it visible. No JVM.
+"""The use case `commit`: check the staged files, then swap the root that makes them visible. No JVM.
 
-That one PUT publishes all tables, the dead letters and the offsets together. Whatever was decided before is decided
-again on every root that is read.
+One PUT publishes all tables, the dead letters and the offsets together. Every try of the swap decides again, on the root
+that it has read.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tallystick.tables.state import TableState
 
 
 class TableStager(Protocol):
-    """Writes table metadata that nothing names yet. tallystick.tables.staging is the real one."""
+    """A writer of table metadata that nothing names yet. The implementation is in tallystick.tables.staging."""
 
     def stage(
         self,
@@ -41,7 +41,7 @@ class TableStager(Protocol):
         properties: Mapping[str, str],
         now: datetime,
     ) -> str:
-        """Write metadata in which `drop` is gone and `add` is there, in one snapshot; return its key.
+        """Write metadata with one new snapshot that removes the files `drop` and adds the files `add`; return its key.
 
         Safe to repeat: every call writes new objects that only a root can make visible.
         """
@@ -50,7 +50,10 @@ class TableStager(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitResult:
-    """What a commit found: the interval, the root's version, and whether this call or an earlier one published it."""
+    """The outcome of a commit. `already`: True if an earlier call published it.
+
+    `version` is the version of the root. `replaced_by` is the generation that has replaced it since, or None.
+    """
 
     interval: Interval
     plan: keys.PlanKey
@@ -64,12 +67,16 @@ class CommitResult:
 def commit(
     lake: Lake, tables: TableStager, *, plan_key: keys.PlanKey, report_key: keys.ReportKey
 ) -> CommitResult:
-    """Publish what the report staged for the plan, once, whatever is rerun. No output is asked anything.
+    """Commit the files of the report for the plan, exactly once. No output is contacted.
 
     Safe to repeat: the ledger names the committed plan, so a repeat, a lost reply and a second attempt all end as
-    AlreadyCommitted (C9, C10, C11, C12). A replacement that holds fewer records than what it replaces is refused, and so
-    is one of what an output got that takes no second sending: its grant is withdrawn. Raises Superseded, ReportRejected,
-    IdentityChanged, SchemaChanged, and what the lake raises.
+    AlreadyCommitted (C9, C10, C11, C12). A replacement is refused, and its grant is withdrawn, if it contains fewer
+    records and dead letters than the commit that it replaces, or if records of that commit are dead letters now, unless
+    the plan accepts that. It is also refused if an output that takes no second publication has received the interval.
+
+    Raises ReportRejected if a replacement is refused, if the report is gone, is not the plan's or does not add up, or if
+    its files are gone or changed. Raises Superseded if the grant was taken away. Raises IdentityChanged or SchemaChanged
+    if the topics or tables are not the planned ones. Raises the errors of the lake.
     """
     plan = lake.plan(plan_key)
     report = lake.report(report_key)
@@ -77,14 +84,15 @@ def commit(
         gone = plan_key if plan is None else report_key
         return _without_objects(lake, plan_key, gone)
     attempt = _CommitAttempt(lake, tables, plan, report)
-    # Room from the first try on: the metadata of many tables takes long to write, and all of it is void after a loss.
+    # Ask publishers to pause from the first try on: the metadata of many tables takes long to write, and a lost swap
+    # voids it.
     return lake.swap(
         attempt.step, turn=Asking(store=lake.store, runtime=lake.runtime, after_losses=0)
     )
 
 
 class _CommitAttempt:
-    """One call of `commit`: what its tries have in common."""
+    """The state that all tries of one `commit` call share."""
 
     def __init__(self, lake: Lake, tables: TableStager, plan: Plan, report: Report) -> None:
         self._lake, self._tables, self._plan, self._report = lake, tables, plan, report
@@ -92,7 +100,7 @@ class _CommitAttempt:
         self._refused: tuple[ReportRejected, Committed | None] | None = None
 
     def step(self, snapshot: Snapshot) -> Update[CommitResult] | NoUpdate[CommitResult]:
-        """Decide on the root as it is now. Safe to repeat: it finds this call's own earlier success there (C9)."""
+        """Decide on the current root. Safe to repeat: it finds this call's own earlier success there (C9)."""
         lake, plan, report = self._lake, self._plan, self._report
         ledger = snapshot.ledger(plan.interval.start, plan.interval.end)
         entry = ledger.entry(plan.interval)
@@ -108,7 +116,7 @@ class _CommitAttempt:
                 return NoUpdate(then_raise=refusal)
             raise _refusal(lake, plan, decision)
         if not self._checked:
-            # Only now: a plan that is committed or superseded needs no look at files that gc may have taken.
+            # Check only now: if the plan is committed or superseded, gc may have deleted its files.
             check_report(lake, plan, report)
             self._checked = True
         before = decision.before
@@ -119,7 +127,7 @@ class _CommitAttempt:
         return _publish(lake, self._tables, snapshot, before, plan, report)
 
     def _withdrawn(self, entry: Entry | None) -> ReportRejected | None:
-        """Return why this call withdrew the grant (C9), unless someone else has changed the interval since."""
+        """Return why this call withdrew the grant (C9); None if it did not, or if the interval has changed since."""
         if self._refused is None or entry is None:
             return None
         why, stands = self._refused
@@ -130,16 +138,17 @@ def _earlier_plans(lake: Lake, entry: Entry | None, plan: Plan) -> frozenset[str
     if entry is None or entry.committed is None or entry.committed.plan == plan.key:
         return frozenset()
     if entry.granted is not None and entry.granted.plan == plan.key:
-        return frozenset()  # it is about to replace, so it was not replaced
+        return frozenset()  # the plan has a grant, so it was never committed and never replaced
     return frozenset(c.plan for c in lake.earlier_commits(entry)[1:])
 
 
 def find_commit(
     lake: Lake, snapshot: Snapshot, plan_key: keys.PlanKey
 ) -> CommitResult | Entry | None:
-    """Return what became of a plan's commit, also one replaced since; else the interval's entry as it stands, if any.
+    """Return the commit of a plan, even if it was replaced since.
 
-    The plan itself is not read: its key names the interval.
+    If the plan is not committed, return the ledger's current entry of its interval, or None if there is no entry. The
+    plan itself is not read: its key contains the interval.
     """
     start, end = keys.plan_interval(plan_key)
     entry = snapshot.ledger(start, end).entry(Interval(start=start, end=end))
@@ -169,7 +178,10 @@ def _already(
 
 
 def _without_objects(lake: Lake, plan_key: keys.PlanKey, gone: str) -> CommitResult:
-    """The plan or report is gone: fine where the plan was committed; else the grant says what to do."""
+    """Return the result if the plan is committed, although the plan or the report is gone.
+
+    Raises ReportRejected if the plan is still granted, Superseded if it is not.
+    """
     found = lake.read(lambda snapshot: find_commit(lake, snapshot, plan_key))
     if isinstance(found, CommitResult):
         return found
@@ -213,11 +225,11 @@ def _refusal(
             )
 
 
-# ---------------------------------------------------------------- what was staged
+# ---------------------------------------------------------------- staged files
 
 
 def check_report(lake: Lake, plan: Plan, report: Report) -> None:
-    """Raise ReportRejected unless the report is this plan's, adds up, and its files are there as reported (I3, I7)."""
+    """Raise ReportRejected unless the report is this plan's, adds up, and its files exist as reported (I3, I7)."""
     for problem in _problems(plan, report):
         raise _rejected(lake, plan, report, problem)
     expected = {f.key: f for f in report.files}
@@ -292,7 +304,10 @@ def _file_problems(plan: Plan, report: Report) -> Sequence[str]:
 
 
 def _holds_fewer(lake: Lake, plan: Plan, report: Report, entry: Entry) -> ReportRejected | None:
-    """Why a replacement is refused that lacks records of what it replaces, or has them as dead letters."""
+    """Return the error if a replacement lacks records of the commit that it replaces, or has them as dead letters.
+
+    Return None if it does not, if the plan accepts it, or if nothing is replaced.
+    """
     before = entry.committed
     if before is None:
         return None
@@ -314,7 +329,7 @@ def _holds_fewer(lake: Lake, plan: Plan, report: Report, entry: Entry) -> Report
         )
     if not to_dead:
         return None
-    # What this plan accepts must be accepted again, or the next refusal would be for that.
+    # The hint repeats the switches of this plan: without them, the next run would be refused for that reason.
     accepts = {"accept_compaction": plan.accept_compaction, "accept_loss": plan.accept_loss}
     accepted = "".join(f", {name}=true" for name, given in accepts.items() if given)
     return ReportRejected(
@@ -329,15 +344,16 @@ def _holds_fewer(lake: Lake, plan: Plan, report: Report, entry: Entry) -> Report
 
 
 def _rows_to_dead(lake: Lake, report: Report, interval: Interval, before: Committed) -> int:
-    """How many records of the committed generation are dead letters in the report, at the least.
+    """Return the minimum number of records of the committed generation that are dead letters in the report.
 
-    By topic and partition: records that others gain, of a topic that was added, say, do not make up for them.
+    Counted per topic and partition, so that more records in one partition (as of an added topic) do not hide fewer in
+    another.
     """
     if not any(account.dead_letters for account in report.accounts):
         return 0
     record = lake.record(before.record)
     known = next((c for c in record.intervals if c.interval == interval), None) if record else None
-    # Without a record the files to drop are not known either: `_files_of` refuses that.
+    # Without a record, the files to drop are unknown too: `_files_of` raises Corrupt for that.
     then = {(a.topic, a.partition): a for a in known.accounts} if known else {}
     found = 0
     for now in report.accounts:
@@ -347,7 +363,10 @@ def _rows_to_dead(lake: Lake, report: Report, interval: Interval, before: Commit
 
 
 def _sent_for_good(lake: Lake, plan: Plan, before: Entry) -> ReportRejected | None:
-    """An output that takes no second sending may have got the interval since the replacement was planned."""
+    """Return the error if an output that takes no second publication has received the interval, or may have; else None.
+
+    That can happen after the replacement was planned.
+    """
     for output in _outputs_of(lake, plan):
         if output.replaced == "refuse" and has_published_rows(lake, before, output.name):
             return ReportRejected(
@@ -360,9 +379,10 @@ def _sent_for_good(lake: Lake, plan: Plan, before: Entry) -> ReportRejected | No
 
 
 def _withdraw(snapshot: Snapshot, before: Entry, why: ReportRejected) -> Update[CommitResult]:
-    """Take the grant away: no clear of this run can do better, and its grant must not bar the run that can.
+    """Build the update that withdraws the grant and then raises `why`.
 
-    Safe to repeat: a repeat finds the grant gone.
+    Clearing this run again leads to the same refusal, and its grant would block another run that can replace the
+    interval. Safe to repeat: a repeat finds the grant gone.
     """
     ledger = snapshot.ledger(before.interval.start, before.interval.end)
     ledger.cancel(before.interval)
@@ -371,15 +391,18 @@ def _withdraw(snapshot: Snapshot, before: Entry, why: ReportRejected) -> Update[
     )
 
 
-# ---------------------------------------------------------------- what is published
+# ---------------------------------------------------------------- publication
 
 
 def _publish(
     lake: Lake, tables: TableStager, snapshot: Snapshot, before: Entry, plan: Plan, report: Report
 ) -> Update[CommitResult]:
-    """Write the metadata of every table for this very root. Safe to repeat: nothing names it before the swap (C7, C8)."""
+    """Write the metadata of every table and build the update of this root.
+
+    Safe to repeat: nothing names the metadata before the swap (C7, C8).
+    """
     replaced, granted = before.committed, before.granted
-    assert granted is not None  # committing.Publish says so
+    assert granted is not None  # guaranteed by committing.Publish
     dropped = _files_of(lake, before, replaced) if replaced is not None else {}
     generation = granted.generation
     totals = Totals(**account_totals(report.accounts))
@@ -433,7 +456,7 @@ def _publish(
 
 
 def _nothing_for(lake: Lake, plan: Plan, report: Report) -> dict[str, bool]:
-    """By output of the plan, whether nothing was staged for it."""
+    """Return, by output of the plan, True if no row was staged for it."""
     return {o.name: not report.rows(o.table) for o in _outputs_of(lake, plan)}
 
 
@@ -442,7 +465,10 @@ def _outputs_of(lake: Lake, plan: Plan) -> tuple[PlannedOutput, ...]:
 
 
 def _files_of(lake: Lake, entry: Entry, committed: Committed) -> Mapping[str, tuple[str, ...]]:
-    """The files that the entry's committed plan added, by table: all of them go when it is replaced."""
+    """Return the files that the entry's committed plan added, by table. A replacement drops all of them.
+
+    Raises Corrupt if the record of that commit is gone or describes another plan.
+    """
     chain = lake.earlier_commits(entry)
     if not chain or chain[0].plan != committed.plan:
         found = f"tells of plan {chain[0].plan}" if chain else "is not there, or tells of no commit"
@@ -469,7 +495,7 @@ def _stage_tables(
     staged: dict[str, RootTable] = {}
     for name in sorted({t.name for t in plan.tables} | set(dropped)):
         if len(staged) == 1 and snapshot.root.pending:
-            # A publisher that had not seen yet that room is asked for has made its swap by now.
+            # A publisher that did not pause (`lake.room`) has swapped by now: begin again if the root moved.
             snapshot.check_still_there()
         table = snapshot.root.tables[name]
         state = TableState(

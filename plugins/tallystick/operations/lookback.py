@@ -1,8 +1,8 @@
-"""The use case `earlier`: what a job sees of the time before its interval, where its pipeline looks back.
+"""The use case `earlier`: find the lookback of a plan, the rows of earlier intervals that a job reads with its own.
 
-Of what is committed, the data files of the commits that stand now; of what is not, the offsets to be read in Kafka. Each
-attempt looks for itself, and its report says what it saw (`tallystick.protocol.lookback`): nothing is frozen, and what
-changes afterwards makes the interval stale, never silently wrong.
+Committed intervals are read from the data files of their current commits. Uncommitted time is read from Kafka, as offset
+ranges. Each attempt finds its lookback anew, and its report records what it used (`tallystick.protocol.staleness`). A
+plan does not freeze its lookback: if one of these intervals changes later, the plan's interval becomes stale.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ from tallystick.protocol import boundaries, planning
 from tallystick.protocol.ledger import Ledger
 from tallystick.protocol.staleness import lookback_used
 
-# A record and a report of each interval are read, some 10 ms each on S3: a year of hours would take minutes in a row.
+# Each interval needs its record and its report, about 10 ms each on S3: one by one, a year of hours takes minutes.
 READS_AT_ONCE = 16
 
 
 class KafkaLog(Protocol):
-    """What looking back asks of Kafka. tallystick.kafka.planning is the real one."""
+    """The Kafka queries of a lookback. The implementation is in tallystick.kafka.planning."""
 
     def boundary(
         self, topic: str, at_ms: int, floors: Sequence[int], *, latest_ms: int
     ) -> Sequence[Position]:
-        """Where each partition splits at an instant, from `floors` on, passing over records after `latest_ms`."""
+        """Return the split of each partition at an instant, searched from `floors`; skip records after `latest_ms`."""
         ...
 
     def log_starts(self, topic: str) -> Sequence[int]:
-        """The first offset that each partition still has."""
+        """Return the first offset that each partition still has."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsableInterval:
-    """One earlier interval whose rows are there: committed, or staged by this very run. `files` by table."""
+    """An earlier interval with usable rows: committed, or staged by the same run. `files` are by table."""
 
     interval: Interval
     fingerprint: str
@@ -59,7 +59,7 @@ class UsableInterval:
 
     @property
     def seen(self) -> UsedInterval:
-        """What a report says of it."""
+        """The interval as a report records it."""
         return UsedInterval(
             interval=self.interval, fingerprint=self.fingerprint, records=self.records
         )
@@ -67,7 +67,7 @@ class UsableInterval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnusableInterval:
-    """One earlier interval that was committed before the tables were what they are: its rows cannot be used."""
+    """A committed earlier interval with unusable rows: its plan did not have the table or column `lacks`."""
 
     interval: Interval
     fingerprint: str
@@ -77,9 +77,10 @@ class UnusableInterval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UncommittedRange:
-    """Earlier time that is not committed, the ranges to be read of it, and how the ledger cuts it.
+    """A span of earlier time to read from Kafka, with its offset ranges and the ledger's boundaries inside it.
 
-    `instead_of`: it is committed, and cannot be used.
+    `instead_of`: the committed interval that it replaces, because the rows of that interval are unusable; None if the
+    span is not committed.
     """
 
     span: LogSpan
@@ -88,23 +89,24 @@ class UncommittedRange:
 
     @property
     def interval(self) -> Interval:
-        """Its time."""
+        """The interval of the span."""
         return self.span.interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookbackInput:
-    """All that is to be seen of the time from `since` to a plan's interval."""
+    """The lookback of a plan: usable intervals and uncommitted ranges from `since` to the start of its interval."""
 
     since: datetime
     parts: tuple[UsableInterval, ...] = ()
     unread: tuple[UncommittedRange, ...] = ()
 
     def used(self, fingerprint: str, records: Mapping[Interval, int]) -> LookbackUsed:
-        """What the report says was seen; `records`: how many were read of each stretch.
+        """Return the used lookback for the report. `records`: the number of records read of each span in `unread`.
 
-        Of what was read although it is committed it names the code that committed it: once that is replaced by this code,
-        it is looked at again. Raises SchemaChanged where Kafka gave fewer of it than were committed (compaction).
+        If a span was read from Kafka instead of a committed interval, the result has the fingerprint of that commit.
+        Therefore the plan's interval becomes stale when the current code replaces that commit. Raises SchemaChanged if
+        the number of records read differs from the number committed (compaction).
         """
         passed = {u.interval: u.instead_of for u in self.unread if u.instead_of is not None}
         for interval, one in passed.items():
@@ -131,10 +133,12 @@ def earlier(
     staged: Sequence[tuple[Plan, Report]] = (),
     log: KafkaLog | None = None,
 ) -> LookbackInput:
-    """Say what a job sees of the time before its plan's interval.
+    """Return the lookback of a plan: the earlier rows that its job reads.
 
-    `staged`: what this run has staged of it and not committed yet; it is taken as if it were. `log` None: what is not
-    committed is left out. Raises Corrupt where a commit's objects are gone, and what the store and the log raise.
+    `staged`: plans of the same run that are staged and not committed yet; they count as committed. If `log` is None,
+    uncommitted time is left out. Raises Corrupt if objects of a commit are gone. Raises SchemaChanged if an interval was
+    committed without a table or column of the lookback, and cannot be read from Kafka instead. Raises the errors of the
+    store and the log.
     """
     start = plan.interval.start
     since = EPOCH if lookback.back is None else max(EPOCH, start - lookback.back)
@@ -199,7 +203,10 @@ def _part(
 
 
 def _lacks(then: Plan | None, plan: Plan, lookback: Lookback) -> str | None:
-    """What an earlier commit lacks of the tables that are looked back at: its rows would be seen as none."""
+    """Return the first table or column of the lookback that an earlier commit lacks; None if it has all.
+
+    Without this check, its rows would be read as no rows.
+    """
     for name in lookback.tables:
         wanted, there = plan.table(name), then.table(name) if then is not None else None
         assert wanted is not None  # the pipeline checked it
@@ -222,19 +229,19 @@ def _of_report(
 
 
 class _Cuts:
-    """Where the log of a plan's topics splits by time: as the ledger says, else as Kafka does now."""
+    """The boundaries of a plan's topics: from the ledger, or looked up in Kafka if the ledger has none."""
 
     def __init__(
         self, ledger: Ledger, root: Root, plan: Plan, log: KafkaLog, *, latest: datetime
     ) -> None:
-        # What is looked up here stands in no ledger: the plan that commits this time sets its boundaries for good.
+        # A copy: boundaries that are looked up here are not stored. The plan that is granted this time sets them.
         self._ledger, self._root, self._plan, self._log = ledger.copy(), root, plan, log
         self._latest_ms = round(latest.timestamp() * 1000)
         self._origins = {name: topic.origins for name, topic in root.topics.items()}
         self._log_starts: dict[str, Sequence[int]] = {}
 
     def unread(self, gap: Interval) -> UncommittedRange | None:
-        """What is to be read of a gap; None where some of it lies in a topic that can be read no more."""
+        """Return the ranges to read of a gap; None if it has offsets of a closed topic, which is read no more."""
         first, last = (self._boundary(at) for at in (gap.start, gap.end))
         for name, topic in self._root.topics.items():
             if topic.closed is not None and self._offsets(first, name) != self._offsets(last, name):
@@ -246,7 +253,7 @@ class _Cuts:
         )
 
     def instead_of(self, passed: UnusableInterval) -> UncommittedRange:
-        """What is to be read in place of rows that cannot be used. Raises SchemaChanged where it is not all there."""
+        """Return the ranges to read instead of unusable rows. Raises SchemaChanged if Kafka no longer has all of them."""
         found = self.unread(passed.interval)
         if found is None or any(r.lost for t in found.topics for r in t.ranges):
             raise _useless(passed, "and Kafka no longer holds it")
@@ -260,7 +267,8 @@ class _Cuts:
         found = {}
         for name, topic in self._root.topics.items():
             if topic.closed is not None:
-                # It ends before the ledger's next boundary, or is read from it: never looked up again.
+                # A closed topic is not looked up: it keeps the position of the boundary before. If the gap up to the
+                # next boundary has offsets of it, `unread` returns None.
                 left, _ = self._ledger.neighbours(at)
                 found[name] = tuple(
                     left.position(name, p, self._origins) if left else Position(offset=o)
@@ -295,7 +303,7 @@ class _Cuts:
                     end=end.offset,
                     start_epoch=start.leader_epoch,
                     end_epoch=end.leader_epoch,
-                    # What the log has lost, the commit of that time will not have either.
+                    # The commit of that time will lack the offsets that the log has lost, too.
                     readable_from=min(max(start.offset, starts[p]), end.offset),
                 )
             )
@@ -317,7 +325,7 @@ def _useless(passed: UnusableInterval, why: str) -> SchemaChanged:
 
 
 def own_span(lake: Lake, plan: Plan) -> LogSpan:
-    """A plan's own stretch of the log, with the boundaries inside it: those of grants that were cancelled."""
+    """Return a plan's own span of the log, with the boundaries inside it, which cancelled grants have left."""
 
     def question(snapshot: Snapshot) -> LogSpan:
         interval = plan.interval
@@ -328,7 +336,7 @@ def own_span(lake: Lake, plan: Plan) -> LogSpan:
 
 
 def span_of(interval: Interval, boundaries: Sequence[Boundary], plan: Plan, root: Root) -> LogSpan:
-    """A stretch of the log of a plan's topics, cut at those boundaries that lie inside it."""
+    """Return a span of the log of a plan's topics, with the offsets of each boundary inside the interval."""
     origins = {name: topic.origins for name, topic in root.topics.items()}
     names = plan.read_names
     return LogSpan(

@@ -1,4 +1,4 @@
-"""The use case `preview`: what a run would be granted of an interval, and why not the rest. Nothing is written."""
+"""The use case `preview`: compute what a run would be granted of an interval, and write nothing."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tallystick.lake import Lake, Snapshot
 from tallystick.protocol import adoption, boundaries, planning
 
 What = Literal["plan", "replace", "stays", "held", "cancel"]
-# A run that never was: whatever the ledger holds is another run's.
+# A run that does not exist, so every request in the ledger is of another run.
 _NOBODY = Request(dag="tally", run="plan", clear=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreviewPart:
-    """One part of the wish. `owner`: who committed it or holds it; None for a gap."""
+    """One part of the requested interval. `owner`: the request that committed it or holds its grant; None for a gap."""
 
     interval: Interval
     what: What
@@ -29,7 +29,7 @@ class PreviewPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
-    """What a new run would do under one root; `boundaries` are those that its swap would look up and set."""
+    """The parts that a new run would get under one root. `boundaries`: how many boundaries its swap would set."""
 
     uri: str
     pipeline: str
@@ -42,10 +42,10 @@ class Preview:
 def preview(
     lake: Lake, interval: Interval, *, replace: bool = False, take_over: bool = False
 ) -> Preview:
-    """Decide as a plan task of a new run would, and grant nothing.
+    """Return what the plan task of a new run would be granted, without granting it.
 
-    Raises InvalidRequest and OutsideRetention where that run would be refused (a cut through a committed interval, rows
-    of a topic that is read no more), and what the lake raises.
+    Raises InvalidRequest if the interval covers a part of a committed interval, and OutsideRetention if a replacement
+    would lose rows of a topic that is read no more: that run would be refused, too. Raises the errors of the lake.
     """
 
     def question(snapshot: Snapshot) -> Preview:

@@ -1,7 +1,8 @@
-"""The use case `publish`: bring the committed rows that outputs lack to where they belong, and note it. No JVM.
+"""The use case `publish`: publish the pending rows of outputs, and record it in the ledger. No JVM.
 
-For each output and interval: prepare, note `in_progress` by a swap, publish, note `published` by a swap. Whoever comes
-next goes on wherever the last one died: the ledger says what was begun, the output says how far it went.
+For each output and interval: prepare, record `in_progress` by a swap, publish, record `published` by a swap. If a
+publisher dies, the next one continues at that point: the ledger records which publication is in progress, and the output
+records how far it got.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ log = logging.getLogger(__name__)
 Watch = Callable[["Published"], None]
 Opens = Callable[[], Output]
 Noted = Literal["set", "there", "refused"]
-# How the rows of a plan's files are read, in their order; tallystick.tables.rows is the real one.
+# Reads the rows of a plan's files, in their order. The implementation is in tallystick.tables.rows.
 RowsOf = Callable[[Store, Sequence[FileReport]], Rows]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """One interval that an output now holds; `resumed`: an earlier call had begun it."""
+    """One interval whose rows an output now has. `resumed`: the publication was in progress already."""
 
     output: str
     interval: Interval
@@ -48,7 +49,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotPublished:
-    """One interval that an output still lacks, and why."""
+    """One interval that an output still lacks, with the error. `interval` is None if the output itself failed."""
 
     output: str
     interval: Interval | None
@@ -58,12 +59,14 @@ class NotPublished:
 def publish(
     lake: Lake, outputs: Mapping[str, Opens], *, rows_of: RowsOf, watch: Watch | None = None
 ) -> tuple[NotPublished, ...]:
-    """Publish all that the ledger says these outputs lack, by interval; return what could not be.
+    """Publish all pending intervals of these outputs; return those that failed.
 
-    `outputs` opens each by its name when its turn has come: one that cannot be opened holds up no other.
+    `outputs` has a function per output name that opens the output. It is called when the output is next, and a failure to
+    open it does not block the other outputs.
 
-    Safe to repeat: what is published is left alone, and what was begun is brought to its end first. An interval that an
-    output refuses holds up neither the others nor the other outputs, unless some of its rows may be out there already.
+    Safe to repeat: published intervals are left alone, and a publication in progress is finished first. If an interval
+    fails, the other intervals and outputs are still published. Only if some of its rows may be in the output already, the
+    other intervals of that output wait.
     """
     failed: list[NotPublished] = []
     turn = Giving(store=lake.store, runtime=lake.runtime)
@@ -77,7 +80,7 @@ def publish(
                 failed += _publish_all(lake, name, output, rows_of, watch or _silent, turn)
             if isinstance(output, Sweeping):
                 _sweep(lake, name, output)
-        except Exception as error:  # noqa: BLE001 - a user's own output may raise anything, and holds up no other
+        except Exception as error:  # noqa: BLE001 - a user's own output may raise anything, and must not block others
             failed.append(NotPublished(output=name, interval=None, error=_ours(name, error)))
         finally:
             close(name, output)
@@ -85,11 +88,11 @@ def publish(
 
 
 def close(name: str, output: Output | None) -> None:
-    """Close an output, if it was opened at all. Safe to repeat: as `Output.close` is."""
+    """Close an output if it was opened. Safe to repeat, as `Output.close` is."""
     try:
         if output is not None:
             output.close()
-    except Exception as error:  # noqa: BLE001 - as above: what was done is noted, and the process ends soon
+    except Exception as error:  # noqa: BLE001 - as above: the ledger has what was done, and the process ends soon
         log.warning("output %s is not closed: %s: %s", name, type(error).__name__, error)
 
 
@@ -113,14 +116,14 @@ def _publish_all(
         pending = lake.read(owing.pending)
         todo = next((i for i in pending if i not in failed), None)
         if todo is None or (pending[0] in failed and _begun(lake, name, pending[0])):
-            # Another publisher may have begun what could not even be prepared here: nothing is begun beside it.
+            # Another publisher may have started the interval that failed here. Only one may be in progress.
             return list(failed.values())
         try:
             done = publish_one(lake, name, output, todo, rows_of=rows_of, turn=turn, owing=owing)
         except Exception as error:  # noqa: BLE001 - a user's own output may raise anything
             failed[todo] = NotPublished(output=name, interval=todo, error=_ours(name, error))
             if _begun(lake, name, todo):
-                # Some of its rows may be out there: nothing is sent past it before it has come to its end.
+                # Some of its rows may be in the output: nothing else is published before it is finished.
                 return list(failed.values())
         else:
             if done is not None:
@@ -128,11 +131,11 @@ def _publish_all(
 
 
 def _sweep(lake: Lake, name: str, output: Sweeping) -> None:
-    """Let the output take away what it prepared for plans that will never be published any more.
+    """Let the output delete what it prepared for plans that will never be published.
 
-    Safe to repeat, and beside whoever prepares: it does so for a plan that the ledger grants or wants, and the ledger
-    is read after the look at what is there. A plan that is neither then was superseded, or is out: its uuid never comes
-    back. Of the ledger, only the intervals are read of which something was left.
+    Safe to repeat, also while another process prepares: it prepares only plans that are granted or pending in the ledger,
+    and the ledger is read after the leftovers are listed. A plan that is neither was superseded or is published, and its
+    uuid is never used again. Only the ledger entries of the leftovers' intervals are read.
     """
     left = output.leftovers()
     if not left:
@@ -144,7 +147,7 @@ def _sweep(lake: Lake, name: str, output: Sweeping) -> None:
 
 
 def _needed(snapshot: Snapshot, output: str, left: Sequence[Leftover]) -> set[str]:
-    """The plans of these intervals that the output may yet be asked to publish."""
+    """Return the plans of these intervals that the output may still have to publish."""
     needed: set[str] = set()
     for entry in snapshot.around(one.interval for one in left).entries:
         if entry.granted is not None:
@@ -156,7 +159,7 @@ def _needed(snapshot: Snapshot, output: str, left: Sequence[Leftover]) -> set[st
 
 @dataclass(slots=True, kw_only=True)
 class _PendingIntervals:
-    """What an output lacks, by page of the ledger: a backlog has many pages, and a swap changes one of them."""
+    """The pending intervals of an output, cached by ledger page: a backlog has many pages, and a swap changes one."""
 
     output: str
     pages: dict[str, tuple[tuple[Interval, ...], tuple[Interval, ...]]] = field(
@@ -164,11 +167,11 @@ class _PendingIntervals:
     )
 
     def in_progress(self, snapshot: Snapshot) -> list[Interval]:
-        """The intervals that were begun and are not finished, by time."""
+        """Return the intervals whose publication is in progress, by time."""
         return [interval for in_progress, _ in self._pages(snapshot) for interval in in_progress]
 
     def pending(self, snapshot: Snapshot) -> list[Interval]:
-        """The intervals that the output lacks: those that were begun first, then by time."""
+        """Return the pending intervals: first those in progress, then the others, each by time."""
         return [
             *self.in_progress(snapshot),
             *(interval for _, waiting in self._pages(snapshot) for interval in waiting),
@@ -177,7 +180,7 @@ class _PendingIntervals:
     def _pages(
         self, snapshot: Snapshot
     ) -> Iterable[tuple[tuple[Interval, ...], tuple[Interval, ...]]]:
-        # Pages never change under their keys, and stand in the order of time.
+        # The object of a page key never changes, and `pending` has the keys in order of time.
         self.pages = {
             key: self.pages[key] if key in self.pages else self._read(snapshot, key)
             for key in snapshot.root.pending
@@ -213,9 +216,9 @@ def publish_one(
     turn: Turn | None = None,
     owing: _PendingIntervals | None = None,
 ) -> Published | None:
-    """Do the next step of one output and interval to its end; None where there was none to do any more.
+    """Publish the pending rows of one interval to one output; return None if this call published nothing.
 
-    Safe to repeat: each step is read from the ledger, and `output` makes its own part safe.
+    Safe to repeat: the next step is read from the ledger, and the methods of `output` are safe to repeat.
     """
     turn, owing = (
         turn or Giving(store=lake.store, runtime=lake.runtime),
@@ -227,7 +230,7 @@ def publish_one(
     try:
         return _publish_sending(lake, output, *todo, turn=turn, owing=owing)
     except Corrupt:
-        # C13: others have published it meanwhile, and gc has taken what nobody needed any more.
+        # C13: another process may have published it meanwhile, and gc deleted the objects that it no longer needs.
         now = lake.read(lambda snapshot: _todo(lake, snapshot, name, interval, rows_of))
         if now is None or now[0] != todo[0]:
             return None
@@ -265,10 +268,10 @@ def _publish_sending(
             lake, interval, name, lambda s: slots.in_progress(s, step.plan), turn=turn, alone=owing
         )
         if noted == "refused":
-            # Replaced since, or others publish it, or another interval: the next look says what is to be done.
+            # It was replaced, or another publisher has it or another interval in progress: the next read decides.
             output.abort(publication)
             return None
-        # Another publisher may have begun it since, or our own reply was lost: rows may be out there.
+        # Another publisher may have started it, or the reply to this call was lost: rows may be in the output.
         resumed = noted == "there"
     output.publish(publication, resumed=resumed)
     _note(lake, interval, name, lambda s: slots.finished(s, step.plan), turn=turn)
@@ -291,11 +294,11 @@ def _note(
     turn: Turn,
     alone: _PendingIntervals | None = None,
 ) -> Noted:
-    """Update one slot by a swap: `set` by this call, `there` already, or `refused` as the ledger stands now.
+    """Update one slot by a swap. Return `set` if this call changed it, `there` if it has the new value already.
 
-    `alone`: refused also while another interval is begun there. An output need not know more than where the last
-    publication stands, and that of the first would be overwritten by the second.
-    Safe to repeat: the slot says whether it was changed already (C9).
+    Return `refused` if `change` does not apply to the slot in the current ledger. If `alone` is given, return `refused`
+    also while another interval of the output is in progress: an output may keep the state of one publication only, and a
+    second one would overwrite that of the first. Safe to repeat: the slot shows if it was changed already (C9).
     """
 
     def step(snapshot: Snapshot) -> Update[Noted] | NoUpdate[Noted]:
@@ -317,7 +320,7 @@ def _note(
     return lake.swap(step, turn=turn)
 
 
-# ---------------------------------------------------------------- what is sent
+# ---------------------------------------------------------------- publication
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -340,7 +343,10 @@ def publication_of(
     *,
     rows_of: RowsOf,
 ) -> Publication:
-    """What a step sends, read from the records of the interval's commits. Raises Corrupt where one is gone."""
+    """Build the publication of a step from the commit records of the interval.
+
+    Raises Corrupt if an object that it needs is gone.
+    """
     source = _committed(lake, entry, step.plan, name, rows_of)
     before = None
     if step.instead_of is not None:
@@ -369,8 +375,8 @@ def _sending(
 def _committed(
     lake: Lake, entry: Entry, uuid: keys.PlanId, output: str, rows_of: RowsOf
 ) -> _Source:
-    """The rows of a plan that was committed for the entry. Raises Corrupt where its objects are gone."""
-    # However often it was replaced since: nothing passes an interval that is begun.
+    """Return the rows of a plan that was committed for the entry. Raises Corrupt if its objects are gone."""
+    # Search the whole chain: a publication in progress is finished first, even if it was replaced many times since.
     commit = next((c for c in lake.commits_of(entry) if keys.plan_parts(c.plan)[1] == uuid), None)
     if commit is None:
         raise Corrupt(

@@ -1,4 +1,4 @@
-"""Whether rows of a committed interval have left for an output: what may not be sent twice must not be replaced then."""
+"""Checks if an output has rows of a committed interval: if it takes no second publication, they must not be replaced."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from tallystick.pipeline import outputs_in_spec
 
 
 def has_published_rows(lake: Lake, entry: Entry, output: str) -> bool:
-    """Whether a row of the interval is in the output, or may be: a slot is published also where there was none to send.
+    """Return True if the output has a row of the interval, or may have.
 
-    Total: where nobody can tell any more, one may be.
+    The slot alone does not answer this: it is also `published` if the plan had no rows for the output. Return True if the
+    objects that would answer are gone.
     """
     slot = entry.outputs.get(output)
     if slot is None or slot.in_progress is not None or slot.published is None:

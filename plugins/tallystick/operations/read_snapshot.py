@@ -1,4 +1,4 @@
-"""Where the tables of a lake lie at one instant: what any reader of Iceberg tables needs, and no more."""
+"""Locates the tables of a lake in one snapshot, for any reader of Iceberg tables."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tallystick.store.open import open_store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeSnapshot:
-    """All tables of a lake as one root has them: no commit shows in one table and not in another.
+    """All tables of a lake as one root has them: each commit is visible in all tables or in none.
 
-    `metadata`: the URI of each table's Iceberg metadata file. These files never change, so what is read through them does
-    not either. A table to which nothing was ever committed has no file, and is left out.
+    `metadata`: the URI of each table's Iceberg metadata file. These files never change, so repeated reads return the same
+    rows. A table without any commit has no metadata file and is left out.
     """
 
     lake: str
@@ -25,11 +25,12 @@ class LakeSnapshot:
 
 
 def read_snapshot(lake: str, *, as_of: int | None = None) -> LakeSnapshot:
-    """Say where the tables of the lake root `lake` (`s3://bucket/prefix`) lie; nothing is written.
+    """Return the metadata URIs of the tables of the lake with the URI `lake` (`s3://bucket/prefix`); nothing is written.
 
-    `as_of`: as the root of that version had them; the answer's version is then that of the commit which made them so.
-    Settings are boto3's own and TALLYSTICK_S3_*. Raises RootVanished, InvalidRequest for a version that was not yet or
-    had no rows, InvalidPipeline for a URI that is not allowed, Corrupt, SettingsError, StoreUnavailable.
+    `as_of`: a version of the root. The result is the last commit at or before it, with the version of that commit. If it
+    is None, the current root is read. Settings are those of boto3 and TALLYSTICK_S3_*. Raises RootVanished if there is no
+    root. Raises InvalidRequest if the version does not exist yet, has no commit before it, or was collected by gc. Raises
+    InvalidPipeline if the URI is not allowed, and Corrupt, SettingsError, StoreUnavailable.
     """
     found = read_tables(
         Lake(open_store(lake), system_runtime(), proven=True), count=False, as_of=as_of

@@ -1,4 +1,4 @@
-"""The use case `release`: take the grant of a run that will never commit away, so that others may have its interval."""
+"""The use case `release`: cancel the grant of a run that will never commit, so that another run can get the interval."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from tallystick.lake import Lake, NoUpdate, Snapshot, Update
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Released:
-    """The grant that was taken away; it is gone in root `version`. `committed`: rows stay there; else there is a gap."""
+    """The grant that was cancelled. Root `version` is without it.
+
+    `committed`: True if the interval has committed rows, which stay; False if it is a gap now.
+    """
 
     interval: Interval
     request: Request
@@ -24,29 +27,30 @@ class Released:
 
 
 def release(lake: Lake, interval: Interval) -> Released:
-    """Cancel the grant of exactly `interval`: its plan can never be committed, what is committed stays.
+    """Cancel the grant of exactly `interval`, so that its plan can never be committed.
 
-    Safe to repeat: a repeat finds no grant, and says so; one whose reply was lost finds its own work done (C9). Nothing
-    is deleted. Raises InvalidRequest where no such interval is granted, and what the lake raises.
+    Committed rows stay, and nothing is deleted. Safe to repeat: a repeated call finds no grant and raises InvalidRequest;
+    a call whose reply was lost finds its own cancellation done (C9). Raises InvalidRequest if this exact interval is
+    not granted, and the errors of the lake.
     """
     lake.prove()
     return lake.swap(_ReleaseAttempt(lake, interval).step)
 
 
 class _ReleaseAttempt:
-    """One call of `release`: what its tries have in common."""
+    """The state that all tries of one `release` call share."""
 
     def __init__(self, lake: Lake, interval: Interval) -> None:
         self._lake, self._interval = lake, interval
         self._done: Released | None = None
 
     def step(self, snapshot: Snapshot) -> Update[Released] | NoUpdate[Released]:
-        """Decide on the root as it is now. Safe to repeat: it finds this call's own earlier success there (C9)."""
+        """Decide on the current root. Safe to repeat: it finds this call's own earlier success there (C9)."""
         interval, done = self._interval, self._done
         ledger = snapshot.ledger(interval.start, interval.end)
         entry = ledger.entry(interval)
         if entry is None or entry.granted is None:
-            # C9: our own swap may have landed unheard; but if the run was quicker, nothing is released.
+            # C9: this call's swap may have landed, its reply lost. If the run committed first, nothing is released.
             if done is not None and not _was_committed(self._lake, entry, done.plan):
                 return NoUpdate(value=replace(done, version=snapshot.root.version))
             raise _not_granted(interval, ledger.overlapping(interval))

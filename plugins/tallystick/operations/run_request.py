@@ -1,6 +1,6 @@
-"""What a run was asked for: Airflow's params and dates, checked, as one value.
+"""The parameters and dates of an Airflow run, checked and typed, and the interval that they request.
 
-Unknown names are refused: a mistyped `form` must not replay a year (Airflow lets unknown conf keys through).
+Unknown names are refused: Airflow accepts unknown conf keys, and a mistyped `form` must not replay a year.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from tallystick.runtime import whole_ms
 MODES = ("process", "replace", "refresh")
 SWITCHES = ("force", "take_over", "accept_loss", "accept_compaction", "accept_dead_letters")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# How far a producer's clock may run ahead: message.timestamp.after.max.ms of a broker is one hour too (KIP-937). A record
-# from further ahead (microseconds for milliseconds) belongs to the interval in which it arrives, as a late one does.
+# The maximum by which a producer's clock may run ahead, as the default of the broker's message.timestamp.after.max.ms
+# (KIP-937). A record with a later timestamp (such as microseconds for milliseconds) belongs to the interval in which it
+# arrives, as a late record does.
 AHEAD_MAX = timedelta(hours=1)
 NAMES = ("mode", "from", "to", *SWITCHES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunParams:
-    """A run's parameters as typed values; see `replay_dag` for what each means to a person."""
+    """The parameters of a run as typed values. `replay_dag` describes each of them for users."""
 
     mode: str = "process"
     start: datetime | None = None
@@ -40,7 +41,7 @@ class RunParams:
 
 
 def parse_params(raw: Mapping[str, Any]) -> RunParams:
-    """Read a run's params or conf; raises InvalidRequest saying what is allowed."""
+    """Parse the params or conf of a run. Raises InvalidRequest if a name or a value is not allowed."""
     unknown = sorted(set(raw) - set(NAMES))
     if unknown:
         raise InvalidRequest(
@@ -100,7 +101,7 @@ def _instant(name: str, value: Any) -> datetime | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunDates:
-    """The dates that Airflow gives a run: a data interval, or only `run_after` where it was triggered without dates."""
+    """The dates that Airflow gives a run: a data interval, or only `run_after` if it was triggered without dates."""
 
     data_interval: Interval | None
     run_after: datetime
@@ -109,10 +110,10 @@ class RunDates:
 def requested_interval(
     pipeline: Pipeline, params: RunParams, dates: RunDates, *, now: datetime
 ) -> Interval | datetime:
-    """The interval that a run wants; an instant alone means "from where the ledger ends to here".
+    """Return the interval that a run requests, or only its end: then it begins at the end of the ledger.
 
-    Raises NotYet for a scheduled interval whose lateness has not passed and for a run that is due later, InvalidRequest
-    for an explicit interval that is not over.
+    Raises NotYet if the lateness of the data interval has not passed, or if the run is due later. Raises InvalidRequest
+    if `from` and `to` name an interval whose lateness has not passed, or if mode=replace has no dates.
     """
     latest = whole_ms(now - pipeline.lateness)
     if params.start is not None and params.end is not None:
@@ -137,7 +138,7 @@ def requested_interval(
             hint="give `from` and `to`, or use a backfill, whose runs have dates.",
         )
     if dates.run_after > now:
-        # A clock behind Airflow's must not shorten the interval: each try of a run has to mean the same one.
+        # Every try of a run must request the same interval, even if this machine's clock is behind Airflow's.
         raise NotYet(
             f"the run is due at {keys.instant(whole_ms(dates.run_after))}, and here it is {keys.instant(whole_ms(now))}.",
             hint="nothing: the task tries again by itself.",
@@ -146,7 +147,7 @@ def requested_interval(
 
 
 def defaults() -> dict[str, Any]:
-    """The params of a run that asks for nothing special, by their public names."""
+    """Return the default params of a run, by their public names."""
     return {"mode": "process", "from": None, "to": None, **dict.fromkeys(SWITCHES, False)}
 
 

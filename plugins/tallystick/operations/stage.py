@@ -1,4 +1,4 @@
-"""The use case `stage`, as far as it needs no Spark: is there still something to stage, and by this very job?"""
+"""The part of the use case `stage` that needs no Spark: find the plans that this job still has to stage."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tallystick.operations.commit import CommitResult, find_commit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToStage:
-    """What is left to stage of a run's plans, what is committed already, and why others are no longer the run's."""
+    """The plans of a run: those left to stage, those committed, and an error for each plan that lost its grant."""
 
     plans: tuple[Plan, ...]
     committed: tuple[keys.PlanKey, ...]
@@ -22,10 +22,11 @@ class ToStage:
 
 
 def to_stage(lake: Lake, plan_keys: Sequence[keys.PlanKey], *, fingerprint: str) -> ToStage:
-    """Say which of the run's plans are still to be staged, without starting a JVM.
+    """Return the plans of a run that are still to be staged, without starting a JVM.
 
-    Raises Superseded where nothing is left but lost plans: one gap that was taken over must not hold up the others, and
-    the run's commit says in the end what it lost. Raises JobChanged where the deployed job is not the planned one.
+    Raises Superseded if a plan lost its grant and none is left to stage. If some are left, a lost grant does not block
+    them, and the commit task reports it. Raises JobChanged if the deployed job is not the planned one. Raises Corrupt if
+    the object of a granted plan is gone.
     """
     plans: list[Plan] = []
     committed: list[keys.PlanKey] = []
@@ -52,7 +53,10 @@ def to_stage(lake: Lake, plan_keys: Sequence[keys.PlanKey], *, fingerprint: str)
 
 
 def still_granted(lake: Lake, plan_key: keys.PlanKey) -> Plan | None:
-    """Return the plan while its grant stands, None once it is committed. Raises Superseded where others hold it."""
+    """Return the plan if it is granted, None if it is committed.
+
+    Raises Superseded if its grant was taken away, Corrupt if it is granted and its object is gone.
+    """
     plan = lake.plan(plan_key)
     found = lake.read(lambda snapshot: find_commit(lake, snapshot, plan_key))
     if isinstance(found, CommitResult):

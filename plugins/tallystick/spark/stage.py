@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 # A task's own errors come back as rows; those of a data source only as a line of Spark's text.
 _OURS = re.compile(r"tallystick\.errors\.([A-Z]\w+): (.*?) Next: ([^\n]*)", re.DOTALL)
-_RESULT = "piece int, result string, tables array<string>, partials array<binary>, error string"
+_RESULT = "split int, result string, tables array<string>, partials array<binary>, error string"
 _ARROW = pa.schema(
     [
         pa.field("split", pa.int32()),
@@ -150,7 +150,7 @@ def results_of(rows: Sequence[Mapping[str, Any] | Row]) -> list[TaskResult]:
     require_room(sum(map(len, row["partials"])) for row in rows)
     return [
         replace(
-            TaskResult.from_text(row["result"], f"result of piece {row['split']}"),
+            TaskResult.from_text(row["result"], f"result of split {row['split']}"),
             partials=dict(zip(row["tables"], map(bytes, row["partials"]), strict=True)),
         )
         for row in rows

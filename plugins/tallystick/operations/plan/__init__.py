@@ -1,11 +1,13 @@
-"""The use case `plan`: find what a run may do, set boundaries, grant, and freeze one plan per gap. No JVM.
+"""The use case `plan`: find what a run may do, set boundaries, grant, and freeze one plan per grant. No JVM.
 
-Loop of the swap: read the root; find the interval's uncovered gaps; set missing boundaries; give ids to new tables and
-columns; write one plan per gap; swap a root that grants them. A rebase decides everything again and writes new plans.
+Each try of the swap reads the root, finds the gaps of the interval and the commits to replace, sets missing boundaries,
+gives ids to new tables and columns, writes one plan per grant, and swaps a root that grants them. If the swap is lost,
+the next try decides everything again and writes new plans.
 
-    question    what is asked, what Kafka is asked, what is answered
+    request     the request, the Kafka queries, the result
     run         the loop of the swap
-    granting    one try: identity, tables, boundaries, plans, entries
+    attempt     one try: identity, tables, boundaries, plans, entries
+    closed      topics that are read no more
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One try of the swap that grants: identity, tables, boundaries, one frozen plan per gap, and the ledger's entries."""
+"""One try of the swap that grants: identity, tables, boundaries, one frozen plan per grant, and the ledger's entries."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ from tallystick.protocol.ledger import Ledger
 from tallystick.protocol.publishing import outputs_with_plan
 from tallystick.protocol.staleness import to_refresh
 
-# Each grant is a plan to be written before the swap, and whoever swaps meanwhile makes all of them void.
+# For each grant, a plan is written before the swap. If another process swaps meanwhile, all these plans are void.
 GRANTS_MAX = 500
 
 
 class PlanAttempt:
-    """One try of the swap: everything it computes belongs to one root and is thrown away with it."""
+    """One try of the swap. All that it computes is valid for one root only, and is discarded if the swap is lost."""
 
     def __init__(
         self, snapshot: Snapshot, log: KafkaLog, plan_request: PlanRequest, ledger: Ledger
@@ -60,12 +60,15 @@ class PlanAttempt:
         )
         self.lake, self.root = snapshot.lake, snapshot.root
         described = log.describe([t.name for t in plan_request.pipeline.inputs])
-        # By the ledger's names: `events@2` once another incarnation of `events` was adopted.
+        # By the ledger's names: `events@2` if another incarnation of `events` was adopted.
         self.topics_seen = {self.root.open_topic(name): seen for name, seen in described.items()}
         self._same_history: set[tuple[str, datetime]] = set()
 
     def grant(self, decision: planning.PlanDecision, wanted: Interval) -> Update[PlanResult]:
-        """Make the change that grants `decision`. Safe to repeat: a plan counts only once a root names it (C1)."""
+        """Build the update that grants `decision`. Safe to repeat: a plan counts only if a root names it (C1).
+
+        Raises the errors of `plan` that depend on the root and on Kafka.
+        """
         refresh = self.plan_request.params.mode == "refresh"
         if len(decision.grants) > GRANTS_MAX and not refresh:
             raise InvalidRequest(
@@ -85,7 +88,7 @@ class PlanAttempt:
         grants = decision.grants
         if refresh:
             grants, left = self._refreshable(decision, wanted, topics, origins)
-            # Of this run's earlier clears: what is not granted anew would dangle, for no other run may take it.
+            # Cancel grants of this run's earlier clears that are not granted anew: they would block other runs.
             chosen = {grant.interval for grant in grants}
             old = [g.before for g in decision.grants if g.interval not in chosen]
             dropped = [entry for entry in old if self._is_own(entry)]
@@ -94,7 +97,7 @@ class PlanAttempt:
             decision = replace(decision, cancelled=(*decision.cancelled, *dropped))
         for grant in grants:
             plan = self._freeze(grant, topics, tables, origins, set_now)
-            # A job that looks back may have rows for an interval without a record: windows that end in it.
+            # With a lookback, a job may have rows for an interval without records, such as windows that end in it.
             at_once = plan.empty and self.plan_request.pipeline.lookback is None
             if at_once:
                 committed.append(self._commit_at_once(grant, plan))
@@ -122,7 +125,7 @@ class PlanAttempt:
     def _nothing_to_refresh(
         self, error: OutsideRetention, withdrawn: Sequence[Entry]
     ) -> Update[PlanResult]:
-        """Refuse a refresh of which the log allows nothing; its grants of earlier clears are withdrawn all the same."""
+        """Refuse a refresh of which the log allows nothing, and withdraw the grants of the run's earlier clears."""
         refusal = OutsideRetention(
             error.message,
             hint="restore the topic; or leave the old rows as they are. To replace them with what the log still "
@@ -145,10 +148,10 @@ class PlanAttempt:
         topics: Mapping[str, RootTopic],
         origins: Mapping[str, tuple[int, ...]],
     ) -> tuple[tuple[planning.Grant, ...], dict[Interval, OutsideRetention]]:
-        """The grants of a refresh that the log still allows, as many as one run gets; what it does not allow, and why.
+        """Return the grants of a refresh that the log allows, at most `GRANTS_MAX`, and the errors of those it does not.
 
-        Old rows that cannot be computed anew stand, and keep nothing else from being refreshed; nor do they make stale
-        what looks back at them, as they would by being replaced with the rows of new code.
+        An interval whose records cannot be read again keeps its rows and does not block the others. Since its rows do not
+        change, it does not make the intervals stale whose lookback reads them.
         """
         offered = {grant.interval: grant for grant in decision.grants}
         chosen: list[planning.Grant] = []
@@ -157,7 +160,7 @@ class PlanAttempt:
         def can(interval: Interval) -> bool:
             grant = offered.get(interval)
             if grant is None or len(chosen) == GRANTS_MAX:
-                return False  # others have it, or the next run gets it
+                return False  # another run holds it, or the next run gets it
             try:
                 self._can_be_read_again(grant, topics, origins)
             except OutsideRetention as error:
@@ -176,7 +179,7 @@ class PlanAttempt:
         topics: Mapping[str, RootTopic],
         origins: Mapping[str, tuple[int, ...]],
     ) -> None:
-        """Raises OutsideRetention where the log has lost records of it, or a topic was closed that it was read from."""
+        """Raise OutsideRetention if the log has lost records of the interval, or if it has rows of a closed topic."""
         kept = adoption.last_copy(self.ledger, self.root.topics, [grant.interval])
         if kept is not None:
             raise OutsideRetention(kept.message, hint=kept.hint)
@@ -204,7 +207,7 @@ class PlanAttempt:
                 )
                 continue
             self._same_incarnation(name, known, seen)
-            # A partition that joined later began at 0; what it lost before we saw it is a loss, not an origin.
+            # A partition that was added later began at 0. Offsets that it lost before its first plan count as lost.
             grown = (0,) * (len(starts) - len(known.origins))
             topics[name] = replace(known, origins=known.origins + grown)
         return topics
@@ -256,7 +259,11 @@ class PlanAttempt:
         return tables
 
     def _outputs(self, decision: planning.PlanDecision) -> dict[str, str]:
-        """The root's outputs with those that the pipeline declares; raises InvalidPipeline, InvalidRequest."""
+        """Return the root's outputs and those that the pipeline declares.
+
+        Raises InvalidPipeline if an output has another target in the root. Raises InvalidRequest if a grant would
+        publish an interval twice to an output that takes no second publication.
+        """
         outputs = dict(self.root.outputs)
         for declared in self.plan_request.pipeline.planned_outputs:
             known = outputs.setdefault(declared.name, declared.target)
@@ -293,15 +300,15 @@ class PlanAttempt:
             latest_ms = round((self.lake.runtime.now() + AHEAD_MAX).timestamp() * 1000)
             accept_loss = self.plan_request.params.accept_loss
             known = positions_without_lookup(self.ledger, topics, at, accept_loss=accept_loss)
-            plan_request: dict[str, tuple[Position, ...]] = {}
+            searched: dict[str, tuple[Position, ...]] = {}
             for name in topics.keys() - known:
                 topic = keys.kafka_topic(name)
                 looked_up = tuple(self.log.boundary(topic, at_ms, lows[name], latest_ms=latest_ms))
-                # A partition that joined since the topic was described is for the next plan: it has no origin yet.
-                plan_request[name] = looked_up[: len(origins[name])]
+                # A partition that was added after `describe` has no origin yet: the next plan covers it.
+                searched[name] = looked_up[: len(origins[name])]
             left, _ = self.ledger.neighbours(at)
-            self._refuse_unproven(at, plan_request, left)
-            found = {name: known[name] if name in known else plan_request[name] for name in topics}
+            self._refuse_unproven(at, searched, left)
+            found = {name: known[name] if name in known else searched[name] for name in topics}
             self.ledger.set_boundary(boundaries.clamped(self.ledger, at, found, origins))
         return frozenset(missing)
 
@@ -314,8 +321,8 @@ class PlanAttempt:
         at_ms = round(at.timestamp() * 1000)
         for name, positions in found.items():
             if left is not None and (name in left.positions or keys.incarnation(name) > 1):
-                # A loss shows as offsets that are wanted and gone, and is refused or recorded there; an adopted
-                # incarnation begins at the origins that were shown to whoever adopted it.
+                # The range begins at a known offset, so `_planned_range` refuses or records a loss. An adopted
+                # incarnation begins at the origins that the operator confirmed.
                 continue
             unproven = self.log.unproven(keys.kafka_topic(name), positions, at_ms)
             for partition, start in unproven.items():
@@ -337,7 +344,7 @@ class PlanAttempt:
         origins: Mapping[str, tuple[int, ...]],
         set_now: frozenset[datetime],
     ) -> Plan:
-        """Write the plan of one grant. Safe to repeat: the key is fresh, and only the swap makes it a plan (C1, C2)."""
+        """Write the plan of one grant. Safe to repeat: the key is new, and only the swap makes it count (C1, C2)."""
         interval, params = grant.interval, self.plan_request.params
         before = grant.before.committed if grant.before else None
         plan = Plan(
@@ -406,7 +413,7 @@ class PlanAttempt:
 
     def _refuse_diverged(self, name: str, at: datetime, positions: Sequence[Position]) -> None:
         if (name, at) in self._same_history:
-            return  # a neighbour's plan has asked
+            return  # checked for the plan of a neighbour interval
         self._same_history.add((name, at))
         problems = self.log.diverged(keys.kafka_topic(name), positions)
         if problems:

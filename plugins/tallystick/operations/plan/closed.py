@@ -1,4 +1,4 @@
-"""What a plan makes of topics that were closed when another incarnation was adopted: known ends, and losses by name."""
+"""Plans the topics that an adoption has closed: their ends are known, and their unread offsets are lost."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from tallystick.protocol.ledger import Ledger
 def positions_without_lookup(
     ledger: Ledger, topics: Mapping[str, RootTopic], at: datetime, *, accept_loss: bool
 ) -> dict[str, tuple[Position, ...]]:
-    """The topics whose split at `at` adoptions tell; the log is to be asked about all others.
+    """Return the positions at `at` of the topics that need no look-up in Kafka, because an adoption determines them.
 
-    Before the ledger's first boundary a closed topic begins with the interval that is asked for, where its loss is
-    accepted. Raises InvalidRequest where it has unread offsets on both sides, and nobody can say how many on each.
+    If a closed topic has unread offsets before the ledger's first boundary, and `accept_loss` is set, its position is its
+    origin: all of them belong to the time after `at`. Raises InvalidRequest if a closed topic has unread offsets around
+    `at` otherwise: how many are before and after it cannot be known.
     """
     found: dict[str, tuple[Position, ...]] = {}
     for name in topics:
@@ -53,9 +54,10 @@ def _unsplit(gap: adoption.Unsplit, at: datetime) -> InvalidRequest:
 def closed_topics(
     ledger: Ledger, grant: planning.Grant, topics: Mapping[str, RootTopic], *, accept_loss: bool
 ) -> Iterator[PlannedTopic]:
-    """Yield the closed topics of which the granted interval has offsets: all of those are lost, none is read.
+    """Yield the closed topics that have offsets in the granted interval. All these offsets are lost, none is read.
 
-    Raises OutsideRetention where nobody gave them up: only the tail behind the last boundary went with the adoption.
+    Raises OutsideRetention if the interval begins before the adoption and `accept_loss` is not set. The adoption itself
+    accepted only the loss of the offsets after the last boundary.
     """
     start, end = (ledger.boundary(at) for at in (grant.interval.start, grant.interval.end))
     assert start is not None

@@ -1,4 +1,4 @@
-"""What a plan is asked, what it asks of Kafka, and what it answers."""
+"""The request and the result of the use case `plan`, and the Kafka queries that it needs."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from tallystick.protocol import planning
 
 
 class PartitionView(Protocol):
-    """Offsets of one partition as the broker answered."""
+    """The offsets of one partition, as the broker returned them."""
 
     @property
     def log_start(self) -> int:
-        """The first offset that is still there."""
+        """The first offset that the partition still has."""
         ...
 
 
 class TopicDescription(Protocol):
-    """One topic incarnation as the broker answered; the index of `partitions` is the partition number."""
+    """One topic incarnation, as the broker returned it; the index of `partitions` is the partition number."""
 
     @property
     def topic_id(self) -> str:
@@ -39,7 +39,7 @@ class TopicDescription(Protocol):
 
     @property
     def compacted(self) -> bool:
-        """True where cleanup.policy holds `compact`: offsets may then be absent."""
+        """True if cleanup.policy contains `compact`: offsets may be absent then."""
         ...
 
     @property
@@ -49,36 +49,37 @@ class TopicDescription(Protocol):
 
 
 class KafkaLog(Protocol):
-    """What planning asks of Kafka. tallystick.kafka.planning is the real one."""
+    """The Kafka queries of planning. The implementation is in tallystick.kafka.planning."""
 
     def describe(self, topics: Sequence[str]) -> Mapping[str, TopicDescription]:
-        """Identity and offsets of each topic. Raises for a topic that is not there."""
+        """Return identity and offsets of each topic. Raises IdentityChanged if a topic does not exist."""
         ...
 
     def boundary(
         self, topic: str, at_ms: int, floors: Sequence[int], *, latest_ms: int
     ) -> Sequence[Position]:
-        """B(at) per partition, searched from `floors` on, passing over records whose timestamp is after `latest_ms`.
+        """Return the boundary at `at_ms` per partition, searched from `floors`; skip records later than `latest_ms`.
 
-        Raises NotYet before the last stable offset.
+        Raises NotYet if a boundary is after the last stable offset: an open transaction begins before it.
         """
         ...
 
     def unproven(self, topic: str, positions: Sequence[Position], at_ms: int) -> Mapping[int, int]:
-        """The partitions whose log does not show that it begins before `at_ms`, with the log start after that look-up.
+        """Return the log start of each partition whose log does not prove that it begins before `at_ms`.
 
-        `positions` are the boundary at `at_ms`. A record or two before it show nothing: they may have come late.
+        `positions` are the boundary at `at_ms`. The log starts are read after them. One or two records before the
+        boundary prove nothing: they may have arrived late.
         """
         ...
 
     def diverged(self, topic: str, positions: Sequence[Position]) -> Sequence[str]:
-        """Say for which positions the log now holds another history (KIP-101); empty where none does."""
+        """Return a message for each position at which the log now has another history (KIP-101); empty if none has."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedInterval:
-    """One plan of the run: staged next, or committed already (empty, or by this run earlier)."""
+    """One plan of the run: to be staged, or committed already, because it is empty or the run committed it before."""
 
     interval: Interval
     plan: keys.PlanKey
@@ -87,9 +88,11 @@ class PlannedInterval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanResult:
-    """What the run has: its pieces, what other runs were granted (`held`), what is committed and stays (`covered`).
+    """The outcome of a plan task.
 
-    `left`: what a refresh leaves out, for the log no longer holds it.
+    `intervals`: the planned intervals of the run. `held`: intervals that are granted to other runs. `covered`: committed
+    intervals that stay. `cancelled`: grants that were cancelled. `left`: intervals that a refresh leaves out, because
+    their records can no longer be read.
     """
 
     interval: Interval | None
@@ -103,7 +106,10 @@ class PlanResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
-    """A run's whole question: which pipeline and job, who asks, with which params, for which dates."""
+    """The input of a plan task: pipeline, job, request, params and dates.
+
+    `first`: the start of the first interval if the ledger is empty and the run has no dates.
+    """
 
     pipeline: Pipeline
     job_source: bytes
@@ -124,7 +130,7 @@ def plan_result(
     version: int,
     intervals: Sequence[PlannedInterval],
 ) -> PlanResult:
-    """Say what the run has under root `version`: what it held before, and the pieces it was granted now."""
+    """Build the result under root `version`: the plans that the run had before, and those that were granted now."""
     own = [
         PlannedInterval(interval=h.interval, plan=h.plan, committed=h.committed)
         for h in decision.owned

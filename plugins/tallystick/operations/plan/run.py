@@ -1,4 +1,4 @@
-"""The loop of the swap that grants: decide on the root as it stands, and leave what one try does to `granting`."""
+"""The loop of the swap that grants: decide on the current root, and let `PlanAttempt` build the update."""
 
 from __future__ import annotations
 
@@ -23,11 +23,17 @@ Refusal = InvalidRequest | OutsideRetention
 
 
 def plan(lake: Lake, log: KafkaLog, plan_request: PlanRequest) -> PlanResult:
-    """Grant the run what it may have of its interval and return its plans.
+    """Grant the run all that it may have of its interval, and return its plans.
 
-    Safe to repeat: the same request finds its own grants in the root and gets the same plans; a plan that was written
-    for a root that did not land is never named by any root (C1, C2). Raises Superseded, InvalidRequest, NotYet,
-    OutsideRetention, IdentityChanged, SchemaChanged, LogDamaged, and what the lake and the log raise.
+    Safe to repeat: the same request finds its own grants in the root and gets the same plans. If a swap is lost, no root
+    names the plans that were written for it (C1, C2).
+
+    Raises NotYet if the interval or the run is not due yet. Raises InvalidRequest if the request is not allowed, such as
+    a replacement that cuts through a committed interval. Raises Superseded if the request is not the newest of its run,
+    or if a grant that it had is gone. Raises OutsideRetention if the log has lost records of the interval,
+    IdentityChanged if a topic is not the one in the ledger, SchemaChanged if the tables cannot take the columns, and
+    LogDamaged if the log was truncated. Raises InvalidPipeline if the pipeline does not fit the lake, and the errors of
+    the lake and the log.
     """
     wanted = requested_interval(
         plan_request.pipeline, plan_request.params, plan_request.dates, now=lake.runtime.now()
@@ -46,10 +52,10 @@ def _step(
         end = max(e.interval.end for e in entries)
         wanted = Interval(start=entries[0].interval.start, end=end)
     if isinstance(wanted, datetime):
-        # An entry of this run ends at run_after less the lateness of its time: none is further back.
+        # An entry of this run ends at run_after minus the lateness at that time, so none is further back.
         tail = snapshot.tail(wanted - LATENESS_MAX)
-        # A cleared run that is not named there may have had an old interval that others took a part of. Only a Clear
-        # pays for reading everything: a new run is not named anywhere.
+        # A cleared run that is not named there may have had an older interval, of which others took a part. Only a
+        # cleared run needs the whole ledger: a new run is named nowhere.
         unnamed = plan_request.request.clear > 0 and not open_interval.names(
             tail, plan_request.request
         )
@@ -72,11 +78,9 @@ def _step(
         return _refused(snapshot, ledger, _cut_through(decision, wanted), decision.withdrawn)
     replaced = (g.interval for g in decision.grants if g.before and g.before.committed)
     kept = adoption.last_copy(ledger, snapshot.root.topics, replaced)
-    if (
-        kept is not None and plan_request.params.mode != "refresh"
-    ):  # which leaves them out, one by one
-        # As where an interval is cut: what this run's earlier clears were granted would dangle behind a run that can only
-        # fail.
+    if kept is not None and plan_request.params.mode != "refresh":
+        # (A refresh leaves out these intervals one by one.) As for a cut through an interval, cancel the grants of this
+        # run's earlier clears: the run can only fail, and they would block other runs.
         own = [
             g.before
             for g in decision.grants
@@ -111,7 +115,7 @@ def _decide(
 
 
 def _superseded(by: planning.RequestSuperseded, request: Request, wanted: Interval) -> Superseded:
-    """Describe why the request gets nothing, and the one step that brings it what it asks for."""
+    """Build the error: why the request gets nothing, and the one step by which it gets what it asks for."""
     if by.gap is not None:
         return Superseded(
             f"{request} was answered before, and {by.gap} of {wanted} is granted to no run any more: a grant was "
@@ -142,9 +146,9 @@ def _superseded(by: planning.RequestSuperseded, request: Request, wanted: Interv
 
 
 def _stale(snapshot: Snapshot, plan_request: PlanRequest, wanted: Interval) -> frozenset[Interval]:
-    """What is stale of the run's own rows, which a Clear replaces; of a refresh, all that it is to replace.
+    """Return the stale intervals that this run committed, which a Clear replaces; for a refresh, all that it replaces.
 
-    `PlanAttempt` takes as many of a refresh as one run is granted.
+    `PlanAttempt` limits the intervals of a refresh to the maximum of one run.
     """
     if plan_request.params.mode != "refresh":
         if plan_request.pipeline.lookback is None:
@@ -159,7 +163,7 @@ def _stale(snapshot: Snapshot, plan_request: PlanRequest, wanted: Interval) -> f
     held = {e.interval: e for e in entries}
 
     def can(interval: Interval) -> bool:
-        # What was sent for good stays as it is, and must not keep others from being refreshed.
+        # Rows in an output that takes no second publication stay, and do not block the refresh of other intervals.
         return not any(has_published_rows(snapshot.lake, held[interval], name) for name in final)
 
     return to_refresh(entries, plan_request.fingerprint, wanted, can)

@@ -1,4 +1,4 @@
-"""`tally status`, `tally log`, `tally tables`: what a lake holds, what it lacks, and which grants are open."""
+"""The use cases `tally status`, `tally log` and `tally tables`: read the state of a lake, its gaps and open grants."""
 
 from __future__ import annotations
 

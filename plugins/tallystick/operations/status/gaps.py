@@ -1,7 +1,8 @@
-"""What a ledger lacks between its first and its last boundary, and the command that fills each gap.
+"""Finds the gaps of a ledger between its first and its last boundary, and the command that fills each gap.
 
-The ledger does not know the schedule: it is read off the intervals that scheduled runs own. Where they do not agree
-about it (it was changed, a zone's clock was), the command names the gap's exact dates, which no schedule can misread.
+The ledger does not contain the schedule. Its interval length is derived from the intervals of scheduled runs. If these
+do not agree (the schedule changed, or daylight saving time began or ended), the command has the exact dates of the gap,
+which do not depend on the schedule.
 """
 
 from __future__ import annotations
@@ -19,19 +20,19 @@ from tallystick.protocol import adoption
 from tallystick.protocol.ledger import Ledger
 from tallystick.protocol.planning import parts
 
-# Airflow names the runs of a schedule and of a backfill so; both have whole intervals of the schedule.
+# The run id prefixes of Airflow for scheduled and backfill runs. Both have whole intervals of the schedule.
 _SCHEDULED = ("scheduled__", "backfill__")
-# Enough to outvote the rest of an interval that others had in part, few enough to follow a changed schedule soon.
+# Enough to outvote a partial interval (another run had a part of it), few enough to follow a new schedule soon.
 _LATEST = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """A stretch between the first and the last boundary that no entry covers, and the command that fills it.
+    """A span between the first and the last boundary that no entry covers, and the command that fills it.
 
-    `intervals`: of how many whole intervals of the schedule it is made, None where it is not. `command` is empty where no
-    DAG is known. `gone`: offsets in it of a topic that was closed when another incarnation was adopted; the command then
-    accepts that loss.
+    `intervals`: the number of whole intervals of the schedule in it, None if it does not consist of whole ones.
+    `command`: empty if no DAG is known. `gone`: the number of its offsets that belong to topics closed by an adoption; if
+    there are any, the command accepts that loss.
     """
 
     interval: Interval
@@ -41,9 +42,9 @@ class Gap:
 
 
 def gaps(ledger: Ledger, topics: Mapping[str, RootTopic]) -> tuple[Gap, ...]:
-    """The stretches between the first and the last boundary that no entry covers, with the commands that fill them.
+    """Return the spans between the first and the last boundary that no entry covers, with the commands that fill them.
 
-    One that reaches over an adoption is two: what comes before it can only be filled as a loss.
+    A gap is split at an adoption: the part before it can only be filled as a loss.
     """
     instants = [b.at for b in ledger.boundaries]
     if not instants:
@@ -65,7 +66,10 @@ def gaps(ledger: Ledger, topics: Mapping[str, RootTopic]) -> tuple[Gap, ...]:
 
 
 def _gone(ledger: Ledger, topics: Mapping[str, RootTopic], gap: Interval) -> int:
-    """Offsets of closed topics in a gap, less the tail that went with the adoption: every run takes that along."""
+    """Return the number of offsets of closed topics in a gap.
+
+    The offsets that the adoption itself accepted as lost do not count: every run accepts them.
+    """
     start, end = ledger.boundary(gap.start), ledger.boundary(gap.end)
     assert start is not None  # gaps lie between boundaries
     assert end is not None
@@ -77,10 +81,10 @@ def _gone(ledger: Ledger, topics: Mapping[str, RootTopic], gap: Interval) -> int
 
 
 def schedule_length(entries: Iterable[Entry]) -> timedelta | None:
-    """How long the schedule's intervals are, by what its runs own; None where no scheduled run shows it.
+    """Return the length of the schedule's intervals; None if no scheduled run has an interval.
 
-    The commonest length of the latest few, since the schedule may have been changed, and the longer of two equally
-    common ones, since some have only the rest of an interval that others had in part.
+    It is the most common length among the latest few intervals, because the schedule may have changed. Of two equally
+    common lengths it is the longer one, because some runs have only the rest of an interval that others had in part.
     """
     latest = sorted(_scheduled(entries))[-_LATEST:]
     lengths = Counter(_length(interval) for interval in latest)
@@ -121,10 +125,10 @@ def _gap(
 def _whole_intervals(
     interval: Interval, entries: Iterable[Entry], every: timedelta | None
 ) -> int | None:
-    """How many intervals of the schedule fit exactly; schedules in local time have two phases in a year.
+    """Return the number of schedule intervals that fit exactly; schedules in local time have two phases in a year.
 
-    None where the schedule beside the gap, or the latest, is another: a backfill makes runs by the schedule of now,
-    and an old run that began at the same instant keeps the interval that it had.
+    Return None if the scheduled intervals before or after the gap, or the latest one, have another length. A backfill
+    creates runs by the current schedule, and an old run that began at the same instant keeps its old interval.
     """
     if every is None or _length(interval) % every:
         return None
@@ -141,7 +145,7 @@ def _whole_intervals(
 
 
 def _dag_near(interval: Interval, entries: Iterable[Entry]) -> str | None:
-    """The DAG of the nearest entry, scheduled runs first: a lake may be written by more than one."""
+    """Return the DAG of the nearest entry, scheduled runs first: more than one DAG may write to a lake."""
     near = min(
         entries,
         key=lambda e: (
@@ -155,9 +159,10 @@ def _dag_near(interval: Interval, entries: Iterable[Entry]) -> str | None:
 
 
 def backfill_command(dag: str, first: datetime, last: datetime) -> tuple[str, ...]:
-    """The command that runs the intervals beginning at `first` to `last`, both inclusive: Airflow takes logical dates.
+    """Return the command that runs the intervals that begin at `first` to `last`, both inclusive, as logical dates.
 
-    `completed`: by default Airflow skips a date that has a run already, also one that failed or left its part to others.
+    `--reprocess-behavior completed` is needed because Airflow by default skips a date that has a run already, even if
+    that run failed or left a part to others.
     """
     return (
         *("airflow", "backfill", "create", "--dag-id", dag),
@@ -167,7 +172,7 @@ def backfill_command(dag: str, first: datetime, last: datetime) -> tuple[str, ..
 
 
 def trigger_command(dag: str, interval: Interval, *, accept_loss: bool = False) -> tuple[str, ...]:
-    """The command that runs exactly `interval`, whatever the schedule is."""
+    """Return the command that runs exactly `interval`, independent of the schedule."""
     conf: dict[str, object] = {"from": _short(interval.start), "to": _short(interval.end)}
     if accept_loss:
         conf["accept_loss"] = True
@@ -175,5 +180,5 @@ def trigger_command(dag: str, interval: Interval, *, accept_loss: bool = False) 
 
 
 def _short(at: datetime) -> str:
-    # One shell word that fits 100 columns, with accept_loss too.
+    # Short, so that the JSON of --conf fits in 100 columns, even with accept_loss.
     return at.isoformat().replace("+00:00", "Z")

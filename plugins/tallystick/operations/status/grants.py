@@ -1,6 +1,6 @@
-"""Who holds what, for how long; whose grants ended without a commit; and which replacements hold less than before.
+"""Reads the open grants of a ledger, the grants that ended without a commit, and the replacements with fewer records.
 
-Values for the operator's view, from one root and the plans and records that it names. Nothing is written.
+All values come from one root and the plans and records that it names. Nothing is written.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from tallystick.format.interval import Interval, Request
 from tallystick.format.page import Entry
 from tallystick.lake import Lake
 
-# The ledger cannot know whether a run still lives, and a stage may take more than a day: this only asks the question.
+# A hint only: the ledger does not record if a run is still alive, and a stage may take more than a day.
 STUCK_AFTER = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrantStatus:
-    """Who may commit an interval next; `replaces`: rows are committed there, and stand until then.
+    """The open grant of an interval. `replaces`: True if the interval has committed rows, which stay until the commit.
 
-    `planned_at` and `age` are None where the plan cannot be read. `release`: the command that takes the grant away.
+    `planned_at` and `age` are None if the plan cannot be read. `release`: the command that cancels the grant.
     """
 
     interval: Interval
@@ -37,15 +37,15 @@ class GrantStatus:
 
     @property
     def stuck(self) -> bool:
-        """True where the grant is so old, or its plan so damaged, that its run may never commit."""
+        """True if the grant is at least `STUCK_AFTER` old, or its plan cannot be read: its run may never commit."""
         return self.age is None or self.age >= STUCK_AFTER
 
 
 def grant_status(lake: Lake, entry: Entry, *, now: datetime) -> GrantStatus:
-    """What is to be known of an entry's grant; reads its plan, for its time."""
+    """Return the status of an entry's grant. It reads the plan for the time of planning."""
     assert entry.granted is not None
     planned_at = None
-    # Told as a plan that cannot be read: the rest of the ledger is to be seen all the same.
+    # A plan that cannot be read is reported as such, and must not hide the rest of the ledger.
     with suppress(Corrupt):
         plan = lake.plan(entry.granted.plan)
         planned_at = plan.planned_at if plan else None
@@ -62,18 +62,17 @@ def grant_status(lake: Lake, entry: Entry, *, now: datetime) -> GrantStatus:
 
 
 def release_command(uri: str, interval: Interval) -> tuple[str, ...]:
-    """The command that cancels the grant of exactly `interval`."""
+    """Return the command that cancels the grant of exactly `interval`."""
     dates = ("--from", interval.start.isoformat(), "--to", interval.end.isoformat())
     return ("tally", "release", uri, *dates)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedGrant:
-    """Grants of an interval that ended without a commit since its last one: taken over, released, refused, or wished
-    anew.
+    """The grants of an interval that ended without a commit since its last commit.
 
-    `requests`: who had them, oldest first, as far as the entry still names them. Of a grant that left a gap behind the
-    ledger knows nothing.
+    They were taken over, released, refused, or requested anew. `requests`: the requests that had them, oldest first, as
+    far as the entry still names them. The ledger has no trace of a grant that left a gap.
     """
 
     interval: Interval
@@ -82,7 +81,10 @@ class EndedGrant:
 
 
 def cancelled(entry: Entry) -> EndedGrant | None:
-    """What an entry's generations tell: each grant counts, and those that hold no slot have ended."""
+    """Return the ended grants of an entry; None if there are none.
+
+    Each grant has increased the generation by one. Those that are neither committed nor granted now have ended.
+    """
     committed, granted = entry.committed, entry.granted
     count = entry.generation - (committed.generation if committed else 0) - (granted is not None)
     if count <= 0:
@@ -97,7 +99,7 @@ def cancelled(entry: Entry) -> EndedGrant | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fewer:
-    """A replacement that holds fewer records and dead letters than the interval once did: an operator accepted that."""
+    """A replacement with fewer records and dead letters than the interval had before; an operator accepted that."""
 
     interval: Interval
     before: int
@@ -105,7 +107,10 @@ class Fewer:
 
 
 def fewer(lake: Lake, entry: Entry) -> Fewer | None:
-    """Compare an entry's commit with those that it replaced; reads records only where offsets are absent or lost."""
+    """Compare an entry's commit with those that it replaced; return None if it does not have fewer records.
+
+    It reads commit records only if offsets are absent or lost.
+    """
     committed = entry.committed
     if committed is None or committed.generation == 1:
         return None

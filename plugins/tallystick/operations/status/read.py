@@ -1,6 +1,6 @@
-"""The use case `status`: what a lake holds, what is missing, who has what, and the command that fills each gap.
+"""The use case `status`: read the intervals, grants, gaps and outputs of a lake, its commit log, and its tables.
 
-Values only; nothing is printed and nothing is written. Each answer comes from one root.
+The functions return values; they print and write nothing. Each result comes from one root.
 """
 
 from __future__ import annotations
@@ -38,7 +38,11 @@ State = Literal["committed", "granted", "replacing"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntervalStatus:
-    """One entry of the ledger. `totals` and `owner` are the committed ones; the grant's owner where nothing is."""
+    """One entry of the ledger.
+
+    `totals`, `generation`, `owner` and `plan` are those of the commit. If nothing is committed, `totals` is None, and the
+    others are those of the grant.
+    """
 
     interval: Interval
     state: State
@@ -49,19 +53,19 @@ class IntervalStatus:
 
     @property
     def dead_share(self) -> float | None:
-        """The share of dead letters among what was to be decoded, from 0 to 1; None without any such record."""
+        """The share of dead letters among records and dead letters, from 0 to 1; None if there is neither."""
         return None if self.totals is None else dead_share(self.totals)
 
 
 def dead_share(totals: Totals) -> float | None:
-    """The share of dead letters among records and dead letters; None if there is neither."""
+    """Return the share of dead letters among records and dead letters, from 0 to 1; None if there is neither."""
     decoded = totals.records + totals.dead_letters
     return totals.dead_letters / decoded if decoded else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingOutput:
-    """What an output lacks: the rows of a committed interval. `in_progress`: some of them may be there."""
+    """A committed interval that an output lacks. `in_progress`: True if some of its rows may be there."""
 
     output: str
     interval: Interval
@@ -71,7 +75,7 @@ class PendingOutput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaleStatus:
-    """A committed interval whose job looked back at `changed`, which holds other records or other rows by now."""
+    """A stale interval. `changed`: the earlier interval of its lookback that has other records or other rows now."""
 
     interval: Interval
     changed: Interval
@@ -79,10 +83,12 @@ class StaleStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """What a root says about its ledger. `every`: the schedule's length, as the ledger's scheduled runs show it.
+    """The state of a lake under one root.
 
-    `committed_at`: when the last commit was made; None before the first one, and if its record cannot be read. `read_to`:
-    by open topic, the offset of each partition at which the latest committed interval ends.
+    `committed_at`: the time of the last commit; None if there is no commit or its record cannot be read. `read_to`: by
+    open topic, the offset of each partition at which the latest committed interval ends. `first`, `last`: the first and
+    the last boundary. `every`: the length of the schedule's intervals, derived from scheduled runs. `outputs`: the target
+    of each output.
     """
 
     uri: str
@@ -106,7 +112,7 @@ class Status:
 
     @property
     def totals(self) -> Totals:
-        """All committed offsets by class."""
+        """The number of committed offsets by class, over all intervals."""
         return Totals.sum_of(one.totals for one in self.committed if one.totals)
 
     @property
@@ -116,17 +122,17 @@ class Status:
 
     @property
     def committed_to(self) -> datetime | None:
-        """Where the latest committed interval ends."""
+        """The end of the latest committed interval; None if there is none."""
         return max((one.interval.end for one in self.committed), default=None)
 
     @property
     def generations(self) -> Mapping[int, int]:
-        """How many committed intervals are of each generation; every one above 1 was replaced."""
+        """The number of committed intervals by generation."""
         return dict(sorted(Counter(one.generation for one in self.committed).items()))
 
     @property
     def all_dead(self) -> tuple[IntervalStatus, ...]:
-        """The committed intervals with dead letters and not one record."""
+        """The committed intervals that have dead letters and no records."""
         return tuple(one for one in self.committed if one.dead_share == 1)
 
     @property
@@ -136,9 +142,9 @@ class Status:
 
 
 def read_status(lake: Lake) -> Status:
-    """Say what the lake's current root holds, and how old its grants are by this machine's clock.
+    """Return the state of the lake under its current root. The age of grants is by this machine's clock.
 
-    Raises RootVanished, Corrupt, and what the store raises.
+    Raises RootVanished if there is no root, Corrupt if an object is damaged, and the errors of the store.
     """
     now = lake.runtime.now()
 
@@ -176,7 +182,7 @@ def read_status(lake: Lake) -> Status:
 
 def _committed_at(lake: Lake, key: keys.RecordKey | None) -> datetime | None:
     record = None
-    # A record that cannot be read has its place in `tally verify`: the rest of the ledger is shown all the same.
+    # `tally verify` reports a record that cannot be read. It must not hide the rest of the ledger.
     with suppress(Corrupt):
         record = lake.record(key) if key is not None else None
     return record.committed_at if record is not None else None
@@ -197,7 +203,7 @@ def _read_to(root: Root, ledger: Ledger) -> dict[str, tuple[int, ...]]:
 
 def _pending(entry: Entry) -> Iterator[PendingOutput]:
     for name in entry.pending:
-        assert entry.committed is not None  # an output has slots of what is committed alone
+        assert entry.committed is not None  # only committed intervals have output slots
         yield PendingOutput(
             output=name,
             interval=entry.interval,
@@ -208,7 +214,7 @@ def _pending(entry: Entry) -> Iterator[PendingOutput]:
 
 def _interval_status(entry: Entry) -> IntervalStatus:
     slot = entry.committed or entry.granted
-    assert slot is not None  # an entry has one slot at least
+    assert slot is not None  # an entry has a grant, a commit, or both
     state: State = (
         "granted" if entry.committed is None else "replacing" if entry.granted else "committed"
     )
@@ -227,7 +233,7 @@ def _interval_status(entry: Entry) -> IntervalStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitLine:
-    """One commit. `replaces` of an interval names the record of the commit that it replaced."""
+    """One commit. `replaces` of an interval is the record of the commit that it replaced."""
 
     record: keys.RecordKey
     version: int
@@ -238,7 +244,7 @@ class CommitLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitLog:
-    """Commits, newest first. `before`: the record of the next older one, None after the first commit of all."""
+    """Commits, newest first. `before`: the record of the next older commit; None if there is none."""
 
     uri: str
     pipeline: str
@@ -248,7 +254,10 @@ class CommitLog:
 
 
 def read_log(lake: Lake, *, limit: int) -> CommitLog:
-    """Follow the chain of records from the root, at most `limit` of them. Raises RootVanished and Corrupt."""
+    """Return the newest commits, at most `limit`, from the chain of records that begins at the root.
+
+    Raises RootVanished if there is no root, Corrupt if a record is gone or damaged.
+    """
     root = lake.load_existing().root
     commits: list[CommitLine] = []
     key = root.record
@@ -287,7 +296,7 @@ def _record(lake: Lake, key: keys.RecordKey) -> Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableStatus:
-    """A table of one root; `metadata` is the URI that any Iceberg reader opens, None where no row was ever committed."""
+    """A table of one root. `metadata`: the URI for any Iceberg reader, None if the table has no commit yet."""
 
     name: str
     metadata: str | None
@@ -300,7 +309,7 @@ class TableStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeTables:
-    """All tables as one root has them."""
+    """All tables of one root."""
 
     uri: str
     pipeline: str
@@ -309,11 +318,11 @@ class LakeTables:
 
 
 def read_tables(lake: Lake, *, count: bool = True, as_of: int | None = None) -> LakeTables:
-    """Say where the tables of a root lie; `count` rows and files, from manifests.
+    """Return the tables of a root with their metadata URIs. `count`: also count rows, files and bytes, from manifests.
 
-    `as_of`: the tables as the root of that version had them, from the chain of commit records; the answer's version is
-    that of the commit which made them so. Raises Corrupt, InvalidRequest for a version that was not yet, had no
-    rows, or was collected by gc.
+    `as_of`: a version of the root. The result has the tables of the last commit at or before it, found in the chain of
+    records, and the version of that commit. If it is None, the current root is read. Raises Corrupt if an object is
+    damaged. Raises InvalidRequest if the version does not exist yet, has no commit before it, or was collected by gc.
     """
 
     def question(snapshot: Snapshot) -> LakeTables:
@@ -336,7 +345,10 @@ def read_tables(lake: Lake, *, count: bool = True, as_of: int | None = None) -> 
 
 
 def _record_at(lake: Lake, snapshot: Snapshot, as_of: int) -> Record:
-    """The newest commit of the chain whose version is `as_of` or lower."""
+    """Return the newest commit record of the chain whose version is `as_of` or lower.
+
+    Raises InvalidRequest if the version does not exist or if there is no such commit.
+    """
     if not 1 <= as_of <= snapshot.root.version:
         raise InvalidRequest(
             f"{lake.store.uri} has no version {as_of}; it is at version {snapshot.root.version}.",
@@ -355,7 +367,7 @@ def _record_at(lake: Lake, snapshot: Snapshot, as_of: int) -> Record:
 
 
 def _refuse_collected(lake: Lake, snapshot: Snapshot, record: Record) -> None:
-    """Raise InvalidRequest where gc has taken an older version's tables; it takes their metadata first."""
+    """Raise InvalidRequest if gc has deleted tables of an older version; it deletes their metadata first."""
     current = {table.metadata for table in snapshot.root.tables.values()}
     for table in record.tables.values():
         if table.metadata in current or table.metadata is None:
@@ -370,7 +382,7 @@ def _refuse_collected(lake: Lake, snapshot: Snapshot, record: Record) -> None:
 def _table_status(lake: Lake, name: str, table: RootTable, *, count: bool) -> TableStatus:
     rows = files = size_bytes = 0
     if count and table.metadata is not None:
-        # PyIceberg is slow to import: only those who count pay for it.
+        # Import PyIceberg only here: the import is slow, and only counting needs it.
         from tallystick.tables.reading import live_files
 
         for file in live_files(lake.store, table.metadata):
