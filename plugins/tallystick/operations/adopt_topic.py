@@ -10,7 +10,7 @@ from tallystick.errors import IdentityChanged, InvalidRequest, Superseded
 from tallystick.format.interval import Interval
 from tallystick.format.root import Root, RootTopic
 from tallystick.lake import Lake, NoUpdate, Snapshot, Update
-from tallystick.operations.plan.request import TopicDescription
+from tallystick.operations.kafka_log import TopicDescription
 from tallystick.protocol import adoption
 
 

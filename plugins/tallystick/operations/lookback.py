@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Protocol
 
 from tallystick.engine.clock import LogPart, LogSpan
 from tallystick.errors import Corrupt, SchemaChanged
@@ -24,6 +23,7 @@ from tallystick.format.plan import Plan, PlannedRange, PlannedTopic
 from tallystick.format.report import FileReport, Report, account_totals
 from tallystick.format.root import Root
 from tallystick.lake import Lake, Snapshot
+from tallystick.operations.kafka_log import KafkaLog
 from tallystick.operations.run_request import AHEAD_MAX, EPOCH
 from tallystick.pipeline import Lookback
 from tallystick.protocol import boundaries, planning
@@ -32,20 +32,6 @@ from tallystick.protocol.staleness import lookback_used
 
 # Each interval needs its record and its report, about 10 ms each on S3: one by one, a year of hours takes minutes.
 READS_AT_ONCE = 16
-
-
-class KafkaLog(Protocol):
-    """The Kafka queries of a lookback. The implementation is in tallystick.kafka.planning."""
-
-    def boundary(
-        self, topic: str, at_ms: int, floors: Sequence[int], *, latest_ms: int
-    ) -> Sequence[Position]:
-        """Return the split of each partition at an instant, searched from `floors`; skip records after `latest_ms`."""
-        ...
-
-    def log_starts(self, topic: str) -> Sequence[int]:
-        """Return the first offset that each partition still has."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ Each try of the swap reads the root, finds the gaps of the interval and the comm
 gives ids to new tables and columns, writes one plan per grant, and swaps a root that grants them. If the swap is lost,
 the next try decides everything again and writes new plans.
 
-    request     the request, the Kafka queries, the result
+    request     the request and the result
     run         the loop of the swap
     attempt     one try: identity, tables, boundaries, plans, entries
     closed      topics that are read no more
@@ -12,22 +12,12 @@ the next try decides everything again and writes new plans.
 
 from __future__ import annotations
 
-from tallystick.operations.plan.request import (
-    KafkaLog,
-    PartitionView,
-    PlannedInterval,
-    PlanRequest,
-    PlanResult,
-    TopicDescription,
-)
+from tallystick.operations.plan.request import PlannedInterval, PlanRequest, PlanResult
 from tallystick.operations.plan.run import plan
 
 __all__ = [
-    "KafkaLog",
-    "PartitionView",
     "PlanRequest",
     "PlanResult",
     "PlannedInterval",
-    "TopicDescription",
     "plan",
 ]

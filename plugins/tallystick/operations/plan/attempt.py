@@ -26,15 +26,9 @@ from tallystick.format.plan import Plan, PlannedRange, PlannedTable, PlannedTopi
 from tallystick.format.record import CommittedInterval
 from tallystick.format.root import RootTable, RootTopic
 from tallystick.lake import Snapshot, Update
+from tallystick.operations.kafka_log import KafkaLog, TopicDescription
 from tallystick.operations.plan.closed import closed_topics, positions_without_lookup
-from tallystick.operations.plan.request import (
-    KafkaLog,
-    PlannedInterval,
-    PlanRequest,
-    PlanResult,
-    TopicDescription,
-    plan_result,
-)
+from tallystick.operations.plan.request import PlannedInterval, PlanRequest, PlanResult, plan_result
 from tallystick.operations.published_rows import has_published_rows
 from tallystick.operations.run_request import AHEAD_MAX
 from tallystick.protocol import adoption, boundaries, planning

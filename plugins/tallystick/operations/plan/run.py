@@ -10,8 +10,9 @@ from tallystick.format import keys
 from tallystick.format.interval import Interval, Request
 from tallystick.format.page import Entry
 from tallystick.lake import Lake, NoUpdate, Snapshot, Update
+from tallystick.operations.kafka_log import KafkaLog
 from tallystick.operations.plan.attempt import PlanAttempt
-from tallystick.operations.plan.request import KafkaLog, PlanRequest, PlanResult, plan_result
+from tallystick.operations.plan.request import PlanRequest, PlanResult, plan_result
 from tallystick.operations.published_rows import has_published_rows
 from tallystick.operations.run_request import EPOCH, requested_interval
 from tallystick.pipeline import LATENESS_MAX
