@@ -1,8 +1,8 @@
-"""The times that a table may hold: years 1 to 9999, as the decoder bounds them.
+"""The times that a table may contain: years 1 to 9999. The decoder has the same bounds.
 
-An Iceberg timestamp is any 64-bit count of microseconds, and readers differ beyond the calendar: Spark and DuckDB go on
-to the year 294,000, Python's datetime (PyIceberg, `collect()`) ends at 9999, and the hour of the largest timestamps does
-not fit the 32 bits of a partition value. Within these years all of them read the same value.
+An Iceberg timestamp is any 64-bit count of microseconds, and readers differ outside these years. Spark and DuckDB
+continue to the year 294,000, Python's datetime (PyIceberg, `collect()`) ends at 9999, and the hour of the largest
+timestamps does not fit the 32 bits of a partition value. Within these years all readers return the same value.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ONLY_THESE = "lies outside the years 1 to 9999"
 def outside_calendar(values: pa.ChunkedArray | pa.Array) -> str | None:
     """Return a value outside the years 1 to 9999, as a number with its unit; None if there is none.
 
-    `values`: a date, or a timestamp in microseconds. Columns of other types have none.
+    `values` are dates or timestamps in microseconds. The result for other types is None.
     """
     kinds = pa.types
     if kinds.is_date32(values.type):

@@ -1,4 +1,4 @@
-"""Files that an attempt reported, as entries of Iceberg manifests; nothing here reads a footer."""
+"""Converts the files that an attempt reported to entries of Iceberg manifests. No footer is read."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tallystick.format.report import ColumnStatistics, FileReport
 
 
 def check_files(add: Sequence[FileReport], drop: Collection[str], *, table: str) -> None:
-    """Refuse files of another table, a file that is added twice, or one that is added and dropped at once.
+    """Refuse files of another table, a file that is added twice, or a file that is both added and dropped.
 
-    Raises ReportRejected naming the file.
+    Raises ReportRejected, which names the file.
     """
     seen: set[str] = set(drop)
     for file in add:
@@ -31,10 +31,10 @@ def check_files(add: Sequence[FileReport], drop: Collection[str], *, table: str)
 
 
 def data_file(file: FileReport, *, location: str, schema: Schema, spec: PartitionSpec) -> DataFile:
-    """Return the manifest entry's data file.
+    """Return the data file of a manifest entry.
 
-    Raises ReportRejected where the partition tuple does not fit the spec, or where statistics name a column that the
-    table does not have: readers would prune by them and lose rows.
+    Raises ReportRejected if the partition tuple does not fit the spec, or if statistics name a column that the table does
+    not have: readers would use them to skip files, and so miss rows.
     """
     _check_partition(file, schema, spec)
     _check_statistics(file, schema)
@@ -56,7 +56,7 @@ def data_file(file: FileReport, *, location: str, schema: Schema, spec: Partitio
         equality_ids=None,
         sort_order_id=None,
     )
-    # from_args leaves it unset, and the snapshot's summary reads it.
+    # from_args does not set it, and the snapshot's summary reads it.
     entry.spec_id = spec.spec_id
     return entry
 

@@ -1,7 +1,7 @@
-"""PyIceberg's FileIO over our Store: every request is the store's to make, to count and to fail honestly.
+"""PyIceberg's FileIO on tallystick's Store, which makes and counts all requests and raises their errors.
 
-Files are small here (metadata, manifests) and read whole, in one request. Names are fresh, so each file is written
-by create-if-absent; nothing is ever deleted, because writers delete nothing (I6).
+The files are small (metadata, manifests) and read whole, in one request. Names are fresh, so each file is written with
+create-if-absent. Nothing is deleted, because writers delete nothing (I6).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tallystick.store.create_once import create_once
 
 
 class StoreFileIO(FileIO):
-    """Reads and creates objects under one lake root; locations are `<store.uri>/<key>`."""
+    """A FileIO that reads and creates objects below one lake URI. Locations are `<store.uri>/<key>`."""
 
     def __init__(self, store: Store, runtime: Runtime | None = None) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class StoreFileIO(FileIO):
         return f"{self._store.uri}/{key}"
 
     def key(self, location: str) -> str:
-        """Return the key of a location; raises Corrupt for one outside the lake root or outside its tables."""
+        """Return the key of a location. Raises Corrupt if it is outside the lake URI or outside its tables."""
         prefix = f"{self._store.uri}/"
         key = location.removeprefix(prefix)
         if (
@@ -47,15 +47,15 @@ class StoreFileIO(FileIO):
         return key
 
     def new_input(self, location: str) -> StoreInput:
-        """Return the file at a location, to be read."""
+        """Return the file at a location, for reading."""
         return StoreInput(location, key=self.key(location), store=self._store)
 
     def new_output(self, location: str) -> StoreOutput:
-        """Return the file at a location, to be created."""
+        """Return the file at a location, for writing."""
         return StoreOutput(location, key=self.key(location), store=self._store, runtime=self._world)
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
-        """Refuse: only gc deletes."""
+        """Raise PermissionError: only gc deletes."""
         named = location if isinstance(location, str) else location.location
         raise PermissionError(f"{named} was not deleted: writers delete nothing")
 
@@ -82,12 +82,12 @@ class StoreInput(InputFile):
         return len(self._body())
 
     def exists(self) -> bool:
-        """Tell whether the object is there."""
+        """Return True if the object exists."""
         return self._store.get(self._key) is not None
 
     def open(self, seekable: bool = True) -> InputStream:
-        """Read the object; raises Corrupt where it is gone, and what the store raises."""
-        del seekable  # a buffer in memory always is
+        """Read the object. Raises Corrupt if it is gone, and the errors of the store."""
+        del seekable  # a buffer in memory is always seekable
         return BytesIO(self._body())
 
 
@@ -102,28 +102,28 @@ class StoreOutput(OutputFile):
         self._size_bytes = 0
 
     def __len__(self) -> int:
-        """Return the size in bytes of what was written."""
+        """Return the number of bytes written."""
         return self._size_bytes
 
     def exists(self) -> bool:
-        """Tell whether the object is there."""
+        """Return True if the object exists."""
         return self._store.get(self._key) is not None
 
     def to_input_file(self) -> StoreInput:
-        """Return the same file, to be read."""
+        """Return the same file, for reading."""
         return StoreInput(self.location, key=self._key, store=self._store)
 
     def create(self, overwrite: bool = False) -> OutputStream:
-        """Return a stream that creates the object when it is closed. Nothing is ever overwritten, whatever is asked."""
+        """Return a stream that creates the object when it is closed. Never overwrites, regardless of `overwrite`."""
         del overwrite
         return _CreateOnClose(self._create)
 
     def _create(self, body: bytes) -> None:
         """Create the object.
 
-        Safe to repeat: the name is fresh, nobody else writes it, so `exists` can only be a copy of these very bytes,
-        which is checked. Raises OutcomeUnknown if no try had a known outcome: nothing names the object yet, so it may
-        land late and harm nobody.
+        Safe to repeat: the name is fresh and no other process writes it, so an existing object can only have the same
+        bytes, which is checked. Raises Corrupt if it has other bytes, and OutcomeUnknown if no try had a known outcome;
+        then a late write does no harm, because nothing names the object yet.
         """
         self._size_bytes = len(body)
         if not create_once(self._store, self._key, body, runtime=self._world):
@@ -134,7 +134,7 @@ class StoreOutput(OutputFile):
 
 
 class _CreateOnClose(BytesIO):
-    """Bytes that become an object at the end, unless an error ended them."""
+    """A buffer that becomes an object when it is closed, but not after an error."""
 
     def __init__(self, create: Callable[[bytes], None]) -> None:
         super().__init__()
@@ -158,5 +158,5 @@ class _CreateOnClose(BytesIO):
             super().close()
 
     def __del__(self) -> None:
-        # Not BytesIO's own, which would close and so write a half-made file.
+        # BytesIO's own __del__ would call close(), which would write an incomplete file.
         super().close()

@@ -1,7 +1,7 @@
-"""Columns and partition rules as Iceberg sees them: schemas and partition specs with the ids that the root gave.
+"""Columns and partition rules in Iceberg's form: schemas and partition specs with the ids that the root assigned.
 
-PyIceberg would number fresh schemas itself; a column id is the root's to give (I11), so schemas are built here from
-columns that carry theirs.
+PyIceberg would number the columns of a new schema itself. Only the root assigns column ids (I11), so this module builds
+schemas from columns that already have one.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def iceberg_schema(columns: Sequence[TableColumn], *, schema_id: int = 0) -> Sch
 
 
 def schema_columns(schema: Schema) -> tuple[TableColumn, ...]:
-    """Return a schema's columns; raises ValueError for nested fields and types that no column has."""
+    """Return a schema's columns. Raises ValueError for nested fields and for types that no column has."""
     return tuple(
         TableColumn(
             id=f.field_id, name=f.name, type=str(f.field_type).replace(" ", ""), required=f.required
@@ -84,11 +84,11 @@ def schema_columns(schema: Schema) -> tuple[TableColumn, ...]:
 def evolved_columns(
     current: Sequence[TableColumn], wanted: Sequence[TableColumn], *, table: str
 ) -> tuple[TableColumn, ...]:
-    """Return the table's columns after the root's `wanted` ones were added; `current` itself where nothing changes.
+    """Return the table's columns after the root's `wanted` ones are added; equal to `current` if nothing changes.
 
-    Added columns are optional whatever `wanted` says, since files of before lack them; a required column becomes
-    optional where the root says so, and never the other way. Raises SchemaChanged where an id means another name or
-    type, or where the table has a column that the root does not know (I11).
+    Added columns are optional regardless of `wanted`, because older files lack them. A required column becomes optional
+    if the root has it as optional, and never the other way. Raises SchemaChanged if an id means another name or type, or
+    if the table has a column that the root does not have (I11).
     """
     by_id = {c.id: c for c in wanted}
     kept: list[TableColumn] = []
@@ -100,7 +100,7 @@ def evolved_columns(
                 f"table {table}: id {column.id} is {column.name} ({column.type}), the root {told}."
             )
         kept.append(_optional(column) if column.required and not root.required else column)
-    # No name can clash: all of the table's columns are among the root's, whose names are unique (TableState).
+    # Names cannot collide: the root has all of the table's columns, and its names are unique (TableState).
     kept += [_optional(column) for column in by_id.values()]
     return tuple(kept)
 
@@ -108,10 +108,10 @@ def evolved_columns(
 def optional_where_lacking(
     columns: Sequence[TableColumn], held: Iterable[Collection[int]]
 ) -> tuple[TableColumn, ...]:
-    """Return the columns, those optional that some file lacks; `held` are the column ids per file.
+    """Return the columns; a column is optional if some file lacks it. `held` are the column ids of each file.
 
-    Two plans may know different columns of a table that neither has written yet. A required column that one file lacks
-    would make every reader of that file fail.
+    Two plans may have different columns of a table that neither has written yet. If a required column is missing in a
+    file, every reader of that file fails.
     """
     lacking = {c.id for ids in held for c in columns if c.id not in ids}
     return tuple(_optional(c) if c.id in lacking else c for c in columns)
@@ -120,10 +120,10 @@ def optional_where_lacking(
 def partition_fields(
     columns: Sequence[TableColumn], partition_by: Sequence[str], *, table: str
 ) -> tuple[tuple[int, Transform[Any, Any], str], ...]:
-    """Return (source id, transform, partition field name) per rule, named as Iceberg's own writers name them.
+    """Return (source id, transform, partition field name) per rule, with the names that Iceberg's own writers use.
 
-    Raises InvalidPipeline for a rule that names no column, a rule that stands twice, and a field name that a column of
-    the table has too (Iceberg spec, Partitioning: names must be unique).
+    Raises InvalidPipeline if a rule names no column, if a rule occurs twice, or if a column of the table has the name of
+    a partition field (Iceberg spec, Partitioning: names must be unique).
     """
     by_name = {c.name: c for c in columns}
     taken = {c.name.lower() for c in columns}
@@ -153,9 +153,9 @@ def partition_spec(
     table: str,
     known: Sequence[PartitionSpec] = (),
 ) -> PartitionSpec:
-    """Return the spec of these rules: one of `known` where one has them, else a new one with the next spec id.
+    """Return the spec of these rules: one of `known` if it has the same rules, otherwise a new one with the next id.
 
-    A field that some known spec has keeps its id; new ones count on from 1000 (Iceberg spec, Partition Evolution).
+    A field of a known spec keeps its id. New fields get the next ids, from 1000 on (Iceberg spec, Partition Evolution).
     """
     wanted = partition_fields(columns, partition_by, table=table)
     for spec in known:

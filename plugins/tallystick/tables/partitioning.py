@@ -1,6 +1,6 @@
-"""Rows of one Arrow table by Iceberg partition, with the transforms' exact values, without a loop over rows.
+"""Splits the rows of an Arrow table by Iceberg partition, with the exact transform values and without a loop over rows.
 
-year, month, day and hour are whole units since 1970-01-01T00:00Z, floored, so that times before 1970 are negative; null
+year, month, day and hour are whole units since 1970-01-01T00:00Z, rounded down, so times before 1970 are negative. Null
 stays null (Iceberg spec, Partition Transforms).
 """
 
@@ -27,8 +27,8 @@ def split_by_partition(
 ) -> Iterator[tuple[PartitionValues, pa.Table]]:
     """Yield (partition tuple, its rows) for every partition in `table`, in order of first appearance.
 
-    Rows keep their order inside a partition. A table without rows yields nothing; without rules all rows are one
-    partition, `()`. Raises InvalidPipeline for a rule that names none of `columns`, and for a time outside the calendar.
+    Rows keep their order in a partition. A table without rows yields nothing. Without rules, all rows are one partition,
+    `()`. Raises InvalidPipeline if a rule names none of `columns`, or if a time is outside the years 1 to 9999.
     """
     values = _values(table, partition_by, columns)
     if not table.num_rows:
@@ -51,7 +51,7 @@ def split_by_partition(
 def partitions_in(
     table: pa.Table, partition_by: Sequence[str], columns: Sequence[TableColumn]
 ) -> set[PartitionValues]:
-    """Return the partition tuples that `table` has rows of; raises what `split_by_partition` raises."""
+    """Return the partition tuples that `table` has rows of. Raises the errors of `split_by_partition`."""
     values = _values(table, partition_by, columns)
     if not values or not table.num_rows:
         return {()} if table.num_rows else set()
@@ -63,7 +63,7 @@ def partitions_in(
 def _values(
     table: pa.Table, partition_by: Sequence[str], columns: Sequence[TableColumn]
 ) -> list[pa.Array]:
-    """Return the partition values of each rule, a value per row."""
+    """Return the partition values of each rule, one value per row."""
     return [
         transformed(table.column(column.name), transform, column.type)
         for transform, column in (_rule(rule, columns) for rule in partition_by)
@@ -71,9 +71,9 @@ def _values(
 
 
 def transformed(values: pa.ChunkedArray | pa.Array, transform: str, kind: str) -> pa.Array:
-    """Apply a partition transform to a column of Iceberg type `kind`: int32 or int64, or strings for identity.
+    """Apply a partition transform to a column of Iceberg type `kind`; return int32, int64 or, for identity, strings.
 
-    Raises InvalidPipeline for a time outside the years 1 to 9999, of which not every transform has a value.
+    Raises InvalidPipeline if a time is outside the years 1 to 9999, because not every transform has a value for it.
     """
     array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     if (outside := outside_calendar(array)) is not None:
@@ -98,7 +98,7 @@ def transformed(values: pa.ChunkedArray | pa.Array, transform: str, kind: str) -
 
 
 def _floor_divide(values: pa.Array, by: int) -> pa.Array:
-    """Integer division that rounds down; Arrow's rounds towards zero, which puts 23:00 of 1969-12-31 into 1970."""
+    """Divide and round down. Arrow's integer division rounds towards zero, which puts 23:00 of 1969-12-31 into 1970."""
     divisor = pa.scalar(by, pa.int64())
     quotient = pc.divide(values, divisor)
     below = pc.less(values, pc.multiply(quotient, divisor))
@@ -106,7 +106,7 @@ def _floor_divide(values: pa.Array, by: int) -> pa.Array:
 
 
 def _group_codes(values: Sequence[pa.Array]) -> pa.Array:
-    """One int64 per row, equal where all partition values are equal, growing in order of first appearance."""
+    """Return one int64 per row: equal if all partition values are equal, increasing in order of first appearance."""
     codes: pa.Array | None = None
     for array in values:
         encoded = pc.dictionary_encode(array, null_encoding="encode")
@@ -115,7 +115,7 @@ def _group_codes(values: Sequence[pa.Array]) -> pa.Array:
             codes = indices
             continue
         mixed = pc.add(pc.multiply(codes, pa.scalar(len(encoded.dictionary), pa.int64())), indices)
-        # Dense again, so that many fields of many values never leave 64 bits.
+        # Make the codes dense again, so that many fields with many values never exceed 64 bits.
         codes = pc.dictionary_encode(mixed).indices.cast(pa.int64())
     return codes
 

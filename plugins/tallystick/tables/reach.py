@@ -1,4 +1,4 @@
-"""What a table's metadata reaches: every object that a reader of it, or of its older snapshots, may open."""
+"""Finds the objects that table metadata reaches: all that a reader of it, or of its older snapshots, may open."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ READERS = 8
 
 
 class IcebergReach:
-    """Reads metadata, manifest lists and manifests; data files are named by them and never opened."""
+    """The reader of metadata, manifest lists and manifests. Data files are only named by them, and never opened."""
 
     def __init__(self, store: Store) -> None:
         self._io = StoreFileIO(store)
 
     def reached(self, metadata: Collection[str]) -> frozenset[str]:
-        """Return the keys of everything that these metadata files reach, themselves included.
+        """Return the keys of all objects that these metadata files reach, including the files themselves.
 
-        All snapshots that a metadata file lists count, not the current one alone: who travels in time finds their files,
-        and the table is whole for every Iceberg reader. Older metadata files that its log names do not count: no reader
-        opens them through it, and each of them would need manifests of its own. Raises Corrupt where anything is gone or
-        unreadable, so that nobody deletes by half a mark.
+        All snapshots in a metadata file count, not only the current one, so that time travel finds their files and the
+        table is complete for every Iceberg reader. Older metadata files in its log do not count: no reader opens them
+        through the log, and each of them would need its own manifests. Raises Corrupt if any object is gone or
+        unreadable, so that nothing is deleted with incomplete marks.
         """
         found: set[str] = set()
         with ThreadPoolExecutor(READERS) as pool:

@@ -1,4 +1,4 @@
-"""Readers of one table at one metadata file: PyIceberg for people and tests, manifests alone for verify."""
+"""Reads one table at one metadata file: with PyIceberg for users and tests, from manifests alone for verify."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tallystick.tables.staging import load_metadata
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveFile:
-    """One data file that a table holds: key relative to the lake root, size, rows, partition tuple."""
+    """One data file of a table: key relative to the lake URI, size, rows, partition tuple."""
 
     key: str
     size_bytes: int
@@ -27,16 +27,16 @@ class LiveFile:
 
 
 def metadata_uri(store: Store, metadata_key: str) -> str:
-    """Return the metadata file's URI, which any Iceberg reader opens."""
+    """Return the metadata file's URI, which any Iceberg reader can open."""
     return StoreFileIO(store).location(metadata_key)
 
 
 def static_table(store: Store, metadata_key: str) -> StaticTable:
-    """Open a table read-only as that metadata has it; later commits do not show.
+    """Open a table read-only at this metadata file; later commits are not visible.
 
-    Its files are read through the store, whole. Raises Corrupt where the metadata is gone or unreadable.
+    Its files are read whole, through the store. Raises Corrupt if the metadata is gone or unreadable.
     """
-    # PyIceberg remembers manifests by path for the whole process, and two stores in memory may share their paths.
+    # PyIceberg caches manifests by path for the whole process, and two stores in memory may have the same paths.
     clear_manifest_cache()
     io = StoreFileIO(store)
     return StaticTable(
@@ -49,9 +49,9 @@ def static_table(store: Store, metadata_key: str) -> StaticTable:
 
 
 def live_files(store: Store, metadata_key: str) -> Iterator[LiveFile]:
-    """Yield every data file of the table's current snapshot from its manifests; no data file is opened.
+    """Yield every data file of the table's current snapshot from its manifests. No data file is opened.
 
-    Raises Corrupt where metadata or a manifest is gone or unreadable.
+    Raises Corrupt if metadata or a manifest is gone or unreadable.
     """
     io = StoreFileIO(store)
     head = load_metadata(io, metadata_key).current_snapshot()

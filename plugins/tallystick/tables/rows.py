@@ -1,4 +1,4 @@
-"""The rows of some data files, one file in memory at a time: what an output gets of a committed plan."""
+"""Reads the rows of a committed plan for an output, one data file in memory at a time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class StoredRows:
         return sum(f.rows for f in self._files)
 
     def batches(self, start: int = 0) -> Iterator[pa.RecordBatch]:
-        """Yield them from row number `start` on, one file in memory at a time."""
+        """Yield the rows from row number `start` on. Raises Corrupt if a file is gone or unreadable."""
         for file in self._files:
             if start >= file.rows:
                 start -= file.rows

@@ -1,6 +1,6 @@
-"""Columns as Arrow and Parquet see them: exact types, and Iceberg field ids in the field metadata.
+"""Columns in the form of Arrow and Parquet: exact types, and Iceberg field ids in the field metadata.
 
-Imported inside Spark tasks, so PyIceberg stays out of here (tallystick.tables.iceberg has that side).
+Spark tasks import this module, so it does not import PyIceberg; tallystick.tables.iceberg does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tallystick.errors import SchemaChanged
 from tallystick.format.columns import TableColumn
 
 FIELD_ID = b"PARQUET:field_id"
-"""Arrow's name for a Parquet field id; readers find Iceberg columns by it, never by name or place."""
+"""Arrow's name for a Parquet field id; readers find Iceberg columns by it, never by name or position."""
 
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 _TYPES: dict[str, pa.DataType] = {
@@ -37,19 +37,19 @@ _NAMES = {kind: name for name, kind in _TYPES.items()} | {
 
 
 def decimal_size(kind: str) -> tuple[int, int] | None:
-    """Return (precision, scale) of a decimal's type string; None for any other type."""
+    """Return (precision, scale) of a decimal type string; None for any other type."""
     found = _DECIMAL.fullmatch(kind)
     return (int(found[1]), int(found[2])) if found else None
 
 
 def arrow_type(kind: str) -> pa.DataType:
-    """Return the Arrow type that holds exactly the values of an Iceberg type string."""
+    """Return the Arrow type with exactly the values of an Iceberg type string."""
     size = decimal_size(kind)
     return pa.decimal128(*size) if size else _TYPES[kind]
 
 
 def arrow_schema(columns: Sequence[TableColumn]) -> pa.Schema:
-    """Return the schema that a Parquet file of these columns is written with: types, ids, and null allowed or not."""
+    """Return the schema to write a Parquet file of these columns: types, ids and nullability."""
     return pa.schema(
         [
             pa.field(
@@ -64,9 +64,9 @@ def arrow_schema(columns: Sequence[TableColumn]) -> pa.Schema:
 
 
 def table_columns(schema: pa.Schema, *, where: str) -> tuple[TableColumn, ...]:
-    """Return the columns that an Arrow schema with field ids declares.
+    """Return the columns of an Arrow schema with field ids.
 
-    Raises SchemaChanged naming `where` for a field without an id, or of a type that no column has.
+    Raises SchemaChanged naming `where` if a field has no id or has a type that no column has.
     """
     return tuple(_table_column(field, where) for field in schema)
 
@@ -88,10 +88,9 @@ def _table_column(field: Any, where: str) -> TableColumn:
 def check_file_columns(
     found: Sequence[TableColumn], planned: Sequence[TableColumn], *, where: str
 ) -> None:
-    """Refuse a file whose columns are not the planned ones by id, name and type; raises SchemaChanged naming both.
+    """Refuse a file whose columns differ from the planned ones in id, name or type. Raises SchemaChanged naming both.
 
-    Readers trust ids alone: a file whose ids disagree with its names comes back with columns swapped, and no reader
-    says so.
+    Readers use ids alone: if the ids of a file do not match its names, readers return swapped columns without an error.
     """
     want = {c.name: (c.id, c.type) for c in planned}
     have = {c.name: (c.id, c.type) for c in found}

@@ -1,6 +1,6 @@
-"""One snapshot per commit, whatever it adds and drops, with its manifests merged; and what is kept of old ones.
+"""Makes one snapshot per commit, with merged manifests, regardless of what it adds and drops; expires old snapshots.
 
-The only module that builds on PyIceberg's snapshot producers, which are private names: hence the pin below 0.13.
+The only module that uses PyIceberg's snapshot producers. Their names are private, hence the version pin below 0.13.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ MANIFEST_BYTES = 300_000
 
 
 def manifests(io: FileIO, snapshot: Snapshot | None) -> list[ManifestFile]:
-    """Read which manifests a snapshot has; none where there is no snapshot.
+    """Read the manifest list of a snapshot; return an empty list if there is no snapshot.
 
-    Raises Corrupt naming the list, also where it counts other files than the snapshot: Avro files that were cut off at
-    a block read as shorter ones without a word. Not by `Snapshot.manifests`, whose cache for the whole process would
-    take two stores of one name for one.
+    Raises Corrupt naming the list if it is unreadable, or if its number of data files is not the snapshot's: an Avro file
+    that was cut off at a block boundary reads as a shorter file without an error. Does not use `Snapshot.manifests`,
+    because its cache for the whole process would confuse two stores of the same name.
     """
     if snapshot is None:
         return []
@@ -42,7 +42,7 @@ def manifests(io: FileIO, snapshot: Snapshot | None) -> list[ManifestFile]:
         found = list(read_manifest_list(io.new_input(snapshot.manifest_list)))
     except TallystickError:
         raise
-    except Exception as error:  # whatever Avro stumbles over
+    except Exception as error:  # any error of the Avro reader
         raise corrupt(
             snapshot.manifest_list, f"no manifest list ({type(error).__name__}: {error})"
         ) from error
@@ -56,12 +56,12 @@ def manifests(io: FileIO, snapshot: Snapshot | None) -> list[ManifestFile]:
 
 
 def entries(io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
-    """Read the live entries of a manifest; raises Corrupt naming it, also where it holds another number of them."""
+    """Read the live entries of a manifest. Raises Corrupt naming it if it is unreadable or its list has another count."""
     try:
         found = manifest.fetch_manifest_entry(io, discard_deleted=True)
     except TallystickError:
         raise
-    except Exception as error:  # whatever Avro stumbles over
+    except Exception as error:  # any error of the Avro reader
         raise corrupt(
             manifest.manifest_path, f"no manifest ({type(error).__name__}: {error})"
         ) from error
@@ -78,12 +78,12 @@ def _live_count(manifest: ManifestFile) -> int:
 
 
 def holds_files(manifest: ManifestFile) -> bool:
-    """Tell whether a manifest has live entries; one that only records deletions matters to its own snapshot alone."""
+    """Return True if a manifest has live entries. One with only deletions matters only to its own snapshot."""
     return _live_count(manifest) > 0
 
 
 class FileChange(_MergeAppendFiles):
-    """Adds and drops data files in one snapshot, so that no reader sees half of a replacement.
+    """A snapshot producer that adds and drops data files in one snapshot, so that no reader sees half of a replacement.
 
     PyIceberg's own overwrite does not merge manifests and reads each of them twice; its append drops nothing.
     """
@@ -107,7 +107,7 @@ class FileChange(_MergeAppendFiles):
             commit_uuid=uuids[0],
             snapshot_properties=dict(properties),
         )
-        # Chance is an argument. 63 bits of a fresh uuid are as unique as the number that PyIceberg would draw.
+        # The id is an argument and not PyIceberg's random number; 63 bits of a fresh uuid are equally unique.
         self._snapshot_id = uuids[1].int & (2**63 - 1)
         self._drop = frozenset(drop)
         self._kept: list[tuple[ManifestFile, list[ManifestEntry] | None]] = []
@@ -115,12 +115,12 @@ class FileChange(_MergeAppendFiles):
             self.append_data_file(file)
 
     def _build_delete_files_partition_predicate(self) -> None:
-        """Do nothing: files are dropped by name, all manifests are looked through, and no predicate prunes."""
+        """Do nothing: files are dropped by name, all manifests are read, and no predicate prunes them."""
 
     def _deleted_entries(self) -> list[ManifestEntry]:
-        """Look through the live manifests once: entries to drop, and per manifest what stays.
+        """Read the live manifests once; return the entries to drop, and keep the entries of each manifest that stay.
 
-        Raises Corrupt where a file to be dropped is not live: the ledger and the table would not say the same.
+        Raises Corrupt if a file to drop is not live, because then the ledger and the table disagree.
         """
         head = self._transaction.table_metadata.snapshot_by_name(self._target_branch)
         live = [m for m in manifests(self._io, head) if holds_files(m)]
@@ -169,7 +169,7 @@ class FileChange(_MergeAppendFiles):
 
 
 def expire(transaction: Transaction, *, keep: int = SNAPSHOTS_KEPT) -> None:
-    """Forget all but the newest `keep` snapshots, in the same transaction. Metadata only: no file is deleted."""
+    """Expire all but the newest `keep` snapshots, in the same transaction. Changes metadata only: deletes no file."""
     kept = sorted(transaction.table_metadata.snapshots, key=lambda s: s.sequence_number or 0)
     old = [s.snapshot_id for s in kept[:-keep]]
     if old:

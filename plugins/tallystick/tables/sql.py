@@ -1,6 +1,7 @@
-"""SQL over one consistent cut: a DuckDB connection with one view per table, each on one metadata file of one root.
+"""SQL on one snapshot of a lake: a DuckDB connection with one view per table, each on a metadata file of that root.
 
-The connection reads the cut's tables on S3 and nothing else: no local files, no other keys, no settings, no extensions.
+The connection can read the snapshot's tables on S3 and nothing else: no local files and no other keys. It cannot change
+settings or load extensions.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ def duckdb_connection(
 ) -> duckdb.DuckDBPyConnection:
     """Open an in-memory DuckDB with one view per table name over its metadata file's URI (`s3://...`).
 
-    Credentials, region and endpoint come from `environ` (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL_S3, ...), credentials
-    else from boto3's chain. Statements of users go through `reading_only` first. Raises SettingsError (no or refused
-    credentials, no extension, no s3 URI), StoreUnavailable where S3 does not answer, and Corrupt where metadata is gone
-    or unreadable.
+    Credentials, region and endpoint come from `environ` (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL_S3, ...). If it has no
+    credentials, they come from boto3's credential chain. The caller must check statements of users with `reading_only`
+    first. Raises SettingsError (no credentials or refused ones, no extension, no s3 URI), StoreUnavailable if S3 does not
+    respond, and Corrupt if metadata is gone or unreadable.
     """
     places = {name: _place(name, uri) for name, uri in tables.items()}
     connection = duckdb.connect(
@@ -58,23 +59,24 @@ def duckdb_connection(
         connection.execute("SET lock_configuration = true")
         for name, uri in tables.items():
             _create_view(connection, name, uri, environ=environ)
-    except BaseException:  # whatever it was, Ctrl-C too: the connection is nobody's yet
+    except BaseException:  # also on Ctrl-C: the caller does not have the connection yet
         connection.close()
         raise
     return connection
 
 
 def reading_only(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
-    """Return a statement of a user that only reads; raises InvalidRequest for any other and for more than one.
+    """Return a user's statement if it only reads. Raises InvalidRequest for any other and for more than one.
 
-    DuckDB cannot be told to read S3 and never to write it: `COPY ... TO` would put a file among the table's own.
+    DuckDB has no setting that allows reads from S3 and forbids writes: `COPY ... TO` would write a file among the table's
+    own files.
     """
     try:
         statements = connection.extract_statements(sql)
     except duckdb.Error as error:
         raise InvalidRequest(f"not understood: {error}.", hint="mend the statement.") from error
     kinds = [statement.type for statement in statements]
-    # Not EXPLAIN either: EXPLAIN ANALYZE runs what it explains, and its type does not say what that is.
+    # EXPLAIN is refused too: EXPLAIN ANALYZE runs its statement, and the type does not show which statement that is.
     if kinds != [duckdb.StatementType.SELECT]:
         raise InvalidRequest(
             f"the statement is {' and '.join(kind.name for kind in kinds) or 'empty'}.",
@@ -95,7 +97,7 @@ def _place(name: str, uri: str) -> tuple[str, str]:
 
 
 def _extension_file(name: str) -> Path:
-    """The extension as PyPI ships it, signed and of DuckDB's own version; nothing is fetched at run time."""
+    """Return the extension file from PyPI, signed and of DuckDB's own version. Nothing is downloaded at run time."""
     package = f"duckdb_extension_{name}"
     spec = find_spec(package)
     folders = list(spec.submodule_search_locations or []) if spec else []
@@ -132,7 +134,7 @@ def _create_secret(
         connection.execute(f"CREATE SECRET lake ({', '.join(parts)})")
         return
     except duckdb.Error:
-        pass  # told outside the handler: DuckDB quotes the statement, and this one holds the secret
+        pass  # raised outside the handler: DuckDB's error quotes the statement, which contains the secret
     raise SettingsError(
         "DuckDB refused the S3 settings.",
         hint="check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL_S3.",
@@ -140,7 +142,7 @@ def _create_secret(
 
 
 def _credentials(environ: Mapping[str, str]) -> tuple[str, str, str, str]:
-    """Return (key id, secret, session token or empty, region): the environment's first, as boto3 has it."""
+    """Return (key id, secret, session token or empty, region). The environment takes precedence, as in boto3."""
     region = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or ""
     key_id, secret = environ.get("AWS_ACCESS_KEY_ID"), environ.get("AWS_SECRET_ACCESS_KEY")
     if key_id and secret:
@@ -152,7 +154,7 @@ def _credentials(environ: Mapping[str, str]) -> tuple[str, str, str, str]:
         frozen = found.get_frozen_credentials() if found else None
     except BotoCoreError as error:
         why = type(error).__name__
-    if why:  # outside the handler: botocore quotes what a credential process printed
+    if why:  # outside the handler: botocore's error quotes a credential process's output
         raise SettingsError(
             f"AWS credentials could not be had ({why}).",
             hint="check AWS_PROFILE and the files in ~/.aws.",
@@ -171,7 +173,7 @@ def _credentials(environ: Mapping[str, str]) -> tuple[str, str, str, str]:
 
 
 def _endpoint(environ: Mapping[str, str]) -> tuple[str, bool] | None:
-    """Return (host and port, whether it is plain http) of a server other than AWS; None where none is set."""
+    """Return (host and port, True if it is plain http) of a server other than AWS; None if none is set."""
     url = environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL")
     if not url:
         return None
@@ -197,7 +199,7 @@ def _create_view(
 
 
 def unreadable(error: duckdb.Error, what: str, environ: Mapping[str, str]) -> TallystickError:
-    """Tell what DuckDB stumbled over by what the caller does next: look for the object, mend settings, or wait."""
+    """Return the error by what the caller must do next: look for the object, correct the settings, or wait."""
     endpoint = _endpoint(environ)
     told = f"DuckDB could not read {what} at {endpoint[0] if endpoint else 'AWS'} ({str(error).splitlines()[0]})."
     if not isinstance(error, duckdb.IOException):

@@ -1,6 +1,6 @@
-"""What a commit does to a table, staged: new Iceberg metadata under fresh names that nothing points to yet.
+"""Stages what a commit does to a table: writes new Iceberg metadata under fresh names that nothing refers to yet.
 
-The root publishes it, or nobody does. A rebase stages again from the new root and leaves the old files to gc.
+Only a swap of the root publishes the metadata. A rebase stages again from the new root, and gc deletes the old files.
 """
 
 from __future__ import annotations
@@ -50,22 +50,22 @@ from tallystick.tables.state import TableState
 
 METADATA_LOG_MAX = 20
 TABLE_PROPERTIES = {
-    # PyIceberg would delete old metadata right after commit_table, which is before the root's swap.
+    # PyIceberg would delete old metadata right after commit_table, which is before the swap of the root.
     TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED: "false",
     TableProperties.METADATA_PREVIOUS_VERSIONS_MAX: str(METADATA_LOG_MAX),
     TableProperties.MANIFEST_MERGE_ENABLED: "true",
     TableProperties.MANIFEST_MIN_MERGE_COUNT: str(MANIFESTS_MERGED_FROM),
     TableProperties.MANIFEST_TARGET_SIZE_BYTES: str(MANIFEST_BYTES),
-    # The only retry is the root's loop, which decides everything again.
+    # Only the swap retries, and it decides everything again.
     TableProperties.COMMIT_NUM_RETRIES: "0",
 }
 
 
 class IcebergTables:
-    """Stages changes of the tables under one lake root."""
+    """The tables below one lake URI, with staging of their changes."""
 
     def __init__(self, store: Store, runtime: Runtime) -> None:
-        """All file names and snapshot ids come from `runtime.uuid`."""
+        """Take all file names and snapshot ids from `runtime.uuid`."""
         self._io = StoreFileIO(store, runtime)
         self._new_uuid = runtime.uuid
 
@@ -80,19 +80,19 @@ class IcebergTables:
     ) -> str:
         """Write the metadata that follows `state` with these files added and dropped in one snapshot; return its key.
 
-        The current key comes back where nothing is to be added, dropped or evolved. `drop` are keys of live data
-        files, `properties` go into the snapshot's summary. The snapshot's time is `now` (aware), or one millisecond
-        after the table's last change where clocks disagree.
+        If the table has metadata and there is nothing to add, drop or evolve, return the current key. `drop` contains
+        keys of live data files. `properties` go into the snapshot's summary. The snapshot's time is `now` (aware), or
+        one millisecond after the table's last change if that is later, which happens when clocks disagree.
 
-        Raises Corrupt (metadata unreadable, a file to be dropped is not live), IdentityChanged (another table's uuid
-        or place), SchemaChanged (I11), InvalidPipeline (partition rules), ReportRejected (files that do not fit the
-        table) and StoreUnavailable.
+        Raises Corrupt if the metadata is unreadable or a file to drop is not live, IdentityChanged if the metadata has
+        another uuid, location or format, SchemaChanged (I11), InvalidPipeline (partition rules), ReportRejected if a file
+        does not fit the table, and StoreUnavailable.
 
-        Safe to repeat: every file gets a fresh name, nothing is overwritten or deleted, and nothing is visible before a
-        root names the key. The table is loaded anew at each call, because PyIceberg changes a loaded one in place.
+        Safe to repeat: every file gets a fresh name, nothing is overwritten or deleted, and nothing is visible until a
+        root names the key. Each call loads the table again, because PyIceberg changes a loaded table in place.
         """
         check_files(add, drop, table=state.name)
-        # Statistics name every column that a file holds; a file without any says nothing about its columns.
+        # Statistics list every column of a file. A file without statistics does not show which columns it has.
         held = [{c.id for c in file.columns} for file in add if file.columns]
         state = replace(state, columns=optional_where_lacking(state.columns, held))
         before = None if state.metadata is None else self._load(state, state.metadata)
@@ -112,7 +112,7 @@ class IcebergTables:
             self._change_files(transaction, add, drop, properties)
         if changes or add or drop:
             transaction.commit_transaction()
-        else:  # a new table with nothing in it: PyIceberg would write nothing
+        else:  # a new and empty table, for which PyIceberg would write nothing
             catalog.commit_table(table, (), ())
         return catalog.key
 
@@ -150,7 +150,7 @@ class IcebergTables:
         return metadata
 
     def _created(self, state: TableState, at_ms: int) -> TableMetadata:
-        """The state before the first commit, never written. By hand, since PyIceberg would number the columns itself."""
+        """Build the state before the first commit, which is never written; PyIceberg would assign its own column ids."""
         spec = partition_spec(state.columns, state.partition_by, table=state.name)
         return TableMetadataV2.model_validate(
             {
@@ -182,7 +182,7 @@ class IcebergTables:
 
 
 class StagingCatalog(NoopCatalog):
-    """A catalog of one commit: it writes the new metadata and publishes nothing."""
+    """A catalog for one commit: it writes the new metadata and publishes nothing."""
 
     def __init__(self, io: StoreFileIO, *, key: str, at_ms: int) -> None:
         super().__init__("tallystick")
@@ -196,12 +196,13 @@ class StagingCatalog(NoopCatalog):
         requirements: tuple[TableRequirement, ...],
         updates: tuple[TableUpdate, ...],
     ) -> CommitTableResponse:
-        """Apply the updates and write metadata.json under this catalog's key, at this catalog's time.
+        """Apply the updates and write metadata.json under this catalog's key, with this catalog's time.
 
-        PyIceberg stamps snapshots with its own clock; they are stamped anew here, before they are applied, and the
-        snapshot log and the table's last change follow from them.
+        PyIceberg takes the time of a snapshot from its own clock. This method replaces it before it applies the update;
+        the snapshot log and the table's last change get the same time.
 
-        Safe to repeat: never by itself, a catalog serves one commit; its key is fresh and nothing names it.
+        Safe to repeat: only with a new catalog, because a catalog is for one commit. Its key is fresh and nothing names
+        it.
         """
         for requirement in requirements:
             requirement.validate(table.metadata)
@@ -226,7 +227,7 @@ class StagingCatalog(NoopCatalog):
 
 
 class Evolution(UpdateTableMetadata["Evolution"]):
-    """Schema and partition spec set as the root has them; PyIceberg's UpdateSchema would give out ids of its own."""
+    """An update to the root's schema and partition spec. PyIceberg's UpdateSchema would assign its own ids."""
 
     def __init__(self, transaction: Transaction, changes: tuple[TableUpdate, ...]) -> None:
         super().__init__(transaction)
@@ -237,14 +238,14 @@ class Evolution(UpdateTableMetadata["Evolution"]):
 
 
 def load_metadata(io: StoreFileIO, key: str) -> TableMetadata:
-    """Read one metadata.json; raises Corrupt where it is gone or no Iceberg metadata."""
+    """Read one metadata.json. Raises Corrupt if it is gone or is not Iceberg metadata."""
     try:
         return FromInputFile.table_metadata(io.new_input(io.location(key)))
     except TallystickError:
         raise
     except (
         Exception
-    ) as error:  # pydantic's, PyIceberg's and the JSON parser's errors have no common root
+    ) as error:  # pydantic's, PyIceberg's and the JSON parser's errors have no common base class
         raise corrupt(io.location(key), f"no Iceberg metadata ({type(error).__name__})") from error
 
 

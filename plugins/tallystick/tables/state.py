@@ -1,4 +1,4 @@
-"""A table as one root knows it, without any heavy import: what a commit hands to the table layer."""
+"""The state of a table in one root, which a commit passes to the table layer. Has no heavy imports."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tallystick.format.columns import TableColumn, check_columns
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableState:
-    """A table as one root knows it.
+    """The state of a table in one root.
 
-    `metadata` is a key relative to the lake root, None where nothing was written yet. `columns` are all that the root
-    ever gave an id to, in that order; `required=False` for those that the pipeline no longer declares, since new files
-    lack them. `partition_by` are the rules for what is added now.
+    `metadata` is a key relative to the lake URI, or None if nothing was written yet. `columns` are all columns that
+    ever got an id from the root, in that order. Columns that the pipeline no longer declares have `required=False`,
+    because new files lack them. `partition_by` are the rules for files that are added now.
     """
 
     name: str

@@ -1,9 +1,9 @@
-"""Statistics of a Parquet file from its footer, as Iceberg's manifest entries hold them.
+"""Reads the statistics of a Parquet file from its footer, in the form of Iceberg's manifest entries.
 
-The task that wrote a file has its footer in hand; a commit that read footers from S3 would pay three requests a file.
-Bounds are Iceberg's single-value serialisation (Iceberg spec, Appendix D), strings and binaries cut to 16 as by
-Iceberg's default metrics mode `truncate(16)`. A bound that is not certain is left out: a missing one costs a reader
-time, a wrong one costs it rows.
+The task that wrote a file already has its footer; a commit would need three S3 requests per file to read it. Bounds have
+Iceberg's single-value serialisation (Iceberg spec, Appendix D). Strings and binaries are truncated to 16 characters or
+bytes, as in Iceberg's default metrics mode `truncate(16)`. An uncertain bound is left out: with a missing bound a reader
+takes longer, with a wrong bound it misses rows.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ def column_statistics(
 ) -> tuple[ColumnStatistics, ...]:
     """Return the statistics of every column of a file that was written with exactly the planned `columns`.
 
-    In the file's column order. `where` names the file. Raises SchemaChanged where the file's columns are others by
-    id, name or type, and ReportRejected for a file without rows or counts and for a null in a required column.
+    The result has the file's column order. Error messages name `where` as the file. Raises SchemaChanged if the file's
+    columns differ in id, name or type, and ReportRejected if the file has no rows or no null counts, or if a required
+    column has a null.
     """
     check_file_columns(
         table_columns(footer.schema.to_arrow_schema(), where=where), columns, where=where
@@ -56,7 +57,7 @@ def column_statistics(
 
 
 def split_offsets(footer: pq.FileMetaData) -> tuple[int, ...]:
-    """Return where each row group begins, in bytes, so that readers can split the file (Iceberg spec, field 132)."""
+    """Return the offset of each row group in bytes, so that readers can split the file (Iceberg spec, field 132)."""
     return tuple(
         sorted(
             _row_group_offset(footer.row_group(i).column(0)) for i in range(footer.num_row_groups)
@@ -97,11 +98,11 @@ def _of_column(
 
 
 def _bounds(found: Sequence[pq.Statistics], kind: str) -> tuple[bytes | None, bytes | None]:
-    """Join row groups. A group of nulls only has no bounds and changes none; any other must have both."""
+    """Merge the bounds of row groups. A group with only nulls has none and is skipped; any other must have both."""
     filled = [s for s in found if s.num_values]
     if not filled or not all(s.has_min_max for s in filled):
         return None, None
-    # Raw values, because the cooked ones go through datetime, which ends at the year 9999.
+    # Raw values, because PyArrow converts the others through datetime, which ends at the year 9999.
     lows, highs = ([_value(raw, kind) for raw in raws] for raws in _raw(filled))
     if any(isinstance(v, float) and math.isnan(v) for v in (*lows, *highs)):
         return None, None
@@ -119,7 +120,7 @@ def _raw(found: Sequence[pq.Statistics]) -> tuple[list[Any], list[Any]]:
 
 
 def _value(raw: Any, kind: str) -> Any:
-    """A comparable value: decimals lie in Parquet as big-endian two's complement, or as integers."""
+    """Return a comparable value. Parquet stores decimals as big-endian two's complement or as integers."""
     if decimal_size(kind) and isinstance(raw, bytes):
         return int.from_bytes(raw, "big", signed=True)
     return raw.encode() if isinstance(raw, str) else raw
@@ -130,7 +131,7 @@ def _serialiser(kind: str) -> Callable[[Any], bytes]:
 
 
 def _decimal(unscaled: int) -> bytes:
-    """Two's complement, big-endian, in as few bytes as hold it (Iceberg spec, Appendix D)."""
+    """Return big-endian two's complement in the smallest number of bytes (Iceberg spec, Appendix D)."""
     bits = (unscaled if unscaled >= 0 else ~unscaled).bit_length() + 1
     return unscaled.to_bytes((bits + 7) // 8, "big", signed=True)
 
@@ -141,14 +142,17 @@ def _lower_text(low: bytes) -> bytes | None:
 
 
 def _upper_text(high: bytes) -> bytes | None:
-    """At least `high`: the first 16 characters with the last one that can grow raised by one code point."""
+    """Return an upper bound of `high` with at most 16 characters, or None if there is none.
+
+    A longer text is truncated to 16 characters without trailing U+10FFFF; its last character is raised by one code point.
+    """
     text = _text(high)
     if text is None or len(text) <= BOUND_LENGTH:
         return None if text is None else high
     kept = text[:BOUND_LENGTH].rstrip("\U0010ffff")
     if not kept:
         return None
-    # U+D800 to U+DFFF are no characters: after U+D7FF comes U+E000.
+    # U+D800 to U+DFFF are not characters: U+E000 follows U+D7FF.
     after = 0xE000 if kept[-1] == "\ud7ff" else ord(kept[-1]) + 1
     return (kept[:-1] + chr(after)).encode()
 

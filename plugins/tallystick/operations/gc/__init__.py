@@ -1,14 +1,19 @@
-"""The use case `gc`: the only thing that deletes.
+"""The use case `gc`: the only code that deletes objects.
 
-In this order: LIST; swap a root that drops the grants to be cancelled, always, even with none, for that invalidates every
-swap in flight; mark from that root what it reaches, what the retained versions reach and what a granted plan owns; delete
-what was listed and is not marked. No clock decides about safety: age only chooses which grants are given up and which
-versions readers may still read.
+The steps, in this order:
+
+1. LIST the lake.
+2. Swap in a root without the grants to cancel. The swap is always made, also if there is no grant to cancel, because it
+   invalidates every swap in flight.
+3. Mark everything that this root reaches, that the retained versions reach, and that a granted plan owns.
+4. Delete every listed object that is not marked.
+
+Safety does not depend on a clock: age only decides which grants are cancelled and which versions stay readable.
 
     listing     the lake's objects, in a file and not in memory
-    marking     what a root needs, and whether it was set back
+    marking     which objects a root needs, and the check that root.json was not set back
     collecting  the order of the steps
-    result      what was found, kept and deleted, as values
+    result      the result types: what was found, kept and deleted
 """
 
 from tallystick.operations.gc.collecting import CANCEL_AFTER, READER_GRACE, collect

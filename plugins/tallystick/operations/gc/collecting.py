@@ -1,4 +1,4 @@
-"""The order of a collection: list, swap, mark, delete."""
+"""The steps of a gc run: list, swap, mark, delete."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ BATCH = 1000
 EXAMPLES = 3
 FOREIGN_TOLD = 5
 
-# Metadata before what it names: a collection that dies leaves versions that say "gone" at once, never half a table.
+# Delete metadata files before the objects that they name. If gc stops halfway, opening an old version then fails at once,
+# and no reader gets half of a table.
 _PHASES: tuple[Callable[[Kind, str], bool], ...] = (
     lambda kind, key: kind == "metadata" and key.endswith(".metadata.json"),
     lambda kind, key: kind == "metadata" and not key.endswith(".metadata.json"),
@@ -48,16 +49,17 @@ def collect(
     batch: int = BATCH,
     threads: int = READERS,
 ) -> Collection:
-    """Find what nothing needs any more, and delete it where `delete` says so; else nothing at all is changed.
+    """Find the objects that nothing needs, and delete them if `delete` is True; otherwise change nothing.
 
-    `reader_grace`: versions that were current within it stay readable. `cancel_after`: grants that were planned longer
-    ago are given up, None for none; their runs end as Superseded, and a clear plans anew over the same boundaries.
-    `doubt_grace`: how long a commit that the ledger does not know keeps what it reaches; it may have been published.
+    `reader_grace`: versions that were current within this time stay readable. `cancel_after`: grants whose plan is older
+    are cancelled; None cancels none. Runs with a cancelled grant end as Superseded, and a clear makes a new plan over the
+    same boundaries. `doubt_grace`: how long a commit that is not in the ledger keeps the objects that it reaches, because
+    it may have been published.
 
-    Safe to repeat: what is deleted was unreachable before the first deletion and stays so, since no swap from before
-    this one's can land (C13); what a collection that died has left is found by the next. Runs beside commits, plans and
-    other collections. Raises Corrupt where an object that the root needs is gone or unreadable, or where the root was set
-    back: nothing is deleted then; StoreRefused, and what the lake raises.
+    Safe to repeat: the deleted objects were unreachable before the first deletion and stay unreachable, because no swap
+    that was in flight before the swap of this run can succeed (C13). If a run stops halfway, the next run finds the rest.
+    Can run at the same time as commits, plans and other gc runs. Raises Corrupt if an object that the root needs is gone
+    or unreadable, or if the root was set back (nothing is deleted then); StoreRefused; and the errors of the lake.
     """
     now = lake.runtime.now()
     before = None if cancel_after is None else now - cancel_after
@@ -83,22 +85,24 @@ def collect(
 
 
 def _swap(lake: Lake, before: datetime | None) -> tuple[CancelledGrant, ...]:
-    """Swap a root in which the old grants are gone, and nothing else has changed.
+    """Swap in a root without the old grants; nothing else changes.
 
-    Safe to repeat: one swap more than needed moves a version number. It is sent even where no grant is given up: it moves
-    the token that every swap in flight holds, so that nothing listed before can be published any more (C13).
+    Safe to repeat: an extra swap only increases the version number. The swap is made even if there is no grant to cancel:
+    it changes the ETag that every swap in flight sends, so that none of them can publish an object listed before (C13).
     """
     lake.prove()
     done: dict[str, CancelledGrant] = {}
 
     def step(snapshot: Snapshot) -> Update[None]:
         ledger = snapshot.whole_ledger()
-        # Its owner was quicker than an earlier try; what is gone altogether, such a try has taken (C9).
+        # `step` runs again after a failed try. If a plan is committed by now, its owner was faster than that try. If its
+        # grant is gone, the try took effect although its reply was lost (C9).
         committed = {e.committed.plan for e in ledger.entries if e.committed is not None}
         for plan in done.keys() & committed:
             del done[plan]
         cancelled = _to_cancel(lake, ledger.entries, before)
-        # A window on what changes: checking 100,000 untouched intervals takes longer than a busy lake stands still.
+        # Edit only the pages that change: to check 100,000 unchanged intervals takes longer than the time between two
+        # swaps of a busy lake.
         edited = snapshot.around([one.interval for one in cancelled])
         for one in cancelled:
             edited.cancel(one.interval)
@@ -141,7 +145,7 @@ def _planned_at(lake: Lake, key: keys.PlanKey) -> datetime:
 
 
 def _without(entries: tuple[Entry, ...], given_up: tuple[CancelledGrant, ...]) -> list[Entry]:
-    """The entries as if these grants were gone: what a dry run marks from."""
+    """Return the entries without these grants; a dry run marks from them."""
     plans = {one.plan for one in given_up}
     left = [without_grant(e) if e.granted and e.granted.plan in plans else e for e in entries]
     return [e for e in left if e is not None]
@@ -185,9 +189,10 @@ def _story(lake: Lake, listing: Listing, marks: Marks) -> Collection:
 def _delete(
     lake: Lake, listing: Listing, marked: Marked, batch: int, watch: Watch, *, total: int
 ) -> None:
-    """Delete what was listed and is not marked.
+    """Delete every listed object that is not marked.
 
-    Safe to repeat: an absent object is no error, a key never comes twice, and nothing here can be reached again.
+    Safe to repeat: to delete an absent object is no error, no key is listed twice, and no deleted object can be reached
+    again.
     """
     done = 0
     for phase in _PHASES:

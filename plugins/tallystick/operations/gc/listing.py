@@ -1,4 +1,4 @@
-"""One listing of a lake, taken before the swap that the marks belong to."""
+"""Lists the objects of a lake, before the swap of the root that gc marks from."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ EVERY = 1000
 
 
 class Listing:
-    """Keys and sizes in a temporary file, in key order: a lake may hold millions of objects.
+    """The keys and sizes of all objects in key order, in a temporary file, because a lake may have millions of objects.
 
-    `records` are the commit records, `young_probes` scratch objects of probes that may be under way (younger than
-    `probes_since` by the store's time), `reports` the report keys by interval part.
+    `records` are the commit records. `young_probes` are the scratch objects of probes that may be in progress (modified
+    at or after `probes_since`, by the store's clock). `reports` are the report keys by interval part.
     """
 
     def __init__(self, store: Store, *, probes_since: datetime, watch: Watch) -> None:
-        """Read the whole listing. Raises what the store raises."""
+        """Read the whole listing. Raises the errors of the store."""
         self._lines = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - closed by __exit__
         self.objects = 0
         self.records: list[keys.RecordKey] = []

@@ -1,4 +1,4 @@
-"""What a root needs: reads the ledger, the retained records and the tables' metadata. Nothing is written."""
+"""Finds the objects that a root needs: reads the ledger, the retained records and table metadata. Writes nothing."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ READERS = 8
 
 
 class TableReach(Protocol):
-    """Says what table metadata reaches. tallystick.tables.reach is the real one."""
+    """The interface that finds the objects that table metadata reaches; tallystick.tables.reach implements it."""
 
     def reached(self, metadata: Collection[str]) -> frozenset[str]:
-        """Return the keys of every object that these metadata files reach, themselves included. Raises Corrupt."""
+        """Return the keys of all objects that these metadata files reach, including the files. Raises Corrupt."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marks:
-    """The marks of one root; `oldest` is the oldest version that stays readable, None where nothing is committed."""
+    """The marks of one root. `oldest` is the oldest version that stays readable, or None if nothing is committed."""
 
     pipeline: str
     version: int
@@ -44,11 +44,12 @@ class Marks:
 
 
 class Marking:
-    """Reads what marks need, a few objects at a time ahead. `threads` 0: one after the other, in the caller's thread."""
+    """The reader of everything that marks depend on, with `threads` reads at a time; 0 reads in the caller's thread."""
 
     def __init__(self, lake: Lake, tables: TableReach, *, threads: int = READERS) -> None:
         self.lake, self.tables, self.threads = lake, tables, threads
-        # Records never change: what was replaced before one is read once, for the look before the swap and the mark.
+        # A cache of the commits that a record's commit replaced, directly or not: records never change, and both the
+        # check before the swap and the mark need them.
         self._older: dict[tuple[keys.RecordKey, Interval], dict[keys.RecordKey, keys.PlanKey]] = {}
 
     def marks(
@@ -60,10 +61,11 @@ class Marking:
         since: datetime,
         doubts_since: datetime,
     ) -> Marks:
-        """Mark from one root: `entries` are its ledger's, versions that were current after `since` are retained.
+        """Mark everything that one root needs. `entries` are those of its ledger.
 
-        So is what commits reach that are younger than `doubts_since` and that nothing explains (`_doubtful`). Raises
-        Corrupt where something that this root needs is gone or unreadable.
+        Versions that were current after `since` are retained. Objects that unexplained commits younger than
+        `doubts_since` reach are marked too (`_doubtful`). Raises Corrupt if an object that this root needs is gone or
+        unreadable.
         """
         retained = self._retained(snapshot, since)
         reached, gone = self._reached(snapshot, retained)
@@ -72,7 +74,7 @@ class Marking:
             try:
                 reached |= self.tables.reached(sorted(_metadata(record)))
             except Corrupt:
-                continue  # it was never whole, so never published: gc came between it and its swap; or it went before
+                continue  # incomplete: gc ran before its swap, so it was never published; or it was deleted before
             doubtful.append(record)
         commits = [c for r in doubtful for c in r.intervals] + self._unpublished(entries)
         files = (key for c in commits for named in c.added.values() for key in named)
@@ -106,11 +108,12 @@ class Marking:
     def _doubtful(
         self, entries: Sequence[Entry], listing: Listing, since: datetime
     ) -> list[Record]:
-        """Records with rows outside the chain, younger than `since`, that no entry explains.
+        """Return the records outside the chain that have rows, are younger than `since`, and that no entry explains.
 
-        One that lost its race leaves such a record, and its plan is committed by a later try, or granted still. Where it
-        is neither, the run was superseded; or the commit was published, and whoever set the root back has taken it away.
-        `refuse_set_back` does not notice that once the root has gone on, so nothing is made final here for a while.
+        A commit that lost its race leaves a record outside the chain. Its plan is explained if a later try committed
+        it, or if it is still granted. If neither is true, the run was superseded; or the commit was published, and the
+        root was set back to an older version afterwards. `refuse_set_back` cannot detect that after further swaps, so
+        the objects of such a commit are kept for some time.
         """
         chain = self._chain(entries)
         slots = (slot for e in entries for slot in (e.committed, e.granted) if slot is not None)
@@ -127,9 +130,9 @@ class Marking:
     def _reached(
         self, snapshot: Snapshot, retained: Sequence[Record]
     ) -> tuple[frozenset[str], dict[int, str]]:
-        """What the tables of the root and of the retained versions reach, and the versions of which metadata is gone.
+        """Return what the tables of the root and the retained versions reach, and a missing key per incomplete version.
 
-        A collection with a shorter grace, before this one or beside it, takes an old version's metadata first.
+        A gc run with a shorter grace, earlier or at the same time, deletes an old version's metadata first.
         """
         now = _metadata(snapshot.root)
         looked: dict[int, str] | None = None
@@ -145,13 +148,14 @@ class Marking:
             try:
                 return self.tables.reached(sorted(now | older)), gone
             except Corrupt:
-                # Taken between the look and here? Then the next look finds more gone; damage looks the same again.
+                # If another gc run deleted a file after the check above, the next check finds more files gone. If the
+                # next check finds the same, the lake is damaged.
                 if gone == looked:
                     raise
                 looked = gone
 
     def _retained(self, snapshot: Snapshot, since: datetime) -> list[Record]:
-        """The newest commit, and every older one that was followed by the next after `since`."""
+        """Return the records of the newest commit and of every older one whose successor was committed after `since`."""
         found: list[Record] = []
         key = snapshot.root.record
         while key is not None and (not found or found[-1].committed_at > since):
@@ -160,9 +164,9 @@ class Marking:
         return found
 
     def _unpublished(self, entries: Iterable[Entry]) -> list[CommittedInterval]:
-        """Replaced commits whose rows an output still needs: it is to take them back, or they are half out.
+        """Return the replaced commits whose rows an output still needs, to remove them or to finish a publication.
 
-        Those too that an output holds which the committed plan does not name: it may be declared again.
+        Includes commits published to an output that the committed plan does not name, because it may be declared again.
         """
         found: list[CommittedInterval] = []
         for entry in entries:
@@ -182,7 +186,7 @@ class Marking:
         return found
 
     def _reports(self, entries: Iterable[Entry], listing: Listing) -> list[str]:
-        """Reports of committed plans. A record is read only where an interval has more than one report."""
+        """Return the reports of committed plans. Read a record only if an interval has more than one report."""
         kept: list[str] = []
         unclear: list[Entry] = []
         for entry in entries:
@@ -220,15 +224,16 @@ class Marking:
         return record
 
     def _parent(self, key: keys.RecordKey) -> keys.RecordKey | None:
-        """A record's parent alone: the rest, its index of pages above all, is too large to hold for thousands."""
+        """Return only the parent of a record: thousands of whole records with their page indexes use too much memory."""
         return self._record(key).parent
 
-    # ------------------------------------------------------------ was the root set back?
+    # ------------------------------------------------------------ detecting a root that was set back
 
     def _chain(self, entries: Iterable[Entry]) -> dict[keys.RecordKey, keys.PlanKey]:
-        """Every record of the chain, with a plan that it committed: those of entries, and those that these replaced.
+        """Return every record of the chain with a plan that it committed: those of entries, and those that they replaced.
 
-        Each record of the chain committed an interval that is committed still, or that a later one replaced.
+        This is complete: each record of the chain committed an interval that is still committed, or that a later record
+        replaced.
         """
         committed = [e for e in entries if e.committed is not None]
         found = {e.committed.record: e.committed.plan for e in committed if e.committed is not None}
@@ -253,9 +258,9 @@ class Marking:
         return found
 
     def refuse_set_back(self, snapshot: Snapshot, listing: Listing) -> None:
-        """Raise Corrupt if a record shows that a newer root was there, whose objects `snapshot` would not mark.
+        """Raise Corrupt if a record shows that there was a newer root, whose objects would not be marked from `snapshot`.
 
-        `snapshot` must have been read after the listing.
+        `snapshot` must be read after the listing.
         """
         newer = retention.set_back(snapshot.root, listing.records)
         if newer is None:
@@ -274,7 +279,7 @@ class Marking:
             )
 
     def each(self, read: Callable[[T], R], items: Sequence[T]) -> list[R]:
-        """read(item) for each, in order."""
+        """Return read(item) for each item, in order."""
         if not self.threads or len(items) < 2:
             return [read(item) for item in items]
         with ThreadPoolExecutor(self.threads) as pool:

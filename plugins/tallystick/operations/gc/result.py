@@ -1,4 +1,4 @@
-"""What a collection found, kept and deleted."""
+"""The result of a gc run: what it found, kept and deleted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tallystick.format.keys import Kind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heap:
-    """Some objects and their bytes."""
+    """A number of objects and their total size in bytes."""
 
     objects: int = 0
     size_bytes: int = 0
@@ -26,7 +26,7 @@ class Heap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CancelledGrant:
-    """A grant that was given up; `committed`: rows stay there, else a gap is left."""
+    """A grant that gc cancelled, or would cancel. If `committed`, the interval keeps its rows; if not, a gap remains."""
 
     interval: Interval
     request: Request
@@ -37,11 +37,12 @@ class CancelledGrant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collection:
-    """One run of gc. `deleted` False: a dry run, in which nothing was swapped or deleted.
+    """The result of one gc run. If `deleted` is False, it was a dry run: nothing was swapped or deleted.
 
-    `version` is that of the root which was marked from, `oldest` the oldest version that readers may still read, None
-    where nothing is committed. `kept` and `garbage` count objects by kind; `examples` are a few keys of garbage by kind.
-    `foreign` are the first keys below the lake root that tallystick never wrote: they stay. `remarks` are in words.
+    `version` is the version of the root that gc marked from. `oldest` is the oldest version that stays readable, or
+    None if nothing is committed. `kept` and `garbage` count objects by kind; `examples` contains a few keys of garbage
+    by kind. `foreign` contains the first keys below the lake URI that tallystick did not write; these objects stay.
+    `remarks` are sentences for the operator.
     """
 
     uri: str
@@ -58,10 +59,10 @@ class Collection:
 
     @property
     def total(self) -> Heap:
-        """All garbage."""
+        """The sum of all garbage."""
         return sum(self.garbage.values(), Heap())
 
     @property
     def total_kept(self) -> Heap:
-        """All that stays."""
+        """The sum of all kept objects."""
         return sum(self.kept.values(), Heap())

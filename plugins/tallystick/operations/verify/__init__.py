@@ -1,11 +1,11 @@
-"""The use case `verify`: prove that a lake holds what its ledger says, from the stored objects alone.
+"""The use case `verify`: proves from the stored objects alone that a lake contains what its ledger records.
 
-One root is read; everything is judged against that root. Nothing is written, Kafka is not asked, no data file is opened
-unless `deep`. What each check proves stands in CHECKS; docs/reference/cli.md says it for people.
+It reads one root and checks everything against that root. It writes nothing, does not connect to Kafka, and opens data
+files only if `deep` is set. CHECKS lists what each check proves; docs/reference/cli.md describes the checks for users.
 
-    evidence    reads what the root reaches, and turns what cannot be read into findings
+    evidence    reads the objects that the root reaches; an unreadable object becomes a finding
     chain, tiling, intervals, tables, rows      the checks
-    proof       the values that come out
+    proof       the result types
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The chain of commit records: from the root back to the first commit, and against what the ledger calls committed."""
+"""Checks the chain of commit records, from the root back to the first commit, and compares it with the ledger."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tallystick.operations.verify.evidence import Evidence, Unreadable
 from tallystick.operations.verify.proof import Ongoing
 
 Meaning = tuple[str, str, int, str, str]
-"""What a column id means: table, table uuid, id, name, type."""
+"""The meaning of a column id: table, table uuid, id, name, type."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """One commit of one interval, as its record tells it."""
+    """One commit of one interval, as its record describes it."""
 
     record: keys.RecordKey
     plan: keys.PlanKey
@@ -30,7 +30,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """One record, without what only its own interval needs."""
+    """One record, reduced to the fields that the chain check needs."""
 
     key: keys.RecordKey
     version: int
@@ -43,9 +43,9 @@ class Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chain:
-    """The links from the newest to the oldest; `broken_at` is the version whose record cannot be read.
+    """The links from the newest to the oldest. `broken_at` is the version of the record that cannot be read, or None.
 
-    `strays` are the readable records that are not in it: those of swaps that lost, or are under way.
+    `strays` are the readable records outside the chain: those of swaps that lost or are in progress.
     """
 
     links: tuple[Link, ...]
@@ -53,19 +53,19 @@ class Chain:
     strays: tuple[Link, ...]
 
     def reaches(self, record: str) -> bool:
-        """True where the chain, as far as it can be read, should hold a record of that version."""
+        """Return True if the chain, as far as it can be read, should contain a record of that version."""
         return self.broken_at is None or keys.record_version(record) > self.broken_at
 
 
 def meanings(tables: Mapping[str, RootTable]) -> frozenset[Meaning]:
-    """What each column id of some tables means."""
+    """Return the meaning of each column id of these tables."""
     return frozenset(
         (name, t.uuid, c.id, c.name, c.type) for name, t in tables.items() for c in t.columns
     )
 
 
 def read_chain(evidence: Evidence) -> Chain:
-    """Walk the chain; its records are read ahead, since following one pointer after the other takes a request each."""
+    """Read the chain. All records are read in parallel first, because following the pointers is one request at a time."""
     check = evidence.checks["chain"]
     records = {k for k in evidence.listed if _is_record(k)}
     known: dict[str, Link | Unreadable] = {}
@@ -93,7 +93,7 @@ def read_chain(evidence: Evidence) -> Chain:
             return _chain(known, links, broken_at=keys.record_version(key_or_none))
         links.append(link)
         check.count("record")
-        key_or_none = link.parent  # of a lower version: a record that says otherwise does not parse
+        key_or_none = link.parent  # if its version were not lower, the record would not parse
     return _chain(known, links, broken_at=None)
 
 
@@ -106,7 +106,7 @@ def _chain(
 
 
 def check_chain(evidence: Evidence, chain: Chain, entries: Iterable[Entry]) -> None:
-    """I10: the root's own record. I4, I5: each commit of the chain is in the ledger, and the other way round."""
+    """Check the root's own record (I10), and that chain and ledger contain the same commits (I4, I5)."""
     check = evidence.checks["chain"]
     _check_newest(evidence, chain, check)
     history: dict[Interval, list[Commit]] = {}
@@ -149,17 +149,17 @@ def check_chain(evidence: Evidence, chain: Chain, entries: Iterable[Entry]) -> N
 
 
 def check_set_back(evidence: Evidence, chain: Chain) -> None:
-    """I10: no record tells of a root that the root of now does not come from. Raises what reading the root raises.
+    """Check that no record shows a root that the current root does not descend from (I10).
 
-    A record is written before its swap, under the version of the root that was read, plus one. So a record of version w
-    tells that a root of version w-1 was there, and its parent that this root named that record. Whoever set the root
-    back to an older version has left such records behind.
+    A record is written before its swap, with the version of the root that was read, plus one. So a record of version w
+    shows that a root of version w-1 existed, and that this root named the record's parent. If the root is set back to an
+    older version, such records remain. Raises the errors of reading the root.
     """
     check = evidence.checks["chain"]
     root = evidence.root
     inside = {link.key for link in chain.links}
     for stray in chain.strays:
-        # One above this root may have been made on a later root, whose records are not in this chain.
+        # A record of a higher version may follow from a later root, whose records are not in this chain.
         if stray.version > root.version or stray.parent is None or stray.parent in inside:
             continue
         if chain.reaches(stray.parent):
@@ -174,7 +174,7 @@ def check_set_back(evidence: Evidence, chain: Chain) -> None:
     above = [key for key in above if keys.record_version(key) > root.version]
     if not above:
         return
-    # Runs commit meanwhile: the records were listed before this second look at the root.
+    # Other runs commit in the meantime: the records were listed before this second read of the root.
     now = evidence.lake.load_existing().root.version
     for key in above:
         version = keys.record_version(key)
@@ -202,7 +202,7 @@ def _check_newest(evidence: Evidence, chain: Chain, check: Ongoing) -> None:
     if newest.version == root.version:
         check.differs("I10", newest.key, "the root's id", expected=root.id, found=newest.root_id)
     for name, table in root.tables.items():
-        # Between two commits only plans swap, and they move no table.
+        # Swaps between two commits (plans, gc) do not change tables.
         check.differs(
             "I8",
             f"table {name}",
@@ -241,7 +241,7 @@ def _check_history(check: Ongoing, chain: Chain, interval: Interval, commits: li
 
 
 def check_meanings(evidence: Evidence, chain: Chain) -> None:
-    """I11: an id means one (name, type) in the root and in every record, and a table keeps its uuid."""
+    """Check that an id means one (name, type) in the root and in every record, and that a table keeps its uuid (I11)."""
     check = evidence.checks["columns"]
     now = {(t, i): (u, n, k) for t, u, i, n, k in meanings(evidence.root.tables)}
     check.count("column", len(now))

@@ -1,4 +1,4 @@
-"""Reads what one root reaches. An object that is gone or unreadable is a finding, not an error: the rest goes on."""
+"""Reads the objects that one root reaches. A missing or unreadable object is a finding; the verification continues."""
 
 from __future__ import annotations
 
@@ -27,14 +27,17 @@ BATCH = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unreadable:
-    """Why an object could not be read."""
+    """The reason why an object could not be read."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """All that is stored about one committed interval; None where it could not be read, which is a finding already."""
+    """All stored objects of one committed interval.
+
+    None means that the object could not be read, which is already a finding. `report` is also None if there is none.
+    """
 
     entry: Entry
     committed: Committed
@@ -44,17 +47,18 @@ class Case:
 
     @property
     def where(self) -> str:
-        """The interval, for messages."""
+        """The interval as text, for messages."""
         return str(self.entry.interval)
 
 
 class Evidence:
-    """One root, a listing of the whole lake, and readers of everything else."""
+    """One root, a listing of the whole lake, and methods that read the other objects."""
 
     def __init__(self, lake: Lake, snapshot: Snapshot, checks: Checks, watch: Watch) -> None:
         self.lake, self.checks, self.watch = lake, checks, watch
         self.root: Root = snapshot.root
-        # Listed after the root was read: whatever that root reaches was written before it (S3 lists are consistent).
+        # The listing follows the read of the root: all that the root reaches was written before it (S3 lists are
+        # consistent).
         self.listed: dict[str, Listed] = {}
         for number, listed in enumerate(lake.store.list("")):
             self.listed[listed.key] = listed
@@ -64,7 +68,7 @@ class Evidence:
     def in_parallel(
         self, read: Callable[[T], R], items: Iterable[T], what: str, total: int
     ) -> Iterator[R]:
-        """Yield read(item) in order, a few at a time ahead: a lake may have a hundred thousand intervals."""
+        """Yield read(item) for each item, in order. Read in batches, because a lake may have 100,000 intervals."""
         done = 0
         rest = iter(items)
         pool = ThreadPoolExecutor(READERS)
@@ -97,7 +101,7 @@ class Evidence:
         return _or_why(lambda: self.lake.report(key))
 
     def take(self, value: T | Unreadable, key: str, what: str) -> T | None:
-        """Count an object that was read, or note that it could not be (I3)."""
+        """Count an object that was read and return it. If it could not be read, record a finding (I3) and return None."""
         if isinstance(value, Unreadable):
             self.unreadable(key, what, value)
             return None
@@ -105,7 +109,7 @@ class Evidence:
         return value
 
     def unreadable(self, key: str, what: str, because: Unreadable) -> None:
-        """Note an object that the root reaches and that cannot be read."""
+        """Record a finding: an object that the root reaches cannot be read."""
         self.checks["objects"].found(
             "I3",
             key,
@@ -133,7 +137,7 @@ class Evidence:
         record = self.record(committed.record)
         inside: CommittedInterval | None = None
         report: Report | Unreadable | None = None
-        if isinstance(record, Record):  # one that cannot be read is the chain's finding
+        if isinstance(record, Record):  # an unreadable record is a finding of the chain check
             inside = _inside(record, entry.interval)
         if inside is not None and inside.report is not None:
             report = self.report(inside.report)

@@ -1,4 +1,7 @@
-"""One committed interval at a time: its record, plan and report against each other, the ledger, the tables, the files."""
+"""Checks one committed interval at a time.
+
+Compares its record, plan and report with each other, with the ledger, with the tables and with the data files.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from tallystick.protocol.invariants import account_problem
 
 
 def check_interval(evidence: Evidence, case: Case, held: Mapping[str, TableContents]) -> None:
-    """Judge one committed interval in every way that needs no data file's content."""
+    """Run all checks of one committed interval that need no data file's content."""
     checks = evidence.checks
     if case.record is not None:
         _check_ledger(checks["accounts"], case, case.record)
@@ -146,7 +149,7 @@ def _check_report(check: Ongoing, case: Case, record: CommittedInterval, report:
 def _check_files(
     evidence: Evidence, case: Case, record: CommittedInterval, held: Mapping[str, TableContents]
 ) -> None:
-    """I3, I7: each file is there as reported, and the tables hold as many rows as were accounted and reported."""
+    """Check that each file is stored as reported (I3), and that row counts match accounts and reports (I7)."""
     objects, accounts = evidence.checks["objects"], evidence.checks["accounts"]
     reported = {f.key: f for f in case.report.files} if case.report is not None else {}
     for table, files in record.added.items():
@@ -160,7 +163,7 @@ def _check_files(
                 continue
             file = reported.get(key)
             if file is None:
-                continue  # without its report nothing says what it should be; that is a finding of its own
+                continue  # there is nothing to compare it with; the missing report is a finding of its own
             objects.count("data byte", listed.size_bytes)
             objects.differs(
                 "I3",
@@ -246,7 +249,7 @@ def _check_column_ids(check: Ongoing, plan: Plan, file: FileReport) -> None:
 
 
 def holds_lineage(plan: Plan, table: str) -> bool | None:
-    """True for a table whose rows each come from one record; None where the plan's declaration cannot be read."""
+    """Return True if each row of the table comes from one record; None if the plan's declaration cannot be read."""
     if table == DEAD_LETTERS:
         return True
     try:

@@ -1,4 +1,4 @@
-"""What a verification says: checks, each with what it counted and the counter-examples that it found."""
+"""The result of a verification: checks, each with its counts and the counter-examples that it found."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 Watch = Callable[[str, int, int], None]
-"""Told how far it is: what is being done, how much of it is done, how much there is."""
+"""A progress callback; it gets what is being done, how much of it is done, and how much there is."""
 
 FINDINGS_KEPT = 100
 
@@ -25,15 +25,15 @@ CHECKS: Mapping[str, str] = {
     "rows": "each row read from a data file holds an offset of its own plan's ranges, each offset at most once per "
     "table, and dead letters are exactly the accounted ones (I1, I7)",
 }
-"""The checks by name, in the order in which they are told, and what each proves. `rows` is made by `deep` only."""
+"""The checks by name, in the order of the report, and what each proves. `rows` runs only if `deep` is set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demands:
-    """What `deep` asks of record-level tables beyond the default.
+    """The additional requirements of `deep` for record-level tables.
 
-    `every_record`: tables that must hold each decoded record of each interval. `repeats`: tables whose transform may make
-    several rows of one record; their offsets may repeat inside one task's files, never across tasks.
+    `every_record`: tables that must contain each decoded record of each interval. `repeats`: tables whose transform may
+    produce several rows for one record; an offset may repeat in the files of one task, but not across tasks.
     """
 
     every_record: frozenset[str] = frozenset()
@@ -42,7 +42,7 @@ class Demands:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A counter-example: the rule (an invariant's number), where it is broken, and both values."""
+    """A counter-example: the broken rule (an invariant's number), its location, and both values."""
 
     rule: str
     where: str
@@ -56,7 +56,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One check: what it counted, how many counter-examples there are, the first of them, and remarks."""
+    """The result of one check: its counts, the number of counter-examples, the first of them, and remarks."""
 
     name: str
     counted: Mapping[str, int]
@@ -66,13 +66,13 @@ class Check:
 
     @property
     def proven(self) -> bool:
-        """True where no counter-example was found."""
+        """True if no counter-example was found."""
         return not self.problems
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """What was verified (one root of one lake), how deeply, and every check."""
+    """The result of a verification of one root of one lake: every check, and if `deep` was set."""
 
     uri: str
     pipeline: str
@@ -83,13 +83,13 @@ class Proof:
 
     @property
     def proven(self) -> bool:
-        """True where no check has a counter-example."""
+        """True if no check has a counter-example."""
         return all(check.proven for check in self.checks)
 
 
 @dataclass(slots=True)
 class Ongoing:
-    """A check in the making."""
+    """A check in progress."""
 
     name: str
     counted: Counter[str] = field(default_factory=Counter)
@@ -98,13 +98,13 @@ class Ongoing:
     remarks: list[str] = field(default_factory=list)
 
     def count(self, what: str, number: int = 1) -> None:
-        """Count what was looked at."""
+        """Add `number` to the count of the checked objects `what`."""
         self.counted[what] += number
 
     def found(
         self, rule: str, where: str, message: str, *, expected: object, found: object
     ) -> None:
-        """Note a counter-example; the first FINDINGS_KEPT are kept, all are counted."""
+        """Record a counter-example. All are counted, the first FINDINGS_KEPT are kept."""
         self.problems += 1
         if len(self.findings) < FINDINGS_KEPT:
             told = Finding(
@@ -115,7 +115,7 @@ class Ongoing:
     def differs(
         self, rule: str, where: str, message: str, *, expected: object, found: object
     ) -> None:
-        """Note a counter-example where the two values are not equal."""
+        """Record a counter-example if the two values are not equal."""
         if expected != found:
             self.found(rule, where, message, expected=expected, found=found)
 
@@ -128,7 +128,7 @@ class Ongoing:
         expected: Collection[object],
         found: Collection[object],
     ) -> None:
-        """Note a counter-example where two collections do not hold the same items; the first odd ones are told."""
+        """Record a counter-example if two collections differ, with the first missing and the first unexpected item."""
         missing = [item for item in expected if item not in found]
         strange = [item for item in found if item not in expected]
         if missing or strange or len(expected) != len(found):
@@ -141,7 +141,7 @@ class Ongoing:
             )
 
     def done(self) -> Check:
-        """The check as a value."""
+        """Return the check as an immutable value."""
         return Check(
             name=self.name,
             counted=dict(self.counted),
@@ -153,7 +153,7 @@ class Ongoing:
 
 @dataclass(slots=True)
 class Checks:
-    """All checks in the making."""
+    """All checks in progress."""
 
     by_name: dict[str, Ongoing] = field(
         default_factory=lambda: {name: Ongoing(name) for name in CHECKS}

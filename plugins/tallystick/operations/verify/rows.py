@@ -1,14 +1,18 @@
 """The deep check: reads the lineage columns of every live data file and counts offsets.
 
-What it proves, for each record-level table and each committed interval, from the rows themselves and not from what an
-attempt said about them: every row's offset lies in a range that this interval's plan could read; no offset stands twice
-(for `repeats`: not in two tasks' files); none stands both in the table and in the dead letters; there are no more offsets
-than decoded records, and for `every_record` exactly as many, also in intervals whose plan did not know the table; dead
-letters are exactly the accounted ones. Ranges of different intervals share no offset (the tiling check), so no record has
-rows in two intervals.
+It proves the following for each record-level table and each committed interval, from the rows and not from reports:
 
-What it does not prove: the values of other columns, rows of tables that aggregate, and that a transform which drops
-records meant to.
+- Every row's offset is in a range that this interval's plan could read.
+- No offset occurs twice (for `repeats`: no offset occurs in the files of two tasks).
+- No offset occurs both in the table and in the dead letters.
+- There are no more offsets than decoded records, and for `every_record` exactly as many, also in intervals whose plan did
+  not contain the table.
+- The dead letters are exactly the accounted ones.
+
+Ranges of different intervals share no offset (the tiling check), so no record has rows in two intervals.
+
+It does not prove the values of other columns, rows of tables that aggregate, or that a transform that drops records does
+so on purpose.
 """
 
 from __future__ import annotations
@@ -55,21 +59,21 @@ class RowsCheck:
 
     @property
     def check(self) -> Ongoing:
-        """The check that findings go to."""
+        """The check that collects the findings."""
         return self.evidence.checks["rows"]
 
     def check_interval(self, case: Case) -> None:
-        """Read the interval's files of every record-level table and judge them."""
+        """Read the interval's files of every record-level table and check them."""
         plan, report = case.plan, case.report
         if plan is None or report is None:
             return
         accounts = {(a.topic, a.partition): a for a in report.accounts}
         readable = {(t.name, p): r.readable for t in plan.topics for p, r in enumerate(t.ranges)}
         dead: dict[Place, Offsets] = {}
-        # A table that this plan did not know, or knew as an aggregate, holds none of the interval's offsets.
+        # A table that this plan does not contain, or contains as an aggregate, has none of the interval's offsets.
         tables = {t.name for t in plan.tables if holds_lineage(plan, t.name)}
         unknown = _record_level(self.evidence) - tables
-        # Dead letters first: the other tables are judged against them.
+        # Dead letters first: the other tables are compared with them.
         for table in sorted(tables | unknown, key=lambda name: (name != DEAD_LETTERS, name)):
             files = [f for f in report.files if f.table == table and table in tables]
             found = self._read(files, readable)
@@ -84,7 +88,7 @@ class RowsCheck:
             self._sum(table, found, unique, accounts)
 
     def remarks(self) -> tuple[str, ...]:
-        """One sentence per table: rows, offsets, and whether it holds every record."""
+        """Return one sentence per table: its rows, its offsets, and if it contains every record."""
         told: list[str] = []
         for table, sums in sorted(self.sums.items()):
             kind = "dead letters" if table == DEAD_LETTERS else "decoded records"
@@ -99,7 +103,7 @@ class RowsCheck:
     def _read(
         self, files: Iterable[FileReport], readable: Mapping[Place, OffsetRange]
     ) -> dict[Place, dict[str, list[Offsets]]]:
-        """Offsets by place and by the task that wrote them."""
+        """Return the offsets by topic and partition, and by the task that wrote them."""
         found: dict[Place, dict[str, list[Offsets]]] = {}
         for file in files:
             by_place = self._read_file(file)
@@ -117,7 +121,7 @@ class RowsCheck:
 
         stored = self.evidence.lake.store.get(file.key)
         if stored is None:
-            return None  # the objects check says so
+            return None  # a finding of the objects check
         try:
             rows = pq.read_table(pa.BufferReader(stored.body), columns=COLUMNS)
         except (pa.ArrowException, OSError) as error:
@@ -169,12 +173,12 @@ class RowsCheck:
                 found=int(outside.min()),
             )
 
-    # ------------------------------------------------------------ judging
+    # ------------------------------------------------------------ checking
 
     def _once(
         self, where: str, table: str, found: Mapping[Place, Mapping[str, list[Offsets]]]
     ) -> dict[Place, Offsets]:
-        """Judge that no offset stands twice, and return each once."""
+        """Check that no offset occurs twice, and return each offset once."""
         import numpy as np
 
         unique: dict[Place, Offsets] = {}
@@ -268,12 +272,12 @@ def _by_place(rows: Any) -> dict[Place, Offsets]:
 
 
 def _task(key: str) -> str:
-    """The task that wrote a file: `<task>-<uuid>.parquet`."""
+    """Return the task that wrote a file: `<task>-<uuid>.parquet`."""
     return key.rsplit("/", 1)[-1].rsplit("-", 1)[0]
 
 
 def _record_level(evidence: Evidence) -> set[str]:
-    """The tables of the root whose rows each name their record; one that aggregates has no such columns."""
+    """Return the root's tables whose rows each name their record. A table that aggregates has no such columns."""
     return {
         name
         for name, table in evidence.root.tables.items()
@@ -282,7 +286,7 @@ def _record_level(evidence: Evidence) -> set[str]:
 
 
 def check_demands(evidence: Evidence, demands: Demands) -> None:
-    """Refuse demands about tables that the lake lacks or that nothing here could judge; raises InvalidRequest."""
+    """Refuse demands for tables that the lake lacks or that this check does not cover. Raises InvalidRequest."""
     known = evidence.root.tables.keys()
     judged = _record_level(evidence) - {DEAD_LETTERS}
     hint = (

@@ -1,4 +1,4 @@
-"""The order of a verification: read the root, list, then each check over what was read."""
+"""Runs a verification: reads the root, lists the lake, then runs each check."""
 
 from __future__ import annotations
 
@@ -22,16 +22,19 @@ JUDGED_MAX = 3
 def verify(
     lake: Lake, *, deep: bool = False, demands: Demands | None = None, watch: Watch | None = None
 ) -> Proof:
-    """Prove that the lake holds what its ledger says, or say where it does not.
+    """Verify that the lake contains what its ledger records, and return every difference as a finding.
 
-    Judges the one root that it reads first; reads only. Damage is a finding, so that one run tells all of it. The root
-    is read again at the end only where a record is newer than it, or something was found. Raises Corrupt (the root itself
-    cannot be read), RootVanished, InvalidRequest (`demands` of a table that has no lineage), and what the store raises.
+    Checks against the root that is read first; writes nothing. Damage is a finding and not an error, so that one run
+    reports all of it. The root is read again only if a record is newer than it, or if there are findings. If the root
+    has changed since a run with findings began, the checks run again, up to JUDGED_MAX times in total. Raises Corrupt
+    if the root cannot be read, RootVanished, InvalidRequest if `demands` names a table without lineage, and the errors
+    of the store.
     """
     for _ in range(JUDGED_MAX):
         snapshot = lake.load_existing()
         found = _judge(lake, snapshot, deep, demands or Demands(), watch or _silent)
-        # C13: what only a root of a moment ago reached may be collected by now. Damage is there at the next look too.
+        # C13: gc may have deleted objects that only this root reached, if it has been replaced. The next run finds real
+        # damage again.
         if found.proven or lake.load_existing().etag == snapshot.etag:
             break
     return found

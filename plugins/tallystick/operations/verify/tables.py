@@ -1,4 +1,4 @@
-"""What each table's Iceberg metadata holds, against what the committed intervals' records added."""
+"""Compares each table's Iceberg metadata with the files that the records of committed intervals added."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True)
 class TableContents:
-    """The live files of one table by key, those listed twice, and what the records say it should hold."""
+    """The live files of one table by key, those listed twice, and those that the records added, with the interval."""
 
     table: str
     readable: bool = True
@@ -27,7 +27,7 @@ class TableContents:
 
 
 def read_tables(evidence: Evidence) -> dict[str, TableContents]:
-    """Read the live files of every table from its metadata and manifests; no data file is opened."""
+    """Read the live files of every table from its metadata and manifests. No data file is opened."""
     tables = evidence.root.tables
     held: dict[str, TableContents] = {}
     for number, (name, table) in enumerate(sorted(tables.items())):
@@ -38,7 +38,7 @@ def read_tables(evidence: Evidence) -> dict[str, TableContents]:
 
 
 def _read(evidence: Evidence, name: str, table: RootTable) -> TableContents:
-    # PyIceberg takes a third of a second to import: only here.
+    # Imported here, because the import of PyIceberg takes a third of a second.
     from tallystick.tables.reading import live_files
 
     held = TableContents(table=name)
@@ -53,7 +53,7 @@ def _read(evidence: Evidence, name: str, table: RootTable) -> TableContents:
     except (
         Corrupt,
         ValueError,
-    ) as error:  # ValueError: a schema with columns that no table of ours has
+    ) as error:  # ValueError: a schema with columns that no tallystick table has
         held.readable = False
         why = error.message if isinstance(error, Corrupt) else str(error)
         evidence.unreadable(table.metadata, "table metadata", Unreadable(why=why))
@@ -63,7 +63,7 @@ def _read(evidence: Evidence, name: str, table: RootTable) -> TableContents:
 
 
 def _check_schemas(evidence: Evidence, name: str, table: RootTable, metadata: str) -> None:
-    """I11: every schema that the metadata still knows gives ids the root's meaning; the table is the root's."""
+    """Check that the metadata has the root's table uuid, and that all its schemas use the root's column ids (I11)."""
     from tallystick.tables.iceberg import schema_columns
     from tallystick.tables.reading import static_table
 
@@ -89,7 +89,7 @@ def _check_schemas(evidence: Evidence, name: str, table: RootTable, metadata: st
 
 
 def expect_files(evidence: Evidence, held: Mapping[str, TableContents], case: Case) -> None:
-    """Note what a committed interval's record says the tables hold."""
+    """Add the files of a committed interval's record to the expected files of the tables."""
     if case.record is None:
         return
     check = evidence.checks["tables"]
@@ -113,7 +113,10 @@ def expect_files(evidence: Evidence, held: Mapping[str, TableContents], case: Ca
 
 
 def check_tables(evidence: Evidence, held: Mapping[str, TableContents], *, complete: bool) -> None:
-    """I5, I8: the tables hold exactly what was added. `complete`: every record could be read, so a stranger is one."""
+    """Check that the tables contain exactly the files that were added (I5, I8).
+
+    `complete` is True if every record could be read. Only then is a file that no record names a finding.
+    """
     check = evidence.checks["tables"]
     for name, there in held.items():
         if not there.readable:

@@ -1,4 +1,4 @@
-"""The whole ledger: pages as the index says, entries that do not overlap, boundaries that only go forward."""
+"""Checks the whole ledger: pages match the root's index, entries do not overlap, boundaries never go back."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tiles:
-    """Every entry and boundary of the ledger, as far as its pages could be read."""
+    """Every entry and boundary of the ledger, as far as its pages could be read; `whole` if all could."""
 
     entries: tuple[Entry, ...]
     boundaries: Mapping[datetime, Boundary]
@@ -29,7 +29,7 @@ class Tiles:
     whole: bool
 
     def ranges(self, entry: Entry) -> dict[Place, OffsetRange] | None:
-        """The ranges between an entry's boundaries; None where one is missing or they go back."""
+        """Return the ranges between an entry's boundaries; None if a boundary is missing or they go back."""
         start, end = (
             self.boundaries.get(entry.interval.start),
             self.boundaries.get(entry.interval.end),
@@ -48,7 +48,7 @@ class Tiles:
 
 
 def read_tiles(evidence: Evidence) -> Tiles:
-    """Read every page and judge the ledger as a whole (I1, I2)."""
+    """Read every page and check the ledger as a whole (I1, I2)."""
     check = evidence.checks["tiling"]
     refs = evidence.root.pages
     pages: list[Page] = []
@@ -93,10 +93,10 @@ def read_tiles(evidence: Evidence) -> Tiles:
 
 
 def check_ranges(check: Ongoing, tiles: Tiles, case: Case) -> None:
-    """I2: what was planned and accounted for a committed interval is the difference of its boundaries."""
+    """Check that planned and accounted ranges of a committed interval are the difference of its boundaries (I2)."""
     wanted = tiles.ranges(case.entry)
     if wanted is None:
-        return  # said already by the boundaries' own check
+        return  # already a finding of the boundary check
     check.count("committed offset", sum(r.length for r in wanted.values()))
     if case.record is not None:
         _compare(check, case.where, "the account's range", wanted, _accounted(case.record))
@@ -105,8 +105,8 @@ def check_ranges(check: Ongoing, tiles: Tiles, case: Case) -> None:
 
 
 def check_grant(check: Ongoing, tiles: Tiles, entry: Entry, plan: Plan) -> None:
-    """I2, I5: a granted plan is what the ledger says, over the entry's boundaries."""
-    assert entry.granted is not None  # the caller chose it by that
+    """Check that a granted plan matches the ledger's grant (I5) and the entry's boundaries (I2)."""
+    assert entry.granted is not None  # the caller passes only entries with a grant
     where = str(entry.interval)
     found = (plan.interval, plan.generation, plan.request)
     granted = (entry.interval, entry.granted.generation, entry.granted.request)
