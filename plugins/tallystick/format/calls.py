@@ -1,12 +1,12 @@
-"""Notes of calls: what was sent to a receiver that cannot be asked. Pure.
+"""Notes of calls, for receivers that cannot be queried for what they have received. Pure.
 
 A call is one request or one e-mail for one row. A note is written once and never changes:
 
     Calls   the calls `first <= number < end` of one plan are acknowledged
-    Call    one try at one call: it is about to be made, was not taken for certain, or is acknowledged
+    Call    one try at one call: it is about to be made, was certainly not accepted, or is acknowledged
 
-Which of the three a Call says is in its object's key, so that a person can turn one into another by a copy. No note holds
-a row's values: they stay for ever, and addresses must not.
+The state of a Call is in its object's key, so an operator can change the state by copying the object. A note contains no
+values of the row: notes are kept permanently, and addresses must not be.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tallystick.format.codec import StoredObject
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calls(StoredObject):
-    """Some calls of one plan, all of them acknowledged. `interval` is spelt as a part of a key."""
+    """A range of calls of one plan, all acknowledged. `interval` is formatted as a part of a key."""
 
     FORMAT: ClassVar[str] = "tallystick.calls/1"
 
@@ -36,15 +36,15 @@ class Calls(StoredObject):
 
     @property
     def key(self) -> str:
-        """Where it is."""
+        """The key of this note."""
         return keys.calls(self.output, self.interval, self.plan, self.first, self.end)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call(StoredObject):
-    """One try at one call: its idempotency key, the row that speaks for it, and which publisher made the note.
+    """One try at one call: its idempotency key, the number of its row, and the publisher that wrote the note.
 
-    `publisher` tells apart two that write the same at once.
+    `publisher` distinguishes two publishers that write the same note at the same time.
     """
 
     FORMAT: ClassVar[str] = "tallystick.call/1"

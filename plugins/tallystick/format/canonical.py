@@ -1,8 +1,7 @@
-"""Strict canonical JSON: one value has one spelling, and whatever does not parse exactly is refused.
+"""Strict canonical JSON: each value has exactly one encoding, and any other encoding is refused.
 
-Bytes on S3 are an API. Encoding is deterministic (sorted keys, no spaces, UTF-8, no floats); decoding refuses
-duplicate keys, floats, NaN, integers beyond 64 bits, deep nesting and unknown formats. What the fields must be is the
-codec's part.
+Bytes on S3 are an API. Encoding is deterministic (sorted keys, no spaces, UTF-8, no floats). Decoding refuses duplicate
+keys, floats, NaN, integers beyond 64 bits, deep nesting and unknown formats. The codec validates the fields.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ BODY_BYTES_MAX = 64 << 20
 
 
 def dumps(value: Mapping[str, Any]) -> bytes:
-    """Return the one spelling of `value`; raises TypeError on what canonical JSON cannot hold (floats, bytes)."""
+    """Return the canonical bytes of `value`; raises TypeError if canonical JSON cannot represent it (floats, bytes)."""
     _refuse_inexact(value)
     return json.dumps(
         value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
@@ -27,7 +26,7 @@ def dumps(value: Mapping[str, Any]) -> bytes:
 
 
 def _refuse_inexact(value: Any) -> None:
-    # A dict is all that json takes, while the check for any Mapping is slow. Most values are texts: no call for them.
+    # json accepts only dict, and the check for any Mapping is slow. Most values are strings: skip the call for them.
     if isinstance(value, dict):
         for key, inner in value.items():
             if not isinstance(key, str):
@@ -45,7 +44,7 @@ def _refuse_inexact(value: Any) -> None:
 
 
 def corrupt(where: str, why: str) -> Corrupt:
-    """Build the one error for an object that is not what it claims to be."""
+    """Build the error for an object whose bytes are not valid for its format."""
     return Corrupt(
         f"{where}: {why}.",
         hint="nothing was changed. Find out who wrote this object; restore it from a bucket version if there is "
@@ -54,7 +53,7 @@ def corrupt(where: str, why: str) -> Corrupt:
 
 
 def loads(body: bytes, *, where: str, format_name: str) -> dict[str, Any]:
-    """Return the fields of an object whose `format` is exactly `format_name`; raises Corrupt that names `where`."""
+    """Return the fields of an object; raises Corrupt if the bytes are not canonical or `format` is not `format_name`."""
     if len(body) > BODY_BYTES_MAX:
         raise corrupt(where, f"{len(body)} bytes are more than the {BODY_BYTES_MAX} allowed")
     if _depth_exceeds(body):

@@ -7,12 +7,12 @@
     timedelta                     whole milliseconds
     T | None                      null or T; the field itself is never left out
     tuple[T, ...], Sequence[T]    a list
-    Mapping[str, T]               an object; Mapping[str, Any] is not looked into
+    Mapping[str, T]               an object; the values of Mapping[str, Any] are not validated
     a StoredValue                 an object with exactly its fields, or a list of them if it is AS_LIST
     NewType("N", T)               as T
 
-Decoding is strict: a missing, unknown or wrongly typed field, and a value that the class itself refuses, is Corrupt, and
-the error has the path of the field. A new stored value is a dataclass; it needs no code here.
+Decoding is strict: if a field is missing, unknown or has the wrong type, or if the class refuses a value, decoding raises
+Corrupt with the path of the field. A new stored value is a dataclass; it needs no code here.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tallystick.errors import InvalidPipeline
 from tallystick.format import canonical, keys
 
 NOT_STORED = {"stored": False}
-"""The metadata of a dataclass field with a default that is left out of the stored form."""
+"""The metadata of a dataclass field that is not part of the stored form; such a field has a default."""
 _MS = timedelta(milliseconds=1)
 _Convert = Callable[[Any], Any]
 
@@ -38,7 +38,7 @@ _Convert = Callable[[Any], Any]
 class StoredValue:
     """A value inside a stored object. Subclasses are frozen dataclasses with keyword-only fields.
 
-    AS_LIST: the stored form is a list of the fields in their order, for values that an object holds in thousands.
+    AS_LIST: the stored form is a list of the fields in their order, for values that an object contains by the thousand.
     """
 
     __slots__ = ()
@@ -50,7 +50,7 @@ class StoredValue:
 
     @classmethod
     def from_json(cls, value: Any, where: str) -> Self:
-        """Read the stored form; raises Corrupt that names `where` and the path inside."""
+        """Read the stored form; raises Corrupt with the object's name and the path of the field."""
         try:
             read: Self = _coder_of(cls).read(value)
         except _Refused as refused:
@@ -58,17 +58,21 @@ class StoredValue:
         return read
 
     def to_text(self) -> str:
-        """Return the stored form as text, for a value that passes between processes."""
+        """Return the stored form as text, to pass the value between processes."""
         return canonical.dumps({"value": self.to_json()}).decode()
 
     @classmethod
     def from_text(cls, text: str, where: str) -> Self:
-        """Read what `to_text` returned; raises Corrupt that names `where` and the path inside."""
-        return cls.from_json(json.loads(text)["value"], where)
+        """Read the text that `to_text` returned; raises Corrupt with the value's name and the path of the field."""
+        try:
+            value = json.loads(text)["value"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise canonical.corrupt(where, f"not the text of a stored value ({error!r})") from error
+        return cls.from_json(value, where)
 
 
 class StoredObject(StoredValue):
-    """An object of its own on S3: canonical bytes that name their format and its version."""
+    """A value that is one object on S3: canonical bytes that name their format and its version."""
 
     __slots__ = ()
     FORMAT: ClassVar[str]
@@ -79,12 +83,12 @@ class StoredObject(StoredValue):
 
     @classmethod
     def decode(cls, body: bytes, *, where: str) -> Self:
-        """Read an object's bytes; raises Corrupt that names `where` and the path inside."""
+        """Read an object's bytes; raises Corrupt with the object's name and the path of the field."""
         return cls.from_json(canonical.loads(body, where=where, format_name=cls.FORMAT), where)
 
 
 class _Refused(Exception):
-    """A value that is not what its hint declares; `path` grows while the error leaves the values around it."""
+    """The error for a value that does not match its hint; each enclosing value prepends its step to `path`."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why)
@@ -113,7 +117,7 @@ def _coder_of(cls: Any) -> _Coder:
 
 @cache
 def _coder(hint: Hashable) -> _Coder:
-    """Return the coder for a type hint; raises TypeError if the table above has no line for it."""
+    """Return the coder for a type hint; raises TypeError if the table in the module docstring has no row for it."""
     origin, inner = get_origin(hint), get_args(hint)
     if isinstance(hint, type) and issubclass(hint, StoredValue):
         return _list_coder(hint) if hint.AS_LIST else _object_coder(hint)
@@ -172,7 +176,7 @@ def _literal_coder(allowed: tuple[Any, ...]) -> _Coder:
 
 
 def _union_coder(members: tuple[Any, ...]) -> _Coder:
-    """Return the coder of `T | None`, or of a union of plain types, which differ in JSON as they do in Python."""
+    """Return the coder of `T | None`, or of a union of plain types, which JSON distinguishes as Python does."""
     kinds = [member for member in members if member is not types.NoneType]
     if len(kinds) == 1 and len(members) == 2:
         inner = _coder(kinds[0])

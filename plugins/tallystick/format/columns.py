@@ -1,4 +1,4 @@
-"""Columns as the lake knows them: an id, once given, means one (name, type) for ever (I11)."""
+"""The columns of the lake's tables: once assigned, an id always means the same (name, type) (I11)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PRIMITIVES = frozenset(
 )
 _DECIMAL = re.compile(r"decimal\((\d{1,2}),(\d{1,2})\)")
 _COLUMN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
-# Iceberg's MetadataColumns (spec, Reserved Field IDs). Spark's reader fails on a table that has one of its own.
+# Iceberg's MetadataColumns (spec, Reserved Field IDs). Spark's reader fails if a table declares one of these names.
 _RESERVED = (
     *("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id"),
     *("_last_updated_sequence_number", "_change_type", "_change_ordinal", "_commit_snapshot_id"),
@@ -32,7 +32,10 @@ _RESERVED = (
 
 
 def check_type(name: str) -> str:
-    """Return an Iceberg primitive type in its one spelling; raises ValueError (Iceberg spec, Primitive Types)."""
+    """Return the canonical name of an Iceberg primitive type (Iceberg spec, Primitive Types).
+
+    Raises ValueError if `name` is no primitive type.
+    """
     name = name.replace(" ", "")
     decimal = _DECIMAL.fullmatch(name)
     if decimal:
@@ -46,7 +49,7 @@ def check_type(name: str) -> str:
 
 
 def check_column_name(name: str) -> str:
-    """Return a column name that every reader of Parquet, Iceberg and SQL takes; raises ValueError."""
+    """Return a column name that every reader of Parquet, Iceberg and SQL accepts; raises ValueError."""
     if not _COLUMN_NAME.fullmatch(name):
         raise ValueError(
             f"column name {name!r} is not 1 to 128 of A-Z, a-z, 0-9 and _, beginning with no digit"
@@ -60,7 +63,7 @@ def check_column_name(name: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableColumn(StoredValue):
-    """One column of one table: Iceberg field id, name, type string, and whether null is refused."""
+    """One column of one table: Iceberg field id, name, type string; null is refused if `required`."""
 
     id: int
     name: str
@@ -96,10 +99,10 @@ class WantedColumn:
 def allocate(
     known: Iterable[TableColumn], wanted: Iterable[WantedColumn], *, has_rows: bool
 ) -> tuple[TableColumn, ...]:
-    """Return every column of a table once `wanted` has its ids; known ids keep their meaning (I11).
+    """Return all columns of a table, with new ids for the new columns in `wanted`; known ids keep their meaning (I11).
 
-    A column that is no longer wanted stays, for the rows that have it. Raises ValueError where the two do not fit:
-    another type, a required column dropped, a required column new to a table that `has_rows`.
+    A column that is no longer wanted stays, for the rows that have it. Raises ValueError if a column has another name or
+    type, if a required column is no longer declared, or if a required column is new and the table `has_rows`.
     """
     kept = {c.name.lower(): c for c in known}
     next_id = max((c.id for c in kept.values()), default=0) + 1

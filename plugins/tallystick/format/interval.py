@@ -1,4 +1,4 @@
-"""Intervals of time and who asked for them."""
+"""Intervals of time, and the requests for them."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Interval(StoredValue):
             )
 
     def overlaps(self, other: Interval) -> bool:
-        """True where some instant lies in both."""
+        """Return True if the two intervals share an instant."""
         return self.start < other.end and other.start < self.end
 
     def covers(self, other: Interval) -> bool:
-        """True where every instant of `other` lies in this interval."""
+        """Return True if every instant of `other` lies in this interval."""
         return self.start <= other.start and other.end <= self.end
 
     @property
@@ -48,9 +48,9 @@ class Interval(StoredValue):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request(StoredValue):
-    """Who wants an interval: an Airflow run and how often it was cleared.
+    """The request for an interval: an Airflow run and how often it was cleared.
 
-    The same request always gets the same plan; a higher clear number is a new wish of the same run.
+    The same request always gets the same plan. A higher clear number is a new request of the same run.
     """
 
     AS_LIST: ClassVar[bool] = True
@@ -67,7 +67,7 @@ class Request(StoredValue):
             raise ValueError(f"{self.clear} is no clear number")
 
     def same_run(self, other: Request) -> bool:
-        """True where both are wishes of one run."""
+        """Return True if both are requests of one run."""
         return (self.dag, self.run) == (other.dag, other.run)
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Builds and takes apart every object key and every instant's spelling; nobody else joins strings.
+"""Builds and parses all object keys and instants; no other module joins strings into keys.
 
     root.json
     ledger/<uuid>.json
@@ -37,13 +37,13 @@ ROOM_PREFIX = f"{PROBE_PREFIX}room-"
 PlanId = NewType("PlanId", str)
 """The uuid of a plan: 32 hexadecimal digits, the last part of its key."""
 PlanKey = NewType("PlanKey", str)
-"""Like `plans/<interval>/<plan id>.json`."""
+"""A key of the form `plans/<interval>/<plan id>.json`."""
 ReportKey = NewType("ReportKey", str)
-"""Like `attempts/<interval>/<attempt>-<uuid>.json`."""
+"""A key of the form `attempts/<interval>/<attempt>-<uuid>.json`."""
 RecordKey = NewType("RecordKey", str)
-"""Like `commits/<version>-<uuid>.json`."""
+"""A key of the form `commits/<version>-<uuid>.json`."""
 PageKey = NewType("PageKey", str)
-"""Like `ledger/<uuid>.json`."""
+"""A key of the form `ledger/<uuid>.json`."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -62,7 +62,7 @@ _REPORT = re.compile(
 _METADATA = re.compile(
     r"tables/([a-z0-9][a-z0-9_-]{0,62})/metadata/[0-9a-zA-Z][0-9a-zA-Z._-]{0,199}"
 )
-# What PyIceberg and our staging write there; version-hint.text and the like are somebody else's.
+# The files that PyIceberg and tallystick's staging write there; version-hint.text and the like come from other tools.
 _WRITTEN_METADATA = re.compile(
     r"tables/[a-z0-9][a-z0-9_-]{0,62}/metadata/"
     r"(?:[0-9]{5,20}-[0-9a-z-]{1,64}\.metadata\.json|snap-[0-9]+-[0-9]+-[0-9a-z-]{1,64}\.avro|"
@@ -133,9 +133,10 @@ def check_topic(name: str) -> str:
 
 
 def check_incarnation(name: str) -> str:
-    """Return a topic as a ledger names it: `events`, and `events@2` for the incarnation that was adopted after it.
+    """Return a topic's name in the ledger: `events`, and `events@2` for the incarnation that was adopted after it.
 
-    Kafka allows no @ in a topic's name, so neither spelling can be the other. Raises InvalidPipeline, ValueError.
+    Kafka allows no @ in a topic's name, so the two forms cannot collide. Raises InvalidPipeline or ValueError if `name`
+    is neither.
     """
     if "@" not in name or incarnation(name) > 1:
         check_topic(kafka_topic(name))
@@ -144,35 +145,35 @@ def check_incarnation(name: str) -> str:
 
 
 def kafka_topic(name: str) -> str:
-    """The name that Kafka knows a ledger's topic by: `events` of `events@2`."""
+    """Return Kafka's name of a ledger's topic: `events` for `events@2`."""
     return name.partition("@")[0]
 
 
 def incarnation(name: str) -> int:
-    """The number of a ledger's topic: 1 of `events`, 2 of `events@2`."""
+    """Return the incarnation number of a ledger's topic: 1 for `events`, 2 for `events@2`."""
     found = _INCARNATION.fullmatch(name)
     return int(found[2]) if found else 1
 
 
 def previous_incarnation(name: str) -> str | None:
-    """What a ledger's topic follows: `events` before `events@2`, None before `events`."""
+    """Return the incarnation before this one: `events` for `events@2`, None for `events`."""
     topic, number = kafka_topic(name), incarnation(name)
     return None if number == 1 else topic if number == 2 else f"{topic}@{number - 1}"
 
 
 def next_incarnation(name: str) -> str:
-    """How the ledger names the incarnation that follows: `events@2` after `events`."""
+    """Return the ledger's name of the incarnation after this one: `events@2` for `events`."""
     return f"{kafka_topic(name)}@{incarnation(name) + 1}"
 
 
 def instant(at: datetime) -> str:
-    """Spell a UTC instant in whole milliseconds, e.g. `2013-01-01T05:00:00.000Z`; spellings sort as times do."""
+    """Format a UTC instant in whole milliseconds, e.g. `2013-01-01T05:00:00.000Z`; the texts sort as the times do."""
     check_instant(at)
     return f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03d}Z"
 
 
 def parse_instant(text: str) -> datetime:
-    """Read what `instant` spelt; raises ValueError on any other spelling."""
+    """Parse the output of `instant`; raises ValueError on any other text."""
     if not _INSTANT.fullmatch(text):
         raise ValueError(f"{text!r} is no instant like 2013-01-01T05:00:00.000Z")
     return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC)
@@ -188,53 +189,53 @@ def check_instant(at: datetime) -> datetime:
 
 
 def interval_part(start: datetime, end: datetime) -> str:
-    """Spell an interval as one part of a key, e.g. `20130101T000000000Z-20130102T000000000Z`."""
+    """Format an interval as one part of a key, e.g. `20130101T000000000Z-20130102T000000000Z`."""
     return "-".join(
         f"{check_instant(at):{_COMPACT}}{at.microsecond // 1000:03d}Z" for at in (start, end)
     )
 
 
 def page(uuid: str) -> PageKey:
-    """Key of a ledger page."""
+    """Build the key of a ledger page."""
     return PageKey(f"{LEDGER_PREFIX}{_uuid(uuid)}.json")
 
 
 def record(version: int, uuid: str) -> RecordKey:
-    """Key of a commit record."""
+    """Build the key of a commit record."""
     if not 0 <= version < 10**12:
         raise ValueError(f"{version} is no version")
     return RecordKey(f"{COMMITS_PREFIX}{version:012d}-{_uuid(uuid)}.json")
 
 
 def plan(start: datetime, end: datetime, uuid: str) -> PlanKey:
-    """Key of a plan."""
+    """Build the key of a plan."""
     return PlanKey(f"{PLANS_PREFIX}{interval_part(start, end)}/{_uuid(uuid)}.json")
 
 
 def report(start: datetime, end: datetime, attempt: str, uuid: str) -> ReportKey:
-    """Key of an attempt's report."""
+    """Build the key of an attempt's report."""
     part = interval_part(start, end)
     return ReportKey(f"{ATTEMPTS_PREFIX}{part}/{check_attempt(attempt)}-{_uuid(uuid)}.json")
 
 
 def table_prefix(table: str) -> str:
-    """Prefix of everything that belongs to a table."""
+    """Build the prefix of all objects of a table."""
     return f"{TABLES_PREFIX}{check_name(table, 'table')}/"
 
 
 def metadata_prefix(table: str) -> str:
-    """Prefix of a table's Iceberg metadata."""
+    """Build the prefix of a table's Iceberg metadata."""
     return f"{table_prefix(table)}metadata/"
 
 
 def attempt_prefix(table: str, plan_key: str, attempt: str) -> str:
-    """The temporary prefix of one attempt: visible only once a root names what is in it."""
+    """Build the prefix of one attempt's data files; readers see a file only once a root names it."""
     interval, uuid = plan_parts(plan_key)
     return f"{table_prefix(table)}data/{interval}/{uuid}/{check_attempt(attempt)}/"
 
 
 def data_file(table: str, plan_key: str, attempt: str, task: str, uuid: str) -> str:
-    """Key of one Parquet file of an attempt; the uuid is fresh for every upload."""
+    """Build the key of one Parquet file of an attempt; the uuid is new for every upload."""
     key = f"{attempt_prefix(table, plan_key, attempt)}{task}-{_uuid(uuid)}.parquet"
     if not _DATA.fullmatch(key):
         raise ValueError(f"{key!r} is no data file's key")
@@ -242,28 +243,31 @@ def data_file(table: str, plan_key: str, attempt: str, task: str, uuid: str) -> 
 
 
 def scratch_prefix(plan_key: str, attempt: str) -> str:
-    """Where one attempt at one plan keeps what only itself reads again. No root, report or record ever names it."""
+    """Build the prefix of one attempt's scratch, which only that attempt reads.
+
+    No root, report or record ever names an object below it.
+    """
     interval, uuid = plan_parts(plan_key)
     return f"{SCRATCH_PREFIX}{interval}/{uuid}/{check_attempt(attempt)}/"
 
 
 def scratch_file(plan_key: str, attempt: str, task: str, uuid: str) -> str:
-    """Key of one Parquet file of an attempt's scratch; the uuid is fresh for every upload."""
+    """Build the key of one Parquet file of an attempt's scratch; the uuid is new for every upload."""
     return check_scratch(f"{scratch_prefix(plan_key, attempt)}{task}-{_uuid(uuid)}.parquet")
 
 
 def scratch_list(plan_key: str, attempt: str, uuid: str) -> str:
-    """Key of the list of an attempt's scratch files that count."""
+    """Build the key of the list of an attempt's valid scratch files."""
     return check_scratch(f"{scratch_prefix(plan_key, attempt)}{_uuid(uuid)}.json")
 
 
 def calls_prefix(output: str, interval: str, uuid: str) -> str:
-    """Where an output notes which calls of one plan are acknowledged; `interval` is spelt as a part of a key."""
+    """Build the prefix of an output's notes of one plan's acknowledged calls; `interval` is formatted as a key part."""
     return f"{CALLS_PREFIX}{check_name(output, 'output')}/{interval}/{_uuid(uuid)}/"
 
 
 def calls(output: str, interval: str, uuid: str, first: int, end: int) -> str:
-    """Key of the note that the calls `first <= number < end` of one plan are acknowledged."""
+    """Build the key of the note that the calls `first <= number < end` of one plan are acknowledged."""
     key = f"{calls_prefix(output, interval, uuid)}{first:012d}-{end:012d}.json"
     if not _CALLS.fullmatch(key) or not first < end:
         raise ValueError(f"{key!r} notes no calls")
@@ -271,29 +275,32 @@ def calls(output: str, interval: str, uuid: str, first: int, end: int) -> str:
 
 
 def call_prefix(output: str, digits: str) -> str:
-    """What the keys of all notes about one idempotency key begin with; `digits` are its 40."""
+    """Build the prefix of the keys of all notes about one idempotency key; `digits` are its 40 digits."""
     if not _CALL_DIGITS.fullmatch(digits):
         raise ValueError(f"{digits!r} are not the 40 digits of an idempotency key")
     return f"{CALLS_PREFIX}{check_name(output, 'output')}/keys/{digits[:2]}/{digits}."
 
 
 def call_try(output: str, digits: str, number: int) -> str:
-    """Key of the note that try `number` (1, 2, ...) at a call is about to be made; the first also takes the key."""
+    """Build the key of the note that try `number` (1, 2, ...) of a call is about to be made.
+
+    The note of the first try also reserves the idempotency key.
+    """
     return f"{call_prefix(output, digits)}{_try(number)}.try.json"
 
 
 def call_no(output: str, digits: str, number: int) -> str:
-    """Key of the note that the receiver did not take that try, for certain."""
+    """Build the key of the note that the receiver certainly did not accept that try."""
     return f"{call_prefix(output, digits)}{_try(number)}.no.json"
 
 
 def call_sent(output: str, digits: str) -> str:
-    """Key of the note that the call is acknowledged."""
+    """Build the key of the note that the call is acknowledged."""
     return f"{call_prefix(output, digits)}sent.json"
 
 
 def call_parts(key: str) -> tuple[Literal["try", "no", "sent"], int]:
-    """Return what a note about one idempotency key says, and of which try (0 of `sent`); raises ValueError."""
+    """Return (state, number of the try) of the key of a note of a call; the number is 0 for `sent`; raises ValueError."""
     found = _CALL.fullmatch(key)
     if not found:
         raise ValueError(f"{key!r} is no note of a call")
@@ -309,12 +316,12 @@ def _try(number: int) -> str:
 
 
 def probe(uuid: str) -> str:
-    """Key of the scratch object on which a store is asked whether it honours conditions."""
+    """Build the key of the scratch object that probes if the store honours conditional writes."""
     return f"{PROBE_PREFIX}{_uuid(uuid)}"
 
 
 def room(uuid: str) -> str:
-    """Key of the marker by which a slow writer of the root asks publishers to pause: scratch, below `.probe/`."""
+    """Build the key of the marker by which a slow writer of the root makes publishers pause: scratch, below `.probe/`."""
     return f"{ROOM_PREFIX}{_uuid(uuid)}"
 
 
@@ -332,7 +339,7 @@ def plan_interval(key: str) -> tuple[datetime, datetime]:
 
 
 def part_interval(part: str) -> tuple[datetime, datetime]:
-    """Return (start, end) of what `interval_part` has spelt; raises ValueError."""
+    """Return (start, end) of the output of `interval_part`; raises ValueError."""
     start, end = (
         datetime.strptime(f"{text[:-1]}000Z", f"{_COMPACT}%fZ").replace(tzinfo=UTC)
         for text in part.split("-")
@@ -375,7 +382,7 @@ def check_report(key: str) -> ReportKey:
 
 
 def check_metadata(key: str, table: str) -> str:
-    """Return a key inside `table`'s metadata folder; a root must not point a reader anywhere else."""
+    """Return a key inside `table`'s metadata folder; raises ValueError: a root must name no metadata outside of it."""
     found = _METADATA.fullmatch(key)
     if not found or found[1] != table or ".." in key:
         raise ValueError(f"{key!r} is no metadata of table {table!r}")
@@ -406,7 +413,7 @@ def check_scratch(key: str) -> str:
 
 
 def kind(key: str) -> Kind:
-    """What an object below the lake root is, by its key alone; `foreign` is what tallystick never writes."""
+    """Return the kind of an object below the lake root, from its key alone; `foreign` if tallystick never writes it."""
     if key == ROOT:
         return "root"
     return next((name for name, pattern in _KINDS if pattern.fullmatch(key)), "foreign")

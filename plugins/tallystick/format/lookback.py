@@ -1,4 +1,4 @@
-"""What the commit of a job with a look back notes of the earlier time that its rows were made of."""
+"""The lookback of a commit: the earlier time that its job read."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tallystick.format.interval import Interval
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsedInterval(StoredValue):
-    """A stretch of earlier time that was looked at: how many records its partial rows stand for, and by what code.
+    """A span of earlier time that a lookback read: the records behind its partial rows, and the code that made the rows.
 
-    It may hold several intervals, and stretches that were read in Kafka as they were not committed.
+    The span is several adjacent committed intervals, or one range that was not committed and was read from Kafka.
     """
 
     interval: Interval
@@ -29,7 +29,7 @@ class UsedInterval(StoredValue):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookbackUsed(StoredValue):
-    """What a job saw of the time from `since` to its own interval; what `seen` leaves out, it did not see."""
+    """The spans that a job's lookback read, from `since` to its own interval; it read nothing outside `seen`."""
 
     since: datetime
     seen: tuple[UsedInterval, ...] = ()

@@ -1,4 +1,4 @@
-"""Offset ranges of one partition, positions, and the algebra of what is covered.
+"""Offset ranges of one partition, positions, and set operations on offsets.
 
 All ranges are half-open: `start <= offset < end`.
 """
@@ -38,11 +38,11 @@ class OffsetRange(StoredValue):
 
     @property
     def empty(self) -> bool:
-        """True where the range holds no offset."""
+        """True if the range contains no offset."""
         return self.start == self.end
 
     def covers(self, other: OffsetRange) -> bool:
-        """True where every offset of `other` lies in this range."""
+        """Return True if every offset of `other` lies in this range."""
         return other.empty or (self.start <= other.start and other.end <= self.end)
 
     def __str__(self) -> str:
@@ -51,7 +51,7 @@ class OffsetRange(StoredValue):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position(StoredValue):
-    """Where a log is split: the next offset, and the leader epoch of the record before it (-1: not known)."""
+    """A position that splits a log: the next offset, and the leader epoch of the record before it (-1: unknown)."""
 
     AS_LIST: ClassVar[bool] = True
 
@@ -67,7 +67,7 @@ class Position(StoredValue):
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """A set of offsets of one partition, held as sorted ranges that neither touch nor overlap."""
+    """A set of offsets of one partition, as sorted ranges that neither touch nor overlap."""
 
     ranges: tuple[OffsetRange, ...] = ()
 
@@ -103,11 +103,11 @@ class Coverage:
         return any(r.start <= offset < r.end for r in self.ranges)
 
     def union(self, other: Coverage) -> Coverage:
-        """Offsets in either set."""
+        """Return the offsets in either set."""
         return Coverage.of((*self.ranges, *other.ranges))
 
     def subtract(self, other: Coverage) -> Coverage:
-        """Offsets in this set and not in `other`."""
+        """Return the offsets in this set and not in `other`."""
         left: list[OffsetRange] = []
         for r in self.ranges:
             start = r.start
@@ -122,18 +122,18 @@ class Coverage:
         return Coverage(tuple(left))
 
     def intersect(self, other: Coverage) -> Coverage:
-        """Offsets in both sets."""
+        """Return the offsets in both sets."""
         return self.subtract(self.subtract(other))
 
     def tiles(self, whole: OffsetRange) -> bool:
-        """True where the set is exactly the offsets of `whole`."""
+        """Return True if the set is exactly the offsets of `whole`."""
         return self == Coverage.of([whole])
 
 
 def tile(ranges: Iterable[OffsetRange]) -> OffsetRange:
     """Join ranges that tile one range without gap or overlap, in any order.
 
-    Raises ValueError naming the first two that do not meet.
+    Raises ValueError that names the first two ranges that do not meet.
     """
     ordered = sorted(ranges)
     if not ordered:

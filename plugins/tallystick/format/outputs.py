@@ -1,4 +1,4 @@
-"""The slot of an output in a ledger entry, and the target that an output's name stands for in the root."""
+"""The slot of an output in a ledger entry, and the target of an output in the root."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ TARGET_MAX = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputSlot(StoredValue):
-    """What one output has of one interval, as uuids of plans.
+    """The state of one interval in one output, as uuids of plans.
 
-    `wanted`: the plan whose rows it is to hold. `in_progress`: one whose rows may be there in part. `published`: the
-    one whose rows are there, all of them and nothing else, as soon as nothing is begun.
+    `wanted`: the plan whose rows the output must contain. `in_progress`: a plan whose rows may be there in part.
+    `published`: if `in_progress` is None, the plan whose rows are there, all of them and no others.
     """
 
     wanted: keys.PlanId
@@ -32,17 +32,17 @@ class OutputSlot(StoredValue):
 
     @property
     def pending(self) -> bool:
-        """Whether something is left to publish."""
+        """True if something is left to publish."""
         return self.in_progress is not None or self.wanted != self.published
 
     @property
     def may_have_rows(self) -> bool:
-        """Whether rows of any plan are out there, or may be."""
+        """True if the output has rows of any plan, or may have."""
         return self.in_progress is not None or self.published is not None
 
     @property
     def needed(self) -> frozenset[keys.PlanId]:
-        """The plans whose rows are still to be read: what is sent, and what it is sent instead of."""
+        """The plans whose rows a pending publication reads: those that it sends, and those that it replaces."""
         if not self.pending:
             return frozenset()
         return frozenset(
@@ -51,7 +51,7 @@ class OutputSlot(StoredValue):
 
 
 def check_target(target: str) -> str:
-    """Return what an output's name stands for in the root; raises ValueError."""
+    """Return the target of an output, as the root records it; raises ValueError if it is empty, long or unprintable."""
     if not 0 < len(target) <= TARGET_MAX or not target.isprintable():
         raise ValueError(
             f"an output's target is a printable text of at most {TARGET_MAX} characters"
@@ -60,6 +60,6 @@ def check_target(target: str) -> str:
 
 
 def check_slots(named: Mapping[str, object]) -> None:
-    """Refuse a name that no output may have; raises InvalidPipeline."""
+    """Refuse an invalid output name; raises InvalidPipeline."""
     for name in named:
         keys.check_name(name, "output")

@@ -1,8 +1,8 @@
 """The pages of the interval ledger: entries and boundaries.
 
-An entry is one interval with two slots, granted and committed: a pending replacement never hides committed rows; and with
-one slot per output that its commits name (tallystick.format.outputs). A boundary splits the log at an instant; it is
-set once and never moved.
+An entry is one interval with two slots, granted and committed, so a pending replacement never hides committed rows. It
+also has one slot per output that its commits name (tallystick.format.outputs). A boundary splits the log at an instant;
+it is set once and never moves.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Totals(StoredValue):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Granted(StoredValue):
-    """Who may commit the entry next."""
+    """The grant of an entry: the plan that may commit next, and its request."""
 
     plan: keys.PlanKey
     request: Request
@@ -74,9 +74,9 @@ class Granted(StoredValue):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed(StoredValue):
-    """Whose rows the tables hold for the entry, by which code, and the record that says so.
+    """The committed plan of an entry, whose rows the tables contain: its request, its code, and the commit record.
 
-    `lookback`: what the code saw of earlier intervals, where its pipeline looks back.
+    `lookback`: the earlier time that the code read, if its pipeline has a lookback.
     """
 
     plan: keys.PlanKey
@@ -96,9 +96,9 @@ class Committed(StoredValue):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry(StoredValue):
-    """One interval of the ledger. `generation` counts its grants; `served` holds the last requests that got one.
+    """One interval of the ledger. `generation` counts its grants; `served` contains the last requests that got one.
 
-    `outputs`: what each output has of it, by the output's name.
+    `outputs`: the slot of each output, by the output's name.
     """
 
     interval: Interval
@@ -126,28 +126,28 @@ class Entry(StoredValue):
 
     @property
     def requests(self) -> tuple[Request, ...]:
-        """The requests that it names: of its grant, of its commit, and those that were served."""
+        """The requests that the entry names: of its grant, of its commit, and those that were served."""
         slots = (self.granted, self.committed)
         return (*(slot.request for slot in slots if slot is not None), *self.served)
 
     @property
     def holder(self) -> Request:
-        """The request that has the grant, else the one whose rows are committed."""
+        """The request that has the grant; if there is no grant, the request whose rows are committed."""
         slot = self.granted or self.committed
-        assert slot is not None  # an entry has one slot at least
+        assert slot is not None  # an entry has at least one slot
         return slot.request
 
     @property
     def pending(self) -> tuple[str, ...]:
-        """The outputs that still lack something of it, by name."""
+        """The names of the outputs that are pending for the entry, sorted."""
         return tuple(sorted(name for name, slot in self.outputs.items() if slot.pending))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Boundary(StoredValue):
-    """Where the log is split at an instant: positions per topic and partition (the index is the partition number).
+    """The split of the log at an instant: positions per topic and partition (the index is the partition number).
 
-    A topic or partition that is not in it means its origin.
+    If a topic or partition is missing, its position is its origin.
     """
 
     at: datetime
@@ -159,7 +159,7 @@ class Boundary(StoredValue):
     def position(
         self, topic: str, partition: int, origins: Mapping[str, tuple[int, ...]]
     ) -> Position:
-        """Position of one partition; the origin where the boundary does not know it."""
+        """Return the position of one partition; its origin if the boundary has no position for it."""
         known = self.positions.get(topic, ())
         if partition < len(known):
             return known[partition]
@@ -168,7 +168,7 @@ class Boundary(StoredValue):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page(StoredObject):
-    """Entries and boundaries of one stretch of time, each sorted and unique by its start."""
+    """Entries and boundaries of one span of time, each sorted and unique by its start."""
 
     FORMAT: ClassVar[str] = "tallystick.page/1"
 
@@ -192,18 +192,18 @@ class Page(StoredObject):
 
     @property
     def until(self) -> datetime:
-        """The last end of an entry in the page, or its last boundary: nothing in it reaches further."""
+        """The latest instant in the page: the end of an entry, or the last boundary."""
         return max([self.boundaries[-1].at, *(e.interval.end for e in self.entries)])
 
     @property
     def pending(self) -> bool:
-        """Whether an output still lacks something of one of its entries."""
+        """True if an output is pending for one of the page's entries."""
         return any(e.pending for e in self.entries)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageRef(StoredValue):
-    """One line of the root's index: the page's key, its first instant, and how far anything in it reaches."""
+    """One entry of the root's index of pages: the page's key, its first instant and its latest instant."""
 
     AS_LIST: ClassVar[bool] = True
 

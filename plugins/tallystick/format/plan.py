@@ -1,6 +1,7 @@
-"""A plan: one contiguous piece of the log for one ledger entry, frozen when it is granted.
+"""A plan: the offset ranges of one interval, for one ledger entry, frozen when it is granted.
 
-It holds all that a Spark job needs but secrets. Its key is its identity: generations only order and explain.
+It contains all that a Spark job needs except secrets. Its key is its identity: generations only order plans and explain
+them to people.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from tallystick.format.offsets import OffsetRange, Position
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedRange(StoredValue):
-    """Offsets `start <= offset < end` of one partition with the leader epochs of the records before both ends.
+    """Offsets `start <= offset < end` of one partition, with the leader epochs of the records before both ends.
 
-    `readable_from` > start where the log had lost `[start, readable_from)` and an operator accepted that.
+    `readable_from` > start if the log had lost `[start, readable_from)` and an operator accepted the loss.
     """
 
     AS_LIST: ClassVar[bool] = True
@@ -44,17 +45,17 @@ class PlannedRange(StoredValue):
 
     @property
     def span(self) -> OffsetRange:
-        """The whole range, lost offsets too."""
+        """The whole range, including lost offsets."""
         return OffsetRange(start=self.start, end=self.end)
 
     @property
     def readable(self) -> OffsetRange:
-        """What is to be read."""
+        """The range that the job reads."""
         return OffsetRange(start=self.readable_from, end=self.end)
 
     @property
     def lost(self) -> int:
-        """Offsets that were gone when the plan was made."""
+        """The number of offsets that the log no longer had when the plan was made."""
         return self.readable_from - self.start
 
 
@@ -81,7 +82,7 @@ def check_topic_identity(name: str, topic_id: str, cluster_id: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedTable(StoredValue):
-    """A table as the plan's swap knew it: the columns that the job writes, with their ids."""
+    """A table in the root of the plan's swap: the columns that the job writes, with their ids."""
 
     name: str
     uuid: str
@@ -95,9 +96,9 @@ class PlannedTable(StoredValue):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan(StoredObject):
-    """What to read, for whom, into which tables, and what it replaces.
+    """The topics to read, the request, the tables to write, and the committed plan that is replaced.
 
-    `spec` is the pipeline's declaration in its canonical JSON form (tallystick.pipeline reads it back).
+    `spec` is the pipeline's declaration in its canonical JSON form (tallystick.pipeline parses it).
     """
 
     FORMAT: ClassVar[str] = "tallystick.plan/1"
@@ -135,20 +136,20 @@ class Plan(StoredObject):
 
     @property
     def empty(self) -> bool:
-        """True where the plan's ranges hold no offset at all."""
+        """True if no range of the plan contains an offset."""
         return all(r.span.empty for topic in self.topics for r in topic.ranges)
 
     @property
     def read_names(self) -> dict[str, str]:
-        """Kafka's name of each topic, and the ledger's name of its incarnation that is read: of several the last."""
+        """The ledger's name of the incarnation that is read, by Kafka's topic name; the last one if there are several."""
         ordered = sorted((keys.incarnation(t.name), t.name) for t in self.topics)
         return {keys.kafka_topic(name): name for _, name in ordered}
 
     def table(self, name: str) -> PlannedTable | None:
-        """The planned table of that name."""
+        """Return the planned table with that name, or None."""
         return next((t for t in self.tables if t.name == name), None)
 
     @property
     def sha256(self) -> str:
-        """Digest of the canonical bytes, hexadecimal: argv and the report carry it."""
+        """The hexadecimal digest of the canonical bytes; argv and the report contain it."""
         return hashlib.sha256(self.encode()).hexdigest()

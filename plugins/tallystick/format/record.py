@@ -1,7 +1,7 @@
-"""Commit records: immutable, one per swap that committed something, chained by `parent`.
+"""Commit records: immutable, one per swap that commits an interval, chained by `parent`.
 
-A record holds the tables and pages as they stood after its swap, so that an old version can be read and gc knows what
-the retained versions reach.
+A record contains the tables and pages of the root that its swap wrote. From it, a reader can read an old version, and gc
+finds the objects that the retained versions reach.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from tallystick.format.root import RootTable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedInterval(StoredValue):
-    """One interval that a swap committed: by which plan and report, what it replaced, what became of each offset.
+    """One interval that a swap committed: its plan, its report, the record that it replaced, the account of each offset.
 
-    `report` is None for an interval without offsets. `added` and `dropped` name data files by table.
+    `report` is None if the interval has no offsets. `added` and `dropped` name data files by table.
     """
 
     interval: Interval
@@ -52,7 +52,7 @@ class CommittedInterval(StoredValue):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record(StoredObject):
-    """One commit: what it did, and the tables and pages as they stood after it."""
+    """One commit: the intervals that it committed, and the tables and pages after it."""
 
     FORMAT: ClassVar[str] = "tallystick.record/1"
 

@@ -1,6 +1,7 @@
-"""What one Spark attempt staged: its files, and the account of every offset it read.
+"""The report of one Spark attempt: the files that it staged, and its account of every offset.
 
-Written last, by the attempt itself, create-if-absent; the commit takes the report that its own run named.
+The attempt itself writes its report, after everything else, with create-if-absent. The commit uses the report that the
+stage task of its own run named.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from tallystick.format.offsets import OffsetRange
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeAccount(StoredValue):
-    """What became of each offset of one planned range; the classes add up to its length (I7).
+    """The account of one planned range: its offsets by class; the classes add up to its length (I7).
 
-    `records`: rows handed to the job. `dead_letters`: records that do not decode. `aborted`: records of aborted
-    transactions. `control`: transaction markers. `absent`: compacted away. `lost`: gone before it was read, accepted by
-    an operator.
+    `records`: rows that the job gets. `dead_letters`: records that do not decode. `aborted`: records of aborted
+    transactions. `control`: transaction markers. `absent`: removed by compaction. `lost`: gone from the log before they
+    were read, accepted by an operator.
     """
 
     topic: str
@@ -55,7 +56,7 @@ class RangeAccount(StoredValue):
 
 
 def mostly_dead(records: int, dead: int) -> bool:
-    """True if half of the records or more are dead letters: likelier the declaration is wrong than the data."""
+    """Return True if there are at least as many dead letters as records: then the declaration is probably wrong."""
     return dead > 0 and dead >= records
 
 
@@ -75,7 +76,7 @@ _ACCOUNT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnStatistics(StoredValue):
-    """Statistics of one column of one file, as Iceberg's manifest entries hold them.
+    """The statistics of one column of one file, as in Iceberg's manifest entries.
 
     `lower` and `upper` are single-value serialised bounds in hexadecimal (Iceberg spec, Appendix D), or None.
     """
@@ -117,9 +118,9 @@ class Lineage(StoredValue):
 class FileReport(StoredValue):
     """One Parquet file that an attempt uploaded.
 
-    `partition` holds the Iceberg partition tuple: an integer, a string or null per partition field (day, hour, month and
-    year transforms give integers). `columns` holds statistics per column id. `lineage` is empty for tables that
-    aggregate. `split_offsets` are the byte offsets of row groups.
+    `partition` is the Iceberg partition tuple: an integer, a string or null per partition field (day, hour, month and
+    year transforms give integers). `columns` contains statistics per column id. `lineage` is empty if the table
+    aggregates. `split_offsets` are the byte offsets of row groups.
     """
 
     table: str
@@ -143,9 +144,9 @@ class FileReport(StoredValue):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report(StoredObject):
-    """All that one attempt staged for one plan: `key` names itself, `accounts` cover the plan's ranges exactly.
+    """All that one attempt staged for one plan. `key` is its own key; `accounts` cover the plan's ranges exactly.
 
-    `lookback`: what the job saw of earlier intervals, where its pipeline looks back.
+    `lookback`: the earlier time that the job read, if its pipeline has a lookback.
     """
 
     FORMAT: ClassVar[str] = "tallystick.report/1"
@@ -168,10 +169,10 @@ class Report(StoredObject):
             raise ValueError("a file is listed twice")
 
     def rows(self, table: str) -> int:
-        """Rows staged for `table`."""
+        """Return the number of rows staged for `table`."""
         return sum(f.rows for f in self.files if f.table == table)
 
 
 def account_totals(accounts: tuple[RangeAccount, ...]) -> Mapping[str, int]:
-    """Sum the classes over ranges: records, dead, aborted, control, absent, lost."""
+    """Sum the classes over ranges: records, dead_letters, aborted, control, absent, lost."""
     return {name: sum(getattr(a, name) for a in accounts) for name in _ACCOUNT[4:]}

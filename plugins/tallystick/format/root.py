@@ -17,7 +17,7 @@ from tallystick.format.plan import check_topic_identity
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RootTable(StoredValue):
-    """A table: its uuid, its Iceberg metadata (None: not written yet), every column id ever given, its partitioning."""
+    """A table: uuid, Iceberg metadata (None: not written yet), each column that ever got an id, and partitioning."""
 
     uuid: str
     metadata: str | None
@@ -33,8 +33,8 @@ class RootTable(StoredValue):
 class Closed(StoredValue):
     """The end of a topic incarnation: `ends` per partition, and the ledger's last boundary when another was adopted.
 
-    No offset of it is read any more. What no boundary had reached, up to `ends`, is lost by that adoption, and belongs to
-    the interval that begins at `since`.
+    No offset of it is read any more. The offsets after the boundary at `since`, up to `ends`, are lost by that adoption
+    and belong to the interval that begins at `since`.
     """
 
     since: datetime
@@ -48,9 +48,9 @@ class Closed(StoredValue):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RootTopic(StoredValue):
-    """A topic incarnation, and the origin of each partition: its log start when a swap first saw it; set once.
+    """A topic incarnation, and the origin of each partition: its log start when a swap first recorded it; set once.
 
-    `closed` once a later incarnation was adopted in its place.
+    `closed` is set when a later incarnation is adopted in its place.
     """
 
     topic_id: str
@@ -71,9 +71,9 @@ class RootTopic(StoredValue):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Root(StoredObject):
-    """What the lake is at one version. `id` is fresh for every body, so no body and no ETag ever comes twice (ABA).
+    """The lake at one version. `id` is new for every body, so no body and no ETag ever occurs twice (ABA).
 
-    `outputs`: what each output's name stands for, set once. `pending`: the keys of the pages with something to publish.
+    `outputs`: the target of each output by name, set once. `pending`: the keys of the pages with pending outputs.
     """
 
     FORMAT: ClassVar[str] = "tallystick.root/1"
@@ -120,11 +120,11 @@ class Root(StoredObject):
 
     @property
     def origins(self) -> dict[str, tuple[int, ...]]:
-        """Origins per topic."""
+        """The origins per topic."""
         return {name: topic.origins for name, topic in self.topics.items()}
 
     def open_topic(self, topic: str) -> str:
-        """How the ledger names the incarnation of `topic` that is read: the last one; `topic` itself if none is known."""
+        """Return the ledger's name of the incarnation of `topic` that is read: the last one; `topic` if none is known."""
         name = topic
         while name in self.topics and self.topics[name].closed is not None:
             name = keys.next_incarnation(name)
@@ -132,7 +132,7 @@ class Root(StoredObject):
 
 
 def first_root(pipeline: str, root_id: str) -> Root:
-    """The root of a lake in which nothing has happened."""
+    """Build the root of a new lake: no tables, no pages, no topics."""
     return Root(
         pipeline=pipeline, version=1, id=root_id, record=None, tables={}, pages=(), topics={}
     )

@@ -1,9 +1,9 @@
 """One lake: its root, read and swapped.
 
 lake       reads the root and the objects that it names, and swaps it
-snapshot   one root as it was read, with the pages of the ledger that a question needs
-update     what a swap makes of a root
-room       how a slow swap asks the publishers for room
+snapshot   one root as it was read, with the ledger pages that a query needs
+update     the parts of the next root
+room       markers with which a slow swap makes publishers pause
 """
 
 from __future__ import annotations

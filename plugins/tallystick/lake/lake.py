@@ -1,7 +1,7 @@
-"""One lake root: the one place that reads a root, swaps it, and reads a consistent cut.
+"""One lake root: the only module that reads a root, swaps it, and reads a consistent snapshot.
 
-Every change of a lake is a function of the root that was just read (`swap`). A lost race, a lost reply and a late PUT
-have one cure: read again and decide again.
+Every change of a lake is a function of the root that was just read (`swap`). After a lost race, a lost reply or a late
+PUT, the same is done: read the root again and decide again.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ OVERTAKEN_MAX = 5
 
 
 class Lake:
-    """A lake root behind a store. `proven`: skip the probe of conditional writes, e.g. where a caller has made it."""
+    """A lake root in a store. `proven`: skip the probe of conditional writes, e.g. if the caller has made it."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Lake:
     # ------------------------------------------------------------ reading
 
     def load(self) -> Snapshot | None:
-        """Read the root; None where there is none."""
+        """Read the root; return None if there is none."""
         found = self.store.get(keys.ROOT)
         if found is None:
             return None
@@ -74,7 +74,7 @@ class Lake:
         return Snapshot(root=root, etag=found.etag, record_key=record_key, lake=self)
 
     def load_existing(self) -> Snapshot:
-        """Read the root that must be there; raises RootVanished."""
+        """Read the root of a lake that exists; raises RootVanished if there is no root."""
         snapshot = self.load()
         if snapshot is None:
             raise RootVanished(
@@ -85,9 +85,10 @@ class Lake:
         return snapshot
 
     def read(self, question: Callable[[Snapshot], T]) -> T:
-        """Answer a question from one root, reading again where gc overtook the reader.
+        """Return `question(snapshot)`, answered from exactly one root.
 
-        Damage is there at every look: on a busy lake the root moves each time, and the last look raises it.
+        If an object is missing and the root has moved, gc may have deleted the object: the root is read again. Real
+        damage shows at every try. On a busy lake the root moves each time, so the last of the tries raises Corrupt.
         """
         overtaken = 0
         while True:
@@ -112,11 +113,11 @@ class Lake:
             ) from missing
 
     def _moved(self, snapshot: Snapshot) -> bool:
-        """Whether another root is there by now: gc may have taken what only the old one reached (C13)."""
+        """Return True if the root has moved: gc may have deleted objects that only the old root reached (C13)."""
         return self.load_existing().etag != snapshot.etag
 
     def where(self, key: str) -> str:
-        """The full address of a key, for messages."""
+        """Return the full address of a key, for messages."""
         return f"{self.store.uri}/{key}"
 
     def _page(self, key: keys.PageKey) -> Page:
@@ -128,7 +129,7 @@ class Lake:
         return self._pages[key]
 
     def plan(self, key: str) -> Plan | None:
-        """Read a plan; None where gc has taken it."""
+        """Read a plan; return None if gc has deleted it."""
         found = self.store.get(keys.check_plan(key))
         if found is None:
             return None
@@ -136,7 +137,7 @@ class Lake:
         return self._named(plan, key, plan.key)
 
     def report(self, key: str) -> Report | None:
-        """Read a report; None where gc has taken it."""
+        """Read a report; return None if gc has deleted it."""
         found = self.store.get(keys.check_report(key))
         if found is None:
             return None
@@ -144,7 +145,7 @@ class Lake:
         return self._named(report, key, report.key)
 
     def record(self, key: str) -> Record | None:
-        """Read a commit record; None where gc has taken it."""
+        """Read a commit record; return None if gc has deleted it."""
         found = self.store.get(keys.check_record(key))
         if found is None:
             return None
@@ -160,14 +161,17 @@ class Lake:
         return value
 
     def earlier_commits(self, entry: Entry) -> tuple[CommittedInterval, ...]:
-        """The entry's commit and those that it replaced, newest first: at most CHAIN_MAX, as far as records are kept."""
+        """Return the entry's commit and those that it replaced, newest first, as far as records are kept.
+
+        Returns at most CHAIN_MAX commits.
+        """
         return tuple(islice(self.commits_of(entry), CHAIN_MAX))
 
     def commits_of(self, entry: Entry) -> Iterator[CommittedInterval]:
         """Yield the entry's commit and all that it replaced, newest first, as far as records are kept.
 
-        A request per commit: stop when what is looked for was found. Raises Corrupt if a record names one that is not
-        older, which would never end.
+        Each commit costs one request, so stop when enough commits are read. Raises Corrupt if a record replaces one that
+        is not older: such a chain would never end.
         """
         key = entry.committed.record if entry.committed else None
         while key is not None:
@@ -192,10 +196,11 @@ class Lake:
     # ------------------------------------------------------------ writing
 
     def put_new(self, key: str, body: bytes) -> None:
-        """Write an immutable object under a key that only this call uses. Raises InvalidRequest where it is too large.
+        """Write an immutable object under a key that only this call uses. Raises InvalidRequest if it is too large.
 
-        Safe to repeat: the key holds a fresh uuid, so `exists` can only mean that an earlier try of these very bytes
-        landed, which is checked. C2, C8: nothing reads the object before a root names it.
+        Safe to repeat: the key contains a new uuid, so `exists` can only mean that an earlier try of the same bytes
+        landed. That is checked; raises Corrupt if the bytes differ. C2, C8: nothing reads the object before a root names
+        it.
         """
         if len(body) > BODY_BYTES_MAX:
             raise InvalidRequest(
@@ -210,10 +215,10 @@ class Lake:
             )
 
     def open(self, pipeline: str) -> Snapshot:
-        """Read the pipeline's root, creating the first one where the prefix is empty.
+        """Read the pipeline's root; create the first one if the prefix is empty.
 
-        Safe to repeat: create-if-absent has one winner, and whoever loses reads the winner's root. Raises RootVanished
-        where there are objects but no root, InvalidPipeline where the root belongs to another pipeline.
+        Safe to repeat: create-if-absent has one winner, and all others read the winner's root. Raises RootVanished if
+        there are objects but no root, InvalidPipeline if the root belongs to another pipeline.
         """
         tries = WriteTries(self.runtime, self.where(keys.ROOT))
         while True:
@@ -236,7 +241,7 @@ class Lake:
         for prefix in (keys.LEDGER_PREFIX, keys.COMMITS_PREFIX, keys.TABLES_PREFIX):
             for listed in self.store.list(prefix):
                 if self.store.get(keys.ROOT) is not None:
-                    return  # another task has created the first root meanwhile
+                    return  # another task has created the first root in the meantime
                 raise RootVanished(
                     f"{self.where(keys.ROOT)} is not there, but {self.where(listed.key)} is.",
                     hint="restore root.json from a bucket version, or use an empty prefix. A new root is never "
@@ -258,11 +263,12 @@ class Lake:
     def swap(
         self, step: Callable[[Snapshot], Update[T] | NoUpdate[T]], *, turn: Turn | None = None
     ) -> T:
-        """Swap the root for what `step` makes of it; the PUT is the commit.
+        """Swap the root for the update that `step` returns; the PUT is the commit.
 
-        `turn`: how it treats other writers; None: it asks publishers for room once a swap was lost.
-        Safe to repeat: `step` decides on each root that is read, and finds its own earlier success there. Raises what
-        `step` raises, SwapContended where others won all along, OutcomeUnknown where time ran out in doubt.
+        `turn`: the behaviour towards other writers; if None, the swap requests room from publishers after it was lost
+        once. Safe to repeat: `step` decides on each root that is read, and finds its own earlier success there. Raises
+        what `step` raises, SwapContended if other writers won for CONTENDED_S seconds, OutcomeUnknown if the outcome of a
+        PUT stays unknown until the deadline.
         """
         turn = turn or Asking(store=self.store, runtime=self.runtime)
         try:
@@ -274,7 +280,7 @@ class Lake:
         return value
 
     def _swap(self, step: Callable[[Snapshot], Update[T] | NoUpdate[T]], turn: Turn) -> T:
-        """The tries of one swap. Safe to repeat: as `swap` is."""
+        """Run the tries of one swap. Safe to repeat, for the same reason as `swap`."""
         deadline = self.runtime.monotonic_s() + CONTENDED_S
         tries = overtaken = 0
         while True:
@@ -291,15 +297,16 @@ class Lake:
                 self._check_in_time(tries, deadline)
                 continue
             except (Corrupt, ReportRejected):
-                # C13: what was decided on is not the root any more, and gc may have taken what it missed.
-                # Real damage is there at every look, however often others move the root.
+                # C13: the root that `step` decided on has been replaced, and gc may have deleted the missing object.
+                # Real damage shows at every try, even if other writers move the root each time.
                 overtaken += 1
                 if overtaken <= OVERTAKEN_MAX and self._moved(snapshot):
                     continue
                 raise
             if isinstance(change, NoUpdate):
                 return _answer(change)
-            # Only after another look: a swap whose reply was lost has been won, and `step` finds that settled (C9).
+            # Only after the root was read again: if an earlier PUT landed and its reply was lost, `step` has just found
+            # its own commit there and returned NoUpdate (C9).
             self._check_in_time(tries, deadline)
             if self._publish(snapshot, change):
                 return _answer(change)
@@ -314,7 +321,10 @@ class Lake:
             )
 
     def _publish(self, snapshot: Snapshot, change: Update[T]) -> bool:
-        """Write pages and record, then PUT the root. True: landed. False: certainly not; read again and decide."""
+        """Write pages and record, then PUT the root. Return True if it landed, False if it certainly did not.
+
+        After False, read the root again and decide again.
+        """
         before = snapshot.root
         index, pages = change.ledger.flush(
             iter(self.runtime.uuid, None), bytes_max=self.page_bytes_max
@@ -355,11 +365,12 @@ class Lake:
         return self._replace_root(after.encode(), snapshot.etag)
 
     def _replace_root(self, body: bytes, etag: ETag) -> bool:
-        """PUT the root until the outcome is certain.
+        """PUT the root until the outcome is certain. Return True if the PUT landed.
 
-        Safe to repeat: C9, C10, C11: while it is unknown, the same bytes are sent with the same If-Match. Once the
-        answer is `changed`, the token has moved for good, and no delayed copy can land; the next read tells whether it
-        was ours. Nothing is deleted whatever happens.
+        Safe to repeat (C9, C10, C11): while the outcome is unknown, the same bytes are sent with the same If-Match. After
+        the answer `changed`, the token has moved for good and no delayed copy of the PUT can land; the next read of the
+        root shows if this PUT had landed. Nothing is deleted, regardless of the outcome. Raises RootVanished if the root
+        is gone, OutcomeUnknown if the outcome stays unknown until the deadline.
         """
         tries = WriteTries(self.runtime, self.where(keys.ROOT))
         while True:

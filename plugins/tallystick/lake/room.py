@@ -1,10 +1,11 @@
-"""Room for a slow swap: who needs it writes a marker, and publishers pause before their next swap until it is gone.
+"""Room for a slow swap: its writer creates a marker, and publishers pause before their next swap until it is gone.
 
-A publisher changes the root twice per interval, and each change voids the work of a commit that is under way. Without
-room a commit of many tables loses to a backlog until the backlog ends.
+A publisher changes the root twice per interval, and each change voids the work of a commit in progress. Without room, a
+commit of many tables loses each race until the publishers' backlog is done.
 
-Politeness only. No promise rests on a marker: one that is lost, left behind, or written and never seen costs time and
-nothing else. A marker ends in three ways: its writer deletes it, a publisher has paused for it long enough, or it is old.
+Markers only save time; no guarantee depends on them. If a marker is lost, left behind, or never read, that costs time and
+nothing more. A marker has no effect any more after its writer deletes it, after a publisher has paused for it for
+`PAUSE_MAX_S`, or when it is older than `OLD`.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from tallystick.store import Store
 
 log = logging.getLogger(__name__)
 
-# A pause is never longer: neither for one marker, nor before one swap. Longer than a commit of several hundred tables.
+# The longest pause for one marker, and before one swap. A commit of several hundred tables takes less time.
 PAUSE_MAX_S = 120.0
 POLL_S = 0.5
-# By the clocks of the store and of this machine, which may differ: a clock that is wrong costs a pause, or a lost swap.
+# Compares the clocks of the store and of this machine, which may differ. A wrong clock costs a pause or a lost swap.
 OLD = timedelta(minutes=10)
 _BODY = (
     b"A swap of root.json is being made ready. Publishers pause before theirs. Safe to delete.\n"
@@ -33,24 +34,24 @@ _BODY = (
 
 
 class Turn(Protocol):
-    """What a writer of the root does before, during and after its swap, for the sake of other writers."""
+    """The hooks of a swap that coordinate it with other writers of the root."""
 
     def before(self) -> None:
-        """Before each try, ahead of the look at the root."""
+        """Run before each try, before the root is read."""
         ...
 
     def looked(self, root: Root, lost: int) -> None:
-        """After each look at the root, `lost` swaps having been lost."""
+        """Run after each read of the root; `lost` swaps have been lost so far."""
         ...
 
     def after(self) -> None:
-        """After the last try, whatever came of it. Not called when the process is killed."""
+        """Run after the last try, regardless of its outcome. It does not run if the process is killed."""
         ...
 
 
 @dataclass(slots=True, kw_only=True)
 class Asking:
-    """Asks publishers for room once `after_losses` swaps were lost: 0 for a swap that takes long to make ready."""
+    """A turn that requests room from publishers after `after_losses` lost swaps; use 0 if the swap is slow to prepare."""
 
     store: Store
     runtime: Runtime
@@ -58,12 +59,12 @@ class Asking:
     marker: str | None = None
 
     def before(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def looked(self, root: Root, lost: int) -> None:
-        """Write the marker, when the root says that publishers have something to do.
+        """Write the marker if the root has pending outputs and enough swaps were lost.
 
-        Safe to repeat: one marker per swap, under a key of its own. What the store says to it does not matter.
+        Safe to repeat: each swap writes one marker, under its own key. Errors of the store are ignored.
         """
         if self.marker is not None or not root.pending or lost < self.after_losses:
             return
@@ -74,7 +75,7 @@ class Asking:
             log.debug("no marker for publishers: %s", error)
 
     def after(self) -> None:
-        """Delete the marker. Safe to repeat: what is gone stays so, and what stays expires."""
+        """Delete the marker. Safe to repeat: a deleted marker stays deleted, and one that is not deleted expires."""
         if self.marker is None:
             return
         try:
@@ -86,9 +87,9 @@ class Asking:
 
 @dataclass(slots=True, kw_only=True)
 class Giving:
-    """Gives room: waits before each try until no marker is there, or each has been waited for long enough.
+    """A turn that gives room: it waits before each try until there is no marker, or each has been waited for long enough.
 
-    One object serves all swaps of a publisher, so that a marker which a killed writer has left holds it up once.
+    Use one object for all swaps of a publisher: then a marker that a killed writer left delays the publisher only once.
     """
 
     store: Store
@@ -96,7 +97,7 @@ class Giving:
     seen_s: dict[str, float] = field(default_factory=dict)
 
     def before(self) -> None:
-        """Wait while room is asked for, at most `PAUSE_MAX_S`. Safe to repeat: it only reads."""
+        """Wait while there is a marker, at most `PAUSE_MAX_S`. Safe to repeat: it only reads."""
         began_s = self.runtime.monotonic_s()
         paused = False
         while self._asked(now_s := self.runtime.monotonic_s()):
@@ -110,10 +111,10 @@ class Giving:
             self.runtime.sleep(POLL_S)
 
     def looked(self, root: Root, lost: int) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def after(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def _asked(self, now_s: float) -> bool:
         oldest = self.runtime.now() - OLD

@@ -1,4 +1,4 @@
-"""One root as it was read, and the pages of the ledger that a question about it needs."""
+"""One root as it was read, and the ledger pages that a query on it needs."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ MOMENT = timedelta(milliseconds=1)
 
 
 class ObjectGone(Exception):
-    """An object that this root names is gone: a newer root must exist, or the lake is damaged."""
+    """The error if an object that this root names is gone: a newer root must exist, or the lake is damaged."""
 
 
 class RootMoved(Exception):
-    """The root has moved while a step was at work: a swap from the root that it decided on can only be lost."""
+    """The error if the root has moved during a step: a swap from the root that the step decided on can only be lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """One root as it was read, the token of exactly that body, and the key that a record of its successor gets."""
+    """One root as it was read, the ETag of exactly that body, and the key of the record of the next version."""
 
     root: Root
     etag: ETag
@@ -39,7 +39,7 @@ class Snapshot:
     lake: Lake = field(repr=False)
 
     def ledger(self, start: datetime, end: datetime) -> Ledger:
-        """Load everything about [start, end], the boundaries next to it, and both ends of what reaches into it."""
+        """Load the entries and boundaries of [start, end], the boundaries next to it, and both ends of each entry."""
         ledger = self._load(pages_between(self.root.pages, start, end))
         inside = [
             e.interval for e in ledger.entries if e.interval.start < end and e.interval.end > start
@@ -51,7 +51,7 @@ class Snapshot:
         return self._load(pages_between(self.root.pages, low, high))
 
     def tail(self, since: datetime) -> Ledger:
-        """Load what reaches furthest in time, and everything that ends at `since` or later."""
+        """Load the pages that reach furthest in time, and all entries that end at `since` or later."""
         refs = self.root.pages
         latest = max((ref.until for ref in refs), default=since)
         wanted = {ref.key for ref in pages_between(refs, since - MOMENT, max(since, latest))}
@@ -59,15 +59,15 @@ class Snapshot:
         return self._load([ref for ref in refs if ref.key in wanted])
 
     def around(self, intervals: Iterable[Interval]) -> Ledger:
-        """Load everything about each of these intervals, wherever they stand, and nothing else."""
+        """Load the entries and boundaries of each of these intervals, and no pages between them."""
         refs = self.root.pages
         wanted = {ref.key for i in intervals for ref in pages_between(refs, i.start, i.end)}
         return self._load([ref for ref in refs if ref.key in wanted])
 
     def stale_among(self, intervals: Iterable[Interval]) -> Mapping[Interval, Interval]:
-        """The committed ones of these whose look back no longer holds, each with a stretch that it saw otherwise.
+        """Return the stale intervals among these, each with a span of earlier time that has changed since it was read.
 
-        Loads the pages of these intervals and of the time that they looked back at, and no others.
+        Loads only the pages of these intervals and of their lookbacks.
         """
         asked = set(intervals)
         looks = {
@@ -81,16 +81,16 @@ class Snapshot:
         return {i: seen for i, seen in stale(reached.entries).items() if i in looks}
 
     def page(self, key: keys.PageKey) -> Page:
-        """One page of this root, by its key."""
+        """Return one page of this root, by its key."""
         return self.lake._page(key)
 
     def check_still_there(self) -> None:
-        """Let the swap begin again if the root has moved, for a step with much work ahead of it. It only reads."""
+        """Raise RootMoved if the root has moved: the swap begins again before its step does much work. It only reads."""
         if self.lake._moved(self):
             raise RootMoved
 
     def whole_ledger(self) -> Ledger:
-        """Load every page: for people and proofs, never on the way of a commit."""
+        """Load every page. The cost grows with the ledger, so the commit task never does this."""
         return self._load(self.root.pages)
 
     def _load(self, refs: tuple[PageRef, ...] | list[PageRef]) -> Ledger:

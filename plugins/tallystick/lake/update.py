@@ -1,4 +1,4 @@
-"""What the step of a swap returns: the next root's parts, or that none is needed."""
+"""The results of a swap's step: the parts of the next root, or that no swap is needed."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ T = TypeVar("T")
 class Update(Generic[T]):
     """The next root: tables, topics, an edited ledger, and the intervals that it commits. The swap returns `value`.
 
-    `outputs` None: those of the root stay as they are. `then_raise`: the swap raises it once the root is swapped, for a
-    refusal that changes the root too.
+    `outputs`: if None, the root's outputs are unchanged. `then_raise`: an error that is raised after the root is swapped,
+    for a refusal that also changes the root.
     """
 
     tables: Mapping[str, RootTable]
@@ -33,7 +33,7 @@ class Update(Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoUpdate(Generic[T]):
-    """The root needs no swap: the swap returns `value`, or raises `then_raise` without another look at the root."""
+    """The result if the root needs no swap: the swap returns `value` or raises `then_raise`, and reads no other root."""
 
     value: T | None = None
     then_raise: TallystickError | None = None

@@ -1,4 +1,4 @@
-"""What a user declares: a pipeline, its topics, its tables. Frozen values, no heavy import, checked at once.
+"""The declarations of a user: a pipeline, its topics, its tables. Frozen values, validated at once, no heavy import.
 
 pipeline = Pipeline(
     name="flights",

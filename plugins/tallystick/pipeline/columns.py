@@ -1,4 +1,4 @@
-"""Columns as a user declares them, and the ones that tallystick adds: lineage, and those of the dead letters."""
+"""Columns as a user declares them, and the columns that tallystick adds: lineage, and the columns of dead letters."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tallystick.format.columns import PRIMITIVES, check_column_name, check_type
 from tallystick.pipeline.time_formats import rule_problem
 
 T = TypeVar("T")
-# The name of a field: a dot or backslash that is part of it has a backslash before it.
+# The name of a field; a dot or backslash in the name is escaped with a backslash.
 _SOURCE = re.compile(r"(?:[^.\\]|\\[.\\])*")
-# What the types are called in SQL, Spark or JSON schema.
+# The names of the types in SQL, Spark or JSON schema.
 _OTHER_NAMES = {
     **dict.fromkeys(("bigint", "int64"), "long"),
     **dict.fromkeys(("integer", "int32", "smallint", "tinyint"), "int"),
@@ -28,19 +28,19 @@ _OTHER_NAMES = {
 
 
 def refuse(message: str, hint: str) -> InvalidPipeline:
-    """The error for a declaration that is not allowed."""
+    """Build the error for a declaration that is not allowed."""
     return InvalidPipeline(message, hint=hint)
 
 
 @dataclass(frozen=True, slots=True)
 class Column(StoredValue):
-    r"""One column: name, Iceberg type string, whether it must be there, and how it is read from JSON.
+    r"""One column: its name, its Iceberg type string, if it is `required`, and its JSON field and parse rule.
 
-    `source` is the JSON field (default: the column's name), one at the top of the record: nested fields are not read.
-    A dot that is part of a field's name has a backslash before it, `r"http\.method"`. `parse` is for dates and
-    timestamps: `iso8601` (the default), `epoch_ms`, `epoch_s`, `epoch_us`, or a strptime format; a timestamptz without
-    an offset is UTC only where the format says so by ending in `Z`. A rule that no text could follow is InvalidPipeline
-    at once (`parse_rules`).
+    `source` is the JSON field (default: the column's name). It must be at the top level of the record: nested fields are
+    not read. If a field's name contains a dot, escape it with a backslash, `r"http\.method"`. `parse` is for dates and
+    timestamps: `iso8601` (the default), `epoch_ms`, `epoch_s`, `epoch_us`, or a strptime format. A timestamptz without an
+    offset is UTC only if the format ends in `Z`. Raises InvalidPipeline at once if no text could match the rule
+    (`time_formats`).
     """
 
     name: str
@@ -90,7 +90,7 @@ LINEAGE = (
     Column("_offset", "long"),
     Column("_timestamp", "timestamptz"),
 )
-"""What every row of every record-level table carries."""
+"""The lineage columns: each row of each record-level table has them."""
 
 DEAD_LETTER_COLUMNS = (
     *LINEAGE,
@@ -103,7 +103,7 @@ DEAD_LETTER_COLUMNS = (
 
 
 def _instead(kind: str) -> str:
-    """The next step for a type that is not known: the nearest one that is."""
+    """Build the hint for an unknown type; it names the most similar known type."""
     near = _OTHER_NAMES.get(kind.lower()) or next(
         iter(difflib.get_close_matches(kind.lower(), PRIMITIVES, 1)), None
     )
@@ -113,8 +113,8 @@ def _instead(kind: str) -> str:
 
 
 def several(values: Sequence[T], what: str) -> tuple[T, ...]:
-    """Values as a tuple; raises InvalidPipeline where they are one text."""
-    # A text is a sequence too, of its letters.
+    """Return the values as a tuple; raises InvalidPipeline if `values` is a string."""
+    # A string is also a sequence: of its characters.
     if isinstance(values, str):
         raise refuse(
             f"{what} is the text {values!r}, where a list belongs.", f"write [{values!r}]."
@@ -123,7 +123,7 @@ def several(values: Sequence[T], what: str) -> tuple[T, ...]:
 
 
 def unique(columns: Iterable[Column], what: str) -> tuple[Column, ...]:
-    """Columns as a tuple; raises InvalidPipeline for none, for a name twice, and for a name of tallystick's own."""
+    """Return the columns as a tuple; raises InvalidPipeline if there are none, or if a name is used twice or reserved."""
     kept = tuple(columns)
     if strange := [c for c in kept if not isinstance(c, Column)]:
         raise refuse(f"{what}: {strange[0]!r} is no Column.", "write Column(name, type).")

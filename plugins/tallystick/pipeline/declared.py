@@ -1,4 +1,4 @@
-"""The pipeline: topics in, tables out, one lake root. A frozen value that checks itself."""
+"""The pipeline: topics in, tables out, one lake root. A frozen value that is validated when it is created."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from tallystick.pipeline.planned import PipelineSpec, TopicSpec
 from tallystick.pipeline.tables import DEAD_LETTERS, Table
 from tallystick.pipeline.topics import Topic
 
-# Raise it whenever the same bytes, job and declaration would give other rows: committed intervals then count as changed.
+# Increase it when the same bytes, job and declaration would give other rows: committed intervals then count as changed.
 ROW_SEMANTICS = 1
 RECORDS_PER_TASK = 1_000_000
-# How long a pipeline may wait for late records. A ledger is searched this far back for what a run was granted.
+# The longest time that a pipeline may wait for late records. The ledger is searched this far back for a run's grants.
 LATENESS_MAX = timedelta(days=31)
 _WAREHOUSE = re.compile(r"(?:s3|memory)://[^/\s]+(?:/[^/\s]+)*")
 
@@ -38,10 +38,11 @@ _WAREHOUSE = re.compile(r"(?:s3|memory)://[^/\s]+(?:/[^/\s]+)*")
 class Pipeline:
     """Topics in, tables out, one lake root.
 
-    `kafka` names a connection, never its values. `job` is a path relative to the project's folder. A boundary is asked
-    for only when `lateness` has passed since it. `begin` is the declared beginning of the log: what the topic lost
-    before it is nobody's loss. `outputs` get the rows of a committed interval's tables outside the lake, each once
-    (docs/reference/outputs.md). `lookback`: the job reads rows of earlier intervals, too (docs/how-to/look-back.md).
+    `kafka` is the name of a connection, never its values. `job` is a path relative to the project's folder. A boundary is
+    looked up only when `lateness` has passed since it. `begin` is the declared beginning of the log: records before it
+    that the topic no longer has do not count as lost. `outputs` get the rows of a committed interval's tables outside the
+    lake, each once (docs/reference/outputs.md). `lookback`: the job also reads rows of earlier intervals
+    (docs/how-to/look-back.md).
     """
 
     name: str
@@ -85,7 +86,8 @@ class Pipeline:
                 "range.",
                 f"use a lateness from 0 to {LATENESS_MAX.days} days, and 1 to 10^9 records per task.",
             )
-        # A plan, a log and Airflow's database show it: a key in it would be everybody's, so it is not repeated either.
+        # Plans, logs and Airflow's database contain the warehouse, so a key in it would be public. For the same reason
+        # the message does not repeat the warehouse.
         if "@" in self.warehouse:
             raise refuse(
                 f"the warehouse of pipeline {self.name} has an @, as if a user or a key stood before it.",
@@ -115,12 +117,12 @@ class Pipeline:
 
     @property
     def planned_outputs(self) -> tuple[PlannedOutput, ...]:
-        """The outputs as a plan carries them."""
+        """The outputs in the form that a plan contains."""
         return tuple(planned(output) for output in self.outputs)
 
     @property
     def inputs(self) -> tuple[Topic, ...]:
-        """The topics as values (a name alone stands for a topic with the default decode)."""
+        """The topics as Topic values (a name alone means a topic with the default decode)."""
         return tuple(t for t in self.topics if isinstance(t, Topic))
 
     def decode_of(self, topic: str) -> Format:
@@ -130,20 +132,20 @@ class Pipeline:
         return found.format if isinstance(found, Json) else found
 
     def table(self, name: str) -> Table | None:
-        """The declared table of that name (the dead letters are not among them)."""
+        """Return the declared table with that name, or None (`dead_letters` is not a declared table)."""
         return next((t for t in self.tables if t.name == name), None)
 
     def written_columns(self) -> dict[str, tuple[Column, ...]]:
-        """Columns of every stored table, the dead letters too, by table name."""
+        """Return the columns of every stored table, including `dead_letters`, by table name."""
         return {**{t.name: t.written for t in self.tables}, DEAD_LETTERS: DEAD_LETTER_COLUMNS}
 
     def partition_by(self, table: str) -> tuple[str, ...]:
-        """Partition rules of a stored table."""
+        """Return the partition rules of a stored table."""
         declared = self.table(table)
         return tuple(declared.partition_by) if declared else ()
 
     def to_spec(self) -> dict[str, Any]:
-        """Return the canonical JSON form that a plan carries."""
+        """Return the canonical JSON form that a plan contains."""
         return {"format": PipelineSpec.FORMAT, **self._spec().to_json()}
 
     def _spec(self) -> PipelineSpec:
@@ -161,9 +163,10 @@ class Pipeline:
         )
 
     def fingerprint(self, job_source: bytes) -> str:
-        """Digest of what decides the rows: tables, decode rules, look back, the job's source, and our row semantics.
+        """Return the digest of all that determines the rows.
 
-        Not lateness, schedule, piece sizes, outputs or the library's version. Modules that the job imports are not seen.
+        These are the tables, decode rules, lookback, the job's source, and ROW_SEMANTICS. Not included are lateness,
+        schedule, sizes of input splits, outputs, the library's version, and modules that the job imports.
         """
         spec = self._spec().to_json()
         rows = {name: spec[name] for name in ("topics", "tables", "lookback")}

@@ -1,4 +1,4 @@
-"""Formats of a topic's values, as a user declares them: which decoder reads them, into which columns.
+"""Formats of a topic's values, as a user declares them: the decoder and the columns.
 
 A decoder is found by its format's name (tallystick.engine.decode). JSON is part of tallystick; any other is a package
 that registers its decoder under that name.
@@ -20,9 +20,9 @@ _NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 
 @dataclass(frozen=True, slots=True)
 class Format(StoredValue):
-    """A format by the name of its decoder. `options` are JSON values without floats, passed to the decoder as they are.
+    """A format, by the name of its decoder. `options` are JSON values without floats; the decoder gets them unchanged.
 
-    A plan carries the options: no secret belongs into them.
+    A plan contains the options, so they must contain no secret.
     """
 
     name: str
@@ -41,10 +41,10 @@ class Format(StoredValue):
 
 @dataclass(frozen=True, slots=True)
 class Json:
-    """Values are JSON objects (RFC 8259, UTF-8); rows that do not fit the columns exactly become dead letters.
+    """The JSON format: values are JSON objects (RFC 8259, UTF-8). Values that do not fit the columns are dead letters.
 
-    `tombstones`: what a null value is: a dead letter (`dead`), or a row whose columns are all null (`keep`, which needs
-    every column to be optional).
+    `tombstones`: a null value is a dead letter (`dead`), or a row whose columns are all null (`keep`; then every column
+    must be optional).
     """
 
     columns: Sequence[Column]
@@ -62,12 +62,12 @@ class Json:
 
     @property
     def format(self) -> Format:
-        """The same as a plan carries it."""
+        """The same format in the form that a plan contains."""
         return Format(JSON, self.columns, {"tombstones": self.tombstones})
 
     @classmethod
     def of(cls, declared: Format) -> Json:
-        """Return the options of a `json` format, checked; raises InvalidPipeline."""
+        """Return a `json` format with its options checked; raises InvalidPipeline."""
         options = dict(declared.options)
         tombstones = options.pop("tombstones", "dead")
         if options:

@@ -1,4 +1,4 @@
-"""How far a job looks back: the earlier intervals whose rows it reads beside its own records."""
+"""The lookback of a pipeline: the earlier intervals whose rows its job reads in addition to its own records."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ _MS = timedelta(milliseconds=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lookback(StoredValue):
-    """The tables whose rows of [start - back, start) a job reads beside its interval's records.
+    """The tables whose rows of [start - back, start) a job reads in addition to its interval's records.
 
-    Their rows must be partial: made of their own interval's records alone, never of what was looked back at. `back` None:
-    everything earlier. `uncommitted`: what stands for earlier time that is not committed. `kafka`: its records are read
-    and go through the job; `stale`: nothing, and the interval is stale as soon as that time is committed.
+    Their rows must be partial: made only of their own interval's records, never of rows that a lookback read. `back`:
+    None means all earlier time. `uncommitted`: the treatment of earlier time that is not committed. `kafka`: its
+    records are read from Kafka and go through the job. `stale`: it is left out, and the interval becomes stale when
+    that time is committed.
     """
 
     tables: Sequence[str]
@@ -55,7 +56,7 @@ class Lookback(StoredValue):
 
 
 def check_lookback(lookback: Lookback | None, tables: Collection[str]) -> None:
-    """Refuse a table that is not declared, and tallystick's own; raises InvalidPipeline."""
+    """Refuse a table that is not declared, and `dead_letters`; raises InvalidPipeline."""
     known = [name for name in tables if name != DEAD_LETTERS]
     for name in lookback.tables if lookback is not None else ():
         if name not in known:

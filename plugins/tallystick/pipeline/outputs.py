@@ -1,7 +1,7 @@
-"""Outputs as a plan knows them: places outside the lake that get the rows of one of its tables.
+"""Outputs in the form that a plan contains: places outside the lake that get the rows of one table.
 
-What is declared in a DAG file is one of the kinds in `tallystick.outputs`, or a class of the user's own with these
-fields. A plan carries no more of it than its name, table and target, and what a replaced interval means to it.
+A DAG file declares one of the kinds in `tallystick.outputs`, or a user's own class with these fields. A plan contains
+only the output's name, table and target, and the meaning of a replaced interval.
 """
 
 from __future__ import annotations
@@ -15,45 +15,46 @@ from tallystick.format.codec import StoredValue
 from tallystick.format.outputs import TARGET_MAX
 from tallystick.pipeline.columns import refuse
 
-# Receivers of calls hold nothing whose place another row could take, and keys name the output that a call is of.
+# Two outputs may share a receiver of calls: no row there can take the place of another, and a call's key contains the
+# output's name.
 _MANY = ("http:", "smtp:")
 Replaced = Literal["correct", "compensate", "once", "refuse"]
 REPLACED: tuple[Replaced, ...] = get_args(Replaced)
 
 
 class DeclaredOutput(Protocol):
-    """What a pipeline declares of an output.
+    """An output as a pipeline declares it.
 
-    `replaced`: what a replacement of a published interval means. `correct`: more rows, which name the generation and the
-    row that they correct; `compensate`: what is there is changed until it holds the new rows and nothing else; `once`: a
-    key that was sent stays as it was sent, keys that are new are sent; `refuse`: such an interval is not replaced. Never
-    a silent second send.
+    `replaced`: the effect of a replacement of a published interval. `correct`: more rows are sent, which name the
+    generation and the row that they correct. `compensate`: the rows in the output are changed until it contains
+    exactly the new rows. `once`: keys that were sent stay unchanged, and only new keys are sent. `refuse`: such an
+    interval is not replaced. No row is silently sent a second time.
     """
 
     @property
     def name(self) -> str:
-        """Its name in the ledger."""
+        """The output's name in the ledger."""
         ...
 
     @property
     def table(self) -> str:
-        """The table whose rows it gets."""
+        """The table whose rows the output gets."""
         ...
 
     @property
     def replaced(self) -> Replaced:
-        """What a replacement means."""
+        """The effect of a replacement."""
         ...
 
     @property
     def target(self) -> str:
-        """What the name stands for, for life; without secrets."""
+        """The target that the name always means; it contains no secrets."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedOutput(StoredValue):
-    """An output as a plan carries it."""
+    """An output in the form that a plan contains."""
 
     name: str
     table: str
@@ -72,7 +73,7 @@ class PlannedOutput(StoredValue):
                 f"output {self.name} has a target of {len(self.target)} characters, or one that cannot be printed.",
                 f"use 1 to {TARGET_MAX} printable ones.",
             )
-        # A plan, a log and Airflow's database show it.
+        # Plans, logs and Airflow's database contain the target.
         if "@" in self.target:
             raise refuse(
                 f"the target of output {self.name} has an @, as if a user or a key stood before it.",
@@ -81,7 +82,7 @@ class PlannedOutput(StoredValue):
 
 
 def planned(declared: DeclaredOutput) -> PlannedOutput:
-    """What a plan carries of a declared output; raises InvalidPipeline."""
+    """Return a declared output in the form that a plan contains; raises InvalidPipeline."""
     return PlannedOutput(
         name=declared.name,
         table=declared.table,
@@ -91,7 +92,7 @@ def planned(declared: DeclaredOutput) -> PlannedOutput:
 
 
 def check_outputs(outputs: Collection[PlannedOutput], tables: Collection[str]) -> None:
-    """Refuse a name that stands twice and a table that is not declared; raises InvalidPipeline."""
+    """Refuse a name that is declared twice, and a table that is not declared; raises InvalidPipeline."""
     names = [o.name for o in outputs]
     if twice := sorted({n for n in names if names.count(n) > 1}):
         raise refuse(f"output {twice[0]!r} is declared twice.", "remove one, or rename it.")
@@ -104,9 +105,10 @@ def check_outputs(outputs: Collection[PlannedOutput], tables: Collection[str]) -
 
 
 def check_targets(outputs: Collection[DeclaredOutput]) -> None:
-    """Refuse one target of two outputs; raises InvalidPipeline.
+    """Refuse two outputs with the same target; raises InvalidPipeline.
 
-    What a plan carries is not asked: its rows are to be read and published, whatever rules it was declared under.
+    The outputs of a plan are not checked: their rows must still be read and published, even if the rules for declarations
+    have changed.
     """
     by_target: dict[str, str] = {}
     for output in outputs:

@@ -1,4 +1,4 @@
-"""The part of a declaration that a plan carries: all that a Spark job needs of it but secrets."""
+"""The part of a declaration that a plan contains: all that a Spark job needs of it, except secrets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tallystick.pipeline.tables import Table
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSpec(StoredValue):
-    """A topic and its format, the default filled in."""
+    """A topic and its format; a default is filled in."""
 
     name: str
     decode: Format
@@ -22,7 +22,7 @@ class TopicSpec(StoredValue):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineSpec(StoredObject):
-    """A pipeline as a plan carries it: without what only planning uses (lateness, the beginning, the schedule)."""
+    """A pipeline in the form that a plan contains: without the fields that only planning uses (lateness, `begin`)."""
 
     FORMAT: ClassVar[str] = "tallystick.pipeline/1"
 
@@ -39,6 +39,6 @@ class PipelineSpec(StoredObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputsSpec(StoredValue):
-    """The outputs alone of a pipeline's spec."""
+    """Only the outputs of a pipeline's spec."""
 
     outputs: tuple[PlannedOutput, ...]

@@ -1,4 +1,4 @@
-"""Reads back the declaration that a plan carries."""
+"""Parses the declaration that a plan contains."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def pipeline_from_spec(spec: Mapping[str, Any], *, where: str) -> Pipeline:
 
 
 def outputs_in_spec(spec: Mapping[str, Any], *, where: str) -> tuple[PlannedOutput, ...]:
-    """Return the outputs alone of a plan's spec; raises Corrupt or InvalidPipeline.
+    """Return only the outputs of a plan's spec; raises Corrupt or InvalidPipeline.
 
-    The rest is not checked: rows that are committed are to be published by whatever rules they were declared.
+    The rest is not checked: committed rows must still be published, even if the rules for declarations have changed.
     """
     found = _fields(spec, where)
     return OutputsSpec.from_json({"outputs": found.get("outputs", [])}, where).outputs

@@ -23,10 +23,10 @@ Combine = Literal["sum", "min", "max"]
 class Table(StoredValue):
     """One output table.
 
-    Record-level by default: each row comes from one record and carries its lineage columns, which are added here.
-    With `keys` it aggregates: one row per `keys` and interval, and none says which records it comes from. With `combine`
-    each other column is combined by sum, min or max, which an Arrow job needs, as its rows are partial; a DataFrame job
-    returns one row per key, whatever it computes.
+    By default a table is record-level: each row comes from one record and has its lineage columns, which are added here.
+    With `keys` the table aggregates: it has one row per key and interval, without lineage columns. With `combine` each
+    other column is combined by sum, min or max. An Arrow job needs `combine`, because its rows are partial. A DataFrame
+    job returns one row per key, regardless of what it computes.
     `partition_by`: column names or year(c), month(c), day(c), hour(c) (Iceberg spec, Partition Transforms).
     """
 
@@ -54,12 +54,12 @@ class Table(StoredValue):
 
     @property
     def aggregates(self) -> bool:
-        """True where rows are combined over records, so that none has a lineage."""
+        """True if a row can come from several records, so that rows have no lineage."""
         return bool(self.keys)
 
     @property
     def written(self) -> tuple[Column, ...]:
-        """All columns of the stored table."""
+        """All columns of the stored table, including lineage."""
         return tuple(self.columns) if self.aggregates else (*self.columns, *LINEAGE)
 
     def _check_combine(self) -> None:

@@ -1,8 +1,8 @@
-"""What a column's parse rule may be: said when the column is declared, not by every row of a run.
+"""The allowed parse rules of a column, checked when the column is declared and not for every row of a run.
 
     iso8601 (default)            text
     epoch_s, epoch_ms, epoch_us  a JSON number
-    anything with a %            a strptime format of Python's, from the directives below
+    any text with a %            a Python strptime format with the directives below
 
 `tallystick.engine.decode.json.instants` applies the rules.
 """
@@ -14,15 +14,16 @@ from datetime import UTC, datetime
 from typing import Final
 
 EPOCH_FACTORS: Final = {"epoch_s": 1_000_000, "epoch_ms": 1_000, "epoch_us": 1}
-# Left out: %c %x %X, which mean what the machine's locale says, and %Z, whose names of zones mean several offsets.
+# Not included: %c, %x and %X, because they depend on the machine's locale; %Z, because a zone name can mean several
+# offsets.
 DIRECTIVES: Final = "YmdHMSfzjyBbAaIpGVuwUW"
 _YEARS: Final = ("Y", "y", "G")
 _DIRECTIVE: Final = re.compile(r"%(.?)", re.DOTALL)
-_SAMPLE: Final = datetime(2013, 11, 25, 17, 43, 21, 123456)  # noqa: DTZ001 - its zone is added where the rule has one
+_SAMPLE: Final = datetime(2013, 11, 25, 17, 43, 21, 123456)  # noqa: DTZ001 - its zone is added if the rule has one
 
 
 def rule_problem(rule: str, kind: str) -> str | None:
-    """Say why no text can become a column of type `kind` (date, timestamp or timestamptz) by `rule`, or None."""
+    """Return why `rule` cannot parse a column of type `kind` (date, timestamp or timestamptz); None if it can."""
     if rule == "iso8601" or rule in EPOCH_FACTORS:
         return None
     if "%" not in rule:
@@ -48,7 +49,7 @@ def _round_trip_problem(rule: str, *, zoned: bool) -> str | None:
     sample = _SAMPLE.replace(tzinfo=UTC) if zoned else _SAMPLE
     try:
         spelt = sample.strftime(rule)
-        again = datetime.strptime(spelt, rule).strftime(rule)  # noqa: DTZ007 - only its spelling counts
+        again = datetime.strptime(spelt, rule).strftime(rule)  # noqa: DTZ007 - only its text is compared
     except (ValueError, re.error) as error:
         return f"cannot be read back: {error}"
     return None if spelt == again else f"reads {spelt!r} back as {again!r}"

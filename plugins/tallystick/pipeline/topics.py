@@ -1,4 +1,4 @@
-"""Topics as a user declares them, and how their values are read."""
+"""Topics as a user declares them, with the format of their values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tallystick.pipeline.formats import Format, Json
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A Kafka topic and how its values are read. `decode=None`: JSON with the columns of the pipeline's first table."""
+    """A Kafka topic and the format of its values. `decode=None`: JSON with the columns of the pipeline's first table."""
 
     name: str
     decode: Json | Format | None = None

@@ -1,10 +1,10 @@
-"""How one incarnation of a topic follows another in the same ledger: pure, like every decision of the protocol.
+"""The adoption of a topic's new incarnation, which follows the old one in the same ledger. Pure.
 
-An offset means a record only together with a topic id and a cluster id. So an adopted incarnation is a topic of its own
-in the ledger, `events@2` after `events`, with origins of its own, and no rule of the tiling needs to know about it: a
-boundary that lacks it means its origin, and the closed one stands at its end in every boundary that is set later. The two
-meet at `since`, the ledger's last boundary when the adoption was swapped: before it only the old one has offsets, from it
-on only the new one has any that can be read.
+An offset identifies a record only together with a topic id and a cluster id. So an adopted incarnation is a separate
+topic in the ledger, `events@2` after `events`, with its own origins. The rules of the tiling need no change: if a
+boundary has no position for the new incarnation, its position is its origin; and each later boundary has the closed
+one at its end. The two meet at `since`, the ledger's last boundary when the adoption was swapped. Before `since` only
+the old one has offsets; from `since` on only the new one has offsets that can be read.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ from tallystick.protocol.ledger import Ledger
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adopt:
-    """Swap the root: `closed` was read to `read_to` and ends, `adopted` begins; `lost` offsets were never read."""
+    """The decision to swap the root: `closed` was read to `read_to` and ends, `adopted` begins.
+
+    `lost` offsets per partition were never read.
+    """
 
     closed: str
     adopted: str
@@ -36,7 +39,7 @@ class Adopt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlreadyRead:
-    """The incarnation is the one that the ledger reads; `follows`: the one before it, None for the first."""
+    """The answer if the incarnation is the one that is read now; `follows`: the one before it, None for the first."""
 
     name: str
     follows: str | None
@@ -44,17 +47,17 @@ class AlreadyRead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadBefore:
-    """The incarnation was closed earlier: its offsets are accounted for, and would be read twice."""
+    """The refusal of an incarnation that was closed earlier: its offsets are accounted for and would be read twice."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SameTopic:
-    """The incarnation has the id of one that the ledger knows, on another cluster.
+    """The refusal of an incarnation with the topic id of an incarnation in the ledger, on another cluster.
 
-    Topic ids are random, so it is a copy, as of a cluster that was restored from disks: each of its records that was read
-    before has the offset that it had, and would be read twice.
+    Topic ids are random, so the topic is a copy, e.g. on a cluster that was restored from disks. Each of its records that
+    was read before has the same offset in the copy, and would be read twice.
     """
 
     name: str
@@ -62,14 +65,14 @@ class SameTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OddEnds:
-    """The ends that were named are no ends of this topic; `why` says what is odd."""
+    """The refusal of given ends that are not valid for this topic; `why` is the reason."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndsTooEarly:
-    """A partition is read further than the end that was named for it."""
+    """The refusal of an end that is before the offset to which the partition was read."""
 
     partition: int
     read_to: int
@@ -78,7 +81,7 @@ class EndsTooEarly:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NothingRead:
-    """The ledger knows no such topic, or no boundary: there is nothing that another incarnation could follow."""
+    """The refusal if the ledger has no such topic, or no boundary: there is nothing that an incarnation could follow."""
 
 
 Adoption = Adopt | AlreadyRead | ReadBefore | SameTopic | OddEnds | EndsTooEarly | NothingRead
@@ -91,10 +94,10 @@ def decide_adoption(
     incarnation: RootTopic,
     ends: Mapping[int, int],
 ) -> Adoption:
-    """Decide what adopting `incarnation` of Kafka's `topic` means under `root`, whose last boundary is `last`.
+    """Decide the result of adopting `incarnation` of Kafka's `topic` under `root`, whose last boundary is `last`.
 
-    `ends`: where each partition of the old one ended, as far as that is known; one that is not named ended where it was
-    read to. A partition that the ledger does not know yet began at 0.
+    `ends`: the known end offsets of the old incarnation, by partition. If a partition is missing, its end is the
+    offset to which it was read. A partition that the ledger does not have yet began at 0.
     """
     name = root.open_topic(topic)
     known = root.topics.get(name)
@@ -137,7 +140,7 @@ def decide_adoption(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unsplit:
-    """A closed topic has unread offsets between these two boundaries, and nobody can be asked how they split there."""
+    """A closed topic with unread offsets between these two boundaries: the log that could split them is gone."""
 
     name: str
     start: datetime | None
@@ -147,10 +150,12 @@ class Unsplit:
 def settled(
     ledger: Ledger, topics: Mapping[str, RootTopic], name: str, at: datetime
 ) -> tuple[Position, ...] | Unsplit | None:
-    """Where topic `name` splits at `at`, where no boundary stands yet, without any look-up; None: the log is to be asked.
+    """Return the positions of topic `name` at `at` if they need no look-up in the log; None if they need one.
 
-    A closed topic stands at its end. An adopted one has nothing before the instant at which it was adopted: what its
-    records say of an earlier time, they arrived later.
+    `at` has no boundary yet. If the topic was adopted and `at` is not after that adoption, the topic is at its origins:
+    even if its records have earlier timestamps, they arrived later. If the topic is closed and `at` is after its `since`,
+    the topic is at its ends. If it is closed and `at` is earlier, its position is known only if the neighbouring
+    boundaries have the same offsets; otherwise the result is Unsplit.
     """
     topic = topics[name]
     before = keys.previous_incarnation(name)
@@ -175,7 +180,7 @@ def settled(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastCopy:
-    """A committed interval holds the rows of offsets of a closed topic: nobody can compute them anew."""
+    """A committed interval with rows of a closed topic's offsets: they cannot be computed again."""
 
     interval: Interval
     name: str
@@ -184,7 +189,7 @@ class LastCopy:
 
     @property
     def message(self) -> str:
-        """What a run is told that would replace it."""
+        """The error message for a run that would replace the interval."""
         return (
             f"{self.interval} is committed with {self.offsets} offsets of topic {self.name}, which is read no more: "
             "another incarnation was adopted. A replacement would lose their rows. Nothing was changed."
@@ -192,7 +197,7 @@ class LastCopy:
 
     @property
     def hint(self) -> str:
-        """What can be done instead."""
+        """The hint of that error: what to do instead."""
         return (
             "leave it as it is: what was read before an adoption cannot be computed anew. Ask from "
             f"{keys.instant(self.since)} on, where the adopted topic begins."
@@ -202,13 +207,13 @@ class LastCopy:
 def last_copy(
     ledger: Ledger, topics: Mapping[str, RootTopic], replaced: Iterable[Interval]
 ) -> LastCopy | None:
-    """The first of the committed intervals that must not be replaced; None where all can be read again.
+    """Return the first committed interval of `replaced` that must not be replaced; None if all can be read again.
 
-    The tail that was lost with an adoption itself has no rows: its interval is read and replaced like any other.
+    The tail that an adoption lost has no rows: its interval is read and replaced like any other.
     """
     for interval in replaced:
         start, end = ledger.boundary(interval.start), ledger.boundary(interval.end)
-        assert start is not None  # what is committed stands between two boundaries
+        assert start is not None  # a committed interval has both of its boundaries
         assert end is not None
         for name, topic in topics.items():
             if topic.closed is None or interval.start >= topic.closed.since:
@@ -222,7 +227,7 @@ def last_copy(
 
 
 def offsets_between(start: Boundary, end: Boundary, name: str, topic: RootTopic) -> int:
-    """How many offsets of one topic lie between two boundaries, over all partitions."""
+    """Count the offsets of one topic between two boundaries, over all partitions."""
     origins = {name: topic.origins}
     return sum(
         end.position(name, p, origins).offset - start.position(name, p, origins).offset
@@ -231,5 +236,5 @@ def offsets_between(start: Boundary, end: Boundary, name: str, topic: RootTopic)
 
 
 def cuts(topics: Mapping[str, RootTopic]) -> tuple[datetime, ...]:
-    """The instants at which adoptions took place: no plan goes over one, for on either side another topic is read."""
+    """Return the instants of the adoptions, in order. No plan spans one: before and after, different topics are read."""
     return tuple(sorted({t.closed.since for t in topics.values() if t.closed is not None}))

@@ -1,4 +1,4 @@
-"""The instants at which the log is split: which are missing, and where a new one lies between its neighbours."""
+"""The instants at which the log is split: the missing ones, and the positions of a new one between its neighbours."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tallystick.protocol.planning import Grant
 
 
 def missing_boundaries(ledger: Ledger, grants: Iterable[Grant]) -> tuple[datetime, ...]:
-    """Instants that the grants need and that no boundary stands at yet, in order."""
+    """Return the instants at which the grants need a boundary and none is set yet, in order."""
     instants = {at for g in grants for at in (g.interval.start, g.interval.end)}
     return tuple(sorted(at for at in instants if ledger.boundary(at) is None))
 
@@ -20,7 +20,7 @@ def missing_boundaries(ledger: Ledger, grants: Iterable[Grant]) -> tuple[datetim
 def floors(
     ledger: Ledger, at: datetime, origins: Mapping[str, tuple[int, ...]]
 ) -> dict[str, tuple[int, ...]]:
-    """Where the search for B(at) may begin: the left neighbour's offsets, the origins where there is none."""
+    """Return the offsets at which the search for B(at) may begin: the left neighbour's, or the origins if it has none."""
     left, _ = ledger.neighbours(at)
     return {
         topic: tuple(
@@ -37,9 +37,9 @@ def clamped(
     found: Mapping[str, tuple[Position, ...]],
     origins: Mapping[str, tuple[int, ...]],
 ) -> Boundary:
-    """The boundary at `at`: what was found in the log, kept between its neighbours in this very ledger.
+    """Return the boundary at `at`: the positions found in the log, clamped between the neighbours in this same ledger.
 
-    Neighbours share boundaries, so intervals tile the log in whatever order they run (I1, I2).
+    Adjacent intervals share a boundary, so intervals tile the log regardless of the order in which they run (I1, I2).
     """
     left, right = ledger.neighbours(at)
     positions: dict[str, tuple[Position, ...]] = {}

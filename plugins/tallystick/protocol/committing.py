@@ -1,6 +1,6 @@
-"""What committing a plan means under the root that was just read: a total function of both.
+"""Decides the result of committing a plan under the root that was just read: a total function of both.
 
-Deciding again on every root that is read is what makes a lost race and a lost reply the same thing.
+The decision is made again on every root that is read. So a lost race and a lost reply are handled in the same way.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from tallystick.format.root import Root
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publish:
-    """The grant is the plan's, and everything it was planned on still holds: swap the root."""
+    """The decision to swap the root: the plan has the grant, and its topics, tables and columns are unchanged."""
 
     before: Entry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlreadyCommitted:
-    """The plan is committed; `replaced_by` is the generation that replaced it since, if one did."""
+    """The plan is committed; `replaced_by` is the generation that replaced it since then, or None."""
 
     generation: int
     replaced_by: int | None = None
@@ -30,7 +30,7 @@ class AlreadyCommitted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdentityDiffers:
-    """A topic, cluster or table is not the planned one."""
+    """A topic, cluster or table in the root is not the planned one."""
 
     what: str
     planned: str
@@ -39,7 +39,7 @@ class IdentityDiffers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnsDiffer:
-    """A column id means another column in the root than in the plan."""
+    """A column id that means another column in the root than in the plan."""
 
     table: str
     planned: str
@@ -48,7 +48,7 @@ class ColumnsDiffer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrantLost:
-    """The entry was taken over, cancelled, planned anew, or is not there."""
+    """The plan has no grant: the entry was taken over, cancelled or planned again, or does not exist."""
 
     holder: Request | None
 
@@ -59,10 +59,10 @@ CommitDecision = Publish | AlreadyCommitted | IdentityDiffers | ColumnsDiffer | 
 def decide_commit(
     root: Root, entry: Entry | None, plan: Plan, *, earlier_plans: frozenset[str] = frozenset()
 ) -> CommitDecision:
-    """Decide what committing `plan` means under `root`.
+    """Decide the result of committing `plan` under `root`.
 
-    `entry` is the ledger's entry of the plan's interval, `earlier_plans` the plans whose commits that entry's record
-    chain shows as replaced. The plan's key is its identity; generations only explain.
+    `entry` is the ledger's entry of the plan's interval. `earlier_plans` are the plans whose commits were replaced,
+    according to that entry's record chain. The plan's key is its identity; generations serve only as an explanation.
     """
     if entry is not None and entry.committed is not None:
         if entry.committed.plan == plan.key:
@@ -77,7 +77,7 @@ def decide_commit(
 
 
 def differs_from_root(root: Root, plan: Plan) -> IdentityDiffers | ColumnsDiffer | None:
-    """The first way in which the plan's topics, tables and columns are not the root's; None where all agree."""
+    """Return the first difference between the plan's topics, tables and columns and the root's; None if all agree."""
     for topic in plan.topics:
         known = root.topics.get(topic.name)
         found = (known.topic_id, known.cluster_id) if known else ("nothing", "no cluster")

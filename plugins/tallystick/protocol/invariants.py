@@ -2,9 +2,12 @@
 
 I1 each offset of a committed range belongs to exactly one committed interval. I2 neighbours share a boundary; ranges
 are monotone. I3 every object that the root reaches exists. I4 an acknowledged commit stays in the chain. I5 only a
-granted plan is committed; generations grow. I6 writers delete nothing. I7 accounts add up. I8 one root, one cut. I9 gc
-deletes nothing that is reached. I10 versions grow by one, records form one chain. I11 a column id means one (name, type)
-for ever. I12 an output's name means one target for ever, and what is published was begun, and wanted by a commit.
+granted plan is committed; generations grow. I6 writers delete nothing. I7 accounts add up. I8 one root, one snapshot
+of all tables. I9 gc deletes nothing that is reached. I10 versions grow by one, records form one chain. I11 a column
+id always means one (name, type). I12 an output's name always means one target, and a plan is published only after a
+commit set it as wanted and a swap set it in progress, or at once if it has no row for the output and none was sent
+before.
+
 I3, I6, I8 and I9 are about objects, not values: the store tests, `tally verify` and the explorer check them.
 """
 
@@ -23,13 +26,13 @@ from tallystick.protocol.publishing import slot_problem
 
 
 class InvariantViolated(AssertionError):
-    """A swap that would break the protocol was about to be sent: a defect of tallystick, never of the user."""
+    """The error for a swap that would break the protocol, raised before its PUT: a defect of tallystick itself."""
 
 
 def check_swap(
     before: Root | None, ledger_before: Ledger, after: Root, ledger_after: Ledger
 ) -> None:
-    """Raise InvariantViolated naming the first invariant that the swap from `before` to `after` would break."""
+    """Raise InvariantViolated with the first invariant that the swap from `before` to `after` would break."""
     for problem in (
         *_chain(before, after),
         *_identity(before, after),
@@ -44,9 +47,10 @@ def check_swap(
 def check_pages(
     before: Root, after: Root, edited: Ledger, written: Mapping[keys.PageKey, Page]
 ) -> None:
-    """Raise InvariantViolated unless the pages that `after` names say what `edited` says, and no other page is gone (I4).
+    """Raise InvariantViolated if the pages that `after` names differ from `edited`, or if another page is missing (I4).
 
-    `edited` is a window on the pages of `before`; `written` are the pages that its flush made, by key.
+    Also raise it if the pending pages of `after` are wrong (I12). `edited` is a window on the pages of `before`;
+    `written` are the pages that its flush made, by key.
     """
     kept = {ref.key for ref in after.pages}
     for ref in before.pages:
@@ -120,7 +124,7 @@ def _commit_of(was: Entry | None, now: Entry) -> Iterator[str]:
     if new is None or new == old:
         return
     granted = was.granted if was else None
-    # An interval without offsets is granted and committed by one swap: its generation shows that it is new.
+    # One swap grants and commits an interval without offsets: its higher generation shows that the grant is new.
     at_once = new.totals.offsets == 0 and new.generation > (was.generation if was else 0)
     if not at_once and (granted is None or granted.plan != new.plan):
         yield f"I5: {now.interval} would be committed by {new.plan}, which was not granted"
@@ -149,7 +153,10 @@ def _boundaries(before: Ledger, after: Ledger, root: Root) -> Iterator[str]:
 
 
 def closed_problems(root: Root, boundaries: Iterable[Boundary]) -> Iterator[str]:
-    """How boundaries contradict adoptions: a closed topic is left at its end, and what follows it begins no earlier."""
+    """Yield each contradiction between boundaries and adoptions.
+
+    Boundaries after `since` have a closed topic at its end; boundaries up to `since` have the next one at its origins.
+    """
     row = tuple(boundaries)
     for name, topic in root.topics.items():
         if topic.closed is None:
@@ -171,7 +178,7 @@ def closed_problems(root: Root, boundaries: Iterable[Boundary]) -> Iterator[str]
 def _record(
     before: Root | None, ledger_before: Ledger, after: Root, ledger_after: Ledger
 ) -> Iterator[str]:
-    """A commit has the record of its own version, and a swap that commits nothing keeps the one before."""
+    """Check that a commit has the record of its own version, and that any other swap keeps the previous record."""
     old = {e.interval: e.committed for e in ledger_before.entries}
     new = [e for e in ledger_after.entries if e.committed and e.committed != old.get(e.interval)]
     if not new:
@@ -205,7 +212,7 @@ def _outputs(
 
 
 def account_problem(plan: Plan, accounts: tuple[RangeAccount, ...]) -> str | None:
-    """Say how the accounts fail to cover the plan's ranges exactly (I7); None where they do."""
+    """Return how the accounts fail to cover the plan's ranges exactly (I7); None if they cover them."""
     wanted = {(t.name, p): r for t in plan.topics for p, r in enumerate(t.ranges)}
     seen: set[tuple[str, int]] = set()
     for account in accounts:

@@ -1,7 +1,7 @@
 """The interval ledger: the pages that a decision needs, edited copy-on-write.
 
-Pages are immutable objects; the root's index names them by time. A page holds what begins at or after its `since` and
-before the next page's.
+Pages are immutable objects; the root's index names them by time. A page contains the entries and boundaries that begin at
+or after its own `since` and before the `since` of the next page.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from tallystick.format.page import PAGE_BYTES_MAX, Boundary, Entry, Page, PageRe
 
 
 def pages_between(index: Iterable[PageRef], start: datetime, end: datetime) -> tuple[PageRef, ...]:
-    """Pages needed to know everything about [start, end]: what overlaps it and the boundaries next to it."""
+    """Return the pages with all entries and boundaries of [start, end], and with the boundaries next to it."""
     refs = tuple(index)
     wanted: set[int] = set()
     first = max((i for i, r in enumerate(refs) if r.since <= start), default=0)
     last = max((i for i, r in enumerate(refs) if r.since <= end), default=0)
-    # A neighbouring boundary stands at most one page further, as each page holds one at least.
+    # A neighbouring boundary is at most one page away, because each page has at least one.
     wanted.update(range(first - 1, last + 2))
     wanted.update(i for i, r in enumerate(refs) if r.since < end and r.until > start)
     return tuple(r for i, r in enumerate(refs) if i in wanted)
@@ -30,10 +30,10 @@ def pages_between(index: Iterable[PageRef], start: datetime, end: datetime) -> t
 def split(
     page: Page, touched: Iterable[datetime] = (), *, bytes_max: int = PAGE_BYTES_MAX
 ) -> tuple[Page, ...]:
-    """Split a page that is too large into pages that are not; a page of one boundary stays whole.
+    """Split a page of more than `bytes_max` bytes into smaller pages; a page with one boundary stays whole.
 
-    Cuts where the edits are not: intervals mostly arrive in order, forwards or backwards, and the full page that a cut
-    at the other end leaves behind is never written again.
+    If all edits (`touched`) are near one end of the page, the page is split near that end. Intervals mostly arrive in
+    order, forwards or backwards, so the full page without edits is never written again.
     """
     count = len(page.boundaries)
     if count < 2 or len(page.encode()) <= bytes_max:
@@ -59,8 +59,8 @@ def split(
 class Ledger:
     """A window on the ledger: some loaded pages of one root's index, with edits that stay in memory.
 
-    Pure: it reads no store. `pages_between` says which pages a question needs; the lake loads them. `flush` names the
-    pages to write. Asking beyond what is loaded raises KeyError.
+    Pure: it reads no store. `pages_between` returns the pages that a query needs; the lake loads them. `flush` returns
+    the pages to write. A query outside of the loaded pages raises KeyError.
     """
 
     def __init__(self, index: Iterable[PageRef], loaded: Mapping[keys.PageKey, Page]) -> None:
@@ -71,14 +71,14 @@ class Ledger:
         self._touched: set[datetime] = set()
 
     def copy(self) -> Ledger:
-        """A window with the same pages and edits; edits to one do not show in the other."""
+        """Return a window with the same pages and edits; later edits to one do not change the other."""
         other = Ledger(self.index, self._loaded)
         other._entries, other._boundaries = dict(self._entries), dict(self._boundaries)
         other._touched = set(self._touched)
         return other
 
     def original(self) -> Ledger:
-        """The same window without any edit."""
+        """Return a window with the same pages and no edits."""
         return Ledger(self.index, self._loaded)
 
     @property
@@ -97,22 +97,22 @@ class Ledger:
         return tuple(self._boundaries[at] for at in sorted(self._boundaries))
 
     def entry(self, interval: Interval) -> Entry | None:
-        """The entry of exactly that interval."""
+        """Return the entry of exactly that interval, or None."""
         found = self._entries.get(interval.start)
         return found if found is not None and found.interval == interval else None
 
     def overlapping(self, interval: Interval) -> tuple[Entry, ...]:
-        """Entries that share an instant with `interval`, by start."""
+        """Return the entries that share an instant with `interval`, by start."""
         self._require(interval.start, interval.end)
         return tuple(e for e in self.entries if e.interval.overlaps(interval))
 
     def boundary(self, at: datetime) -> Boundary | None:
-        """The boundary at that instant."""
+        """Return the boundary at that instant, or None."""
         self._require(at, at)
         return self._boundaries.get(at)
 
     def neighbours(self, at: datetime) -> tuple[Boundary | None, Boundary | None]:
-        """The nearest boundaries strictly before and strictly after that instant."""
+        """Return the nearest boundaries strictly before and strictly after that instant; None on a side without one."""
         self._require(at, at)
         left = max((b for b in self._boundaries if b < at), default=None)
         right = min((b for b in self._boundaries if b > at), default=None)
@@ -122,7 +122,7 @@ class Ledger:
         )
 
     def put(self, entry: Entry) -> None:
-        """Set an entry whose boundaries are there. Raises ValueError where one is missing."""
+        """Set an entry. Raises ValueError if the boundary at its start or end is missing."""
         for at in (entry.interval.start, entry.interval.end):
             if at not in self._boundaries:
                 raise ValueError(f"{entry.interval}: no boundary at {keys.instant(at)}")
@@ -135,7 +135,7 @@ class Ledger:
         self._touched.add(interval.start)
 
     def cancel(self, interval: Interval) -> None:
-        """Take the grant of that interval's entry away; what is committed stays, and where nothing is, a gap is left."""
+        """Remove the grant of that interval's entry. Committed rows stay; if nothing is committed, a gap is left."""
         kept = without_grant(self._entries[interval.start])
         if kept is None:
             self.drop(interval)
@@ -143,7 +143,7 @@ class Ledger:
             self.put(kept)
 
     def set_boundary(self, boundary: Boundary) -> None:
-        """Set a boundary where none is. Raises ValueError where one is: boundaries never move."""
+        """Set a new boundary. Raises ValueError if that instant has one already: boundaries never move."""
         if boundary.at in self._boundaries:
             raise ValueError(f"the boundary at {keys.instant(boundary.at)} is set already")
         self._require(boundary.at, boundary.at)
@@ -153,7 +153,7 @@ class Ledger:
     def flush(
         self, uuids: Iterable[str], *, bytes_max: int = PAGE_BYTES_MAX
     ) -> tuple[tuple[PageRef, ...], dict[keys.PageKey, Page]]:
-        """Return the new index and the new pages by key. Untouched pages keep their keys; `uuids` name new ones."""
+        """Return the new index and the new pages by key. Pages without edits keep their keys; `uuids` name new pages."""
         fresh = iter(uuids)
         index: list[PageRef] = []
         written: dict[keys.PageKey, Page] = {}
@@ -189,5 +189,5 @@ class Ledger:
 
 
 def without_grant(entry: Entry) -> Entry | None:
-    """The entry once its grant is cancelled; None where nothing is committed, so that it becomes a gap."""
+    """Return the entry without its grant; None if nothing is committed: then the interval becomes a gap."""
     return None if entry.committed is None else replace(entry, granted=None)

@@ -11,12 +11,14 @@ from tallystick.protocol.ledger import Ledger
 def open_interval(
     ledger: Ledger, request: Request, *, end: datetime, first: datetime
 ) -> Interval | None:
-    """The interval of a run without dates: from where the ledger ends (or `first`) to `end`; None if nothing is new.
+    """Return the interval of a run without dates: from the ledger's end (or `first`) to `end`; None if nothing is new.
 
-    A run that was here before keeps what it had, whatever `end` is now: the pipeline's lateness may have changed since,
-    and its grant must not dangle. Only a later clear may get more than the run had: a retry could be a late copy of a
-    task, and nobody would work on what it got (C14). The ledger must have its last page loaded, and those of what the
-    run may have got; it must be whole if `taken_from` the run, or if a cleared run is not named there.
+    If the ledger names the run already, the run keeps the interval that it had, regardless of `end`: the pipeline's
+    lateness may have changed since, and the run's grant must not be left without a task. Only a later clear may get more
+    than the run had: a retry could be a late copy of a task, and no task would work on what it got (C14).
+
+    The ledger must have loaded its last page and the pages with the run's earlier grants. All pages must be loaded if
+    `taken_from` is True for the request, or if a cleared run is not named in the loaded pages.
     """
     own = [(e.interval, r.clear) for e in ledger.entries for r in e.requests if r.same_run(request)]
     if not own:
@@ -30,12 +32,12 @@ def open_interval(
 
 
 def names(ledger: Ledger, request: Request) -> bool:
-    """Whether a loaded entry has a request of this request's run: it was granted something there once."""
+    """Return True if a loaded entry names a request of this request's run: the run was granted the entry once."""
     return any(r.same_run(request) for e in ledger.entries for r in e.requests)
 
 
 def taken_from(ledger: Ledger, request: Request) -> bool:
-    """Whether others have something that the request's run was granted once: of that grant, gaps may be left."""
+    """Return True if other runs have an entry that the request's run was granted once; gaps may be left of that grant."""
     return any(
         any(r.same_run(request) for r in e.served)
         and not any(s.request.same_run(request) for s in (e.granted, e.committed) if s is not None)
@@ -46,7 +48,10 @@ def taken_from(ledger: Ledger, request: Request) -> bool:
 def _between_neighbours(
     ledger: Ledger, had: Interval, *, end: datetime, first: datetime
 ) -> Interval:
-    """What the run had, with the gaps beside it: no entry names the run there once its grant is cancelled."""
+    """Return the interval that the run had, extended by the gaps next to it.
+
+    A gap can be left of the run's own grant: after a grant is cancelled, no entry names the run there.
+    """
     before = [e.interval.end for e in ledger.entries if e.interval.end <= had.start]
     behind = [e.interval.start for e in ledger.entries if e.interval.start >= had.end]
     return Interval(

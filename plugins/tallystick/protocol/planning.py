@@ -1,7 +1,7 @@
-"""What a plan task may be granted, as a total function of the ledger and what the request asks for.
+"""Decides the plans that a plan task may be granted: a total function of the ledger, the request and its options.
 
-Decisions are returned as values; tallystick.operations.plan turns refusals into errors for people. Deciding again on
-every root that is read is what makes a lost race and a lost reply the same thing.
+Decisions are returned as values; tallystick.operations.plan turns refusals into errors for people. The decision is made
+again on every root that is read. So a lost race and a lost reply are handled in the same way.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from tallystick.protocol.ledger import Ledger
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOptions:
-    """What a request wants of `interval`.
+    """The options of a request for `interval`.
 
-    `replace`: committed entries inside it too, whoever committed them. `force`: the run's own ones although nothing
-    changed. `take_over`: cancel what others were granted there. `cuts`: instants that no gap goes over. `stale`:
-    committed intervals whose look back no longer holds. `refresh`: those that lie in `interval`, whoever committed them,
-    and nothing else.
+    `replace`: also replace committed entries inside it, regardless of the run that committed them. `force`: replace the
+    run's own entries although nothing changed. `take_over`: cancel other runs' grants there. `cuts`: instants at which
+    gaps are split. `stale`: the stale committed intervals. `refresh`: replace the stale intervals inside `interval`,
+    regardless of the run that committed them, and nothing else.
     """
 
     interval: Interval
@@ -48,10 +48,10 @@ class OwnedPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """An entry to be granted to the request; `before` is the entry as it stands, None for a gap.
+    """An entry to be granted to the request; `before` is the current entry, None for a gap.
 
-    `generation` is what the grant gets: one more than any grant of the interval that the ledger still shows, also of a
-    grant that is cancelled by this very swap.
+    `generation` is the generation of the new grant: one more than that of any grant of the interval in the ledger,
+    including a grant that this same swap cancels.
     """
 
     interval: Interval
@@ -62,9 +62,9 @@ class Grant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanDecision:
-    """What a plan task does: what it has, what it is granted, whose grants it cancels, and what it leaves alone.
+    """The plans that a plan task already has, the grants that it gets or cancels, and the entries that stay unchanged.
 
-    `held` are entries that other runs were granted, `covered` those that are committed and stay.
+    `held` are entries that other runs were granted; `covered` are committed entries that stay.
     """
 
     owned: tuple[OwnedPlan, ...] = ()
@@ -76,11 +76,12 @@ class PlanDecision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestSuperseded:
-    """The request is not the run's newest, or what it was granted has gone to others: it must not ask again.
+    """The refusal of a request that is not the run's newest, or whose grant was lost: it must not be granted anything.
 
-    `by` is the newest request that has it: of another run; of the same run with a higher clear number; or the request
-    itself, if what it committed was made by other code, or if `gap` is granted to no run any more. `replaces`: what is
-    left to do includes a replacement; `cuts`: it cannot be done as asked, for it would cut through this entry.
+    `by` is the newest request that has the interval: one of another run; one of the same run with a higher clear
+    number; or the request itself, if its committed rows were made by other code, or if `gap` is granted to no run any
+    more. `replaces`: the remaining work includes a replacement. `cuts`: the remaining work is not possible as
+    requested, because it would cut through this entry.
     """
 
     by: Request
@@ -91,10 +92,10 @@ class RequestSuperseded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartialOverlap:
-    """A replacement would cut through a committed entry: only whole intervals are replaced.
+    """The refusal of a replacement that would cut through a committed entry: only whole intervals are replaced.
 
-    `withdrawn` are grants of the run's earlier clears: the new wish takes the place of the old one also where it is
-    refused, or they would dangle behind a run that can only fail.
+    `withdrawn` are grants of the run's earlier clears. The new request replaces the old one even if it is refused:
+    otherwise these grants would remain, and the run that has them could only fail.
     """
 
     entry: Entry
@@ -104,12 +105,12 @@ class PartialOverlap:
 def decide_plan(
     ledger: Ledger, request: Request, options: PlanOptions
 ) -> PlanDecision | RequestSuperseded | PartialOverlap:
-    """Decide what `request` may be granted of `options.interval`. The same request always gets the same plans.
+    """Decide which plans `request` may be granted in `options.interval`. The same request always gets the same plans.
 
-    A request whose clear number is lower than one that the ledger has of the same run gets nothing: it is a late copy of
-    an older task, or Airflow counts the run's clears from 0 again (the DAG or run was deleted, the metadata database is
-    new). Which of them it is cannot be seen from here. If nothing is left to do, both may end well; else
-    `RequestSuperseded`.
+    If the ledger has a higher clear number of the same run, the request gets nothing. It is a late copy of an older task,
+    or Airflow counts the run's clears from 0 again (the DAG or run was deleted, or the metadata database is new). The two
+    cases cannot be distinguished here. If nothing is left to do, the request succeeds in both cases; otherwise the result
+    is `RequestSuperseded`.
     """
     overlapping = ledger.overlapping(options.interval)
     newest = max(
@@ -121,13 +122,13 @@ def decide_plan(
         return _nothing_left(overlapping, request, options, newest)
     served = [e for e in overlapping if request in e.served]
     if served:
-        # C3, C12, C14: this very request was answered before; what it got since then is the answer.
+        # C3, C12, C14: this same request was answered before; the answer is what it still has of that.
         own = {e.interval for e in served if _holding(e, request) is not None}
         if not own:
             return _nothing_left(overlapping, request, options, served[0].holder)
         if any(_wants_other_rows(e, request, options) for e in overlapping):
             return RequestSuperseded(by=request, replaces=True)
-        # A grant was released, or given up. This may be a late copy of the task, and nobody would work on what it got.
+        # A grant was released or given up. This may be a late copy of the task, and no task would work on a new grant.
         gaps = _fills(options, (e.interval for e in overlapping), ())
         if gaps:
             return RequestSuperseded(by=request, gap=gaps[0].interval)
@@ -142,10 +143,11 @@ def decide_plan(
 def _nothing_left(
     overlapping: Sequence[Entry], request: Request, options: PlanOptions, by: Request
 ) -> PlanDecision | RequestSuperseded:
-    """Answer a request that must not be granted anything: an intent without effect, else Overtaken.
+    """Answer a request that must not be granted anything: a decision without effect, or else RequestSuperseded.
 
-    Rows that its own run committed count as another run's if nobody has pressed Clear, for then nobody asks to replace
-    them: a run that is made again after its DAG was deleted is green over committed rows, whatever the code is now.
+    If the run was not cleared, rows that it committed itself are treated as another run's: without a clear, no
+    replacement is requested. So if a DAG was deleted and its run is created again, the run succeeds over committed
+    rows, even if the code has changed.
     """
     seen = _decide_afresh(overlapping, request, options, owns_rows=request.clear > 0)
     if isinstance(seen, PlanDecision) and not seen.grants and not seen.cancelled:
@@ -157,10 +159,10 @@ def _nothing_left(
 
 
 def _wants_other_rows(entry: Entry, request: Request, options: PlanOptions) -> bool:
-    """Whether an answered request asks for other rows than those that it committed: the code was changed since.
+    """Return True if an answered request needs other rows than it committed: the code has changed since then.
 
-    Only if a person asks for a replacement, by Clear or by a parameter. A retry with changed code must not be granted a
-    replacement: it may be the late copy of a task with older code (C14, C15).
+    True only if a person requests a replacement, by Clear or by a parameter. A retry with changed code must not be
+    granted a replacement: it may be the late copy of a task with older code (C14, C15).
     """
     committed = entry.committed
     if committed is None or committed.request != request or entry.granted is not None:
@@ -172,7 +174,7 @@ def _wants_other_rows(entry: Entry, request: Request, options: PlanOptions) -> b
 def _answered(
     overlapping: Iterable[Entry], request: Request, own: Collection[Interval]
 ) -> PlanDecision:
-    """What a request that was answered before has now: nothing is taken away, and nothing is granted."""
+    """Return what a request that was answered before has now; nothing is cancelled and nothing is granted."""
     owned: list[OwnedPlan] = []
     held: list[Entry] = []
     covered: list[Entry] = []
@@ -201,7 +203,7 @@ def _holding(entry: Entry, request: Request) -> OwnedPlan | None:
 def _decide_afresh(
     overlapping: Iterable[Entry], request: Request, options: PlanOptions, *, owns_rows: bool = True
 ) -> PlanDecision | PartialOverlap:
-    """Decide for a request that the ledger does not know. `owns_rows`: it may replace what its run committed."""
+    """Decide for a request that the ledger does not contain. `owns_rows`: it may replace rows that its run committed."""
     owned: list[OwnedPlan] = []
     grants: list[Grant] = []
     cancelled: list[Entry] = []
@@ -218,10 +220,10 @@ def _decide_afresh(
                 continue
             cancelled.append(entry)
             if committed is None:
-                orphans.append(entry)  # what the taker does not cover becomes a gap
+                orphans.append(entry)  # the part that the request does not cover becomes a gap
                 continue
         if committed is None:
-            # The run's own grant of an earlier clear: a new wish gets a new plan over the same boundaries.
+            # The run's own grant of an earlier clear: the new request gets a new plan over the same boundaries.
             grants.append(_again(entry))
             kept.append(entry.interval)
             continue
@@ -237,7 +239,7 @@ def _decide_afresh(
             if own_grant:
                 cancelled.append(
                     entry
-                )  # an earlier wish of this run that is no longer wished: no grant dangles
+                )  # an earlier request of this run, no longer requested: no unused grant may remain
             if own_rows:
                 owned.append(
                     OwnedPlan(interval=entry.interval, plan=committed.plan, committed=True)
@@ -257,7 +259,10 @@ def _decide_afresh(
 def _wished_again(
     entry: Entry, committed: Committed, options: PlanOptions, *, own_rows: bool
 ) -> bool | PartialOverlap:
-    """Whether a committed entry is to be replaced; `own_rows`: it is the request's own run that committed it."""
+    """Return True if a committed entry is to be replaced; `own_rows`: the request's own run committed it.
+
+    Return PartialOverlap if `replace` is set and the interval contains only a part of the entry.
+    """
     is_stale = entry.interval in options.stale
     if options.refresh:
         return is_stale and options.interval.covers(entry.interval)
@@ -265,12 +270,12 @@ def _wished_again(
         return True
     if not options.replace:
         return False
-    # Also what this run committed itself: a backfill that repeats its runs with mode=replace asks for just that.
+    # This includes rows that this run committed itself: a backfill that repeats its runs with mode=replace needs that.
     return True if options.interval.covers(entry.interval) else PartialOverlap(entry=entry)
 
 
 def gaps(wanted: Interval, kept: Iterable[Interval]) -> tuple[Interval, ...]:
-    """What of `wanted` none of `kept` covers, in order."""
+    """Return the parts of `wanted` that no interval of `kept` covers, in order."""
     found: list[Interval] = []
     start = wanted.start
     for interval in sorted(kept):
@@ -292,7 +297,7 @@ def _again(entry: Entry) -> Grant:
 
 
 def parts(gap: Interval, cuts: Iterable[datetime]) -> list[Interval]:
-    """Cut an interval at those instants that lie inside it."""
+    """Split an interval at the instants that lie inside it."""
     edges = [gap.start, *sorted(at for at in cuts if gap.start < at < gap.end), gap.end]
     return [Interval(start=start, end=end) for start, end in itertools.pairwise(edges)]
 
@@ -300,7 +305,7 @@ def parts(gap: Interval, cuts: Iterable[datetime]) -> list[Interval]:
 def _fills(
     options: PlanOptions, kept: Iterable[Interval], orphans: Collection[Entry]
 ) -> tuple[Grant, ...]:
-    """Grant what of the wish is none of `kept`; a refresh fills no gap."""
+    """Build grants for the requested time that `kept` does not cover; a refresh fills no gap."""
     if options.refresh:
         return ()
     return tuple(
@@ -311,8 +316,8 @@ def _fills(
 
 
 def _fill(gap: Interval, orphans: Iterable[Entry]) -> Grant:
-    # Requests whose grants are cancelled here must not be served again: a late copy of their plan task would
-    # otherwise take the interval back and leave a grant that nobody works on.
+    # Requests whose grants are cancelled here must not be served again: otherwise a late copy of their plan task would
+    # take the interval back and leave a grant on which no task works.
     taken = [e for e in orphans if e.interval.overlaps(gap)]
     return Grant(
         interval=gap,

@@ -1,16 +1,16 @@
-"""Outputs as participants of a commit: what each owes to an interval, and which step comes next. Pure.
+"""The outputs of a commit: whether each is pending for an interval, and its next step. Pure.
 
-An output holds the rows of one table somewhere else (a topic, a database, a receiver of calls). The root swap is the
-only decision: the swap that commits a plan also says that each output wants it. Publishing comes after it, is safe to
-repeat, and is repeated until the ledger says `published`. Each step is a swap of its own:
+An output contains the rows of one table outside the lake (in a topic, a database, a receiver of calls). The root swap is
+the only decision: the swap that commits a plan also sets it as `wanted` of each output. The publication follows. It is
+safe to repeat, and is repeated until the plan is `published` in the ledger. Each step is a separate swap:
 
     commit P    wanted = P
-    begin       begun = P          before the first row leaves: from here on, some may be out there
+    begin       in_progress = P    before the first row is sent: from here on, the output may have some rows
     (publish)                      outside the lake, safe to repeat
-    finish      published = P, begun = None
+    finish      published = P, in_progress = None
 
-A replacement while `in_progress` is set changes only `wanted`: what was begun is brought to its end first, or nobody
-would know which of its rows are out there.
+If a plan is replaced while `in_progress` is set, only `wanted` changes. The publication in progress is finished first:
+otherwise it would be unknown which of its rows the output has.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ from tallystick.format.outputs import OutputSlot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """Say in the ledger that `plan` is begun, then publish it. `instead_of`: the plan whose rows are there now."""
+    """The step that sets `plan` in progress in the ledger, then publishes it.
+
+    `instead_of`: the plan whose rows the output has now, or None.
+    """
 
     plan: keys.PlanId
     instead_of: keys.PlanId | None
@@ -32,7 +35,10 @@ class Start:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resume:
-    """`plan` was begun: publish it to its end; some of its rows, or all, may be out there."""
+    """The step that finishes the publication of `plan`, which is in progress: the output may have some or all rows.
+
+    `instead_of`: the plan that was published before, or None.
+    """
 
     plan: keys.PlanId
     instead_of: keys.PlanId | None
@@ -40,14 +46,14 @@ class Resume:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rest:
-    """Nothing is pending."""
+    """The absence of a step: nothing is pending."""
 
 
 Step = Start | Resume | Rest
 
 
 def next_step(slot: OutputSlot) -> Step:
-    """What is to be done next for one output and interval. Total: every slot has exactly one next step."""
+    """Return the next step for one output and interval. Total: every slot has exactly one next step."""
     if slot.in_progress is not None:
         return Resume(plan=slot.in_progress, instead_of=slot.published)
     if slot.wanted != slot.published:
@@ -56,9 +62,9 @@ def next_step(slot: OutputSlot) -> Step:
 
 
 def with_plan(slot: OutputSlot | None, plan: keys.PlanId, *, nothing: bool) -> OutputSlot:
-    """The slot once `plan` is committed. `nothing`: the plan has no row for this output.
+    """Return the slot after `plan` is committed. `nothing`: the plan has no row for this output.
 
-    Where there is no row and none was ever sent, there is nothing to publish: the slot is settled by the commit itself.
+    If the plan has no row and none was ever sent, there is nothing to publish: the commit itself sets `published`.
     """
     if slot is None:
         return OutputSlot(wanted=plan, published=plan if nothing else None)
@@ -70,9 +76,9 @@ def with_plan(slot: OutputSlot | None, plan: keys.PlanId, *, nothing: bool) -> O
 def outputs_with_plan(
     slots: Mapping[str, OutputSlot], plan_key: keys.PlanKey, nothing: Mapping[str, bool]
 ) -> dict[str, OutputSlot]:
-    """An entry's slots once a plan is committed that names these outputs; others stay as they are.
+    """Return an entry's slots after the commit of a plan that names these outputs; other slots are unchanged.
 
-    `nothing`: by output, whether the plan has no row for it.
+    `nothing`: by output, True if the plan has no row for it.
     """
     _, uuid = keys.plan_parts(plan_key)
     changed = {n: with_plan(slots.get(n), uuid, nothing=none) for n, none in nothing.items()}
@@ -80,7 +86,10 @@ def outputs_with_plan(
 
 
 def in_progress(slot: OutputSlot, plan: keys.PlanId) -> OutputSlot | None:
-    """The slot once `plan` is begun; None where that is not its next step (another was begun, or wanted since)."""
+    """Return the slot with `plan` in progress; None if that is not its next step.
+
+    That is the case if another plan is in progress, or if another plan is wanted now.
+    """
     if slot.in_progress == plan:
         return slot
     if next_step(slot) != Start(plan=plan, instead_of=slot.published):
@@ -89,7 +98,7 @@ def in_progress(slot: OutputSlot, plan: keys.PlanId) -> OutputSlot | None:
 
 
 def finished(slot: OutputSlot, plan: keys.PlanId) -> OutputSlot | None:
-    """The slot once all of `plan` is out; the same where that is known already, None where it was not begun."""
+    """Return the slot with `plan` published; unchanged if it is so already; None if `plan` was not in progress."""
     if slot.in_progress == plan:
         return replace(slot, in_progress=None, published=plan)
     return slot if slot.published == plan else None
@@ -98,9 +107,9 @@ def finished(slot: OutputSlot, plan: keys.PlanId) -> OutputSlot | None:
 def slot_problem(
     was: OutputSlot | None, now: OutputSlot | None, committed: keys.PlanId | None
 ) -> str | None:
-    """How a swap breaks the rules of one slot (I12); None where it keeps them.
+    """Return how a swap breaks the rules of one slot (I12); None if it does not.
 
-    `committed`: the uuid of the plan that this very swap commits for the interval.
+    `committed`: the uuid of the plan that this same swap commits for the interval, or None.
     """
     if now is None:
         return None if was is None else "vanished"

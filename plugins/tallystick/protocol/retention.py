@@ -1,7 +1,8 @@
-"""What gc keeps: the mark set of one root and its retained versions, and what every other object is.
+"""The objects that gc keeps: the mark set of one root and its retained versions, and the checks before a deletion.
 
-Pure. An object that is not marked was listed before the root of the mark was swapped in, so no swap can publish it any
-more: every swap in flight holds an If-Match that has moved (docs/design/0001-commit-protocol.md: gc).
+Pure. gc lists the objects, then swaps the root, then marks from that root. So no later swap can publish an object
+that was listed and is not marked: every swap in flight has an If-Match that no longer matches
+(docs/design/0001-commit-protocol.md: gc).
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from tallystick.format.root import Root
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marked:
-    """What stays: objects by name, and by place what a granted plan owns.
+    """The objects that stay: `named` by key, and the objects of granted plans by prefix.
 
-    `granted` are (interval part, uuid) of granted plans: whatever lies below them may be committed yet. `reported` are
+    `granted` are (interval part, uuid) of granted plans: any object below them may still be committed. `reported` are
     the interval parts of those grants: a report's key does not name its plan, so all reports there stay.
     """
 
@@ -29,11 +30,11 @@ class Marked:
     reported: frozenset[str]
 
     def keeps(self, key: str) -> bool:
-        """True for what must stay. The root, commit records, notes of calls and what tallystick never wrote stay always.
+        """Return True if the object must stay.
 
-        Notes of calls stay because a call whose note is gone would be made again, however late. Records
-        because the chain is the proof (I4), and because one that the root does not come from shows that someone set the
-        root back.
+        The root, commit records, notes of calls and objects that tallystick never writes always stay. Notes of calls stay
+        because a call without its note would be made again, regardless of its age. Records stay because the chain is the
+        proof (I4), and because a record outside the root's history can show that the root was set back.
         """
         kind = keys.kind(key)
         if kind in ("root", "record", "call", "foreign") or key in self.named:
@@ -55,10 +56,10 @@ def mark(
     reports: Iterable[str],
     others: Iterable[str] = (),
 ) -> Marked:
-    """Mark what `root` with all its `entries` and the `retained` records need.
+    """Mark the objects that `root` with all its `entries` and the `retained` records need.
 
-    `reached`: what the tables' metadata of all of them reach. `reports`: those of committed plans. `others`: whatever
-    else the caller wants kept.
+    `reached`: the objects that the tables' metadata of the root and of these records reach. `reports`: the reports of
+    committed plans. `others`: any other objects to keep.
     """
     named = {ref.key for ref in root.pages} | {*reached, *reports, *others}
     for record in retained:
@@ -79,18 +80,21 @@ def mark(
 def to_cancel(
     entries: Iterable[Entry], planned_at: Mapping[keys.PlanKey, datetime], *, older_than: datetime
 ) -> tuple[Entry, ...]:
-    """Entries whose grant was planned before `older_than`: politeness only, safety does not rest on any clock."""
+    """Return the entries whose grant was planned before `older_than`.
+
+    The age only protects the work of runs that may still be active: safety does not depend on any clock.
+    """
     return tuple(
         e for e in entries if e.granted is not None and planned_at[e.granted.plan] < older_than
     )
 
 
 def set_back(root: Root, records: Iterable[keys.RecordKey]) -> keys.RecordKey | None:
-    """The key of a record that tells of a newer root than `root`; None where there is none, as it must be.
+    """Return the key of a record that proves a newer root than `root`; None if there is none, which is the normal case.
 
-    `root` was read after the records were listed. A record is written before its swap, under the version of the root that
-    was read, plus one: one of version w shows that a root of version w-1 was there. What such a root reached is
-    acknowledged, and this root would not mark it.
+    `root` must have been read after the records were listed. A record is written before its swap, and its version is that
+    of the root that was read, plus one. So a record of version w proves that there was a root of version w-1. The objects
+    that such a newer root reached are acknowledged, and a mark from `root` would miss them.
     """
     newest = max(records, key=keys.record_version, default=None)
     if newest is not None and keys.record_version(newest) > root.version + 1:
@@ -101,8 +105,9 @@ def set_back(root: Root, records: Iterable[keys.RecordKey]) -> keys.RecordKey | 
 def strange_parent(
     chain: Container[str], strays: Iterable[tuple[keys.RecordKey, keys.RecordKey | None]]
 ) -> keys.RecordKey | None:
-    """Of records outside the chain, with their parents, one whose parent is outside too; None where there is none.
+    """Return a record of `strays` whose parent is outside the chain too; None if there is none.
 
-    Its root was there, and this one does not come from it.
+    `strays` are the records outside the chain, with their parents. The parent proves that there was a root which is
+    not in the history of the current root.
     """
     return next((k for k, parent in strays if parent is not None and parent not in chain), None)

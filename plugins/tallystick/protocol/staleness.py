@@ -1,9 +1,9 @@
-"""What an interval's rows were made of besides its own records: the earlier time that its job looked back at. Pure.
+"""The lookbacks of committed intervals, and the intervals that are stale because earlier time has changed. Pure.
 
 A job that deduplicates, closes windows or keeps running values reads rows of earlier intervals: partial rows, each made
-of its own interval's records alone. A commit notes what it saw of them, and by what code they were made. Whether that
-still holds is not stored but read from the ledger: an interval is stale where an earlier one, that it should have seen,
-holds other records by now, or rows of other code. So no order of runs and no replay leaves silent staleness, and a
+only of its own interval's records. A commit records which of them its lookback read, and which code made them. Staleness
+is not stored: it is computed from the ledger. An interval is stale if an earlier interval within its lookback now has
+other records, or rows of other code. So staleness is always detected, regardless of the order of runs and of replays. A
 replay that changes nothing makes nothing stale.
 """
 
@@ -21,10 +21,11 @@ from tallystick.format.page import Entry
 def lookback_used(
     since: datetime, committed: Iterable[UsedInterval], read: Iterable[UsedInterval] = ()
 ) -> LookbackUsed:
-    """What was seen: committed neighbours of one code joined, the same whatever intervals the time was cut into.
+    """Build the lookback of a commit from the committed intervals and the uncommitted ranges that it read.
 
-    `read`: stretches that were not committed, each by itself: whether it still is what it was can be told only once all
-    of it is committed, and that must not keep its neighbours from being compared.
+    Adjacent committed intervals of the same code are joined, so the result does not depend on how the time was split into
+    intervals. `read`: uncommitted ranges. They are kept separate: each can be validated only after it is fully committed,
+    and until then its neighbours must still be compared.
     """
     joined: list[UsedInterval] = []
     for one in sorted(committed, key=lambda s: s.interval):
@@ -46,9 +47,9 @@ def lookback_used(
 
 
 def stale(entries: Iterable[Entry]) -> Mapping[Interval, Interval]:
-    """The committed intervals whose look back no longer holds, each with a stretch of earlier time that it saw otherwise.
+    """Return the stale committed intervals, each with a span of earlier time that has changed since its lookback read it.
 
-    `entries` are all from the earliest `since` on. Total: the same ledger always gives the same answer.
+    `entries` are all entries from the earliest `since` on. Total: the same ledger always gives the same answer.
     """
     timeline = _Timeline(entries)
     found = {}
@@ -67,20 +68,20 @@ def to_refresh(
     within: Interval,
     can: Callable[[Interval], bool] = lambda _: True,
 ) -> frozenset[Interval]:
-    """The intervals in `within` that a run by this code has to replace, so that none of them is stale after it.
+    """Return the intervals in `within` that a run of this code must replace, so that none of them is stale afterwards.
 
-    More than are stale now: where the run's code is new, whatever looks back at what it replaces is stale then.
-    `can`: whether an interval can be replaced, asked in the order of time; what cannot stays as it is, and makes nothing
-    stale.
+    These can be more than the intervals that are stale now: if the run's code is new, each interval whose lookback reads
+    a replaced interval becomes stale. `can`: returns True if an interval can be replaced; it is called in the order of
+    time. An interval that cannot be replaced stays unchanged and makes nothing stale.
     """
     timeline = sorted((e for e in entries if e.committed is not None), key=lambda e: e.interval)
     now = stale(timeline)
     found: set[Interval] = set()
-    # How far rows of other code than before reach, once the intervals so far are replaced.
+    # The end of the last interval so far whose rows, after its replacement, come from other code than before.
     changed: datetime | None = None
     for entry in timeline:
         committed = entry.committed
-        assert committed is not None  # they were chosen so
+        assert committed is not None  # the timeline contains only committed entries
         lookback = committed.lookback
         hit = lookback is not None and changed is not None and lookback.since < changed
         is_wanted = within.covers(entry.interval) and (hit or entry.interval in now)
@@ -92,7 +93,7 @@ def to_refresh(
 
 
 class _Timeline:
-    """Committed intervals by time, with sums, so that one look back is checked without walking along it."""
+    """Committed intervals by time, with cumulative sums, so that a lookback is checked without a scan of its entries."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         self.entries = sorted(
@@ -100,28 +101,28 @@ class _Timeline:
         )
         self._starts = [e.interval.start for e in self.entries]
         self._ends = [e.interval.end for e in self.entries]
-        # Of all entries before an index, their records, and what of their offsets nobody has any more.
+        # Per index: the records of all entries before it, and their offsets that no longer exist (lost or absent).
         self._sums, self._gone = [0], [0]
-        # Where the unbroken stretch, and that of one code, begins that an index ends.
+        # Per index: the first index of the span without gaps that ends there, and of the span of one code.
         self._whole_from: list[int] = []
         self._code_from: list[int] = []
         self._code: list[str | None] = []
         for i, entry in enumerate(self.entries):
             committed = entry.committed
-            assert committed is not None  # they were chosen so
+            assert committed is not None  # only committed entries were selected
             totals = committed.totals
             self._sums.append(self._sums[-1] + totals.records)
             self._gone.append(self._gone[-1] + totals.lost + totals.absent)
             joined = i > 0 and self._ends[i - 1] == entry.interval.start
             self._whole_from.append(self._whole_from[-1] if joined else i)
             code = self._code[-1] if i else None
-            # Intervals without a record have no partial row, whatever code found none.
+            # An interval without records has no partial rows, so its code does not matter.
             same = not committed.totals.records or code in (None, committed.fingerprint)
             self._code_from.append((self._code_from[-1] if i else 0) if same else i)
             self._code.append(committed.fingerprint if committed.totals.records else code)
 
     def changed(self, lookback: LookbackUsed, start: datetime) -> Interval | None:
-        """The first stretch of [since, start) that was seen otherwise than it is."""
+        """Return the first span of [since, start) that has changed since the lookback read it, or None."""
         at = lookback.since
         for seen in lookback.seen:
             if (missed := self._missed(at, seen.interval.start)) is not None:
@@ -132,7 +133,7 @@ class _Timeline:
         return self._missed(at, start)
 
     def _missed(self, start: datetime, end: datetime) -> Interval | None:
-        """The first interval with a record in a stretch that was not seen."""
+        """Return the first interval with a record in a span that the lookback did not read, or None."""
         if start >= end:
             return None
         first, last = bisect_right(self._ends, start), bisect_left(self._starts, end)
@@ -148,7 +149,8 @@ class _Timeline:
             return False  # nothing of it is committed
         records = self._sums[last] - self._sums[first]
         if not self._whole(first, last, span):
-            # A part of what was read in Kafka cannot be counted, but what is gone since shows in it.
+            # The entries cover only a part of a range that was read from Kafka, so records cannot be compared. But
+            # offsets that are gone since then show in the totals.
             counted = self._gone[last] > self._gone[first] and bool(seen.records)
         else:
             counted = records != seen.records
@@ -158,11 +160,11 @@ class _Timeline:
 
     def _one_code(self, first: int, last: int) -> bool:
         begins = self._code_from[last - 1]
-        # What came before the stretch's first record does not count.
+        # Entries before the span's first record do not count.
         return begins <= first or self._sums[begins] == self._sums[first]
 
     def _whole(self, first: int, last: int, span: Interval) -> bool:
-        """Whether entries fill the stretch exactly: a part of one that is read in Kafka cannot be counted."""
+        """Return True if entries fill the span exactly: a part of a range that is read from Kafka cannot be counted."""
         return (
             self._whole_from[last - 1] <= first
             and self._starts[first] == span.start

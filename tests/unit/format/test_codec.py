@@ -95,6 +95,12 @@ def test_every_kind_of_hint_has_its_stored_form_and_comes_back() -> None:
     assert Everything.from_json(STORED | without, "here").to_json() == STORED | without
 
 
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", "7"])
+def test_a_text_that_is_not_one_of_a_value_is_refused(text: str) -> None:
+    with pytest.raises(Corrupt, match=r"^here: not the text of a stored value"):
+        Everything.from_text(text, "here")
+
+
 def test_a_field_that_is_not_stored_is_left_out_and_refused() -> None:
     with pytest.raises(Corrupt, match="unknown field 'beside'"):
         Everything.from_json(STORED | {"beside": {}}, "here")
