@@ -1,4 +1,4 @@
-"""What runs inside a Spark task, without Spark: read a piece, decode it, transform it, write it, account for it.
+"""The code that runs inside a Spark task: read an input split, decode it, transform it, write it, account for it.
 
-Nothing here imports pyspark: every module runs and is tested in one plain process.
+No module here imports pyspark, so each one runs and is tested in one plain process.
 """

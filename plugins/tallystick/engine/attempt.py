@@ -35,12 +35,12 @@ def assemble(
     lookback: LookbackUsed | None = None,
     scratch: Path | None = None,
 ) -> Report:
-    """Join exactly one result per piece into the report of this attempt, which is not written yet.
+    """Join exactly one result per input split into the report of this attempt; do not write the report.
 
-    Aggregating tables are combined to one row per key here and uploaded under the attempt's prefix, unless the job made
-    its tables by itself: then `outputs` are their files. `lookback`: what it saw of earlier intervals. Safe to repeat:
-    uploads go under fresh keys. Raises ReportRejected naming the piece or range where results are missing, doubled or do
-    not add up, and InvalidPipeline where the files are too many for a report.
+    Partial rows of aggregating tables are combined to one row per key and uploaded under the attempt's prefix. If the
+    job made its tables itself, `outputs` are their files instead. `lookback`: the earlier intervals that the job read.
+    Safe to repeat: uploads go under fresh keys. Raises ReportRejected, naming the split or range, if results are missing
+    or duplicate or do not add up. Raises InvalidPipeline if the files are too many for a report.
     """
     by_piece = _one_per_piece(splits, results)
     files = [file for result in by_piece.values() for file in result.files]
@@ -74,7 +74,7 @@ def assemble(
 def _one_per_piece(
     splits: Sequence[InputSplit], results: Iterable[TaskResult]
 ) -> dict[InputSplit, TaskResult]:
-    """Return the results in the order of their pieces: a doubled one would put its rows in twice, so it is refused."""
+    """Return the results in the order of their splits. Refuse a duplicate: its rows would be written twice."""
     wanted = set(splits)
     found: dict[InputSplit, TaskResult] = {}
     for result in results:
@@ -125,7 +125,7 @@ def _accounts(plan: Plan, results: Mapping[InputSplit, TaskResult]) -> tuple[Ran
 def _account(
     topic: str, partition: int, planned: PlannedRange, parts: Sequence[RangeAccount]
 ) -> RangeAccount:
-    """Add up the accounts of a range's pieces; RangeAccount itself refuses a sum that is not the range's length."""
+    """Add up the accounts of a range's splits; RangeAccount refuses a sum that is not the range's length."""
     names = ("records", "dead_letters", "aborted", "control", "absent")
     try:
         if parts and tile(OffsetRange(start=p.start, end=p.end) for p in parts) != planned.readable:

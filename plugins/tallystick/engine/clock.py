@@ -1,8 +1,9 @@
-"""The log's clock: for each record the largest timestamp of its partition up to it, as the ledger cut the log.
+"""The log's clock: for each record, the largest timestamp of its partition up to that record.
 
-Intervals are cut by that clock, and every data record moves it: dead letters too, and those of aborted transactions,
-which no job gets. So it is kept where all of them are seen. A boundary moves it as
-well: where a partition was quiet, the boundary stands at its end of then, and what was sent late comes behind it.
+The ledger's boundaries split the log by this clock. Every data record advances it, including dead letters and records of
+aborted transactions, which no job gets. So the clock is computed while the log is read, when all of these are available.
+A boundary advances it too: if a partition was idle, the boundary is at the end that the partition had at that time, and
+records that were sent late come after it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ LOG_TIME_TYPE = pa.timestamp("us", tz="UTC")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPart:
-    """Where a part of the log begins that was cut by time: its instant, and by Kafka's topic names an offset each."""
+    """The boundary at which a part of the log begins: its instant, and its offsets by Kafka's topic name."""
 
     start: datetime
     offsets: Mapping[str, tuple[int, ...]]
@@ -30,13 +31,13 @@ class LogPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSpan:
-    """A stretch of the log that is read as one: its time, and the ledger's boundaries inside it, in order."""
+    """A span of the log that is read as one: its interval, and the ledger's boundaries inside it, in order."""
 
     interval: Interval
     inside: tuple[LogPart, ...] = ()
 
     def cuts(self, topic: str, partition: int) -> tuple[tuple[int, int], ...]:
-        """Offset and milliseconds of each boundary inside, for one partition; one that it does not know is left out."""
+        """Return one partition's (offset, milliseconds) at each boundary inside; skip boundaries that do not have it."""
         return tuple(
             (part.offsets[topic][partition], ms(part.start))
             for part in self.inside
@@ -45,11 +46,11 @@ class LogSpan:
 
 
 class SplitClock:
-    """The clock of one piece of a stretch of one partition; batches come in order.
+    """The clock of one input split of a log span; batches come in order.
 
-    `cuts` are the boundaries inside the stretch. `aborted` is what the reader has seen of aborted transactions: offset
-    and milliseconds; it grows while batches are read. A timestamp at or after the next boundary cut nothing
-    (microseconds for milliseconds): it moves no clock.
+    `cuts`: the boundaries inside the span. `aborted`: offset and milliseconds of the aborted records that the reader
+    passed; it grows while batches are read. If a timestamp is at or after the next boundary (for example microseconds
+    sent as milliseconds), it did not count when the log was split, so it does not advance the clock.
     """
 
     def __init__(
@@ -60,13 +61,13 @@ class SplitClock:
     ) -> None:
         self.now_ms = ms(interval.start)
         self._places = np.array([offset for offset, _ in cuts], np.int64)
-        # From the boundary before an offset up to the one behind it.
+        # For each part between two boundaries: the clock at its start, and the instant of its end.
         edges = [self.now_ms, *(at for _, at in cuts), ms(interval.end)]
         self._floors, self._ends = np.array(edges[:-1], np.int64), np.array(edges[1:], np.int64)
         self._aborted, self._passed = aborted, 0
 
     def column(self, batch: pa.RecordBatch, positions: np.ndarray) -> pa.Array:
-        """The clock at the records of a batch that stand at `positions`, as far as this piece knows."""
+        """Return the log time of the records of a batch at `positions`, computed from this split alone."""
         offsets = np.asarray(batch.column("offset").cast(pa.int64()), np.int64)
         times = np.asarray(batch.column("timestamp").cast(pa.int64()), np.int64)
         since = self._aborted_up_to(int(offsets[-1]))
@@ -81,7 +82,7 @@ class SplitClock:
         return pa.array(reached[rows][positions] * 1_000).cast(LOG_TIME_TYPE)
 
     def end_ms(self) -> int:
-        """The clock at the piece's end, once all batches were taken: where the next piece of the partition begins."""
+        """Return the clock at the split's end, after all batches are read: the partition's next split begins with it."""
         left = self._aborted_up_to(None)
         if left:
             places, moments = np.array(left, np.int64).T
@@ -104,5 +105,5 @@ class SplitClock:
 
 
 def ms(at: datetime) -> int:
-    """An instant as Kafka has it."""
+    """Return an instant as Kafka's milliseconds since 1970."""
     return round(at.timestamp() * 1000)

@@ -1,9 +1,9 @@
 """Combines partial rows of aggregating tables: per batch by the job, then per task, then in the driver, always exactly.
 
-Sums of integers and decimals are made in 76 digits and must fit the declared type at the end: what does not is an
-error, never a wrapped number. Sums of doubles depend on their order in the last digits, as doubles do; pieces are
-merged in their order, but where a batch ends is the network's choice. Nulls are left out of sums, minima and maxima.
-Keys that are equal are one key: null is one, and 0.0 and -0.0 are one, which is stored as 0.0.
+Sums of integers and decimals are computed with 76 digits and must fit the declared type at the end. If a sum does not
+fit, it is an error; a number never wraps. The last digits of sums of doubles depend on the order of the rows: input
+splits are merged in order, but the ends of batches depend on the network. Sums, minima and maxima ignore nulls. Equal
+keys are one key: null is one key, and 0.0 and -0.0 are one key, stored as 0.0.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tallystick.tables.schema import arrow_type
 WAITING_ROWS_MAX = 100_000
 WAITING_BYTES_MAX = 64 << 20
 PARTIAL_BYTES_MAX = 16 << 20
-# Half of what the driver's spark.driver.maxResultSize is set to: Spark counts our rows and its own wrapping.
+# Half of the session's spark.driver.maxResultSize: Spark counts tallystick's rows and its own overhead.
 PARTIALS_BYTES_MAX = 1 << 30
 
 
@@ -32,10 +32,10 @@ def schema_of(table: Table) -> pa.Schema:
 
 
 def combined(table: Table, partials: Iterable[pa.Table]) -> pa.Table:
-    """Return one row per key, sorted by the keys; raises InvalidPipeline where a sum does not fit its column."""
+    """Return one row per key, sorted by the keys; raises InvalidPipeline if a sum does not fit its column."""
     schema = schema_of(table)
     rows = pa.concat_tables([schema.empty_table(), *partials])
-    # Names of our own: an aggregate's column is named after its measure, which a key may be named like (a_sum).
+    # Private names: Arrow names an aggregate's column after its measure (a_sum), and a key may have that name.
     private = {name: f"key{i}" for i, name in enumerate(table.keys)}
     private |= {name: f"measure{i}" for i, name in enumerate(table.combine)}
     prepared = pa.table(
@@ -55,17 +55,17 @@ def combined(table: Table, partials: Iterable[pa.Table]) -> pa.Table:
 
 
 def _prepared(values: pa.ChunkedArray, how: str | None) -> pa.ChunkedArray:
-    """A column as it is grouped (`how` None: a key) or combined."""
+    """Return a column prepared for grouping (`how` None: a key) or for combining."""
     if how is None:
         return key_values(values)
     return _widened(values) if how == "sum" and not pa.types.is_floating(values.type) else values
 
 
 def key_values(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A key's column as it is grouped: equal numbers are one key, but are grouped by their bytes."""
+    """Return a key's column prepared for grouping: Arrow groups by bytes, so equal numbers must have equal bytes."""
     if not pa.types.is_floating(values.type):
         return values
-    # Adding +0.0 makes one zero of two (IEEE 754, 6.3).
+    # Adding +0.0 turns -0.0 into 0.0 (IEEE 754, 6.3).
     return pc.add(values, pa.scalar(0.0, values.type))
 
 
@@ -86,7 +86,7 @@ def _narrowed(values: pa.ChunkedArray, field: pa.Field, table: Table) -> pa.Chun
 
 
 class PartialRows:
-    """Collects a task's partial rows of one aggregating table in bounded memory."""
+    """A task's partial rows of one aggregating table, collected in bounded memory."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -94,7 +94,7 @@ class PartialRows:
         self._rows = self._bytes = 0
 
     def add(self, rows: pa.Table) -> None:
-        """Take the partial rows of one batch; raises InvalidPipeline as soon as they are too many for the driver."""
+        """Add the partial rows of one batch; raises InvalidPipeline as soon as they are too many for the driver."""
         self._waiting.append(rows)
         self._rows += rows.num_rows
         self._bytes += rows.nbytes
@@ -103,11 +103,11 @@ class PartialRows:
             if together.nbytes > PARTIAL_BYTES_MAX:
                 raise self._too_many(together.num_rows, together.nbytes)
             self._waiting = [together]
-            # Keys that do not repeat must not be combined again for every batch.
+            # Count from 0 again: if keys do not repeat, they must not be combined again for every batch.
             self._rows = self._bytes = 0
 
     def to_ipc(self) -> bytes:
-        """Return the combined rows as an Arrow IPC stream; raises InvalidPipeline past PARTIAL_BYTES_MAX."""
+        """Return the combined rows as an Arrow IPC stream; raises InvalidPipeline if it exceeds PARTIAL_BYTES_MAX."""
         rows = combined(self._table, self._waiting)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, rows.schema) as stream:
@@ -126,7 +126,7 @@ class PartialRows:
 
 
 def require_room(sizes_bytes: Iterable[int]) -> None:
-    """Raise InvalidPipeline where all pieces' partial rows together are more than the driver takes."""
+    """Raise InvalidPipeline if the partial rows of all input splits together are more than the driver takes."""
     sizes = list(sizes_bytes)
     if sum(sizes) > PARTIALS_BYTES_MAX:
         raise too_much_for_driver(
@@ -135,7 +135,7 @@ def require_room(sizes_bytes: Iterable[int]) -> None:
 
 
 def too_much_for_driver(what: str) -> InvalidPipeline:
-    """Build the error for more partial rows than the driver takes, as we or as Spark have counted them."""
+    """Build the error for more partial rows than the driver takes, as counted by tallystick or by Spark."""
     return InvalidPipeline(
         f"{what}, the driver takes {PARTIALS_BYTES_MAX} of all aggregating tables together.",
         hint="combine over coarser keys; raise the pipeline's records_per_task, so that fewer pieces repeat the "
@@ -144,5 +144,5 @@ def too_much_for_driver(what: str) -> InvalidPipeline:
 
 
 def from_ipc(body: bytes) -> pa.Table:
-    """Read what `PartialRows.to_ipc` wrote."""
+    """Read a table that `PartialRows.to_ipc` wrote."""
     return pa.ipc.open_stream(body).read_all()

@@ -1,4 +1,4 @@
-"""Rows of the dead_letters table: the records that do not decode, whole, each with the reason."""
+"""Builds the rows of the dead_letters table: each record that does not decode, whole, with its reason."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SCHEMA = pa.schema(
 def dead_letters_of(split: InputSplit, batch: pa.RecordBatch, decoded: Decoded) -> pa.Table:
     """Return one row per dead letter of a batch; `batch` has the columns offset, timestamp, key, value, headers.
 
-    Headers are spelt as a JSON list of [name, base64 or null], `null` where the record has none.
+    `headers` is a JSON list of [name, base64 or null], or null if the record has no headers.
     """
     positions = pa.array(decoded.dead)
     columns = lineage(split, batch, positions, topic=split.topic)
@@ -43,7 +43,7 @@ def _spelt(headers: Sequence[dict[str, Any]] | None) -> str | None:
 
 
 def _name(name: str | bytes) -> str:
-    # Kafka says that names are UTF-8 and checks nothing.
+    # Kafka defines header names as UTF-8, but does not validate them.
     return name if isinstance(name, str) else name.decode("utf-8", errors="backslashreplace")
 
 

@@ -1,4 +1,4 @@
-"""Cuts a plan into the pieces that tasks read: each one contiguous span of one partition, known by its number."""
+"""Divides a plan into input splits, one per task: contiguous offsets of one partition, identified by a number."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tallystick.format.plan import Plan, PlannedTopic
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputSplit(StoredValue):
-    """Offsets of one partition that one task reads; `index` numbers a plan's pieces from 0.
+    """The offsets of one partition that one task reads; `index` numbers a plan's splits from 0.
 
-    `start_epoch` is the leader epoch of the record before its start, where the plan knows it: only at the start of a
-    planned range, else EPOCH_UNKNOWN.
+    `start_epoch`: the leader epoch of the record before the start. The plan has it only for the start of a planned range;
+    it is EPOCH_UNKNOWN for other splits.
     """
 
     index: int
@@ -32,12 +32,12 @@ class InputSplit(StoredValue):
 
     @property
     def source(self) -> str:
-        """The topic's name in Kafka; `topic` is the ledger's, which tells incarnations apart."""
+        """The topic's name in Kafka; `topic` is the ledger's name, which differs per incarnation."""
         return keys.kafka_topic(self.topic)
 
     @property
     def task(self) -> str:
-        """The piece's part of a data file's key."""
+        """The split's part of a data file's key."""
         return f"{self.index:05d}"
 
     def __str__(self) -> str:
@@ -45,10 +45,10 @@ class InputSplit(StoredValue):
 
 
 def split_plan(plan: Plan, *, records_per_task: int) -> tuple[InputSplit, ...]:
-    """Cut what a plan can read into pieces of at most `records_per_task` offsets, the same ones each time.
+    """Divide the readable offsets of a plan into splits of at most `records_per_task` offsets, always the same ones.
 
-    A range is cut evenly, into as few pieces as that bound allows: a task costs 10 to 17 ms, a short one is waste.
-    Ranges without offsets give none, and offsets that were lost before the plan was made are not read.
+    A range is divided evenly into as few splits as this limit allows: a task costs 10 to 17 ms, so short tasks are
+    inefficient. A range without offsets has no split. Offsets that were lost before the plan was made are not read.
     """
     return split_topics(plan.topics, records_per_task=records_per_task)
 
@@ -56,7 +56,7 @@ def split_plan(plan: Plan, *, records_per_task: int) -> tuple[InputSplit, ...]:
 def split_topics(
     topics: Sequence[PlannedTopic], *, records_per_task: int, first: int = 0
 ) -> tuple[InputSplit, ...]:
-    """Cut the readable ranges of some topics as `split_plan` does, numbering the pieces from `first` on."""
+    """Divide the readable ranges of some topics as `split_plan` does, and number the splits from `first`."""
     splits: list[InputSplit] = []
     for topic in topics:
         for partition in range(len(topic.ranges)):
@@ -81,7 +81,7 @@ def _cut_range(
             topic=topic.name,
             partition=partition,
             span=OffsetRange(start=start, end=end),
-            # What was lost took the record before the first readable one with it.
+            # If offsets are lost, the record before the first readable one is lost too.
             start_epoch=planned.start_epoch if start == planned.start else EPOCH_UNKNOWN,
         )
         for i, (start, end) in enumerate(pairwise(edges))

@@ -1,4 +1,4 @@
-"""Reads a plan's pieces from Kafka: the range reader, as a task wants it."""
+"""Reads a plan's input splits from Kafka: adapts the range reader to the interface of a task."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tallystick.kafka.reader import RangeReader
 
 
 class KafkaReading:
-    """One piece of one topic incarnation, read from its leader.
+    """One input split of one topic incarnation, read from the partition's leader.
 
-    Each piece proves for itself, after its last fetch, that the log still reaches the end of its whole planned range: a
-    cut of the log after one piece was read shows in those that are read later. Headers are always read, because a dead
-    letter shows only after its batch was fetched, and carries them. `tell_aborted`: for the log's clock, which aborted
-    records move.
+    After its last fetch, each split checks that the log still reaches the end of its whole planned range. If the log is
+    truncated after one split is read, the splits that are read later detect it. Headers are always read, because a dead
+    letter contains them and is detected only after its batch is fetched. `tell_aborted`: collect `aborted_times` for the
+    log's clock, which aborted records advance.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class KafkaReading:
         )
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the piece's committed records in order; raises what RangeReader.read raises."""
+        """Yield the split's committed records in order; raises what RangeReader.read raises."""
         return self._reader.read(
             self._split.partition,
             self._split.span,
@@ -56,13 +56,13 @@ class KafkaReading:
 
     @property
     def aborted_times(self) -> Sequence[tuple[int, int]]:
-        """Where records of aborted transactions were passed so far, and the latest timestamp (ms) among them."""
+        """The offset and the latest timestamp (ms) of each batch of aborted records that was passed so far."""
         if not self._reader.tell_aborted:
-            # A clock that took silence for "none" would be wrong without a word.
+            # An empty list would mean "none aborted", and the clock would be wrong without an error.
             raise RuntimeError("this reading was not asked to tell of aborted records")
         return self._reader.aborted_times
 
     @property
     def account(self) -> ReadAccount:
-        """What became of each offset, once all batches were taken."""
+        """The account of the split's offsets, available after all batches are read."""
         return self._reader.account

@@ -1,12 +1,12 @@
-"""Decoded records on their way to a DataFrame job: landed once in the attempt's scratch, and read from there.
+"""Lands the decoded records of a DataFrame job: one stage writes them to the attempt's scratch, the job reads them there.
 
-A DataFrame may be evaluated many times: once per output, again for a lost executor, again whenever the job counts or
-samples. Kafka must not be: dead letters and the account of every offset come from one reading, and a compacted topic
-may hold fewer records at the second look. So one stage reads the pieces, exactly as an Arrow job's does, and writes what
-it decoded as Parquet under `scratch/`. Its files never change, and `Landed` lists those of successful tasks only, with
-their ETags: however often they are read, by whomever, the rows are the same.
+Spark may evaluate a DataFrame many times: once per output, again if an executor is lost, again when the job counts or
+samples. Kafka must be read only once: dead letters and the account of every offset come from one reading, and a compacted
+topic may have fewer records at the second one. So one stage reads the input splits, exactly as an Arrow job does, and
+writes the decoded records as Parquet under `scratch/`. These files never change. `Landed` lists only the files of
+successful tasks, with their ETags, so every later read returns the same rows.
 
-Nothing else ever names the scratch: a committed interval needs nothing of it.
+Nothing else names the scratch: a committed interval does not need it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tallystick.pipeline import DEAD_LETTERS, LINEAGE, Pipeline
 from tallystick.store import Store
 from tallystick.tables.schema import arrow_type
 
-# A reader holds one file whole.
+# A reader holds a whole file in memory.
 FILE_BYTES = 64 << 20
 BATCH_ROWS = 16_384
 
@@ -45,7 +45,7 @@ BATCH_ROWS = 16_384
 class LandedFile(StoredValue):
     """One Parquet file of decoded records of one topic.
 
-    `reached_ms`: where the log's clock stood when its piece began, as the pieces before it had moved it.
+    `reached_ms`: the log's clock at the end of the earlier splits of its partition, if the job has a lookback.
     """
 
     topic: str
@@ -63,9 +63,9 @@ class LandedFile(StoredValue):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LandedSplit(StoredValue):
-    """What one task landed: its account and dead letters, which the report takes, and its scratch files.
+    """The result of one landing task: its account and dead letters, which go into the report, and its scratch files.
 
-    `reached_ms`: where it left the log's clock, for a job that looks back.
+    `reached_ms`: the log's clock at the end of its split, if the job has a lookback.
     """
 
     result: TaskResult
@@ -75,7 +75,7 @@ class LandedSplit(StoredValue):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Landed(StoredObject):
-    """All decoded records of one attempt at one plan: the files that count, and the declaration that gives columns."""
+    """All decoded records of one attempt at one plan: the files that count, and the declaration of their columns."""
 
     FORMAT: ClassVar[str] = "tallystick.landed/1"
 
@@ -92,12 +92,12 @@ class Landed(StoredObject):
             raise ValueError("a file is listed twice")
 
     def of_topic(self, topic: str) -> tuple[LandedFile, ...]:
-        """The files of one topic, in the order of their pieces."""
+        """Return the files of one topic, in the order of their splits."""
         return tuple(f for f in self.files if f.topic == topic)
 
 
 def landed_of(work: Attempt, splits: Sequence[LandedSplit]) -> Landed:
-    """Return the list of what an attempt's successful tasks landed, which is not written yet."""
+    """Build the list of the files that an attempt's successful tasks landed; do not write it."""
     ordered = sorted(splits, key=lambda p: p.result.split.index)
     return Landed(
         key=keys.scratch_list(work.plan.key, work.attempt, work.runtime.uuid()),
@@ -110,7 +110,7 @@ def landed_of(work: Attempt, splits: Sequence[LandedSplit]) -> Landed:
 
 
 def _clocked(splits: Sequence[LandedSplit]) -> Iterator[LandedFile]:
-    """The pieces' files, each with the clock as the pieces of its partition before it had moved it."""
+    """Yield the files of all splits, each with the clock at the end of the earlier splits of its partition."""
     reached: dict[tuple[str, int], int] = {}
     for split in splits:
         place = (split.result.split.topic, split.result.split.partition)
@@ -124,7 +124,7 @@ def _clocked(splits: Sequence[LandedSplit]) -> Iterator[LandedFile]:
 
 
 def read_landed(store: Store, key: str, *, sha256: str) -> Landed:
-    """Read the list of an attempt's landed files; raises Corrupt where it is not the one of that digest."""
+    """Read the list of an attempt's landed files; raises Corrupt if it is missing or has another digest."""
     where = f"{store.uri}/{key}"
     stored = store.get(key)
     if stored is None or hashlib.sha256(stored.body).hexdigest() != sha256:
@@ -134,9 +134,9 @@ def read_landed(store: Store, key: str, *, sha256: str) -> Landed:
 
 
 def records_schema(pipeline: Pipeline, topic: str) -> pa.Schema:
-    """Columns of a topic's decoded records: the declared ones, their lineage, and the record's key.
+    """Return the columns of a topic's decoded records: the declared ones, their lineage, and the record's key.
 
-    For a job that looks back the log's clock, too.
+    If the pipeline has a lookback, the last column is the log time.
     """
     columns = (*pipeline.decode_of(topic).columns, *LINEAGE)
     declared = [pa.field(c.name, arrow_type(c.type), nullable=not c.required) for c in columns]
@@ -153,13 +153,14 @@ def land_split(
     earlier: bool = False,
     scratch: Path | None = None,
 ) -> LandedSplit:
-    """Read one piece once: its records into the attempt's scratch, its dead letters under the table's prefix.
+    """Read one input split once: write its records to the attempt's scratch, its dead letters under the table's prefix.
 
-    `stretch`: what it is a piece of, for a job that looks back: its records then have the column `_log_time`, which
-    `read_records` completes. `earlier`: that is time looked back at, whose dead letters are left to its own commit.
+    If the split belongs to a log span, for a job with a lookback, the records get the column `_log_time`, which
+    `read_records` completes. `earlier`: the split is read by the lookback. Its dead letters are dropped, because the
+    commit of their own interval has them.
 
-    Safe to repeat, also at the same moment: every upload has a key of its own, and only the result that the driver takes
-    makes files count (C4). Local files are removed whatever happens.
+    Safe to repeat, also at the same time: every upload has its own key, and files count only if the driver takes the
+    result that lists them (C4). Local files are always removed.
     """
     with TemporaryDirectory(prefix="tallystick-", dir=scratch) as folder, ExitStack() as stack:
         dead = stack.enter_context(
@@ -201,12 +202,12 @@ def _clock(split: InputSplit, stretch: LogSpan, reading: Reading) -> SplitClock:
 
 
 def _dropped(rows: pa.Table) -> None:
-    """Keep nothing."""
+    """Drop the rows."""
 
 
 @dataclass(slots=True)
 class _Scratch:
-    """Streams one piece's records into files of the attempt's scratch."""
+    """A stream of one split's records into files of the attempt's scratch."""
 
     work: Attempt
     split: InputSplit
@@ -225,7 +226,7 @@ class _Scratch:
             self.sink.close()
 
     def write(self, records: pa.Table) -> None:
-        """Take a batch of records."""
+        """Write a batch of records."""
         rows = pa.Table.from_arrays(
             [records.column(f.name) for f in self.schema], schema=self.schema
         )
@@ -238,7 +239,7 @@ class _Scratch:
             self._send()
 
     def close(self) -> tuple[LandedFile, ...]:
-        """Upload what is left and return all files. Safe to repeat: uploads go under fresh keys."""
+        """Upload the remaining records and return all files. Safe to repeat: uploads go under fresh keys."""
         if self.rows:
             self._send()
         return tuple(self.files)
@@ -259,7 +260,7 @@ class _Scratch:
 
 
 def read_records(store: Store, file: LandedFile, pipeline: Pipeline) -> Iterator[pa.RecordBatch]:
-    """Yield one landed file's records as they were decoded; raises Corrupt where it is not the file that was landed."""
+    """Yield one landed file's records as decoded; raises Corrupt if it is missing or is not the file that was landed."""
     where = f"{store.uri}/{file.key}"
     stored = store.get(file.key)
     if stored is None or stored.etag != file.etag:
@@ -275,7 +276,7 @@ def read_records(store: Store, file: LandedFile, pipeline: Pipeline) -> Iterator
 
 
 def _since_reached(batch: pa.RecordBatch, file: LandedFile) -> list[pa.Array]:
-    """A batch's columns, the log time no earlier than where the pieces before had moved the clock."""
+    """Return a batch's columns, with no log time before the clock at the end of the earlier splits."""
     if file.reached_ms is None:
         return list(batch.columns)
     at = batch.schema.get_field_index(LOG_TIME)

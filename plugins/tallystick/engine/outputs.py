@@ -1,8 +1,8 @@
-"""Writes one part of one output of a DataFrame job, and holds it to what the pipeline declares.
+"""Writes one part of one output of a DataFrame job, and checks it against the pipeline's declaration.
 
 A record-level table keeps `_topic`, `_kafka_partition`, `_offset` and `_timestamp` of the record that each row comes
-from: the transform must not drop or change them, and an offset that the plan could not read is refused. A table with
-keys has one row per key: its rows come sorted by them, so that two rows of one key meet.
+from: the transform must not drop or change them, and an offset outside the plan's readable ranges is refused. A table
+with keys has one row per key: its rows come sorted by the keys, so that two rows of one key follow each other.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ def write_output(
     *,
     scratch: Path | None = None,
 ) -> tuple[FileReport, ...]:
-    """Write rows of the table `name` under the attempt's prefix and return what was uploaded.
+    """Write rows of the table `name` under the attempt's prefix and return the uploaded files.
 
-    Of a table with keys `batches` hold every row of each key that they hold, sorted by the keys. Safe to repeat, also at
-    the same moment: every upload has a key of its own, and only files that the driver takes into the report count (C4).
-    Raises InvalidPipeline where rows do not fit the declaration, or have too many partition values for a report.
+    If the table has keys, `batches` must be sorted by them and contain all rows of each of their keys. Safe to repeat,
+    also at the same time: every upload has its own key, and only files that the driver takes into the report count (C4).
+    Raises InvalidPipeline if rows do not fit the declaration, or have too many partition values for a report.
     """
     table = work.pipeline.table(name)
-    assert table is not None  # named_outputs says so
+    assert table is not None  # named_outputs checks this
     where = f"job {work.pipeline.job}, table {name!r}"
     last: pa.Table | None = None
     with (
@@ -66,7 +66,7 @@ def write_output(
 
 
 def _check_keys(table: Table, last: pa.Table | None, rows: pa.Table, where: str) -> pa.Table:
-    """Refuse a key with two rows; `last` is the key before these rows. Returns the key of their last row."""
+    """Refuse a key with two rows; `last` is the key of the row before these. Return the key of their last row."""
     found = pa.table({name: key_values(rows.column(name)) for name in table.keys})
     seen = found if last is None else pa.concat_tables([last, found])
     counted = seen.group_by(list(table.keys), use_threads=False).aggregate([([], "count_all")])

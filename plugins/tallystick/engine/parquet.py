@@ -1,11 +1,11 @@
 """Writes a table's rows as Parquet files: zstd, Iceberg field ids, bounded memory, a file per partition value.
 
-Rows wait in memory until they fill a row group, files grow in a local folder until they reach their target size, and
-then go to the store in one request each. Nothing is ever held whole.
+Rows wait in memory until they fill a row group. Files grow in a local folder until they reach their target size. Then
+each file is uploaded in one request. Neither a table nor a file is ever held whole in memory.
 
-A few values have a file open each. As soon as there are more, all rows go through `TableSpill`, which gives each
-value's rows back together at the end: a value has one file, or as many as its size needs, in whatever order its rows
-came.
+If there are only a few partition values, each has an open file. As soon as there are more, all rows go through
+`TableSpill`, which returns each value's rows together at the end. So a value has one file, or as many as its size
+requires, regardless of the order of the rows.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ SAMPLE_ROWS = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteLimits:
-    """Sizes that bound memory, files and open files of one table's writer.
+    """Limits of the memory, the file sizes and the open files of one table's writer.
 
-    `waiting_bytes`: rows held in memory; with more than `files_open` partition values their sorted copy, too.
+    `waiting_bytes`: rows held in memory; if there are more than `files_open` partition values, also their sorted copy.
     """
 
     group_rows: int = 262_144
@@ -61,7 +61,7 @@ class _OpenFile:
 
 
 class TableWriter:
-    """Streams rows of one table into files; use it as a context manager, so that no local file stays behind."""
+    """A stream of one table's rows into files. Use it as a context manager, so that no local file remains."""
 
     def __init__(
         self,
@@ -74,9 +74,10 @@ class TableWriter:
         limits: WriteLimits | None = None,
         room: ReportRoom | None = None,
     ) -> None:
-        """`source`: the topic and partition that all rows come from; None: the rows say it, where they have lineage.
+        """Create a writer that uploads with `upload` and keeps its local files in `folder`.
 
-        `room`: what the attempt's report has room for; None: it is not checked.
+        `source`: the topic and partition of all rows. If it is None, the rows' lineage columns have them, if there are
+        any. `room`: the limit for the task's share of the report; None: it is not checked.
         """
         self._table = table
         self._schema = arrow_schema(table.columns)
@@ -98,7 +99,7 @@ class TableWriter:
 
     def __exit__(self, *_: object) -> None:
         for opened in self._open.values():
-            # Whatever broke has been raised already; the half file is thrown away just below.
+            # The error that matters was raised already, and the incomplete file is deleted below.
             with contextlib.suppress(Exception):
                 _finish(opened)
             opened.path.unlink(missing_ok=True)
@@ -107,7 +108,7 @@ class TableWriter:
             self._spill.close()
 
     def write(self, rows: pa.Table) -> None:
-        """Take rows with the table's columns by name, and types exactly as planned.
+        """Write rows that have the table's columns by name, with exactly the planned types.
 
         Raises InvalidPipeline as soon as the rows have more partition values than a report has room for files.
         """
@@ -129,10 +130,10 @@ class TableWriter:
             self._write_group(max(self._open.values(), key=lambda o: o.waiting_bytes))
 
     def close(self) -> tuple[FileReport, ...]:
-        """Write and upload what is left; return one report per file, in the order of their uploads.
+        """Write and upload the remaining rows; return one report per file, in upload order.
 
-        Safe to repeat by a new writer that takes all rows again: uploads go under fresh keys, see AttemptPrefix.upload.
-        After an error this one is thrown away: of the rows that were spilt some are written, and the others gone.
+        Safe to repeat with a new writer that gets all rows again: uploads go under fresh keys, see AttemptPrefix.upload.
+        After an error, discard this writer: some of the spilled rows are written, and the others are gone.
         """
         if self._spill is not None:
             for partition, tables in self._spill.by_partition():
@@ -150,14 +151,14 @@ class TableWriter:
         return split_by_partition(rows, self._partition_by, self._table.columns)
 
     def _expect(self, partitions: set[PartitionValues]) -> None:
-        """Take note of values that will have a file; raises InvalidPipeline when they are too many for a report."""
+        """Count the values that will have a file; raises InvalidPipeline if they are too many for a report."""
         before = len(self._seen)
         self._seen |= partitions
         if self._room is not None and len(self._seen) > before:
             self._room.expect(self._table, self._partition_by, len(self._seen))
 
     def _begin_spill(self) -> TableSpill:
-        """From now on rows are sorted before they are written; open files get the rest of theirs at the end."""
+        """Start to sort all rows before they are written; open files get the rest of their rows at the end."""
         self._spill = TableSpill(
             folder=self._folder,
             name=self._table.name,
@@ -214,7 +215,7 @@ class TableWriter:
         if opened.waiting:
             self._write_group(opened)
             if partition not in self._open:
-                return  # The last group filled the file, and it was sent from there.
+                return  # The last group filled the file, and _write_group sent it.
         _finish(opened)
         footer = pq.read_metadata(opened.path)
         size_bytes = opened.path.stat().st_size
@@ -240,7 +241,7 @@ class TableWriter:
 
 
 def spans_of(rows: pa.Table) -> list[tuple[tuple[str, int], int, int]]:
-    """Return each topic-partition of rows with lineage, with the smallest and largest offset there."""
+    """Return each topic-partition of rows with lineage, with its smallest and largest offset."""
     grouped = rows.group_by(["_topic", "_kafka_partition"], use_threads=False)
     spans = grouped.aggregate([("_offset", "min"), ("_offset", "max")])
     return [
@@ -266,9 +267,9 @@ def _finish(opened: _OpenFile) -> None:
 
 
 def parquet_writer(sink: pa.NativeFile, sample: pa.Table) -> pq.ParquetWriter:
-    """Open a zstd Parquet file for rows like `sample`, whose values decide on the encodings."""
+    """Open a zstd Parquet file for rows like `sample`, whose values determine the encodings."""
     repeating = _repeating(sample)
-    # Offsets and timestamps ascend: as differences they take a tenth of the bytes.
+    # Offsets and timestamps ascend: stored as differences they take a tenth of the bytes.
     ascending = [
         f.name
         for f in sample.schema
@@ -287,7 +288,7 @@ def parquet_writer(sink: pa.NativeFile, sample: pa.Table) -> pq.ParquetWriter:
 
 
 def _repeating(sample: pa.Table) -> list[str]:
-    """Columns whose first rows repeat themselves: only these get a dictionary, on others it is lost work."""
+    """Return the columns whose first rows repeat values: only these get a dictionary, which does not help the others."""
     head = sample.slice(0, SAMPLE_ROWS)
     return [
         f.name

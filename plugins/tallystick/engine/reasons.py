@@ -1,4 +1,4 @@
-"""Why records became dead letters, counted by kind: a reason's text holds the value, so hardly two are equal."""
+"""Counts the reasons of dead letters by kind: the text of a reason contains the value, so few texts are equal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 from tallystick.format.codec import StoredValue
 from tallystick.format.report import mostly_dead
 
-# A declaration has so many columns at most, and each of them a few kinds; the others are counted together.
+# A kind names a column, and each column has a few kinds. If there are more than this, the rest are counted together.
 KINDS_MAX = 200
 SHOWN_MAX = 3
 EXAMPLE_CHARS_MAX = 160
@@ -22,7 +22,7 @@ OTHERS = "others"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason(StoredValue):
-    """How often a kind of reason was met, and the first one of it."""
+    """The count of one kind of reason, and the first reason of that kind."""
 
     AS_LIST: ClassVar[bool] = True
 
@@ -31,12 +31,12 @@ class Reason(StoredValue):
 
 
 def counted(rows: pa.Table, before: Mapping[str, Reason]) -> dict[str, Reason]:
-    """Return the counts with those of a table of dead letters added."""
+    """Return the counts `before` plus those of a table of dead letters."""
     return joined([before, *({_kind(r): Reason(count=1, example=r)} for r in _texts(rows))])
 
 
 def joined(parts: Iterable[Mapping[str, Reason]]) -> dict[str, Reason]:
-    """Return the sum of several counts, with the example that came first."""
+    """Return the sum of several counts, each with its first example."""
     found: dict[str, Reason] = {}
     for part in parts:
         for kind, one in part.items():

@@ -1,4 +1,4 @@
-"""Batches of raw records on their way from the reader to the job: joined to a useful size, with their lineage."""
+"""Prepares batches of raw records for the job: joins them to a useful size and adds their lineage."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ LAST_MS = END_US // 1_000 - 1
 def coalesce(
     batches: Iterable[pa.RecordBatch], *, rows: int = BATCH_ROWS, bytes_max: int = BATCH_BYTES
 ) -> Iterator[pa.RecordBatch]:
-    """Join small batches until they hold `rows` rows or `bytes_max` bytes; order and rows stay as they are.
+    """Join small batches until they hold `rows` rows or `bytes_max` bytes; rows and their order do not change.
 
-    A fetch brings about a megabyte; the fixed cost of a batch in Python and Arrow wants more rows than that.
+    A fetch returns about a megabyte. Each batch has a fixed cost in Python and Arrow, so larger batches are cheaper.
     """
     waiting: list[pa.RecordBatch] = []
     held_rows = held_bytes = 0
@@ -51,7 +51,7 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 def lineage(
     split: InputSplit, batch: pa.RecordBatch, positions: pa.Array | None, *, topic: str
 ) -> dict[str, pa.Array]:
-    """Return the lineage columns of the rows of `batch` at `positions` (None: of all); `topic` as they are to name it."""
+    """Return the lineage columns of the rows of `batch` at `positions` (None: all rows), with `topic` as `_topic`."""
     offsets, timestamps = batch.column("offset"), batch.column("timestamp")
     if positions is not None:
         offsets, timestamps = offsets.take(positions), timestamps.take(positions)
@@ -65,16 +65,17 @@ def lineage(
 
 
 def _within_calendar(timestamps: pa.Array) -> pa.Array:
-    """Milliseconds as `_timestamp` holds them: microseconds of the years 1 to 9999, the nearest of them beyond."""
+    """Return milliseconds as `_timestamp` values: microseconds, clamped to the years 1 to 9999."""
     millis = np.clip(timestamps.cast(pa.int64()).to_numpy(zero_copy_only=False), FIRST_MS, LAST_MS)
     return pa.array(millis * 1_000).cast(pa.timestamp("us", tz="UTC"))
 
 
 def without_odd_times(batch: pa.RecordBatch, decoded: Decoded) -> Decoded:
-    """Make dead letters of the records whose own timestamp lies outside the years 1 to 9999.
+    """Make dead letters of the records whose own timestamp is outside the years 1 to 9999.
 
-    Kafka takes any 64 bits for milliseconds, such as a count of nanoseconds, and `_timestamp` cannot hold them all. The
-    value is not lost: the reason says the timestamp as it was, `_timestamp` of the dead letter is the nearest that fits.
+    Kafka accepts any 64 bits as milliseconds, such as a count of nanoseconds, and `_timestamp` cannot hold them all. The
+    value is not lost: the reason contains the original timestamp, and `_timestamp` of the dead letter is the nearest
+    value that fits.
     """
     millis = batch.column("timestamp").cast(pa.int64()).to_numpy(zero_copy_only=False)
     odd = (millis < FIRST_MS) | (millis > LAST_MS)
@@ -96,7 +97,7 @@ def without_odd_times(batch: pa.RecordBatch, decoded: Decoded) -> Decoded:
 
 
 def records_of(split: InputSplit, batch: pa.RecordBatch, decoded: Decoded) -> pa.Table:
-    """Return what the job's transform gets: decoded columns, lineage with Kafka's topic name, and the record's key."""
+    """Return the input of the job's transform: decoded columns, lineage with Kafka's topic name, and the record's key."""
     whole = len(decoded.kept) == batch.num_rows
     positions = None if whole else pa.array(decoded.kept)
     columns = {name: decoded.rows.column(name) for name in decoded.rows.column_names}
@@ -106,10 +107,10 @@ def records_of(split: InputSplit, batch: pa.RecordBatch, decoded: Decoded) -> pa
 
 
 def named_by_ledger(rows: pa.Table, names: Mapping[str, str]) -> pa.Table:
-    """Return a transform's rows with `_topic` as the ledger names it; `names` maps Kafka's names to those.
+    """Return a transform's rows with the ledger's names in `_topic`; `names` maps Kafka's topic names to the ledger's.
 
-    A job sees Kafka's name, so that it need not change when another incarnation of its topic is adopted. Stored rows tell
-    the incarnations apart: topic, partition and offset together name one record for ever.
+    A job gets Kafka's name, so it does not change when another incarnation of its topic is adopted. Stored rows have the
+    ledger's name, which differs per incarnation: topic, partition and offset always identify exactly one record.
     """
     renamed = {kafka: name for kafka, name in names.items() if kafka != name}
     if not renamed or TOPIC not in rows.column_names:

@@ -1,7 +1,7 @@
-"""How many files the report of an attempt has room for, checked while they are made and not when all are uploaded.
+"""Checks that an attempt's files fit into its report, while the files are made and not only after all uploads.
 
-A report lists every file with its statistics in one object, of at most BODY_BYTES_MAX. Each task makes at least a file
-per partition value that its rows have, so a table with very many values, read by many tasks, can be too much.
+A report lists every file with its statistics, in one object of at most BODY_BYTES_MAX. Each task makes at least one file
+per partition value of its rows. So a table with very many values, written by many tasks, can exceed this limit.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _COARSER = (
 
 @dataclass(slots=True, kw_only=True)
 class ReportRoom:
-    """What one task's files will need of the report, at the least; all writers of a task share it."""
+    """The minimum bytes of the report that one task's files need; all writers of a task share it."""
 
     plan: Plan
     attempt: str
@@ -34,9 +34,9 @@ class ReportRoom:
     _files: dict[str, int] = field(default_factory=dict)
 
     def expect(self, table: PlannedTable, partition_by: Sequence[str], values: int) -> None:
-        """Take note that a table has rows of so many partition values, thus at least as many files.
+        """Record that a table has rows of `values` partition values, and so at least as many files.
 
-        Raises InvalidPipeline when this task's files alone are more than any report can list.
+        Raises InvalidPipeline if this task's files alone are more than a report can list.
         """
         if table.name not in self._least:
             self._least[table.name] = self._least_bytes(table, partition_by)
@@ -51,7 +51,7 @@ class ReportRoom:
             )
 
     def _least_bytes(self, table: PlannedTable, partition_by: Sequence[str]) -> int:
-        """Bytes of the report that a file of the table takes, whatever is in it."""
+        """Return the minimum bytes of the report that a file of the table takes, regardless of its rows."""
         file = FileReport(
             table=table.name,
             key=keys.data_file(table.name, self.plan.key, self.attempt, self.task, _NO_UUID),
@@ -67,14 +67,14 @@ class ReportRoom:
 
 
 def file_bytes(files: Iterable[FileReport]) -> int:
-    """Return how many bytes of a report these files take."""
+    """Return the bytes of a report that these files take."""
     return sum(len(dumps(file.to_json())) + 1 for file in files)
 
 
 def require_room(
     files: Sequence[FileReport], *, tasks: int, plan: Plan, bytes_max: int = BODY_BYTES_MAX
 ) -> None:
-    """Raise InvalidPipeline if the files are more than the report of an attempt can list; `tasks` made them."""
+    """Raise InvalidPipeline if the files are more than an attempt's report can list; `tasks` is the number of tasks."""
     if file_bytes(files) <= bytes_max:
         return
     by_table = {name: sum(f.table == name for f in files) for name in {f.table for f in files}}
@@ -84,7 +84,7 @@ def require_room(
 
 
 def too_many_files(what: str, plan: Plan, bytes_max: int) -> InvalidPipeline:
-    """Build the error for more files of all tasks together than a report can list."""
+    """Build the error if the files of all tasks together are more than a report can list."""
     per_task = plan.spec["records_per_task"]
     return _too_many(
         f"{plan.interval}: {what}: each task makes a file per partition value of its rows",

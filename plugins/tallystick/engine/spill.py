@@ -1,10 +1,10 @@
-"""Rows of many partition values on the local disk, until each value's rows can be written together.
+"""Sorts rows of many partition values on the local disk, so that each value's rows can be written together.
 
-A writer can keep a few Parquet files open, not thousands: a file closed for each batch and value would be thousands of
-small ones. So rows wait in memory, as whole batches, until they fill it; then they are sorted by partition and written
-as one run, an Arrow IPC file with a record batch per partition value. At the end each value's rows are read back from
-all runs, in the order in which they came. Memory holds one buffer and its sorted copy, whatever the number of values and
-rows is; the disk holds the rows once, compressed. Nothing is uploaded before the end.
+A writer can keep a few Parquet files open, but not thousands. If it closed a file for each batch and value, it would
+write thousands of small files. So rows wait in memory, as whole batches, until they fill it. Then they are sorted by
+partition and written as one run: an Arrow IPC file with one record batch per partition value. At the end, the rows of
+each value are read from all runs, in the order in which they were added. Memory holds one buffer and its sorted copy,
+regardless of the number of values and rows. The disk holds the rows once, compressed. Nothing is uploaded before the end.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Run:
 
 @dataclass(slots=True, kw_only=True)
 class TableSpill:
-    """Takes rows in any order, returns them by partition. `name` begins the names of its files in `folder`."""
+    """A buffer of rows that are added in any order and read by partition; `name` begins the names of its files."""
 
     folder: Path
     name: str
@@ -44,16 +44,16 @@ class TableSpill:
     _runs: list[_Run] = field(default_factory=list)
 
     def add(self, rows: pa.Table) -> None:
-        """Take rows; what fills the memory goes to the disk."""
+        """Add rows; when `waiting_bytes` are held, write them to the disk as one run."""
         self._waiting.append(rows)
         self._held_bytes += rows.nbytes
         if self._held_bytes >= self.waiting_bytes:
             self._write_run()
 
     def by_partition(self) -> Iterator[tuple[PartitionValues, Iterator[pa.Table]]]:
-        """Yield each partition value once, with its rows in the order in which they came.
+        """Yield each partition value once, with its rows in the order in which they were added.
 
-        Take the rows of one value before the next one.
+        Read all rows of one value before the next value.
         """
         last = self._sorted()
         with ExitStack() as stack:
@@ -66,7 +66,7 @@ class TableSpill:
                 yield value, _rows_of(value, readers, last)
 
     def close(self) -> None:
-        """Remove the files. Safe to repeat: a file that is gone is left alone."""
+        """Remove the files. Safe to repeat: missing files are ignored."""
         for run in self._runs:
             run.path.unlink(missing_ok=True)
         self._waiting, self._held_bytes, self._runs = [], 0, []
@@ -79,7 +79,7 @@ class TableSpill:
     def _write_run(self) -> None:
         path = self.folder / f"{self.name}-{len(self._runs)}.spill"
         run = _Run(path=path, places={})
-        self._runs.append(run)  # first, so that close() removes a half one
+        self._runs.append(run)  # first, so that close() removes an incomplete file too
         with (
             pa.OSFile(str(path), "wb") as sink,
             pa.ipc.new_file(sink, self.schema, options=_OPTIONS) as writer,

@@ -1,4 +1,4 @@
-"""One task: reads a piece, decodes it, lets the job transform it, writes the files, and accounts for every offset."""
+"""Runs one task: read an input split, decode it, apply the job's transform, write files, account for every offset."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tallystick.store import Store
 
 
 class Account(Protocol):
-    """What a reader saw: the classes of the offsets that it read."""
+    """A reader's account: how many of the offsets that it read are of each class."""
 
     @property
     def records(self) -> int: ...
@@ -45,20 +45,20 @@ class Account(Protocol):
 
 
 class Reading(Protocol):
-    """One piece being read: batches of offset, timestamp, key, value and headers; then the account."""
+    """One input split that is being read: batches of offset, timestamp, key, value and headers; then the account."""
 
     def batches(self) -> Iterator[pa.RecordBatch]: ...
     @property
     def account(self) -> Account: ...
     @property
     def aborted_times(self) -> Sequence[tuple[int, int]]:
-        """Where records of aborted transactions were passed so far, and the latest timestamp (ms) among them."""
+        """The offset and the latest timestamp (ms) of each batch of aborted records that was passed so far."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One attempt at one plan, as everyone who writes for it knows it."""
+    """One attempt at one plan, with everything that its writers need."""
 
     plan: Plan
     pipeline: Pipeline
@@ -68,7 +68,7 @@ class Attempt:
     limits: WriteLimits = field(default_factory=WriteLimits)
 
     def planned(self, table: str) -> PlannedTable:
-        """The table as the plan knows it; raises ReportRejected where it does not."""
+        """Return the table as the plan has it; raises ReportRejected if the plan does not have it."""
         found = self.plan.table(table)
         if found is None:
             raise ReportRejected(
@@ -78,7 +78,7 @@ class Attempt:
         return found
 
     def prefix(self, task: str) -> AttemptPrefix:
-        """Where one task puts its files."""
+        """Return the prefix of one task's files."""
         return AttemptPrefix(
             store=self.store,
             runtime=self.runtime,
@@ -88,26 +88,27 @@ class Attempt:
         )
 
     def upload(self, task: str) -> Upload:
-        """The way to the store for one task's files."""
+        """Return the function that uploads one task's files."""
         return self.prefix(task).upload
 
     def room(self, task: str) -> ReportRoom:
-        """What the report has room for, for all writers of one task."""
+        """Return the limit for one task's share of the report; all writers of the task must use the same one."""
         return ReportRoom(plan=self.plan, attempt=self.attempt, task=task)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work(Attempt):
-    """What all tasks of an Arrow job's attempt share."""
+    """One attempt of an Arrow job, with everything that its tasks share."""
 
     transform: JobTransform
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskResult(StoredValue):
-    """What one task did for its piece.
+    """The result of one task for its input split.
 
-    `partials`: Arrow IPC per aggregating table, by name; not in its text. `reasons`: of its dead letters, by kind.
+    `partials`: Arrow IPC per aggregating table, by name; not part of the stored form. `reasons`: of its dead letters, by
+    kind.
     """
 
     split: InputSplit
@@ -120,11 +121,11 @@ class TaskResult(StoredValue):
 def run_split(
     work: Work, split: InputSplit, reading: Reading, *, scratch: Path | None = None
 ) -> TaskResult:
-    """Stage one piece under the attempt's prefix and return what was staged.
+    """Stage one input split under the attempt's prefix and return what was staged.
 
-    Safe to repeat, also at the same moment: every upload has a key of its own, and only the result that the driver takes
-    makes files part of the report (C4). Local files are removed whatever happens; `scratch` is where they grow (default:
-    the system's temporary folder).
+    Safe to repeat, also at the same time: every upload has its own key, and files become part of the report only if the
+    driver takes the result that lists them (C4). Local files are always removed. `scratch`: the folder in which they
+    grow (default: the system's temporary folder).
     """
     with TemporaryDirectory(prefix="tallystick-", dir=scratch) as folder, ExitStack() as stack:
         writers = _Outputs(work, split, Path(folder), stack)
@@ -158,10 +159,10 @@ def read_split(
     dead: Callable[[pa.Table], None],
     clock: SplitClock | None = None,
 ) -> RangeAccount:
-    """Read and decode one piece, hand its records and dead letters on batch by batch, and return its account.
+    """Read and decode one input split, pass on its records and dead letters batch by batch, and return its account.
 
-    `clock`: the records get the column `_log_time`, as far as this piece knows it.
-    Raises ReportRejected where the reader's account and the rows that were handed on do not agree.
+    If `clock` is given, the records get the column `_log_time`, computed from this split alone.
+    Raises ReportRejected if the reader's account and the rows that were passed on do not agree.
     """
     decoder = decoder_of(pipeline.decode_of(split.source))
     good = bad = 0
@@ -178,7 +179,7 @@ def read_split(
 
 
 class _Outputs:
-    """The writers of one task, opened when their first row comes."""
+    """The writers of one task; each is opened when its first row comes."""
 
     def __init__(self, work: Work, split: InputSplit, folder: Path, stack: ExitStack) -> None:
         self._work = work

@@ -1,10 +1,10 @@
-"""Calls the job's transform batch by batch, and holds it to what the pipeline declares.
+"""Calls the job's transform batch by batch, and checks its results against the pipeline's declaration.
 
     transform(records: pa.Table) -> pa.Table | dict[str, pa.Table]
 
-`records` has the decoded columns, `_topic`, `_kafka_partition`, `_offset`, `_timestamp` and `_key`. A single table is
-enough where one is declared. Nothing is guessed: a missing table or column, another type, a null where none may be, a
-row that carries another record's lineage are errors that name both sides.
+`records` has the decoded columns, `_topic`, `_kafka_partition`, `_offset`, `_timestamp` and `_key`. If one table is
+declared, the transform may return just that one. Nothing is guessed: it is an error if a table or column is missing, a
+type differs, a required column has a null, or a row has the lineage of another record. The error names both sides.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _LINEAGE_NAMES = tuple(c.name for c in LINEAGE)
 
 
 class JobTransform:
-    """The user's function, checked: what comes out fits the declared tables exactly."""
+    """The user's function with checks: its results fit the declared tables exactly."""
 
     def __init__(self, function: Transform, pipeline: Pipeline) -> None:
-        """Raises InvalidPipeline for a table that nothing here could bring to one row per key, and for a look back."""
+        """Check the pipeline; raises InvalidPipeline if a table has keys but no `combine`, or if there is a lookback."""
         if pipeline.lookback is not None:
             raise InvalidPipeline(
                 f"pipeline {pipeline.name} looks back, and {pipeline.job} is an Arrow job, which sees a batch at a time.",
@@ -55,8 +55,8 @@ class JobTransform:
     def __call__(self, split: InputSplit, records: pa.Table) -> dict[str, pa.Table]:
         """Return one table per declared output, its columns in the declared order and types.
 
-        Raises InvalidPipeline naming job, piece and first offset where the function raises, and naming table, column
-        and both types where its result does not fit.
+        Raises InvalidPipeline naming job, split and first offset if the function raises, and naming table, column and
+        both types if its result does not fit.
         """
         first = records.column("_offset")[0].as_py()
         where = f"job {self._job}, {split}, batch from offset {first}"
@@ -92,9 +92,9 @@ class JobTransform:
 def named_outputs(
     outcome: Any, declared: Mapping[str, Table], kinds: tuple[type, ...], kind: str, where: str
 ) -> Mapping[str, Any]:
-    """Return what a transform returned, if it is one output of one of `kinds` per declared table.
+    """Return `outcome`, the result of a transform, if it is one output of one of `kinds` per declared table.
 
-    Raises InvalidPipeline.
+    Raises InvalidPipeline if it is not.
     """
     if not isinstance(outcome, Mapping):
         raise _misfit(
@@ -112,14 +112,14 @@ def named_outputs(
 
 
 def written_schema(table: Table) -> pa.Schema:
-    """Return the columns that a job returns for a table, as an Arrow schema."""
+    """Return the Arrow schema of the columns that a job returns for a table."""
     return pa.schema(
         [pa.field(c.name, arrow_type(c.type), nullable=not c.required) for c in table.written]
     )
 
 
 def check_shape(table: Table, found: pa.Schema, where: str) -> None:
-    """Refuse an output by its columns' names and types alone, before it has a row; raises InvalidPipeline."""
+    """Check the names and types of an output's columns before it has rows; raises InvalidPipeline if they do not fit."""
     schema = written_schema(table)
     _check_names(found.names, schema, table, where)
     for field in schema:
@@ -127,7 +127,7 @@ def check_shape(table: Table, found: pa.Schema, where: str) -> None:
 
 
 def fitted(table: Table, rows: pa.Table, where: str) -> pa.Table:
-    """Return rows with the table's columns in their declared order and types; raises InvalidPipeline naming both."""
+    """Return rows with the table's columns in the declared order and types; raises InvalidPipeline if they do not fit."""
     schema = written_schema(table)
     _check_names(rows.column_names, schema, table, where)
     columns = []
@@ -167,9 +167,8 @@ def _as_declared(values: pa.ChunkedArray, field: pa.Field, where: str) -> pa.Chu
         return values
     try:
         return values.cast(field.type)
-    except (
-        pa.ArrowInvalid
-    ) as error:  # Wider by its type, yet a value beyond: seconds that microseconds cannot hold.
+    except pa.ArrowInvalid as error:
+        # The type is allowed, but a value does not fit: seconds that microseconds cannot hold.
         raise _misfit(f"{where}, column {field.name!r}: {error}") from error
 
 
@@ -179,7 +178,7 @@ def _check_type(found: pa.DataType, field: pa.Field, where: str) -> None:
 
 
 def _lossless(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """True where every value of `found` has the same value in `wanted`, by the types alone."""
+    """Return True if each value of the type `found` has the same value in the type `wanted`."""
     kinds = pa.types
     if kinds.is_dictionary(found):
         return found.value_type == wanted or _lossless(found.value_type, wanted)
@@ -209,14 +208,14 @@ def _lossless(found: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def _check_lineage(rows: pa.Table, records: pa.Table, where: str) -> None:
-    """Refuse a row whose lineage is not that of a record of this very batch."""
+    """Refuse a row if its lineage is not that of a record of this batch."""
     for name in ("_topic", "_kafka_partition"):
         if rows.num_rows and pc.unique(rows.column(name)).to_pylist() != [
             records.column(name)[0].as_py()
         ]:
             raise _misfit(f"{where}, column {name!r} does not hold the records' own value")
     given, taken = _numbers(records, "_offset"), _numbers(rows, "_offset")
-    # A batch's offsets ascend, so that each row finds its record by bisection.
+    # A batch's offsets ascend, so a binary search finds the record of each row.
     places = np.minimum(np.searchsorted(given, taken), len(given) - 1)
     strange = np.flatnonzero(given[places] != taken)
     if strange.size:

@@ -1,4 +1,4 @@
-"""Puts finished local files under an attempt's prefix."""
+"""Uploads finished local files under an attempt's prefix."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tallystick.store.create_once import create_fresh
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptPrefix:
-    """Where one task of one attempt puts its files."""
+    """The prefix under which one task of one attempt uploads its files."""
 
     store: Store
     runtime: Runtime
@@ -39,10 +39,10 @@ class AttemptPrefix:
         )
 
     def _upload(self, path: Path, key_of: Callable[[str], str], prefix: str) -> tuple[str, str]:
-        """Upload one file under a key of its own.
+        """Upload one file under its own key.
 
-        Safe to repeat: every try has a key with a fresh uuid, and nobody reads the prefix before a report names the
-        key (C4). Raises StoreUnavailable if no try is known to have landed.
+        Safe to repeat: every try has a key with a fresh uuid, and nothing reads the prefix before a report names the
+        key (C4). Raises StoreUnavailable if no try is known to have succeeded.
         """
         what = f"uploading to {self.store.uri} under {prefix}"
         return create_fresh(self.store, key_of, path, runtime=self.runtime, what=what)

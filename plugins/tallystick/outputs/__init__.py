@@ -1,4 +1,4 @@
-"""Places outside the lake that get the rows of a committed table, each once, whatever is rerun.
+"""Outputs: places outside the lake that get each row of a committed table exactly once, also after reruns.
 
-`port` is what an output must do, and what it is given; the other modules are the kinds that come with tallystick.
+`port` defines what an output does and what it gets. The other modules are the kinds that tallystick includes.
 """

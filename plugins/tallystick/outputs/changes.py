@@ -1,10 +1,11 @@
-"""From two generations of an interval to the changes between them, in an order that never changes.
+"""Computes the changes between two generations of an interval, in an order that never changes.
 
-Rows are told apart by their identity: the key of a table that aggregates, the lineage of any other. Rows of one identity
-(a job may make several of one record) are told apart by their order.
+A row is identified by the key of a table that aggregates, or by the lineage of any other table. If several rows have
+one identity (a job may make several rows of one record), they are identified by their order.
 
-Of intervals of more than HELD rows, a piece of a batch is held in memory. What has to be known of all rows is sorted on
-the local disk: 16 bytes and a number per row where rows of one identity may be apart, twice that to compare generations.
+If an interval has more than HELD rows, only a slice of a batch is held in memory. Data that is needed about all rows
+is sorted on the local disk: 16 bytes and a number per row if rows of one identity may be apart, twice that when
+generations are compared.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ Operation = Literal["row", "correction", "retraction"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One message: a row that holds, one that takes another's place, or one that holds no more.
+    """One message: a row, a correction that replaces a row, or the retraction of a row that is no longer valid.
 
-    `number` counts the messages of a sending, `row_number` the rows of the generation that `row` is of. `identity` says
-    which row it is, `occurrence` which of those with that identity.
+    `number` counts the messages of a publication, `row_number` the rows of the generation that has `row`. `identity`
+    identifies the row, `occurrence` distinguishes rows with that identity.
     """
 
     number: int
@@ -39,9 +40,10 @@ class Change:
 
 
 def changes(publication: Publication, identity: Sequence[str]) -> Generator[Change, None, None]:
-    """Yield what leads from what is there to what is to be there: rows and corrections, then retractions.
+    """Yield the changes from the published rows to the new rows: rows and corrections, then retractions.
 
-    Close it (`contextlib.closing`): what it has on the local disk is removed then. Raises ScratchFull when that is full.
+    Close the generator (`contextlib.closing`): this removes its files on the local disk. Raises ScratchFull if the
+    disk is full.
     """
     with DigestTables() as spill:
         after = Occurrences(publication.rows, identity, spill, name="after")
@@ -66,7 +68,7 @@ def changes(publication: Publication, identity: Sequence[str]) -> Generator[Chan
 
 
 def _first(rows: Occurrences) -> Iterator[Change]:
-    """Each row of a generation before which nothing is there."""
+    """Yield each row of a generation that replaces nothing."""
     for row_range in rows.row_ranges():
         for at, row in enumerate(row_range.batch.to_pylist(), start=row_range.first):
             yield _change(row_range, at, row, at, "row")
@@ -75,7 +77,7 @@ def _first(rows: Occurrences) -> Iterator[Change]:
 def _picked(
     row_range: RowRange, found: Mapping[int, bool]
 ) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """The rows of a piece with these numbers, in order."""
+    """Yield the rows of a range that have these numbers, in order."""
     if not found:
         return
     numbers = sorted(found)
@@ -97,18 +99,18 @@ def _change(
     )
 
 
-# ---------------------------------------------------------------- what differs
+# ---------------------------------------------------------------- differences
 
 
 class _Differing(Protocol):
-    """Says which rows of a generation differ, by their numbers."""
+    """The rows of a generation that differ, by their numbers."""
 
     def changed(self, side: int, first: int, end: int) -> dict[int, bool]:
-        """As `DigestTables.changed`."""
+        """Return the same as `DigestTables.changed`."""
         ...
 
     def any_changed(self, side: int) -> bool:
-        """As `DigestTables.any_changed`."""
+        """Return the same as `DigestTables.any_changed`."""
         ...
 
 
@@ -120,7 +122,7 @@ def _compared(before: Occurrences, after: Occurrences, spill: DigestTables) -> _
 
 
 def _digests(rows: Occurrences) -> Iterator[tuple[bytes, bytes]]:
-    """For each row what names it, and what stands in it."""
+    """Yield two digests per row: of its name and of its content."""
     for row_range in rows.row_ranges():
         named: Iterator[tuple[Key, int]] = zip(
             row_range.identities, row_range.occurrences, strict=True
@@ -131,7 +133,7 @@ def _digests(rows: Occurrences) -> Iterator[tuple[bytes, bytes]]:
 
 
 class _Held:
-    """The same for generations that are small enough to be compared in memory."""
+    """The rows that differ, if both generations are small enough to be compared in memory."""
 
     def __init__(self, before: Occurrences, after: Occurrences) -> None:
         there = {name: (at, content) for at, (name, content) in enumerate(_digests(before))}

@@ -1,4 +1,4 @@
-"""Rows as JSON: exact, in the order of their columns, and the same bytes for the same row whoever writes them."""
+"""Encodes rows as JSON: with exact values, in the order of the columns, and with the same bytes for the same row."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-# json.dumps makes an encoder per call where it is given a form: half of the time of a row.
+# If json.dumps gets options, it builds an encoder per call, which takes half of the time of a row.
 _JSON = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 _AS_IT_IS = frozenset((str, int, bool, type(None)))
 
 
 def json_lines(batch: pa.RecordBatch) -> Iterator[bytes]:
-    """Yield each row as one JSON object, without a line's end."""
+    """Yield each row as one JSON object, without a line ending."""
     for row in batch.to_pylist():
         yield encoded(row)
 
 
 def encoded(row: Mapping[str, Any]) -> bytes:
-    """A row as a JSON object in UTF-8.
+    """Return a row as a JSON object in UTF-8.
 
-    Decimals are texts with all their digits, timestamps ISO 8601 in UTC with `Z` (without a zone where the column has
-    none), binary is base64, and a float that JSON cannot hold is the text NaN, Infinity or -Infinity.
+    A decimal is a text with all its digits. A timestamp is ISO 8601 in UTC with `Z`, or without a zone if its column
+    has none. Binary is base64. If JSON cannot represent a float, it is the text NaN, Infinity or -Infinity.
     """
     return _JSON.encode(
         {name: v if type(v) in _AS_IT_IS else plain(v) for name, v in row.items()}
@@ -37,7 +37,7 @@ def encoded(row: Mapping[str, Any]) -> bytes:
 
 
 def plain(value: Any) -> Any:
-    """A column's value, or a list of such, as JSON has it."""
+    """Return a value of a column, or a list of values, in the form that JSON uses."""
     if isinstance(value, list):
         return [plain(one) for one in value]
     if isinstance(value, datetime):

@@ -1,15 +1,15 @@
-"""A folder with one file per interval: prepared under a hidden name, and published by one rename.
+"""A folder with one file per interval. A file is prepared under a hidden name and published by one rename.
 
-    <folder>/<interval>.jsonl                              what readers see: whole files, always
+    <folder>/<interval>.jsonl                              the published file: readers always see a whole file
     <folder>/.tallystick/<interval>.<plan uuid>.<32 digits of the report's SHA-256>.prepared   written and synced before
-                                                           the ledger says begun
-    <folder>/.tallystick/<interval>.<plan uuid>.<uuid>.writing   one that is being written
-    <folder>/.tallystick/<interval>.published              which plan the file is of, and how many rows it has
-    <folder>/.tallystick/owner.json                        whose the folder is: one output of one pipeline and lake
-    <folder>/.tallystick/lock                               held while a file is published, or the folder is taken
+                                                           the interval is in progress in the ledger
+    <folder>/.tallystick/<interval>.<plan uuid>.<uuid>.writing   a file that is being written
+    <folder>/.tallystick/<interval>.published              the plan of the published file, and its number of rows
+    <folder>/.tallystick/owner.json                        the owner of the folder: one output of one pipeline and lake
+    <folder>/.tallystick/lock                              held while a file is published, or the folder is taken
 
-rename(2) takes the place of an older file atomically (POSIX.1-2024, rename). The folder must be one file system, local or
-one whose locks reach all machines that publish.
+rename(2) replaces an older file atomically (POSIX.1-2024, rename). The folder must be on one file system: a local
+one, or one whose locks work across all machines that publish.
 """
 
 from __future__ import annotations
@@ -45,10 +45,11 @@ _SET_ASIDE = re.compile(r"([0-9TZ]+-[0-9TZ]+)\.([0-9a-f]{32})\.[0-9a-f]{32}\.(?:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileOutput:
-    """Declares a folder that gets one file of JSON lines per interval; a replacement takes the file's place.
+    """The declaration of a folder that gets one file of JSON lines per interval.
 
-    `folder` is the same path on every machine that publishes, and no other output's. `replaced`: `compensate`
-    puts another file in the place of one that is replaced, `refuse` keeps an interval that was sent from being replaced.
+    `folder` is the same path on every machine that publishes, and belongs to no other output. `replaced`: with
+    `compensate`, the file of a replaced interval is replaced, too; with `refuse`, an interval that was published
+    cannot be replaced.
     """
 
     name: str
@@ -65,13 +66,13 @@ class FileOutput:
 
     @property
     def target(self) -> str:
-        """What the name stands for."""
+        """The target that the output's name refers to."""
         return f"file:{self.folder}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """Which plan a published file is of."""
+    """The plan that a published file belongs to."""
 
     plan: keys.PlanId
     generation: int
@@ -80,7 +81,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """Whose a folder is."""
+    """The owner of a folder: an output of a pipeline and lake."""
 
     lake: str
     pipeline: str
@@ -96,7 +97,7 @@ class Owner:
 
 
 class Folder:
-    """The folder of a FileOutput, as an output."""
+    """The output that a FileOutput declares."""
 
     def __init__(self, declared: FileOutput, *, lock_s: float = LOCK_S) -> None:
         self.declared, self.lock_s = declared, lock_s
@@ -104,10 +105,10 @@ class Folder:
         self.hidden = self.folder / HIDDEN
 
     def begin(self, scope: Scope) -> None:
-        """Make the folders, and note whose they are. Raises OutputRefused where they are another output's already.
+        """Create the folders and record their owner. Raises OutputRefused if they belong to another output.
 
-        Files are named by their intervals alone, so two outputs would take each other's places.
-        Safe to repeat: what is there stays, and of two at once one writes the note.
+        Files are named after their intervals only, so two outputs in one folder would overwrite each other's files.
+        Safe to repeat: what is there stays, and if two processes do this at once, one of them records the owner.
         """
         self._make_folders()
         own = Owner(lake=scope.lake, pipeline=scope.pipeline, output=self.declared.name)
@@ -134,9 +135,9 @@ class Folder:
     def prepare(self, publication: Publication) -> None:
         """Write the file under its hidden name.
 
-        Safe to repeat: the second file takes the first one's place, and holds the same rows, for they are of one report.
+        Safe to repeat: the second file replaces the first one and has the same rows, because both are of one report.
         """
-        # Here, for a DAG file that declares a folder loads no Arrow.
+        # Imported here, because a DAG file that declares a folder must not load Arrow.
         from tallystick.outputs.times import check_batch
 
         self._make_folders()
@@ -158,12 +159,13 @@ class Folder:
             fresh.unlink(missing_ok=True)
 
     def publish(self, publication: Publication, *, resumed: bool) -> None:
-        """Rename the prepared file to where readers look.
+        """Rename the prepared file to the name that readers use.
 
-        Safe to repeat: under the lock, the note says which plan the file is of. A zombie of an older generation finds a
-        newer one there and leaves it. What was prepared elsewhere, or cleaned away, is prepared again.
+        Safe to repeat: under the lock, the note names the plan of the published file. A zombie of an older generation
+        finds a newer one there and leaves it unchanged. If the file was prepared on another machine or is removed, it
+        is prepared again.
         """
-        del resumed  # the note tells, whoever began
+        del resumed  # the note shows what is published
         with self._locked():
             note = self._note(publication)
             if note is not None and note.generation > publication.generation:
@@ -179,7 +181,7 @@ class Folder:
                     return
                 self.prepare(publication)
             try:
-                # The note comes last: where it names this plan, the file is this plan's.
+                # The note is written last: if it names this plan, the file is this plan's.
                 prepared.replace(self._file(publication))
                 _sync_folder(self.folder)
                 self._write_note(publication)
@@ -187,20 +189,21 @@ class Folder:
                 raise self._failed(publication, error) from error
 
     def abort(self, publication: Publication) -> None:
-        """Remove the prepared file of this report; if a publisher holds the lock now, leave it to the next sweep.
+        """Remove the prepared file of this report.
 
-        Safe to repeat: what is gone stays so, and other reports' are kept.
+        If a publisher holds the lock now, leave the file to the next sweep. Safe to repeat: what is gone stays gone,
+        and the files of other reports are kept.
         """
         name = self._prepared(publication).name
         self.sweep([Leftover(name=name, interval=publication.interval, plan=publication.plan)])
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing, because nothing is open."""
 
-    # ------------------------------------------------------------ what the killed have left
+    # ------------------------------------------------------------ leftovers of killed processes
 
     def leftovers(self) -> Sequence[Leftover]:
-        """What was prepared, or half written, by whom ever; a folder that is not there holds nothing."""
+        """Return the files that any process prepared or began to write; nothing if the folder does not exist."""
         try:
             names = sorted(path.name for path in self.hidden.iterdir())
         except OSError:
@@ -208,17 +211,17 @@ class Folder:
         return tuple(left for name in names if (left := _leftover(name)) is not None)
 
     def sweep(self, leftovers: Sequence[Leftover]) -> None:
-        """Remove them, where nobody publishes at this moment: a publisher may stand between its look and its rename.
+        """Remove these files, unless another process is publishing now.
 
-        Safe to repeat: what is gone stays so. Nothing that counts can be lost: what is prepared is made of committed
-        files, and made again where it is missing.
+        A publisher may be between its check of a file and the rename. Safe to repeat: what is gone stays gone. No
+        rows are lost: a prepared file is made of committed files, and is made again if it is missing.
         """
         try:
             with self._locked(wait_s=0):
                 for one in leftovers:
                     (self.hidden / one.name).unlink(missing_ok=True)
         except (OSError, OutputBusy):
-            return  # they harm nobody where they are, and the next publisher finds them
+            return  # the files do no harm, and the next publisher finds them
 
     # ------------------------------------------------------------ names and notes
 
@@ -226,7 +229,11 @@ class Folder:
         return self.folder / f"{publication.interval.part}.jsonl"
 
     def _prepared(self, publication: Publication) -> Path:
-        """The name says whose rows these are: two attempts at one plan may differ, and one of them is committed."""
+        """Return the path of the prepared file.
+
+        The name contains the report: two attempts at one plan may have different rows, and only one of them is
+        committed.
+        """
         report = hashlib.sha256((publication.report or "").encode()).hexdigest()[:32]
         return self.hidden / f"{publication.interval.part}.{publication.plan}.{report}.prepared"
 
@@ -235,7 +242,10 @@ class Folder:
         return self.hidden / "owner.json"
 
     def _writing(self, publication: Publication) -> Path:
-        """A name of this call's own, which tells the plan: who is killed here cannot tell it any more."""
+        """Return a path that only this call uses.
+
+        The name contains the plan, so that the file can be identified if this process is killed.
+        """
         return (
             self.hidden
             / f"{publication.interval.part}.{publication.plan}.{uuid.uuid4().hex}.writing"
@@ -258,7 +268,10 @@ class Folder:
             ) from error
 
     def _owner(self) -> Owner | None:
-        """Whose the folder is; None where nobody has noted it, as in folders that are older than the note."""
+        """Return the owner of the folder; None if it is not recorded, as in folders that are older than this record.
+
+        Raises Corrupt if the record cannot be read.
+        """
         try:
             said = json.loads(self._owner_path.read_bytes())
             if not isinstance(said, dict):
@@ -276,14 +289,14 @@ class Folder:
             ) from error
 
     def _taken(self, own: Owner) -> Owner:
-        """Note whose the folder is, where nobody has by now; return whose it is.
+        """Record the owner of the folder if no other process has done so by now. Return the recorded owner.
 
-        Safe to repeat: it is looked at again under the lock, and renamed when it is whole.
+        Safe to repeat: the record is read again under the lock, and renamed only when it is complete.
         """
         with self._locked():
             if (owner := self._owner()) is not None:
                 return owner
-            # One name for all, for the lock's holder alone uses it: what a killed one left is written over.
+            # One name for all processes: only the holder of the lock uses it, and overwrites what a killed one left.
             fresh = self._owner_path.with_suffix(".writing")
             with fresh.open("wb") as file:
                 file.write(json.dumps({"format": FOLDER_FORMAT, **asdict(own)}).encode())
@@ -307,7 +320,10 @@ class Folder:
 
     @contextmanager
     def _locked(self, wait_s: float | None = None) -> Iterator[None]:
-        """Hold the folder's lock; the kernel lets go of it with the process. Raises OutputBusy in the end."""
+        """Hold the folder's lock, which the kernel releases when the process ends.
+
+        Raises OutputBusy if another process still holds it after `wait_s` seconds (by default `lock_s`).
+        """
         self._make_folders()
         deadline = time.monotonic() + (self.lock_s if wait_s is None else wait_s)
         with (self.hidden / "lock").open("ab") as file:
@@ -333,7 +349,10 @@ class Folder:
 
 
 def _leftover(name: str) -> Leftover | None:
-    """What a hidden name says; None for a note, the owner's too, the lock, and what is not ours."""
+    """Return the leftover that has this hidden name, or None.
+
+    None if the file is a note, the owner, the lock or not tallystick's.
+    """
     found = _SET_ASIDE.fullmatch(name)
     if found is None:
         return None
@@ -352,7 +371,7 @@ def _sync(file: IO[bytes]) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    # A rename is on the disk once its folder is (fsync(2)).
+    # A rename is on the disk only when its folder is synced (fsync(2)).
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -1,6 +1,6 @@
-"""An output whose client library is not installed: it says so where it is used, and never where it is opened.
+"""An output whose client library is not installed. It raises when it is used, not when it is opened.
 
-A commit opens its outputs before the swap; a package that is missing must not harm the tables.
+A commit opens its outputs before the swap, and a missing package must not harm the tables.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from tallystick.outputs.port import Publication, Scope
 
 
 class NotInstalled:
-    """Stands for an output that this Python cannot serve."""
+    """A placeholder for an output that this Python environment cannot serve."""
 
     def __init__(self, output: str, *, extra: str, why: str) -> None:
         self._error = SettingsError(
@@ -19,19 +19,19 @@ class NotInstalled:
         )
 
     def begin(self, scope: Scope) -> None:
-        """Raise SettingsError. Safe to repeat: nothing is done."""
+        """Raise SettingsError. Safe to repeat: it changes nothing."""
         raise self._error
 
     def prepare(self, publication: Publication) -> None:
-        """Raise SettingsError. Safe to repeat: nothing is done."""
+        """Raise SettingsError. Safe to repeat: it changes nothing."""
         raise self._error
 
     def publish(self, publication: Publication, *, resumed: bool) -> None:
-        """Raise SettingsError. Safe to repeat: nothing is done."""
+        """Raise SettingsError. Safe to repeat: it changes nothing."""
         raise self._error
 
     def abort(self, publication: Publication) -> None:
-        """Nothing was set aside. Safe to repeat."""
+        """Do nothing, because `prepare` sets nothing aside. Safe to repeat."""
 
     def close(self) -> None:
-        """Nothing is held. Safe to repeat."""
+        """Do nothing, because no connection is open. Safe to repeat."""

@@ -1,11 +1,13 @@
-"""Which of the rows with one identity a row is: the number of those before it, in the fixed order of a plan's rows.
+"""Counts the occurrence of each row: the number of earlier rows of the plan with its identity, in their fixed order.
 
-The number is part of what names a message or call for ever, so it never depends on how it is found out:
+The occurrence is a permanent part of the name of a message or call, so it does not depend on how it is counted:
 
-- of up to HELD rows, each identity's count is held in memory;
-- of more, while they come in runs that ascend and do not overlap (the files of an Arrow job: each has the records of one
-  range of offsets), rows of one identity are neighbours: the last one and each run's two ends are held;
-- else, from the first piece on of which that is not so, the digests of all identities are sorted on the local disk.
+- if an interval has up to HELD rows, the count of each identity is held in memory;
+- if it has more rows, and they come in ascending runs that do not overlap (the files of an Arrow job: each has the
+  records of one range of offsets), rows of one identity are neighbours: the last identity and the two ends of each
+  run are held in memory;
+- otherwise, from the first slice of a batch on that breaks this order, the digests of all identities are sorted on
+  the local disk.
 """
 
 from __future__ import annotations
@@ -25,17 +27,17 @@ if TYPE_CHECKING:
     from tallystick.outputs.spill import DigestTables
 
 HELD = 100_000
-"""Rows of an interval up to which each identity's count is held in memory: some 20 MB."""
+"""The number of rows of an interval up to which the count of each identity is held in memory: about 20 MB."""
 RUNS_MAX = 20_000
 PIECE_ROWS = 4_096
-"""Rows that are Python objects at once."""
+"""The number of rows that exist as Python objects at once."""
 
 Key = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowRange:
-    """Some rows in a row: the number of the first, and each one's identity and occurrence."""
+    """Consecutive rows: the number of the first row, and the identity and occurrence of each row."""
 
     first: int
     batch: pa.RecordBatch
@@ -49,7 +51,7 @@ class RowRange:
 
 
 class Occurrences:
-    """The rows of a plan, counted by identity. May be read more than once: what was sorted is sorted once."""
+    """The rows of a plan with their occurrences. They can be read more than once, but are sorted only once."""
 
     def __init__(
         self, rows: Rows, identity: Sequence[str], spill: DigestTables, *, name: str
@@ -59,7 +61,7 @@ class Occurrences:
         self._sorted = False
 
     def row_ranges(self) -> Iterator[RowRange]:
-        """Yield them in their order."""
+        """Yield the rows in their order."""
         seen: _Seen | _Runs = _Seen() if len(self.rows) <= HELD else _Runs()
         for first, batch, identities in self._identified():
             found = None if self._sorted else seen.count(batch, self._identity, identities)
@@ -85,7 +87,7 @@ class Occurrences:
 
 
 def _identities(batch: pa.RecordBatch, names: Sequence[str]) -> list[Key]:
-    # A column that a file lacks is null in its rows: one of an earlier generation may be older than the column.
+    # If a file lacks a column, it is null in its rows: a file of an earlier generation may be older than the column.
     nulls = [None] * len(batch)
     columns = [
         batch.column(name).to_pylist() if name in batch.schema.names else nulls for name in names
@@ -94,12 +96,12 @@ def _identities(batch: pa.RecordBatch, names: Sequence[str]) -> list[Key]:
 
 
 def digest(key: Key, occurrence: int) -> bytes:
-    """The name of a row: of its identity, and of which row with that identity it is."""
+    """Return the digest of 16 bytes that names a row: of its identity and its occurrence."""
     return hashlib.blake2b(encoded({"k": list(key), "n": occurrence}), digest_size=16).digest()
 
 
 class _Seen:
-    """Each identity's count in memory."""
+    """The count of each identity, held in memory."""
 
     def __init__(self) -> None:
         self._seen: dict[bytes, int] = {}
@@ -107,7 +109,7 @@ class _Seen:
     def count(
         self, batch: pa.RecordBatch, names: Sequence[str], identities: list[Key]
     ) -> list[int] | None:
-        """How many rows came before each."""
+        """Return the number of earlier rows with the same identity, for each row."""
         del batch, names
         found = []
         for key in identities:
@@ -119,29 +121,32 @@ class _Seen:
 
 
 class _Runs:
-    """Runs of identities that ascend. While no two overlap, equal identities are neighbours."""
+    """Ascending runs of identities. As long as no two runs overlap, equal identities are neighbours."""
 
     def __init__(self) -> None:
         self._kinds: list[str] | None = None
-        # The ends of the runs, both sorted; that of the run which goes on is in `_last`.
+        # The first and last key of each run, both sorted. The last key of the current run is in `_last`.
         self._firsts: list[Key] = []
         self._lasts: list[Key] = []
         self._at = 0
         self._last: Key | None = None
-        self._bound: Key | None = None  # where the next run above begins
+        self._bound: Key | None = None  # the first key of the next higher run
         self._before = 0
 
     def count(
         self, batch: pa.RecordBatch, names: Sequence[str], identities: list[Key]
     ) -> list[int] | None:
-        """How many rows came before each; None when neighbours do not tell it."""
+        """Return the number of earlier rows with the same identity, for each row.
+
+        Returns None if the order of the rows is not sufficient to count them.
+        """
         kinds = _ordered_kinds(batch, names)
         if kinds is None or (self._kinds is not None and kinds != self._kinds):
             return None
         self._kinds = kinds
         found = []
-        # Each piece begins a run: one that skips others' rows would overlap them. It goes on with the run before only
-        # if its first key is that run's last, and then it is bounded as that run is.
+        # Each slice begins a run: if a run skipped the rows of other runs, it would overlap them. A slice continues
+        # the current run only if its first key is the last key of that run. Then it has the same bound.
         last, bound = None, self._bound
         for key in identities:
             if key == self._last:
@@ -157,7 +162,7 @@ class _Runs:
         return found
 
     def _begin(self, key: Key) -> bool:
-        """Begin a run; False when the key may have been there before, or there are too many runs."""
+        """Begin a run. Return False if the key may have occurred before, or if there are too many runs."""
         if self._last is not None:
             self._lasts[self._at] = self._last
         at = bisect_right(self._firsts, key)
@@ -171,7 +176,11 @@ class _Runs:
 
 
 def _ordered_kinds(batch: pa.RecordBatch, names: Sequence[str]) -> list[str] | None:
-    """Text, number or instant per column; None when one has others: their equality may not be that of their JSON."""
+    """Return "text", "number" or "instant" for each column, or None if one is not of these types.
+
+    None, too, if a column is missing or has nulls. For other types, equality of two values may differ from equality of
+    their JSON.
+    """
     kinds = []
     for name in names:
         if name not in batch.schema.names or batch.column(name).null_count:
@@ -182,7 +191,7 @@ def _ordered_kinds(batch: pa.RecordBatch, names: Sequence[str]) -> list[str] | N
         elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
             kinds.append("text")
         elif pa.types.is_timestamp(kind) and (kind.unit, kind.tz) == ("us", "UTC"):
-            kinds.append("instant")  # the fourth column of a lineage
+            kinds.append("instant")  # the type of the fourth lineage column
         else:
             return None
     return kinds

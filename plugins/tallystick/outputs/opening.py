@@ -1,4 +1,4 @@
-"""From a declared output to one that works: the kinds that come with tallystick, and a user's own."""
+"""Opens declared outputs: the kinds that tallystick includes, and classes of the user's own."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ def open_output(
     settings: SettingsNamed,
     store: Store,
 ) -> Output:
-    """The output that a declaration stands for; nothing is connected yet.
+    """Return the output for a declaration, without connecting to anything.
 
-    `settings` resolves a connection by its name when the output connects; `store` is the lake's, for the notes of calls.
-    A class of the user's own brings it by its method `open()`. Raises InvalidPipeline where there is none.
+    `settings` resolves a connection by its name when the output connects. `store` is the lake's: receivers of calls
+    write their notes to it. If the declaration is a class of the user's own, its method `open()` returns the output.
+    Raises InvalidPipeline if it has no such method.
     """
     if isinstance(declared, FileOutput):
         return Folder(declared)

@@ -1,16 +1,16 @@
-"""What an output does, and what it is given: the port between a commit and a place outside the lake.
+"""The interface between a commit and an output, a place outside the lake: what an output does, and what it gets.
 
-The commit of the tables asks no output anything, so none can delay it. What is committed is then brought to an output in
-two phases, and the swap of the root between them is the only decision:
+The commit of the tables calls no output, so no output can delay it. Afterwards, the committed rows are published to
+an output in two phases. The swap of the root between the phases is the only decision:
 
-    begin     take the output: whoever published before can publish no more, or does no harm
-    prepare   before the swap: all that can fail should fail here, and nobody sees anything
-    (swap)    the ledger says that the interval is begun: from here on, rows may be out there
-    publish   after the swap: make the rows seen, once, however often it is called
-    abort     instead of the swap: take away what `prepare` left
+    begin     take the output: an earlier publisher can publish no more, or does no harm if it does
+    prepare   before the swap: all that can fail should fail here, and readers of the output see nothing yet
+    (swap)    the ledger records that the interval is in progress: from here on, the output may have its rows
+    publish   after the swap: make the rows visible, each once, however often it is called
+    abort     instead of the swap: remove what `prepare` left
 
-The tables themselves are such an output: begin gives an attempt its prefix, prepare uploads the files and the metadata,
-the swap publishes them, and abort is left to gc.
+The tables follow the same pattern: begin gives an attempt its prefix, prepare uploads the files and the metadata, the
+swap publishes them, and abort is left to gc.
 """
 
 from __future__ import annotations
@@ -30,22 +30,23 @@ class Rows(Protocol):
     """The rows of one plan in one table, in an order that never changes."""
 
     def batches(self, start: int = 0) -> Iterator[pa.RecordBatch]:
-        """Yield them from row number `start` on. Raises Corrupt where a file is gone or unreadable."""
+        """Yield the rows in batches, from row number `start` on. Raises Corrupt if a file is gone or unreadable."""
         ...
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return the number of rows."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publication:
-    """What is to stand in an output for one interval: the rows of `plan`, instead of those of `instead_of`.
+    """The rows of `plan` for one output and one interval, which replace the rows of `instead_of`.
 
-    Both are uuids of plans; `rows_before` are the rows of `instead_of`, empty where nothing was published before.
-    `generation` is the plan's number in its interval, `identity` the columns that tell rows apart: the keys of a table
-    that aggregates, the lineage of any other. `report` is the key of the report that lists the rows' files: another
-    attempt at the same plan has another one, and its rows may differ (a job that draws ids).
+    Both are uuids of plans. `rows_before` are the rows of `instead_of`; it is empty if nothing was published before.
+    `generation` is the number of the plan in its interval. `identity` names the columns that identify a row: the keys
+    of a table that aggregates, the lineage of any other table. `report` is the key of the report that lists the files
+    of the rows. Another attempt at the same plan has another report, and its rows may differ (for example, if the job
+    draws ids).
     """
 
     pipeline: str
@@ -66,49 +67,54 @@ class Publication:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """Whose output it is: one per lake, pipeline and output name may publish."""
+    """The lake and the pipeline of an output. One publisher per lake, pipeline and output name may publish."""
 
     lake: str
     pipeline: str
 
 
 class Output(Protocol):
-    """A place outside the lake. Every method may be called again after a crash at any point, and twice at once.
+    """A place outside the lake that gets the rows of a table.
 
-    They raise RetryLater where time mends it, Ask where a person has to: a key that is null, a table that is not there.
+    Every method may be called again after a crash at any point, and by two processes at once. The methods raise
+    RetryLater if the problem passes with time, and ActionRequired if a person has to act: for example, if a key is
+    null or a table is missing.
     """
 
     def begin(self, scope: Scope) -> None:
-        """Take the output for this process. Safe to repeat: the last one that took it has it."""
+        """Take the output for this process. Safe to repeat: the last process that took the output has it."""
         ...
 
     def prepare(self, publication: Publication) -> None:
-        """Check and set aside all that publishing needs, unseen. Safe to repeat: a second set takes the first's place."""
+        """Check and set aside all that publishing needs, invisible to readers.
+
+        Safe to repeat: a second set replaces the first.
+        """
         ...
 
     def publish(self, publication: Publication, *, resumed: bool) -> None:
-        """Make the rows stand in the output, each once, instead of those before.
+        """Write the rows exactly once, replacing the previous generation.
 
-        `resumed`: somebody had begun it before: some rows may be there, or all. Safe to repeat: what is there already is
-        not sent again.
+        `resumed` is True if the publication was already in progress: some or all of the rows may be in the output.
+        Safe to repeat: rows that are already there are not sent again.
         """
         ...
 
     def abort(self, publication: Publication) -> None:
-        """Take away what `prepare` left, if the interval was replaced meanwhile, or is another publisher's.
+        """Remove what `prepare` left, if the interval was replaced meanwhile or belongs to another publisher.
 
-        Safe to repeat: what is gone stays so.
+        Safe to repeat: what is gone stays gone.
         """
         ...
 
     def close(self) -> None:
-        """Let go of connections. Safe to repeat."""
+        """Close connections. Safe to repeat."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leftover:
-    """What `prepare` has set aside under a name, for one plan of one interval."""
+    """An object that `prepare` set aside under a name, for one plan of one interval."""
 
     name: str
     interval: Interval
@@ -117,22 +123,26 @@ class Leftover:
 
 @runtime_checkable
 class Sweeping(Protocol):
-    """An output whose `prepare` leaves things that outlive a process that was killed.
+    """An output whose `prepare` leaves objects that remain when its process is killed.
 
-    The ledger says which of them are needed no more: the plan is neither granted nor pending, and never will be again.
+    The ledger shows which of them are no longer needed: those whose plan is neither granted nor pending, and never
+    will be again.
     """
 
     def leftovers(self) -> Sequence[Leftover]:
-        """All that was set aside, for whichever plan. Needs no `begin`."""
+        """Return all objects that were set aside, for any plan. Does not need `begin`."""
         ...
 
     def sweep(self, leftovers: Sequence[Leftover]) -> None:
-        """Take these away. Safe to repeat: what is gone stays so; what could not be taken is found by the next one."""
+        """Remove these objects.
+
+        Safe to repeat: what is gone stays gone. If an object cannot be removed, the next sweep finds it.
+        """
         ...
 
 
 class NoRows:
-    """No rows at all."""
+    """An empty set of rows."""
 
     def batches(self, start: int = 0) -> Iterator[pa.RecordBatch]:
         """Yield nothing."""

@@ -1,7 +1,7 @@
-"""Digests of rows on the local disk: counted, and two generations compared, in the memory of a few batches.
+"""Stores digests of rows on the local disk, counts them and compares two generations, in the memory of a few batches.
 
-DuckDB keeps them in tables of its own, and moves what is above MEMORY to files in a temporary folder. The folder is
-removed when the work ends; one that a killed process left is removed by the next process that needs one.
+DuckDB keeps the digests in its own tables, and moves data above MEMORY to files in a temporary folder. The folder is
+removed when the work ends. If a process is killed, the next process that needs a folder removes the one that is left.
 """
 
 from __future__ import annotations
@@ -27,23 +27,26 @@ from tallystick.errors import OutputUnavailable, ScratchFull
 T = TypeVar("T")
 
 MEMORY = "256MB"
-"""What DuckDB may hold before it writes to the disk. Measured with 50 million rows, the process grows by up to 430 MB."""
+"""The memory that DuckDB may use before it writes to the disk.
+
+With 50 million rows, the process was measured to grow by up to 430 MB.
+"""
 BATCH = 65_536
 SLICE_ROWS = 1_000_000
 BEFORE, AFTER = 0, 1
 _PREFIX = "tallystick-rows-"
 _LOCK = "lock"
 _LOCK_MADE_S = 600
-_ROOM_LEFT = 64 << 20  # DuckDB stops before the last byte
+_ROOM_LEFT = 64 << 20  # DuckDB stops before the disk is completely full
 
-# Rows of one identity, and how many of it came before each; only those that are not the first.
+# The rows that are not the first of their identity, each with the number of earlier rows of that identity.
 _COUNTED = """
 INSERT INTO found
 SELECT number, before FROM (
   SELECT number, row_number() OVER (PARTITION BY id ORDER BY number) - 1 AS before FROM by_id WHERE {slice}
 ) WHERE before > 0
 """
-# A digest of identity and occurrence is there once per generation: two rows are one row of both.
+# A generation has each digest of identity and occurrence once: if there are two rows, both generations have the row.
 _COMPARED = """
 INSERT INTO found
 SELECT side, number, total = 2 AS there FROM (
@@ -54,7 +57,7 @@ SELECT side, number, total = 2 AS there FROM (
 
 
 class DigestTables:
-    """A place on the local disk for digests of rows; nothing is made before the first ones come."""
+    """Tables on the local disk for digests of rows. Nothing is created before the first digests arrive."""
 
     def __init__(self) -> None:
         self._folder: Path | None = None
@@ -73,7 +76,7 @@ class DigestTables:
         self.close()
 
     def close(self) -> None:
-        """Remove all of it. Safe to repeat: what is gone stays so."""
+        """Remove all tables and files. Safe to repeat: what is gone stays gone."""
         if self._connection is not None:
             self._connection.close()
         if self._folder is not None:
@@ -85,9 +88,9 @@ class DigestTables:
     # ------------------------------------------------------------ rows of one identity
 
     def count(self, name: str, digests: Iterable[bytes]) -> None:
-        """Count, for each row, how many rows before it have the same digest of 16 bytes.
+        """Count, for each row, the earlier rows that have the same digest of 16 bytes.
 
-        Safe to repeat: it writes to this object's own folder, and replaces what it counted under the name.
+        Safe to repeat: it writes to this object's own folder, and replaces the earlier counts of this name.
         """
         self._run(f"DROP TABLE IF EXISTS {name}")
         self._run("CREATE TABLE digests (id UUID, number BIGINT)")
@@ -100,7 +103,7 @@ class DigestTables:
         self._run("DROP TABLE found")
 
     def counted(self, name: str, first: int, end: int) -> dict[int, int]:
-        """The count by row number, of those rows from `first` to before `end` that have one above 0."""
+        """Return the counts above 0 of the rows `first <= number < end`, by row number."""
         return dict(
             self._rows(
                 f"SELECT number, before FROM {name} WHERE number >= ? AND number < ?", first, end
@@ -112,9 +115,9 @@ class DigestTables:
     def compare(
         self, before: Iterable[tuple[bytes, bytes]], after: Iterable[tuple[bytes, bytes]]
     ) -> None:
-        """Find what differs between two generations: per row, the digest that names it and that of its content.
+        """Find the rows that differ between two generations. Each row is two digests: of its name and of its content.
 
-        Safe to repeat: it writes to this object's own folder, and replaces what it found.
+        Safe to repeat: it writes to this object's own folder, and replaces the earlier result.
         """
         self._run("DROP TABLE IF EXISTS changed")
         self._run("CREATE TABLE generations (id UUID, content UUID, side UTINYINT, number BIGINT)")
@@ -135,9 +138,10 @@ class DigestTables:
         self._run("DROP TABLE found")
 
     def changed(self, side: int, first: int, end: int) -> dict[int, bool]:
-        """The rows of a generation, from `first` to before `end`, that differ, by number: whether the other one has them.
+        """Return the rows `first <= number < end` of a generation that differ, by number.
 
-        Of the older generation those that the newer one has are left out: they are found in the newer one.
+        The value is True if the other generation has the row, too. Such a row is returned for the newer generation
+        only.
         """
         return dict(
             self._rows(
@@ -149,15 +153,16 @@ class DigestTables:
         )
 
     def any_changed(self, side: int) -> bool:
-        """Whether a generation has a row that differs."""
+        """Return True if a generation has a row that differs."""
         return bool(self._rows("SELECT 1 FROM changed WHERE side = ? LIMIT 1", side))
 
     # ------------------------------------------------------------ DuckDB
 
     def _by_slices(self, table: str, statement: str) -> None:
-        """Sort a table by its ids, and run a statement on one slice of them after another.
+        """Sort a table by its ids, and run a statement on one slice of it after another.
 
-        DuckDB's sort takes any size; its windows over many millions of rows need more memory than they may have.
+        DuckDB sorts tables of any size, but its window functions over many millions of rows need more memory than the
+        limit.
         """
         ((rows,),) = self._rows(f"SELECT count(*) FROM {table}")
         self._run(f"CREATE TABLE by_id AS SELECT * FROM {table} ORDER BY id")
@@ -204,7 +209,7 @@ class DigestTables:
 
     @contextmanager
     def _named(self) -> Iterator[None]:
-        """Turn DuckDB's errors into ours; a folder that cannot be made is one of them."""
+        """Turn DuckDB's errors into tallystick's, including those of a folder that cannot be created."""
         try:
             yield
         except (duckdb.Error, OSError) as error:
@@ -232,7 +237,7 @@ def _batches(items: Iterable[T]) -> Iterator[tuple[int, list[T]]]:
 
 
 def _uuids(digests: list[bytes]) -> pa.Array:
-    """Digests as UUIDs: DuckDB's only type of 16 bytes that is held in place."""
+    """Return digests as UUIDs: DuckDB's only type of 16 bytes that is stored in place."""
     stored = pa.array(digests, pa.binary(16))
     return pa.ExtensionArray.from_storage(pa.uuid(), stored)
 
@@ -245,7 +250,7 @@ def _numbers(first: int, count: int) -> pa.Array:
 
 
 def _own_folder() -> tuple[Path, IO[bytes]]:
-    """A new folder, and the lock that says that its process lives. Removes those of processes that do not."""
+    """Create a folder, and a lock that is held as long as its process lives. Remove the folders of dead processes."""
     for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         _remove_abandoned(left)
     while True:
@@ -254,20 +259,20 @@ def _own_folder() -> tuple[Path, IO[bytes]]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            file.close()  # another process has just taken it for abandoned
+            file.close()  # another process takes the folder for abandoned and holds its lock
             continue
         if os.fstat(file.fileno()).st_nlink:
             return folder, file
-        file.close()  # it was, and is removed
+        file.close()  # that process has removed the folder
 
 
 def _remove_abandoned(folder: Path) -> None:
-    """Remove the folder of a process that has died. Safe to repeat: the lock of one that lives is held."""
+    """Remove the folder of a process that has died. Safe to repeat: a process that is alive holds its lock."""
     with suppress(OSError):
         try:
             file = (folder / _LOCK).open("rb")
         except FileNotFoundError:
-            # Its process may be about to make it; one that died before it did left an empty folder.
+            # The process may be about to create its lock. If it died before that, its folder is empty.
             if time.time() - folder.stat().st_mtime > _LOCK_MADE_S:
                 folder.rmdir()
             return

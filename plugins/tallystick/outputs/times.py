@@ -1,7 +1,7 @@
-"""Times of which a receiver can make nothing: JSON's readers, databases and Python agree on the years 1 to 9999 only.
+"""Refuses times that receivers cannot read: parsers of JSON, databases and Python agree only on the years 1 to 9999.
 
-A table in the lake holds 64 bits of microseconds: 292,000 years on either side, which a wrong unit in a job reaches at
-once (RFC 3339, section 1: "years between 0000 and 9999"; Python's datetime begins at 1).
+A table in the lake stores 64 bits of microseconds: 292,000 years in either direction. If a job uses a wrong unit, its
+times are soon outside these years (RFC 3339, section 1: "years between 0000 and 9999"; Python's datetime begins at 1).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _UNITS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds"}
 
 
 def check_times(publication: Publication) -> None:
-    """Refuse a date or timestamp outside the years 1 to 9999 before anything is sent; raises OutputRefused."""
+    """Refuse a date or timestamp outside the years 1 to 9999 before anything is sent. Raises OutputRefused."""
     number = 0
     for batch in publication.rows.batches():
         check_batch(publication, batch, number)
@@ -28,7 +28,10 @@ def check_times(publication: Publication) -> None:
 
 
 def check_batch(publication: Publication, batch: pa.RecordBatch, number: int) -> None:
-    """The same for one batch, whose first row has this number. Values are compared as Arrow has them, by column."""
+    """Refuse such a time in one batch, whose first row has this number. Raises OutputRefused.
+
+    The values are compared in their Arrow form, column by column.
+    """
     for field in batch.schema:
         at = _outside(batch.column(field.name), field.type)
         if at is not None:
@@ -36,7 +39,7 @@ def check_batch(publication: Publication, batch: pa.RecordBatch, number: int) ->
 
 
 def _outside(column: pa.Array, kind: pa.DataType) -> int | None:
-    """Where the first value stands that is outside, if one is."""
+    """Return the index of the first value outside the years 1 to 9999, or None if there is none."""
     if pa.types.is_date(kind):
         first, last = pa.scalar(date.min, kind), pa.scalar(date.max, kind)
     elif pa.types.is_timestamp(kind) and kind.unit != "ns":  # nanoseconds end in 2262
@@ -70,5 +73,5 @@ def _refused(
 def _told(batch: pa.RecordBatch, name: str, at: int) -> Any:
     try:
         return repr(plain(batch.column(name)[at].as_py()))
-    except (OverflowError, ValueError):  # another such time
+    except (OverflowError, ValueError):  # this value is outside the range, too
         return "?"

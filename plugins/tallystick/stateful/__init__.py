@@ -1,13 +1,14 @@
-"""State as a function of the log: what a job keeps over intervals, made of partial rows that each interval makes alone.
+"""State as a function of the log: the state of a job over many intervals, made of the partial rows of each interval.
 
-    duplicates   the first record of a key within a horizon stays
-    windows      tumbling and hopping, by event time, with allowed lateness
-    sessions     by a gap, by event time, with allowed lateness
+    duplicates   keep the first record of a key within a horizon
+    windows      tumbling and hopping windows, by event time, with allowed lateness
+    sessions     sessions that end with a gap, by event time, with allowed lateness
     running      values from the beginning of the log up to an interval's end
 
-Each has a pure function that makes an interval's partial rows of its records, and one that makes the results of those
-rows and of the earlier ones. Both work on Arrow tables and on nothing else; `tallystick.spark.state` runs them key by key
-on Spark. What decides is the log alone, never the order in which intervals ran, nor how the time was cut.
+Each has two pure functions: one computes the partial rows of an interval from its records, the other computes the
+results from these rows and the earlier ones. Both use only Arrow tables; `tallystick.spark.state` runs them key by key
+on Spark. The results depend only on the log, not on the order in which intervals ran or on how time was divided into
+intervals.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Aggregates that merge: a value of some rows and a value of others give that of both, in any order."""
+"""Mergeable aggregates: the values of two sets of rows combine to the value of all the rows, in any order."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _HOW: tuple[How, ...] = get_args(How)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aggregate:
-    """One value of many rows: `how` of `column`; a count takes no column and counts rows.
+    """One value of many rows: `how` of `column`. A count has no column and counts rows.
 
-    Sums of floating numbers are refused: their last digits depend on the order, and so would the result. An average is a
-    sum and a count.
+    Sums of floating-point numbers are refused: their last digits depend on the order of the rows, and so would the
+    result. For an average, use a sum and a count.
     """
 
     how: How
@@ -38,7 +38,10 @@ Aggregates = Mapping[str, Aggregate]
 
 
 def partial(rows: pa.Table, key: Sequence[str], aggregates: Aggregates) -> pa.Table:
-    """Return one row per key with each aggregate under its name. Raises InvalidPipeline for a sum that has no order."""
+    """Return one row per key with each aggregate under its name.
+
+    Raises InvalidPipeline if a sum is not of whole numbers or decimals, or may not fit its type.
+    """
     columns = {name: rows[name] for name in key}
     for name, one in aggregates.items():
         if one.column is None:
@@ -49,7 +52,10 @@ def partial(rows: pa.Table, key: Sequence[str], aggregates: Aggregates) -> pa.Ta
 
 
 def merged(partials: pa.Table, key: Sequence[str], aggregates: Aggregates) -> pa.Table:
-    """Return one row per key, of partial rows of which a key may have several; the types stay as they are."""
+    """Return one row per key from partial rows, of which a key may have several; the types do not change.
+
+    Raises InvalidPipeline if a sum may not fit its type.
+    """
     rows = partials.select([*key, *aggregates])
     hows = [(name, "sum" if a.how == "count" else a.how) for name, a in aggregates.items()]
     found = rows.group_by(list(key)).aggregate(hows)
@@ -61,7 +67,7 @@ def merged(partials: pa.Table, key: Sequence[str], aggregates: Aggregates) -> pa
 
 
 def _refuse_overflow(rows: pa.Table, key: Sequence[str], sums: Sequence[str]) -> None:
-    """Refuse a sum that its type cannot hold: Arrow's sums wrap in silence. Raises InvalidPipeline."""
+    """Refuse a sum that its type cannot hold, because Arrow's sums wrap without an error. Raises InvalidPipeline."""
     for name in sums:
         kind = rows.schema.field(name).type
         digits = kind.precision - kind.scale if pa.types.is_decimal(kind) else None
@@ -70,7 +76,7 @@ def _refuse_overflow(rows: pa.Table, key: Sequence[str], sums: Sequence[str]) ->
             {**{k: rows[k] for k in key}, "size": pc.abs(rows[name].cast(pa.float64(), safe=False))}
         )
         largest = pc.max(sizes.group_by(list(key)).aggregate([("size", "sum")])["size_sum"]).as_py()
-        # Doubles are exact enough to say "not near the end"; what is near it is refused, too.
+        # Doubles are exact enough to prove that a sum is not near the limit. If it is near, it is refused too.
         if largest is not None and largest >= room * 0.999:
             raise InvalidPipeline(
                 f"the sum {name!r} is about {largest:.3g}, {kind} holds less than {room:.3g}.",
@@ -79,7 +85,7 @@ def _refuse_overflow(rows: pa.Table, key: Sequence[str], sums: Sequence[str]) ->
 
 
 def _value(rows: pa.Table, name: str, one: Aggregate) -> pa.ChunkedArray:
-    assert one.column is not None  # counts were taken before
+    assert one.column is not None  # `partial` handles counts
     values = rows[one.column]
     if one.how == "sum":
         if pa.types.is_floating(values.type):

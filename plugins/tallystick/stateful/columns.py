@@ -1,4 +1,4 @@
-"""Columns as numbers: keys, instants, and the cumulative maximum within groups."""
+"""Converts columns to numbers: keys, instants, and the cumulative maximum within groups."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ TIME = pa.timestamp("us", tz="UTC")
 
 
 def int64s(column: pa.ChunkedArray) -> np.ndarray:
-    """A column without nulls as 64-bit numbers; instants as microseconds."""
+    """Return a column without nulls as 64-bit numbers; instants are in microseconds."""
     return np.asarray(column.cast(pa.int64()).combine_chunks(), np.int64)
 
 
 def keyed(rows: pa.Table, key: Sequence[str]) -> np.ndarray:
-    """One number per row, from 0: the same for rows whose key columns are the same, nulls included."""
+    """Return one number per row, from 0; rows have the same number if their key columns are equal, nulls included."""
     codes = np.zeros(rows.num_rows, np.int64)
     for name in key:
         column = rows[name].combine_chunks()
         found = pc.dictionary_encode(column, null_encoding="encode").indices
         own = np.asarray(found.cast(pa.int64()), np.int64)
         codes = codes * (int(own.max(initial=0)) + 1) + own
-        # Dense again, so that the next column's product fits 64 bits.
+        # Make the numbers dense again, so that the product with the next column fits 64 bits.
         codes = np.unique(codes, return_inverse=True)[1].reshape(-1)
     return codes
 
 
 def require_keys(records: pa.Table, key: Sequence[str]) -> None:
-    """Refuse a null in a key column: no state belongs to it. Raises InvalidPipeline naming the first such record."""
+    """Refuse a null in a key column, because it has no state. Raises InvalidPipeline naming the first such record."""
     for name in key:
         missing = pc.is_null(records[name])
         if pc.any(missing).as_py():
@@ -47,7 +47,7 @@ def require_keys(records: pa.Table, key: Sequence[str]) -> None:
 
 
 def running_max(groups: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """The largest value of each row's group up to it; rows of a group stand together, `groups` never falls."""
+    """Return the largest value of each row's group up to that row; `groups` must be ascending."""
     if not len(values):
         return values
     ranks = np.unique(values, return_inverse=True)

@@ -1,9 +1,9 @@
-"""Deduplication over a horizon: of records with the same key, one stays if none came within the horizon before it.
+"""Deduplication over a horizon: a record is kept if no record with the same key came within the horizon before it.
 
-Exactly: a record is dropped if an earlier one of the same key, in log order, has a log time less than the horizon before
-its own. Log order is log time, then topic, partition and offset. An earlier one that was dropped itself counts too, so a
-key that comes without a pause as long as the horizon is kept once. What decides reaches back by the horizon and no
-further.
+A record is dropped if an earlier record of the same key, in log order, has a log time less than the horizon before its
+own. Log order is log time, then topic, partition and offset. Dropped records count as earlier records too: if a key
+recurs without a pause as long as the horizon, it is kept once. The result depends on records up to the horizon back, and
+on no older ones.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _US = timedelta(microseconds=1)
 def last_seen(records: pa.Table, key: Sequence[str]) -> pa.Table:
     """Return the partial rows of an interval: each key with the log time of its last record, `last_seen`.
 
-    Merged by the largest. Raises InvalidPipeline for a null key.
+    Partial rows of one key merge to the latest. Raises InvalidPipeline if a key is null.
     """
     require_keys(records, key)
     found = records.select([*key, LOG_TIME]).group_by(list(key)).aggregate([(LOG_TIME, "max")])
@@ -37,10 +37,10 @@ def last_seen(records: pa.Table, key: Sequence[str]) -> pa.Table:
 def first_of(
     records: pa.Table, earlier: pa.Table, key: Sequence[str], horizon: timedelta
 ) -> pa.Table:
-    """Return the records that are the first of their key within the horizon, in the order that they came in.
+    """Return the records that are the first of their key within the horizon, in the given order.
 
-    `records` hold all of an interval's with these keys, with `_log_time`; `earlier` the partial rows of [start - horizon,
-    start). Raises InvalidPipeline for a null key.
+    `records`: all records of an interval with these keys, with `_log_time`. `earlier`: the partial rows of
+    [start - horizon, start). Raises InvalidPipeline if a key is null.
     """
     require_keys(records, key)
     count = records.num_rows
@@ -52,7 +52,7 @@ def first_of(
     )
     codes = keyed(both, key)
     times = np.concatenate([int64s(records[LOG_TIME]), int64s(earlier[LAST_SEEN].cast(TIME))])
-    # What is earlier comes before what has the same log time.
+    # If log times are equal, earlier rows come before records of the interval.
     own = np.concatenate([np.ones(count, np.int64), np.zeros(earlier.num_rows, np.int64)])
     order = np.lexsort((*_tie(records, earlier.num_rows), own, times, codes))
     near = np.zeros(len(order), bool)
@@ -65,7 +65,7 @@ def first_of(
 
 
 def _tie(records: pa.Table, earlier: int) -> tuple[np.ndarray, ...]:
-    """What orders records of one key and log time: offset, partition, topic, the last first, as lexsort wants it."""
+    """Return the sort keys of records with equal key and log time: offset, partition, topic (the last sorts first)."""
     topics = pc.rank(records["_topic"], tiebreaker="dense") if records.num_rows else pa.array([])
     numbers = (
         int64s(records["_offset"]),

@@ -1,9 +1,9 @@
-"""Sessions by event time: events of one key with less than a gap between them, closed once the log has passed them.
+"""Sessions by event time: events of one key with less than a gap between them, closed when the log has passed them.
 
-A session is closed when the log's clock has passed its last event by the gap and the allowed lateness. A record is late
-if its event time lies more than the lateness before its log time; only such a record could touch a session that was
-closed, and the job gets it back. Sessions end at multiples of `longest` since 1970 at the latest, as those of web
-analytics end at midnight: else one of them could reach back without end.
+A session is closed when the log's clock has passed its last event by the gap plus the allowed lateness. A record is late
+if its event time is more than the lateness before its log time. Only a late record could belong to a closed session, and
+the job gets it back. A session ends at a multiple of `longest` since 1970 at the latest, as sessions of web analytics end
+at midnight. Without this limit, a session could reach back without end.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _US = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sessions:
-    """Events with less than `gap` between them; none reaches over a multiple of `longest`.
+    """The definition of sessions: events with less than `gap` between them; none crosses a multiple of `longest`.
 
-    `lateness`: how long after its time an event may come. `ahead`: how far an event may lie ahead of the log.
+    `lateness`: how long after its time an event may come. `ahead`: how far an event may be ahead of the log.
     """
 
     gap: timedelta
@@ -52,7 +52,7 @@ class Sessions:
 
     @property
     def back(self) -> timedelta:
-        """How far a job with such sessions has to look back, at least."""
+        """The minimum lookback of a job with such sessions."""
         return self.longest + self.gap + self.lateness + self.ahead
 
 
@@ -61,8 +61,8 @@ def session_partials(
 ) -> Partials:
     """Return the partial rows of an interval: per key and run of events `session_start`, `session_end`, the aggregates.
 
-    `records` hold the interval's with `_log_time`. Late are records here, as what is outside. Raises InvalidPipeline for
-    a null key.
+    `records`: all records of the interval, with `_log_time`; `time` names the event time. The result has records, not
+    partial rows, in `late` and `outside`. Raises InvalidPipeline if a key is null.
     """
     require_keys(records, key)
     fit, outside = inside(records, time, sessions.ahead)
@@ -88,10 +88,10 @@ def closed_sessions(
     start: datetime,
     end: datetime,
 ) -> pa.Table:
-    """Return the sessions that the interval [start, end) closes, of its own partial rows and the earlier ones.
+    """Return the sessions that the interval [start, end) closes, from its own partial rows and the earlier ones.
 
-    Earlier: those of [start - back, start). A session is closed by the interval in which its end, the gap and the
-    lateness come to lie.
+    The earlier rows are those of [start - back, start). The interval closes a session if the session's end plus the gap
+    plus the lateness is after `start`, and not after `end`.
     """
     starts, ends = _joined(partials, sessions, key)
     due = ends + (sessions.gap + sessions.lateness) // _US
@@ -102,7 +102,7 @@ def closed_sessions(
 
 
 def _marked(rows: pa.Table, starts: np.ndarray, ends: np.ndarray) -> pa.Table:
-    """Rows with the session that each belongs to."""
+    """Return the rows, each with the start and the end of its session."""
     return rows.append_column(
         pa.field(SESSION_START, TIME), pa.array(starts).cast(TIME)
     ).append_column(pa.field(SESSION_END, TIME), pa.array(ends).cast(TIME))
@@ -111,7 +111,7 @@ def _marked(rows: pa.Table, starts: np.ndarray, ends: np.ndarray) -> pa.Table:
 def _joined(
     runs: pa.Table, sessions: Sessions, key: Sequence[str]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """For each run of events, the beginning and the end of the session that it is part of."""
+    """Return the start and the end of the session of each run of events."""
     count = runs.num_rows
     if not count:
         nothing = np.zeros(0, np.int64)
@@ -119,7 +119,7 @@ def _joined(
     starts = int64s(runs[SESSION_START].cast(TIME))
     ends = int64s(runs[SESSION_END].cast(TIME))
     cells = starts // (sessions.longest // _US)
-    # One number per key and cell, so that no session goes over a cell's edge.
+    # One number per key and span of `longest`, so that no session crosses the edge of a span.
     groups = np.unique(np.stack([keyed(runs, key), cells]), axis=1, return_inverse=True)[1].reshape(
         -1
     )

@@ -1,9 +1,9 @@
-"""Tumbling and hopping windows by event time: closed once the log's clock has passed their end by the allowed lateness.
+"""Tumbling and hopping windows by event time: closed when the log's clock has passed their end by the allowed lateness.
 
-A record is late for a window that was closed when it came: its log time is the window's end plus lateness, or more. It is
-never dropped in silence: late rows are corrections of what was closed, which the job keeps as rows of their own. A record
-whose event time lies further ahead of the log than allowed, or is missing, is outside: the look back could not find it
-again when its window closes, so the job gets it back.
+A record is late for a window that is already closed: its log time is the window's end plus the lateness, or later. It is
+not dropped: late rows are corrections of closed windows, which the job keeps as separate rows. A record is outside if its
+event time is missing, or further ahead of the log than allowed: when its window closes, the lookback could not find the
+record, so the job gets it back.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _US = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Windows:
-    """Windows of `size`, one beginning every `slide` since 1970 (None: as long as they are).
+    """The definition of windows of length `size`; one begins every `slide` since 1970 (None: every `size`).
 
-    `lateness`: how long after a window's end its records may come. `ahead`: how far an event may lie ahead of the log.
+    `lateness`: how long after a window's end its records may come. `ahead`: how far an event may be ahead of the log.
     """
 
     size: timedelta
@@ -52,18 +52,18 @@ class Windows:
 
     @property
     def every(self) -> timedelta:
-        """From one window's beginning to the next one's."""
+        """The time from one window's start to the next one's."""
         return self.slide or self.size
 
     @property
     def back(self) -> timedelta:
-        """How far a job with such windows has to look back, at least."""
+        """The minimum lookback of a job with such windows."""
         return self.size + self.lateness + self.ahead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partials:
-    """What an interval's records give: `on_time` partial rows, `late` ones for what was closed, and records `outside`."""
+    """The result of an interval's records: `on_time` partial rows, `late` rows for closed windows, records `outside`."""
 
     on_time: pa.Table
     late: pa.Table
@@ -71,7 +71,7 @@ class Partials:
 
 
 def inside(records: pa.Table, time: str, ahead: timedelta) -> tuple[pa.Table, pa.Table]:
-    """Split records with `_log_time` into those whose event time is there and not too far ahead, and the others."""
+    """Split records with `_log_time` into those that have an event time which is not too far ahead, and the others."""
     early = pc.subtract(records[time].cast(TIME), records[LOG_TIME])
     fits = pc.fill_null(
         pc.less_equal(early.cast(pa.int64()), pa.scalar(ahead // _US, pa.int64())), False
@@ -84,7 +84,8 @@ def window_partials(
 ) -> Partials:
     """Return the partial rows of an interval: per window and key, `window_start`, the key and the aggregates.
 
-    `records` hold the interval's with `_log_time`; `time` names the event time. Raises InvalidPipeline for a null key.
+    `records`: all records of the interval, with `_log_time`; `time` names the event time. Raises InvalidPipeline if a key
+    is null.
     """
     require_keys(records, key)
     fit, outside = inside(records, time, windows.ahead)
@@ -115,9 +116,10 @@ def closed_windows(
     start: datetime,
     end: datetime,
 ) -> pa.Table:
-    """Return the windows that the interval [start, end) closes, of its own on-time rows and the earlier ones.
+    """Return the windows that the interval [start, end) closes, from its own on-time rows and the earlier ones.
 
-    Earlier: those of [start - back, start). A window is closed by the interval in which its end plus lateness lies.
+    The earlier rows are those of [start - back, start). The interval closes a window if the window's end plus the
+    lateness is after `start`, and not after `end`.
     """
     size = windows.size // _US
     due = int64s(partials[WINDOW_START].cast(TIME)) + size + windows.lateness // _US

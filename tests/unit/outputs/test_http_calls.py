@@ -203,6 +203,25 @@ def test_one_call_waits_for_what_passes_and_goes_on(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(
+    "header",
+    [
+        "soon",
+        "-1",
+        "Mon, 01 Jan 99999999999999999999 00:00:00 GMT",
+        "Mon, 01 Jan 2024 00:00:00 +99999999999999",
+    ],
+)
+def test_a_pause_that_no_receiver_can_mean_is_the_usual_pause(
+    monkeypatch: pytest.MonkeyPatch, header: str
+) -> None:
+    monkeypatch.setattr("tallystick.outputs.calls.http.PAUSE_S", 0.01)
+    desk = Desk(faults={0: "429"}, extra={"Retry-After": header})
+    with receiver(desk) as url:
+        publish(http(url, store(), patience_s=60.0), publication(ROWS))
+    assert acted(desk) == sorted(row["k"] for row in ROWS)
+
+
+@pytest.mark.parametrize(
     "said",
     ["7200", format_datetime(datetime.now(UTC) + timedelta(hours=2), usegmt=True)],
     ids=["seconds", "date"],  # a name with the time of day differs from worker to worker

@@ -1,1 +1,1 @@
-"""From the bytes of a record to typed columns, a format per file or folder."""
+"""Decoders, which turn the bytes of records into typed columns. Each format has its own module or folder."""

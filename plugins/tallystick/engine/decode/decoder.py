@@ -1,12 +1,12 @@
-"""The port of a decoder: batches of records in; typed rows out, and for each other record a reason.
+"""The interface of a decoder: batches of records in; typed rows out, with a reason for each record that has no row.
 
-A decoder is found by the name of its format. JSON is built in; a package registers another one as an entry point of the
-group `tallystick.decoders`, whose value is a DecoderFactory, on every machine that runs Spark tasks:
+A decoder is found by the name of its format. JSON is built in. A package registers another decoder as an entry point of
+the group `tallystick.decoders`, whose value is a DecoderFactory, on every machine that runs Spark tasks:
 
     [project.entry-points."tallystick.decoders"]
     csv = "company_formats.csv:CsvDecoder"
 
-This module loads no decoder: the driver decodes nothing, and JSON's kernels take half a second to load.
+Importing this module loads no decoder: the driver decodes nothing, and JSON's kernels take half a second to load.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ Positions = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoded:
-    """One decoded batch. Each position of the batch is in `kept` or in `dead`, and both are ascending.
+    """One decoded batch. Each position of the batch is either in `kept` or in `dead`, and both are ascending.
 
-    `rows` holds the declared columns of the records at `kept`; `reasons` one text for each position of `dead`.
+    `rows` has the declared columns of the records at `kept`; `reasons` has one text for each position in `dead`.
     """
 
     rows: pa.Table
@@ -44,19 +44,19 @@ class Decoded:
 
 
 class Decoder(Protocol):
-    """Decodes the records of one topic. A task has its own; nothing is remembered between batches."""
+    """A decoder of one topic's records. Each task has its own instance, which keeps no state between batches."""
 
     def decode(self, batch: pa.RecordBatch) -> Decoded:
         """Decode one batch with the columns offset, timestamp, key, value and headers; a null value is a tombstone.
 
-        The same batch gives the same result, on any machine. A record that does not fit the columns is dead, with a
-        reason; it is not an error.
+        The same batch must give the same result on any machine. If a record does not fit the columns, it is dead, with a
+        reason; this is not an error.
         """
         ...
 
 
 DecoderFactory = Callable[[Format], Decoder]
-"""Builds a decoder for a declared format; raises InvalidPipeline for options that it does not allow."""
+"""Builds a decoder for a declared format; raises InvalidPipeline if it does not allow the options."""
 
 
 def decoder_of(declared: Format) -> Decoder:
@@ -77,7 +77,7 @@ def decoder_of(declared: Format) -> Decoder:
 
 
 class _Checked:
-    """Checks what a decoder of another package returns: a record that is in neither or in both must stop the task."""
+    """A check of another package's decoder: the task stops if a record is in neither `kept` nor `dead`, or in both."""
 
     def __init__(self, declared: Format, decoder: Decoder) -> None:
         self._declared = declared

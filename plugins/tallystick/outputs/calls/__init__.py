@@ -1,4 +1,4 @@
-"""Receivers of calls: `declared` for DAG files, `http` and `email` do the work, `call_log` notes what is done."""
+"""Receivers of calls: `declared` for DAG files; `http` and `email` do the work; `call_log` notes what is done."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The ledger of calls: notes in the lake of what a receiver has acknowledged, written once each and never deleted.
+"""The log of calls: notes in the lake of what a receiver has acknowledged. Each is written once and never deleted.
 
-Two forms. `Acknowledged` has one note per some hundred calls of a plan: enough where a call belongs to one plan and the
-receiver honours its idempotency key. `Tries` has notes per key: where a key counts over all intervals, or where the
-receiver honours nothing and each try must be known before it is made.
+There are two forms. `Acknowledged` has one note per some hundred calls of a plan. This is enough if a call belongs to
+one plan and the receiver honours its idempotency key. `Tries` has notes per key. It is used if a key counts over all
+intervals, or if the receiver does not honour keys, so that each try must be noted before it is made.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from tallystick.runtime import system_runtime
 from tallystick.store import Store
 from tallystick.store.create_once import create_once
 
-# A call waits for its note: a receiver must not wait as long as a commit may.
+# A call waits for its note, and a receiver must not wait as long as a commit may.
 UNKNOWN_S = 10.0
 INSIST_S = 30.0
 PAUSE_S = 0.5
 
 
 def _create(store: Store, key: str, body: bytes) -> bool:
-    """Create an object; True if it was this very call, or one of its lost replies, that made it.
+    """Create an object; return True if it has these bytes now, also if an earlier reply was lost.
 
-    Safe to repeat: a second call finds the first one's bytes. Raises OutcomeUnknown in the end.
+    Safe to repeat: a second call finds the first one's bytes. Raises OutcomeUnknown after UNKNOWN_S.
     """
     return create_once(store, key, body, runtime=system_runtime(), unknown_s=UNKNOWN_S)
 
 
 def _insist(store: Store, key: str, body: bytes) -> None:
-    """Note what a receiver has acknowledged, also where the store is away for a moment: without its note it is a doubt.
+    """Note what a receiver has acknowledged: without a note, it would be in doubt.
 
-    Safe to repeat: as `_create`. Raises RetryLater in the end.
+    Tries again while the store is unavailable. Safe to repeat: as `_create`. Raises RetryLater after INSIST_S.
     """
     deadline = time.monotonic() + INSIST_S
     while True:
@@ -57,7 +57,7 @@ def _insist(store: Store, key: str, body: bytes) -> None:
 
 
 def spans(numbers: Iterable[int]) -> list[tuple[int, int]]:
-    """Numbers as ranges `first <= number < end`, in order."""
+    """Return numbers as ranges `first <= number < end`, in order."""
     found: list[tuple[int, int]] = []
     for number in sorted(numbers):
         if found and found[-1][1] == number:
@@ -68,7 +68,7 @@ def spans(numbers: Iterable[int]) -> list[tuple[int, int]]:
 
 
 def calls_of(publication: Publication, first: int, end: int) -> Calls:
-    """The note that these calls of a sending are acknowledged."""
+    """Return the note that these calls of a publication are acknowledged."""
     return Calls(
         output=publication.output,
         interval=publication.interval.part,
@@ -80,15 +80,15 @@ def calls_of(publication: Publication, first: int, end: int) -> Calls:
 
 
 class Acknowledged:
-    """Which calls of one plan are acknowledged, as the notes say that were there when this was made."""
+    """The acknowledged calls of one plan, from the notes that existed when this object was created."""
 
     def __init__(self, store: Store, publication: Publication) -> None:
-        """Read the notes. Raises Corrupt for one that this version cannot read."""
+        """Read the notes. Raises Corrupt if this version cannot read one of them."""
         self.store, self.publication = store, publication
         prefix = keys.calls_prefix(publication.output, publication.interval.part, publication.plan)
         self._spans: list[tuple[int, int]] = []
         for first, end in sorted(self._read(listed.key) for listed in store.list(prefix)):
-            # Two that published at once have noted some twice, in ranges that overlap.
+            # If two processes published at once, they have noted some calls twice, in ranges that overlap.
             if self._spans and first <= self._spans[-1][1]:
                 self._spans[-1] = (self._spans[-1][0], max(end, self._spans[-1][1]))
             else:
@@ -115,7 +115,10 @@ class Acknowledged:
         return place > 0 and effect.number < self._spans[place - 1][1]
 
     def note(self, numbers: Collection[int]) -> None:
-        """Note calls that are acknowledged. Safe to repeat: the same numbers are the same object with the same bytes."""
+        """Note calls that are acknowledged.
+
+        Safe to repeat: the same numbers give the same object with the same bytes.
+        """
         for first, end in spans(numbers):
             note = calls_of(self.publication, first, end)
             _insist(self.store, note.key, note.encode())
@@ -126,7 +129,7 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What the notes say of one key: the tries that began, those that were not taken, and whether it is sent."""
+    """The notes of one key: the tries that began, those that the receiver did not accept, and if the call is sent."""
 
     tries: frozenset[int] = frozenset()
     no: frozenset[int] = frozenset()
@@ -134,25 +137,25 @@ class Known:
 
     @property
     def last(self) -> int:
-        """The number of the last try; 0 where there was none."""
+        """The number of the last try; 0 if there was none."""
         return max(self.tries, default=0)
 
     @property
     def in_doubt(self) -> bool:
-        """Whether a try began of which nobody knows how it ended."""
+        """True if a try began and its outcome is unknown."""
         return not self.sent and bool(self.tries - self.no)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tries:
-    """The notes of one output by key. The first try of a key takes it, for the row that it names and for ever."""
+    """The notes of one output by key. The first try of a key takes it permanently, for the row that it names."""
 
     store: Store
     publication: Publication
     publisher: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def known(self, effect: Effect) -> Known:
-        """Read what is noted of a key, in one request."""
+        """Read the notes of a key, in one request."""
         prefix = keys.call_prefix(self.publication.output, effect.digits)
         said = [self._said(listed.key) for listed in self.store.list(prefix)]
         return Known(
@@ -171,7 +174,10 @@ class Tries:
             ) from None
 
     def taken_by_another(self, effect: Effect) -> bool:
-        """Whether another interval or generation has taken the key: it was begun, so it is brought to its end there."""
+        """Return True if another interval or generation has taken the key.
+
+        The call was started for that interval and generation, so it is completed for them.
+        """
         key = keys.call_try(self.publication.output, effect.digits, 1)
         found = self.store.get(key)
         if found is None:
@@ -180,24 +186,27 @@ class Tries:
         return (note.interval, note.plan) != (self.publication.interval.part, self.publication.plan)
 
     def begin(self, effect: Effect, number: int) -> bool:
-        """Note that a try is about to be made; False where somebody else has noted that one.
+        """Note that a try is about to be made; return False if another publisher has noted this try.
 
-        Safe to repeat: whoever wrote it is in it.
+        Safe to repeat: the note contains the publisher that wrote it.
         """
         key = keys.call_try(self.publication.output, effect.digits, number)
         return _create(self.store, key, self._note(effect))
 
     def acknowledge(self, effect: Effect) -> None:
-        """Note that the receiver has acknowledged it. Safe to repeat: the note that is there says the same."""
+        """Note that the receiver has acknowledged the call. Safe to repeat: an earlier note has the same meaning."""
         _insist(self.store, self.where_sent(effect), self._note(effect))
 
     def deny(self, effect: Effect, number: int) -> None:
-        """Note that the receiver did not take that try, for certain. Safe to repeat: as above."""
+        """Note that the receiver certainly did not accept that try.
+
+        Safe to repeat: an earlier note has the same meaning.
+        """
         key = keys.call_no(self.publication.output, effect.digits, number)
         _insist(self.store, key, self._note(effect))
 
     def where_sent(self, effect: Effect) -> str:
-        """The key of the note that says it is sent."""
+        """Return the key of the note that the call is sent."""
         return keys.call_sent(self.publication.output, effect.digits)
 
     def _note(self, effect: Effect) -> bytes:

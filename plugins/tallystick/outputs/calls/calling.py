@@ -1,4 +1,4 @@
-"""Makes calls beside each other, and ends together: whatever goes wrong, what was acknowledged is known."""
+"""Makes calls in parallel and waits for all of them: if one fails, the calls that were acknowledged are still known."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ Call = Callable[[Effect], None]
 
 
 class Stopping(Protocol):
-    """Says whether other calls have failed, so that nothing new is begun; waits no longer than until then."""
+    """A signal that is set when a call has failed, so that no other call begins."""
 
     def is_set(self) -> bool:
-        """Whether it is over."""
+        """Return True if the signal is set."""
         ...
 
     def wait(self, timeout: float) -> bool:
-        """Wait, at most until it is over."""
+        """Wait until the signal is set, at most `timeout` seconds."""
         ...
 
 
 def call_all(
     some: Iterable[Effect], call: Call, *, threads: int, stop: threading.Event, done: list[int]
 ) -> None:
-    """Make these calls, `threads` at once; `done` gets the numbers of those that came back well, whatever is raised.
+    """Make these calls, `threads` at once.
 
-    After the first that fails none is begun, and those that are under way are waited for: an answer that is already
-    on its way must not become a doubt. Raises what a person has to mend first, else the first error by number.
+    `done` gets the numbers of the calls that succeeded, even if an error is raised. When a call fails, no other call
+    begins, and the calls that are under way are waited for: an answer that is already on its way must not become a
+    doubt. Raises an error that a person has to fix first, otherwise the first error by number.
     """
     failed: dict[int, BaseException] = {}
 
@@ -41,7 +42,7 @@ def call_all(
             return
         try:
             call(effect)
-        except BaseException as error:  # noqa: BLE001 - kept and raised below, once all have ended
+        except BaseException as error:  # noqa: BLE001 - kept and raised below, when all calls have ended
             failed[effect.number] = error
             stop.set()
         else:
@@ -57,14 +58,17 @@ def call_all(
                 for future in futures:
                     future.result()
             except BaseException:
-                stop.set()  # the task is ending: let those end that are under way
+                stop.set()  # the task is ending: only calls that are under way are completed
                 raise
     if failed:
         raise _first(failed)
 
 
 def _first(failed: dict[int, BaseException]) -> BaseException:
-    """Anything that is none of ours, then what a person has to mend, then what time mends."""
+    """Return the error to raise.
+
+    First one that is not tallystick's, then one that a person has to fix, then one that passes with time.
+    """
 
     def rank(number: int) -> tuple[int, int]:
         error = failed[number]
@@ -75,7 +79,7 @@ def _first(failed: dict[int, BaseException]) -> BaseException:
 
 
 class Pace:
-    """At most so many calls per second by this process; None: as many as there are."""
+    """A limit of calls per second for this process; None: no limit."""
 
     def __init__(self, per_s: float | None) -> None:
         self._gap_s = 0.0 if per_s is None else 1 / per_s
@@ -83,7 +87,7 @@ class Pace:
         self._next = 0.0
 
     def wait(self, stop: Stopping) -> None:
-        """Wait for a turn, or until all is to end."""
+        """Wait for a turn, or until `stop` is set."""
         if not self._gap_s:
             return
         with self._lock:

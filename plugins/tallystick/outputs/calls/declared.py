@@ -1,6 +1,6 @@
-"""Declares receivers of calls: HTTP servers, and people by e-mail.
+"""The declarations of receivers of calls: HTTP servers, and people by e-mail.
 
-Light: DAG files import it; `http_calls` and `email_calls` do the work.
+DAG files import this module, so it has light imports only; `http` and `email` do the work.
 """
 
 from __future__ import annotations
@@ -23,15 +23,17 @@ IN_DOUBT = ("send", "hold")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpOutput:
-    """Declares an HTTP receiver that is called once per row, with an idempotency key that never changes for that row.
+    """The declaration of an HTTP receiver: one call per row, with an idempotency key that never changes for that row.
 
-    `url`: http(s)://..., or a path that begins with a slash and follows the connection's `base_url`. `http` names the
-    connection, which holds what is secret. `key`: columns of which each value is called for once, whatever interval it
-    comes in; none: rows are told apart by their lineage, or by the key of a table that aggregates within its interval.
+    `url`: http(s)://..., or a path that begins with a slash and is appended to the connection's `base_url`. `http`
+    names the connection, which holds the secrets. `key`: columns; each of their values gets one call, regardless of
+    the interval. If there are none, a row is identified by its lineage, or, if its table aggregates, by the table's
+    key in its interval.
 
-    `replaced`: `correct` (without a `key`) calls for what changed, with keys of their own; `once` never calls again for
-    what was called for; `refuse` keeps an interval that was called for from being replaced. `concurrency` calls are under
-    way at once, in no order; 1 keeps the rows' order. `calls_per_s` is the most that one publisher makes.
+    `replaced`: with `correct` (without a `key`), each change gets a call with a key of its own; with `once`, a call
+    that was made is never made again; with `refuse`, an interval that was called for cannot be replaced.
+    `concurrency` is the number of calls that are under way at once, in no order; with 1, they keep the order of the
+    rows. `calls_per_s` is the maximum rate of one publisher.
     """
 
     name: str
@@ -73,21 +75,27 @@ class HttpOutput:
 
     @property
     def target(self) -> str:
-        """What the name stands for, with what counts as one row: with another, notes would be looked for elsewhere."""
+        """The target that the output's name refers to, with what identifies a row.
+
+        If the identity changed, the notes of earlier calls would not be found.
+        """
         once = " once per row" if self.replaced == "once" else ""
         return f"http:{self.http}/{self.url}" + (_keyed(self.key) or once)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmailOutput:
-    """Declares an e-mail per row: at most one that the mail server acknowledged per key, whatever is rerun or replaced.
+    """The declaration of one e-mail per row, or per key if `key` is declared.
 
-    `to` is the column of the address; `subject` and `body` are texts with columns in braces ("Order {order_id}"; {{ is a
-    brace). `smtp` names the connection. `key`: columns of which each value gets one e-mail, whatever interval it comes
-    in; none: one per row. `replaced`: `once` sends to new keys alone, `refuse` keeps a sent interval from being replaced.
+    The mail server acknowledges at most one e-mail per key, even if the interval is rerun or replaced.
 
-    `in_doubt`: an e-mail may have left, and nobody noted the server's answer (the publisher died just then): `send` sends
-    it again with the same Message-ID, `hold` asks a person.
+    `to` is the column of the address. `subject` and `body` are texts with columns in braces ("Order {order_id}"; {{
+    is a brace). `smtp` names the connection. `key`: columns; each of their values gets one e-mail, regardless of the
+    interval. If there are none, each row gets one. `replaced`: with `once`, only new keys get an e-mail; with
+    `refuse`, an interval that was sent cannot be replaced.
+
+    `in_doubt` applies if an e-mail may have been sent, but the server's answer was not noted (the publisher died just
+    then): `send` sends it again with the same Message-ID, `hold` leaves the decision to a person.
     """
 
     name: str
@@ -120,12 +128,15 @@ class EmailOutput:
 
     @property
     def target(self) -> str:
-        """What the name stands for: with other key columns, keys that have their e-mail would get another."""
+        """The target that the output's name refers to, with the key columns.
+
+        If the key columns changed, keys that have their e-mail would get another.
+        """
         return f"smtp:{self.smtp}/{self.to}" + _keyed(self.key)
 
 
 def columns_of(output: str, what: str, template: str) -> tuple[str, ...]:
-    """The columns that stand in braces in a template; raises InvalidPipeline for anything else in braces."""
+    """Return the columns in braces in a template. Raises InvalidPipeline if there is anything else in braces."""
     try:
         parts = list(string.Formatter().parse(template))
     except ValueError as error:
@@ -143,7 +154,10 @@ def columns_of(output: str, what: str, template: str) -> tuple[str, ...]:
 
 
 def is_address(text: str) -> bool:
-    """Whether a text is one plain address in ASCII, without a name, a list or a sign that would end a header's line."""
+    """Return True if a text is one plain address in ASCII.
+
+    It has no name, no list, and no character that would end the line of a header.
+    """
     local, at, domain = text.rpartition("@")
     plain = text.isascii() and text.isprintable() and len(text) <= 254
     return bool(
@@ -181,7 +195,7 @@ def _is_url(url: str) -> bool:
     try:
         parts = urlsplit(url)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is no number
+    except ValueError:  # the port is not a number
         return False
 
 

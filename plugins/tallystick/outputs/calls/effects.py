@@ -1,9 +1,11 @@
-"""From a sending to the calls that it asks for, each with an idempotency key that is the same for ever.
+"""Derives the calls of a publication, each with an idempotency key that never changes.
 
-A key is derived from what the call is for, never from a clock or chance: the lake, the pipeline and the output, and
-- with declared key columns: their values, whatever interval and generation the row is of;
-- else the interval and the row's identity (its lineage, or the key of a table that aggregates), and which of the rows
-  with that identity it is; of what is sent instead of an earlier generation also the plan and the operation.
+A key is derived from the purpose of its call, never from a clock or at random. It depends on the lake, the pipeline,
+the output, and
+- if key columns are declared: their values, regardless of the interval and generation of the row;
+- otherwise: the interval, the identity of the row (its lineage, or the key of a table that aggregates), and its
+  occurrence among the rows with that identity. If the publication replaces an earlier generation, the key also
+  depends on the plan and the operation.
 """
 
 from __future__ import annotations
@@ -27,9 +29,10 @@ DIGITS = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """One call. `key` names it, `row_key` its row: the same in the row's first call, its corrections and its retraction.
+    """One call. `key` identifies the call, `row_key` its row.
 
-    `number` counts the effects of a sending; `named` tells a person which row it is.
+    A row has the same `row_key` in its first call, its corrections and its retraction. `number` counts the effects of
+    a publication; `named` describes the row in messages.
     """
 
     number: int
@@ -49,9 +52,9 @@ class Effect:
 def effects(
     publication: Publication, scope: Scope, *, key: Sequence[str], once: bool
 ) -> Generator[Effect, None, None]:
-    """Yield the calls of a sending, in an order that never changes. Close it, as `changes`.
+    """Yield the calls of a publication, in an order that never changes. Close the generator, as for `changes`.
 
-    `once`: what was sent stays as it was sent, so only rows that were not there before are yielded.
+    With `once`, rows that were sent are not corrected, so only rows that were not there before are yielded.
     """
     number = 0
     with closing(changes(publication, key or publication.identity)) as found:
@@ -83,7 +86,7 @@ def _derived(
     interval: str | None,
     of: bool = False,
 ) -> str:
-    """`of`: the key is of this plan's operation, not of the row."""
+    """Return the key of the row, or with `of` the key of this plan's operation."""
     told = {
         "lake": scope.lake,
         "pipeline": scope.pipeline,
@@ -103,10 +106,10 @@ def _named(columns: Sequence[str], change: Change) -> str:
 
 
 def check_keys(publication: Publication, key: Sequence[str]) -> None:
-    """Refuse a declared key that is null, or that two rows of the interval have; raises OutputRefused.
+    """Refuse a declared key that is null, or that two rows of the interval have. Raises OutputRefused.
 
-    Of more than HELD rows (see `occurrences`), digests of the keys are sorted on the local disk, and none are held in
-    memory. Raises ScratchFull when the disk is full.
+    If there are more than HELD rows (see `occurrences`), digests of the keys are sorted on the local disk, unless the
+    keys come in ascending runs. None are held in memory. Raises ScratchFull if the disk is full.
     """
     if not key:
         return

@@ -1,12 +1,13 @@
-"""E-mails, at most one per key: a mail server honours no key, so each try is noted before it is made.
+"""Sends e-mails, at most one per key. A mail server does not honour keys, so each try is noted before it is made.
 
     <key>.001.try     the first try is about to be made; it takes the key for its row
-    <key>.001.no      the server did not take it, for certain
-    <key>.sent        the server has acknowledged it (250)
+    <key>.001.no      the server certainly did not accept the try
+    <key>.sent        the server has acknowledged the e-mail (250)
 
-Whoever finds a try without an end waits as long as one can take, for its publisher may be at it. After that it is in
-doubt: its publisher died, or stood still, between the server's 250 and the note. Then `in_doubt` decides. What the server
-refuses before the text is sent is no doubt: the try is noted only once it has taken sender and address.
+If a publisher finds a try without an end, another publisher may be making it, so it waits as long as a try can take.
+After that, the e-mail is in doubt: the other publisher died or was frozen between the server's 250 and the note. Then
+`in_doubt` decides. If the server refuses an e-mail before the text is sent, there is no doubt: the try is noted only
+when the server has accepted the sender and the address.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ from tallystick.store import Store
 
 PAUSE_S = 0.2
 TRIES_MAX = 20
-# A try connects to nothing: it sends DATA, the text, and waits for the end: three waits, and one for the clocks' sake.
+# A try does not connect: it sends DATA and the text, and waits for the answer: three waits, and one for clock skew.
 WAITS_PER_TRY = 4
 LINE_MAX = 900
 
 
 class Mailbox:
-    """The mail server of an EmailOutput, as an output. `doubt_s`: how long a try without an end may be under way."""
+    """The output that an EmailOutput declares. `doubt_s` is the time that a try without an end may be under way."""
 
     def __init__(
         self,
@@ -60,12 +61,12 @@ class Mailbox:
     # ------------------------------------------------------------ the port
 
     def begin(self, scope: Scope) -> None:
-        """Resolve the connection. Safe to repeat: nothing is taken; the first try takes each key."""
+        """Resolve the connection. Safe to repeat: nothing is taken, because the first try of each key takes the key."""
         self.close()
         self._scope, self._settings = scope, self._settings_of()
 
     def prepare(self, publication: Publication) -> None:
-        """Refuse keys that are null or doubled, addresses that are none, subjects of several lines, before any is sent.
+        """Refuse null and duplicate keys, invalid addresses and subjects of several lines, before any e-mail is sent.
 
         Safe to repeat: it only reads.
         """
@@ -80,9 +81,10 @@ class Mailbox:
     def publish(self, publication: Publication, *, resumed: bool) -> None:
         """Send one e-mail per key that has none, and note each.
 
-        Safe to repeat: the notes say what was sent, and what is in doubt is held or sent as `in_doubt` says.
+        Safe to repeat: the notes show what was sent. If an e-mail is in doubt, it is held or sent, as `in_doubt`
+        defines.
         """
-        del resumed  # the notes tell, whoever began
+        del resumed  # the notes show what is sent
         assert self._scope is not None, "begin comes first"
         tries = Tries(store=self.store, publication=publication)
         try:
@@ -91,21 +93,21 @@ class Mailbox:
             ) as found:
                 for effect in found:
                     while not self._settled(publication, effect, tries):
-                        pass  # another publisher was quicker with this try: look again
+                        pass  # another publisher made this try first: read the notes again
         finally:
             self._hang_up()
 
     def abort(self, publication: Publication) -> None:
-        """Nothing was set aside. Safe to repeat."""
+        """Do nothing, because `prepare` sets nothing aside. Safe to repeat."""
 
     def close(self) -> None:
-        """Let go of the connection. Safe to repeat."""
+        """Close the connection. Safe to repeat."""
         self._hang_up()
 
     # ------------------------------------------------------------ one e-mail
 
     def _settled(self, publication: Publication, effect: Effect, tries: Tries) -> bool:
-        """Have the e-mail sent, or find that it needs no more; False where another publisher took this try.
+        """Send the e-mail, unless none is needed. Return False if another publisher took this try.
 
         Safe to repeat: see the module.
         """
@@ -116,10 +118,10 @@ class Mailbox:
         server = self._offered(publication, effect, str(message["To"]))
         began = time.monotonic()
         if not tries.begin(effect, number):
-            self._hang_up()  # what was offered is withdrawn
+            self._hang_up()  # this withdraws the sender and the address
             return False
         if time.monotonic() - began > self._timeout_s:
-            # Whoever waits for this try counts from its note: it may give it up before ours would have come to its end.
+            # Another publisher waits for this try from its note on, and may stop waiting before this try ends.
             tries.deny(effect, number)
             raise self._unavailable(
                 publication, effect, f"its note took more than {self._timeout_s:g} s"
@@ -129,7 +131,7 @@ class Mailbox:
         return True
 
     def _next_try(self, publication: Publication, effect: Effect, tries: Tries) -> int | None:
-        """The number of the try to be made; None where none is: it is sent, or another row has the key."""
+        """Return the number of the next try; None if none is needed: the e-mail is sent, or another row has the key."""
         deadline = time.monotonic() + self._wait_s
         while True:
             known = tries.known(effect)
@@ -154,7 +156,10 @@ class Mailbox:
         )
 
     def _offered(self, publication: Publication, effect: Effect, to: str) -> smtplib.SMTP:
-        """Have the server take sender and address: what it refuses here was never tried, and is no doubt."""
+        """Send the sender and the address to the server, and return the connection.
+
+        If the server refuses them, no try was made, and there is no doubt.
+        """
         why = ""
         for fresh in (False, True):
             if fresh or self._server is None:
@@ -165,7 +170,7 @@ class Mailbox:
                 if code == 250:
                     code, said = self._server.rcpt(to)
             except (smtplib.SMTPException, OSError) as error:
-                # A server may hang up between two e-mails: nothing of this one has left, so it is asked once more.
+                # A server may close the connection between two e-mails. Nothing of this one was sent: try once more.
                 why = type(error).__name__
                 continue
             if code not in (250, 251):
@@ -183,12 +188,15 @@ class Mailbox:
         server: smtplib.SMTP,
         message: EmailMessage,
     ) -> None:
-        """Send the text. Safe to repeat: never by itself; its try is noted before, and its end after."""
+        """Send the text.
+
+        Safe to repeat: never by itself. The try is noted before, and its end after.
+        """
         said: bytes | str
         try:
             code, said = server.data(message.as_bytes(policy=SMTP))
         except smtplib.SMTPDataError as error:
-            code, said = error.smtp_code, error.smtp_error  # it did not want the text at all
+            code, said = error.smtp_code, error.smtp_error  # the server refused the command DATA
         except (smtplib.SMTPException, OSError):
             code, said = 0, b""
         if code == 250:
@@ -206,7 +214,7 @@ class Mailbox:
     # ------------------------------------------------------------ the text
 
     def _written(self, publication: Publication, effect: Effect) -> EmailMessage:
-        """The e-mail of a row; raises OutputRefused where the row makes none."""
+        """Return the e-mail of a row. Raises OutputRefused if the row has no valid address, subject or column."""
         to = effect.row.get(self.declared.to)
         if not isinstance(to, str) or not is_address(to):
             why = "no value" if to is None else "no plain address (one, in ASCII)"
@@ -271,11 +279,11 @@ class Mailbox:
             return server
         except (smtplib.SMTPException, OSError) as error:
             told = _connection_failed(where, error, s)
-        # Outside the handler: an error keeps the one that was handled.
+        # Raised outside the handler: if it were raised inside, it would keep the library's error as its context.
         raise told
 
     def _hang_up(self) -> None:
-        """Close without a word: QUIT could wait for its answer."""
+        """Close the connection without QUIT, which could wait for its answer."""
         if self._server is not None:
             self._server.close()
         self._server = None
@@ -289,12 +297,12 @@ class Mailbox:
     def _wait_s(self) -> float:
         return WAITS_PER_TRY * self._timeout_s if self._doubt_s is None else self._doubt_s
 
-    # ------------------------------------------------------------ what answers mean
+    # ------------------------------------------------------------ errors
 
     def _answered(
         self, publication: Publication, effect: Effect, code: int, said: bytes | str
     ) -> OutputRefused | OutputUnavailable:
-        """An answer that is a no: 4xx passes, 5xx does not (RFC 5321, 4.2.1)."""
+        """Return the error of a refusal: 4xx passes with time, 5xx does not (RFC 5321, 4.2.1)."""
         secrets = self._settings.secrets() if self._settings is not None else ()
         text = f"the mail server answered {code}: {without_secrets(said, secrets)}"
         if code < 500:

@@ -1,16 +1,17 @@
-"""A receiver of HTTP calls: one per row, with an idempotency key that never changes, and a note once it is acknowledged.
+"""Calls an HTTP receiver once per row, with an idempotency key that never changes, and notes what is acknowledged.
 
-    Idempotency-Key: "ts1-..."        as draft-ietf-httpapi-idempotency-key-header has it: a text in quotes
-    Tallystick-Row-Key: ts1-...       the row's own: the same in its first call, its corrections and its retraction
+    Idempotency-Key: "ts1-..."        a text in quotes, as in draft-ietf-httpapi-idempotency-key-header
+    Tallystick-Row-Key: ts1-...       the key of the row: the same in its first call, its corrections and its retraction
     Tallystick-Operation: row | correction | retraction
-    Tallystick-Corrects: 1            the generation that the last two correct
+    Tallystick-Corrects: 1            the generation that a correction or a retraction corrects
     Tallystick-Interval, -Generation, -Plan
 
-What is noted as acknowledged is never sent again. What is in doubt (no answer came, or this process died before its note)
-is sent again with the same key and body: a receiver that honours the key acts once. So a zombie is harmless, too.
+A call that is noted as acknowledged is never sent again. A call that is in doubt (no answer came, or this process
+died before its note) is sent again with the same key and body: if the receiver honours the key, it acts once. So a
+zombie does no harm, either.
 
-Each call has a connection of its own: on one that is used again, an answer that comes twice would be taken for the next
-call's, and noted.
+Each call has a connection of its own. If a connection were used again and an answer came twice, the second one would
+be taken for the answer to the next call, and noted.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ PASSING = (408, 409, 425, 429)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpAnswer:
-    """What came back: a status (0: nothing came, `text` says why) and the beginning of the body."""
+    """The answer to a call: a status (0 if none came; `text` has the reason) and the beginning of the body."""
 
     status: int
     text: str
@@ -60,19 +61,19 @@ class HttpAnswer:
 
     @property
     def acknowledged(self) -> bool:
-        """Whether the receiver says that it has acted."""
+        """True if the receiver confirms that it has acted."""
         return 200 <= self.status < 300
 
     @property
     def passes(self) -> bool:
-        """Whether the same call may be answered otherwise later."""
+        """True if the same call may get another answer later."""
         return not self.distrusted and (
             self.status == 0 or self.status in PASSING or self.status >= 500
         )
 
 
 class HttpReceiver:
-    """The receiver of an HttpOutput, as an output."""
+    """The output that an HttpOutput declares."""
 
     def __init__(
         self,
@@ -94,13 +95,16 @@ class HttpReceiver:
     # ------------------------------------------------------------ the port
 
     def begin(self, scope: Scope) -> None:
-        """Resolve the connection. Safe to repeat: nothing is taken, for two at once do no harm (see above)."""
+        """Resolve the connection.
+
+        Safe to repeat: nothing is taken, because two publishers at once do no harm (see the module).
+        """
         self._scope, self._settings = scope, self._settings_of()
         self._url()
         self._tls = tls_of(self._settings.cafile)
 
     def prepare(self, publication: Publication) -> None:
-        """Refuse a key that is null or stands twice, a time and a connection that are none.
+        """Refuse null and duplicate keys, times that receivers cannot read, and an invalid connection.
 
         Safe to repeat: it only reads.
         """
@@ -110,11 +114,11 @@ class HttpReceiver:
         check_keys(publication, self.declared.key)
 
     def publish(self, publication: Publication, *, resumed: bool) -> None:
-        """Call for each row that is not noted as acknowledged, and note it.
+        """Make a call for each row that is not noted as acknowledged, and note it.
 
-        Safe to repeat: notes are read first, and what is in doubt goes out under the key that it had.
+        Safe to repeat: the notes are read first, and a call that is in doubt is sent with the key that it had.
         """
-        del resumed  # the notes tell, whoever began
+        del resumed  # the notes show what is acknowledged
         assert self._scope is not None, "begin comes first"
         self._stop = threading.Event()
         with closing(
@@ -126,20 +130,23 @@ class HttpReceiver:
                 self._by_number(publication, found)
 
     def abort(self, publication: Publication) -> None:
-        """Nothing was set aside. Safe to repeat."""
+        """Do nothing, because `prepare` sets nothing aside. Safe to repeat."""
 
     def close(self) -> None:
-        """Nothing is held: each call has a connection of its own. Safe to repeat."""
+        """Do nothing, because each call has a connection of its own. Safe to repeat."""
 
     # ------------------------------------------------------------ which calls
 
     @property
     def _once(self) -> bool:
-        """Whether a key counts over all generations, so that what is sent is looked up by key."""
+        """True if a key counts over all generations, so that calls that are sent are found by key."""
         return bool(self.declared.key) or self.declared.replaced == "once"
 
     def _by_number(self, publication: Publication, found: Iterator[Effect]) -> None:
-        """A note per batch; safe to repeat: a process that dies has a batch in doubt, and its keys are the same again."""
+        """Make the calls, and write a note per batch.
+
+        Safe to repeat: if a process dies, one batch is in doubt, and its calls have the same keys again.
+        """
         acknowledged = Acknowledged(self.store, publication)
         left = (effect for effect in found if effect not in acknowledged)
         while some := list(islice(left, self.batch)):
@@ -150,7 +157,11 @@ class HttpReceiver:
                 acknowledged.note(done)
 
     def _by_key(self, publication: Publication, found: Iterator[Effect]) -> None:
-        """Two notes per call; safe to repeat: the first one takes the key for this row, the second ends it."""
+        """Make the calls, and write two notes per call.
+
+        Safe to repeat: the first note takes the key for this row, the second one records that the call is
+        acknowledged.
+        """
         tries = Tries(store=self.store, publication=publication)
 
         def call(effect: Effect) -> None:
@@ -173,7 +184,10 @@ class HttpReceiver:
     # ------------------------------------------------------------ one call
 
     def _call(self, publication: Publication, effect: Effect) -> None:
-        """Call until it is acknowledged. Safe to repeat: with the same key. Raises what the last answer means."""
+        """Call until the receiver acknowledges, at most for `patience_s`.
+
+        Safe to repeat: each try has the same key. Raises the error that the last answer means.
+        """
         deadline = time.monotonic() + self.patience_s
         pause_s = PAUSE_S
         while True:
@@ -221,7 +235,10 @@ class HttpReceiver:
         return HTTPSConnection(host, port, timeout=timeout_s, context=self._tls)
 
     def _beginning(self, answer: HTTPResponse) -> bytes:
-        """The beginning of the body. The status has come: a body that breaks off or trickles changes nothing."""
+        """Return the beginning of the body.
+
+        The status is known by then: if the body breaks off or is slow, nothing changes.
+        """
         found, deadline = b"", time.monotonic() + self._settings.timeout_s
         try:
             while len(found) < ANSWER_BYTES and time.monotonic() < deadline:
@@ -263,7 +280,7 @@ class HttpReceiver:
             )
         return self._settings.base_url.rstrip("/") + self.declared.url
 
-    # ------------------------------------------------------------ what answers mean
+    # ------------------------------------------------------------ errors
 
     def _told(self, publication: Publication, effect: Effect, answer: HttpAnswer) -> str:
         said = f"answered {answer.status}" if answer.status else "did not answer"
@@ -315,7 +332,7 @@ class HttpReceiver:
         )
 
     def _by_hand(self, publication: Publication, effect: Effect) -> str:
-        """The note with which a person says that a call is not to be made."""
+        """Return the note that a person can write to skip a call."""
         if self._once:
             key = keys.call_sent(publication.output, effect.digits)
             return f"{self.store.uri}/{key}, of any content,"
@@ -324,7 +341,7 @@ class HttpReceiver:
 
 
 def _silence(error: Exception, timeout_s: int, *, connected: bool) -> HttpAnswer:
-    """Why nothing came, in our own words: the library's may hold what a receiver said."""
+    """Return the reason why no answer came, in tallystick's words: the library's may contain what a receiver sent."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return HttpAnswer(status=0, text=error.verify_message, distrusted=True)
     if not connected:
@@ -338,14 +355,14 @@ def _silence(error: Exception, timeout_s: int, *, connected: bool) -> HttpAnswer
 
 
 def _retry_after_s(said: str | None) -> float:
-    """Seconds, from a number or a date (RFC 9110, 10.2.3); 0 for anything else."""
+    """Return the seconds of a number or a date (RFC 9110, 10.2.3); 0 for anything else."""
     if said is None:
         return 0.0
     if said.isascii() and said.isdigit():
         return float(said)
     try:
         at = parsedate_to_datetime(said)
-    except ValueError:
+    except (ValueError, OverflowError):  # of a year or an offset that no date has
         return 0.0
     at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
     return max(0.0, (at - datetime.now(UTC)).total_seconds())

@@ -1,4 +1,4 @@
-"""A topic that gets each committed row once: `declared` for DAG files, `topic` does the work."""
+"""A topic that gets each committed row once: `declared` for DAG files; `topic` does the work."""
 
 from __future__ import annotations
 

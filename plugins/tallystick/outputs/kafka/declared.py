@@ -1,4 +1,7 @@
-"""Declares a topic that gets each committed row once. Light: DAG files import it; `kafka_topic` does the work."""
+"""The declaration of a topic that gets each committed row once.
+
+DAG files import this module, so it has light imports only; `topic` does the work.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,13 @@ TRANSACTION_ROWS = 5_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaOutput:
-    """Declares a topic that gets the rows of a table as JSON, each once for consumers that read committed ones.
+    """The declaration of a topic that gets the rows of a table as JSON, each once for read_committed consumers.
 
-    `key`: columns of the message's key: one text column as it is, several, or another type, as a JSON list; none: no key.
-    A null in one of them is refused. `kafka` names the connection. `replaced`: `correct` sends what changed, `refuse`
-    keeps an interval that was sent from being replaced. `transaction_rows`: messages per transaction.
+    `key`: the columns of the message's key. If it is one text column, the key is this text; if there are several
+    columns or another type, it is a JSON list; if there are none, a message has no key. If one of them is null, the
+    interval is refused. `kafka` names the connection. `replaced`: with `correct`, the changes are sent; with
+    `refuse`, an interval that was sent cannot be replaced. `transaction_rows` is the number of messages per
+    transaction.
     """
 
     name: str
@@ -41,5 +46,5 @@ class KafkaOutput:
 
     @property
     def target(self) -> str:
-        """What the name stands for."""
+        """The target that the output's name refers to."""
         return f"kafka:{self.kafka}/{self.topic}"

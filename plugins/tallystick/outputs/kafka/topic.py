@@ -1,12 +1,13 @@
-"""A topic that gets each committed row once: a transactional producer, and the place it has reached, moved together.
+"""A topic that gets each committed row once: a transactional producer moves messages and the output's place together.
 
-Each transaction holds some messages and one group offset: group, topic and partition 0 are the output's own, the offset
-is the number of the next message, its metadata names the plan. So whoever comes next reads where the last one stood, and
-both moved or neither did (KIP-98, "TxnOffsetCommit"). `init_transactions` ends what an earlier producer of the same
-transactional id left open and fences it (KIP-98, "Transactional Id"): a zombie can send nothing that counts.
+Each transaction contains some messages and one group offset, for partition 0 of the topic, in a group of the output's
+own. The offset is the number of the next message, and its metadata names the plan. The next publisher reads this
+place; the messages and the place are committed together or not at all (KIP-98, "TxnOffsetCommit").
+`init_transactions` ends the transaction that an earlier producer of the same transactional id left open, and fences
+that producer (KIP-98, "Transactional Id"): a zombie cannot commit any message.
 
-Group offsets expire (`offsets.retention.minutes`, 7 days by default). The ledger knows what was begun; where the place of
-what was begun is gone, the topic itself is read for it.
+Group offsets expire (`offsets.retention.minutes`, 7 days by default). The ledger records which publications are in
+progress. If the place of one of them is gone, the place is found by reading the topic.
 """
 
 from __future__ import annotations
@@ -47,14 +48,14 @@ PLACE_FORMAT = "tallystick.place/1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where the last publication stands: how many messages of which plan are out."""
+    """The progress of the last publication: its plan, and the number of its next message."""
 
     plan: keys.PlanId
     next: int
 
 
 class KafkaTopic:
-    """The topic of a KafkaOutput, as an output."""
+    """The output that a KafkaOutput declares."""
 
     def __init__(self, declared: KafkaOutput, settings: Callable[[], KafkaSettings]) -> None:
         self.declared, self._settings = declared, settings
@@ -65,9 +66,9 @@ class KafkaTopic:
     # ------------------------------------------------------------ the port
 
     def begin(self, scope: Scope) -> None:
-        """Fence earlier publishers of this output, and read where the last one stood.
+        """Fence earlier publishers of this output, and read the place of the last publication.
 
-        Safe to repeat: the last one has it.
+        Safe to repeat: the last producer has the output.
         """
         self.close()
         self._group = group_of(scope, self.declared.name)
@@ -77,7 +78,7 @@ class KafkaTopic:
             self._place = self._read_place()
 
     def prepare(self, publication: Publication) -> None:
-        """Refuse a topic that is not there, a key that is null and a time that is none, before anything is sent.
+        """Refuse a missing topic, a null key and a time that receivers cannot read, before anything is sent.
 
         Safe to repeat: it only reads.
         """
@@ -90,9 +91,10 @@ class KafkaTopic:
             self._partitions()
 
     def publish(self, publication: Publication, *, resumed: bool) -> None:
-        """Send what is not out yet, some messages per transaction, each with the place that it reaches.
+        """Send the messages that are not sent yet, several per transaction, each transaction with its new place.
 
-        Safe to repeat: it goes on from the place, which moved with the messages; a fenced producer can move neither.
+        Safe to repeat: it continues at the place, which was committed with the messages; a fenced producer can commit
+        neither.
         """
         assert self._producer is not None, "begin comes first"
         with self._told(str(publication)):
@@ -103,30 +105,31 @@ class KafkaTopic:
                     self._send(publication, some)
 
     def abort(self, publication: Publication) -> None:
-        """Nothing was set aside. Safe to repeat."""
+        """Do nothing, because `prepare` sets nothing aside. Safe to repeat."""
 
     def close(self) -> None:
-        """Let go of the producer. Safe to repeat. A transaction that is open is aborted by whoever begins next."""
+        """Close the producer. Safe to repeat. If a transaction is open, the next `begin` aborts it."""
         if self._producer is not None:
             self._producer.close()
         self._producer = None
 
-    # ------------------------------------------------------------ where it stands
+    # ------------------------------------------------------------ the place
 
     def _start_of(self, publication: Publication, *, resumed: bool) -> int:
         if self._place is not None and self._place.plan == publication.plan:
             return self._place.next
         if not resumed or self._place is not None:
-            # Another plan's place is there, so this one's would be: nothing of it is out.
+            # The place is of another plan. If a message of this plan were committed, the place would be of this plan.
             return 0
-        # Begun, and no place at all: nothing was sent before the group's offsets were written first, or they expired.
+        # In progress, but no place: either nothing was committed, or the offset expired.
         return self._read_topic(publication)
 
     def _read_place(self) -> Place | None:
-        """The offset of the output's own group, once no transaction may move it any more (KIP-447, RequireStable).
+        """Return the committed offset of the output's own group, if there is one.
 
-        A broker may call a transaction complete some milliseconds before its offsets can be read (KAFKA-17507): the
-        place before it would have its messages sent again.
+        It waits until no transaction can change the offset any more (KIP-447, RequireStable). A broker may report a
+        transaction as complete some milliseconds before its offsets can be read (KAFKA-17507). If an earlier place
+        were read, its messages would be sent again.
         """
         from kafka import KafkaConsumer, TopicPartition
 
@@ -134,7 +137,7 @@ class KafkaTopic:
             KafkaConsumer,
             **self._options(),
             group_id=self._group,
-            isolation_level="read_committed",  # asks for stable offsets; the admin client cannot
+            isolation_level="read_committed",  # requests stable offsets; the admin client cannot
             enable_auto_commit=False,
         )
         try:
@@ -144,7 +147,7 @@ class KafkaTopic:
                 timeout_ms=round(ANSWER_S * 1000),
             )
         except kerrors.KafkaTimeoutError:
-            # The library keeps no reason: it asks again after each answer that may pass.
+            # The library does not keep the reason: it tries again after each error that may pass.
             raise self._unavailable(
                 f"output {self.declared.name}: group {self._group} did not tell within {ANSWER_S:g} s where it stands in "
                 f"topic {self.declared.topic}: no coordinator answers, or an open transaction holds the offset"
@@ -167,7 +170,7 @@ class KafkaTopic:
             ) from None
 
     def _read_topic(self, publication: Publication) -> int:
-        """How many messages of a plan are in the topic, from the number of its last one."""
+        """Return how many messages of a plan are in the topic, from the number of its last one."""
         from kafka import KafkaConsumer, TopicPartition
 
         consumer = opened(
@@ -198,7 +201,7 @@ class KafkaTopic:
     # ------------------------------------------------------------ sending
 
     def _send(self, publication: Publication, some: Sequence[Change]) -> None:
-        """One transaction. Whatever goes wrong in it, the next `begin` aborts it, or finds it committed."""
+        """Send one transaction. If it fails, the next `begin` aborts it, or finds it committed."""
         place = Place(plan=publication.plan, next=some[-1].number + 1)
         metadata = json.dumps(
             {
@@ -240,7 +243,7 @@ class KafkaTopic:
             [plain(v) for v in values], separators=(",", ":"), ensure_ascii=False
         ).encode()
 
-    # ------------------------------------------------------------ connections, and what they say
+    # ------------------------------------------------------------ connections and errors
 
     def _options(self) -> dict[str, Any]:
         settings = self._settings()
@@ -261,7 +264,10 @@ class KafkaTopic:
             admin.close()
 
     def _partitions(self) -> list[int]:
-        """The topic's partitions; raises UnknownTopicOrPartitionError where it is not there, and never creates it."""
+        """Return the topic's partitions. Never creates the topic.
+
+        Raises UnknownTopicOrPartitionError if there is no such topic.
+        """
         with self._admin() as admin:
             (found,) = admin.describe_topics([self.declared.topic])
         error = kerrors.for_code(found["error_code"])
@@ -271,19 +277,19 @@ class KafkaTopic:
 
     @contextmanager
     def _told(self, what: str) -> Iterator[None]:
-        """Turn kafka-python's errors into ours: what happened to which output and interval, and what to do."""
+        """Turn kafka-python's errors into tallystick's: with the output, the interval, the cause and what to do."""
         try:
             yield
         except kerrors.KafkaError as error:
             told = self._in_words(what, error)
         else:
             return
-        # Outside the handler: an error keeps the one that was handled.
+        # Raised outside the handler: if it were raised inside, it would keep kafka-python's error as its context.
         raise told
 
     def _in_words(self, what: str, error: kerrors.KafkaError) -> TallystickError:
         where = f"topic {self.declared.topic} of connection {self.declared.kafka}"
-        # The library shows lists as Python writes them.
+        # The library formats lists in Python syntax: remove brackets and quotes.
         text = (str(error) or type(error).__name__).translate(str.maketrans("", "", "[]'"))
         if isinstance(error, kerrors.ProducerFencedError | kerrors.InvalidProducerEpochError):
             return OutputBusy(
@@ -316,13 +322,13 @@ class KafkaTopic:
 
 
 def group_of(scope: Scope, output: str) -> str:
-    """The name of the output's consumer group and transactional id: one per lake, pipeline and output."""
+    """Return the name of the output's consumer group and transactional id: one per lake, pipeline and output."""
     lake = hashlib.sha256(scope.lake.encode()).hexdigest()[:12]
     return f"{PREFIX}{scope.pipeline}.{output}.{lake}"
 
 
 def headers_of(publication: Publication, change: Change) -> dict[str, bytes]:
-    """What each message says of itself beside its value."""
+    """Return the headers that describe a message, in addition to its value."""
     identity = json.dumps(
         [*(plain(v) for v in change.identity), *([change.occurrence] if change.occurrence else [])],
         separators=(",", ":"),
@@ -343,7 +349,7 @@ def headers_of(publication: Publication, change: Change) -> dict[str, bytes]:
 
 
 def _number_of(message: Any, plan: str) -> int:
-    """The number of a message of that plan; -1 for any other message."""
+    """Return the number of a message of that plan; -1 for any other message."""
     found = dict(message.headers or ())
     if found.get(f"{PREFIX}plan") != plan.encode():
         return -1

@@ -1,4 +1,4 @@
-"""A table in PostgreSQL that holds the committed rows: `declared` for DAG files, `table` does the work."""
+"""A PostgreSQL table that holds the committed rows: `declared` for DAG files; `table` does the work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a table in the database is like, and whether rows of the lake fit into it: read from PostgreSQL's own catalog."""
+"""Reads the structure of a table from PostgreSQL's catalog, and checks if rows of the lake fit into the table."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tallystick.outputs.postgres.session import Session
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# numeric's modifier holds precision and scale, the scale as 11 bits with a sign (numeric.c, make_numeric_typmod).
+# The modifier of numeric contains precision and scale, the scale as 11 bits with a sign (numeric.c, make_numeric_typmod).
 _HEADER = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseColumn:
-    """One column as the database has it; `type` as PostgreSQL spells it, `kind` and `modifier` as its catalog does."""
+    """A column in the database. `type` is PostgreSQL's spelling; `kind` and `modifier` are those of its catalog."""
 
     name: str
     type: str
@@ -31,13 +31,13 @@ class DatabaseColumn:
 
     @property
     def length_max(self) -> int | None:
-        """How many characters it takes; None where that is not limited."""
+        """The maximum number of characters; None if there is no limit."""
         return self.modifier - _HEADER if self.kind == "varchar" and self.modifier >= 0 else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseTable:
-    """A table: its columns by name, its unique constraints, and whether rules beyond those may refuse a row."""
+    """A table: its columns by name, its unique constraints, and other rules that may refuse a row."""
 
     columns: dict[str, DatabaseColumn]
     unique: frozenset[frozenset[str]]
@@ -49,7 +49,7 @@ class DatabaseTable:
 
 
 def read_table(session: Session, schema: str, name: str) -> DatabaseTable | None:
-    """The table as it is now; None where there is none of that name."""
+    """Return the table as it is now; None if there is no table of that name."""
     quoted = sql.Identifier(schema, name).as_string(None)
     found = session.one("look at the table", _TABLE, (quoted,))
     if found is None:
@@ -77,7 +77,7 @@ def read_table(session: Session, schema: str, name: str) -> DatabaseTable | None
         logged=persistence == "p",
         row_security=row_security,
         rights_missing=tuple(missing),
-        # Another unique index than the key's is a rule of its own.
+        # If there is a unique index other than the key's, it is an additional rule.
         more_rules=more_rules or len(unique) > 1,
     )
 
@@ -107,7 +107,7 @@ _COLUMNS = sql.SQL(
     WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
     """
 )
-# What ON CONFLICT can use: whole, valid, checked at once, over plain columns.
+# The indexes that ON CONFLICT can use: not partial, valid, checked immediately, over plain columns.
 _UNIQUE = sql.SQL(
     """
     SELECT array_agg(a.attname::text) FROM pg_index i
@@ -121,7 +121,7 @@ _UNIQUE = sql.SQL(
 
 # ---------------------------------------------------------------- types
 
-# By type of the lake: what holds every value of it, unchanged. decimal and the texts have rules of their own.
+# For each type of the lake, the types that hold every value of it unchanged. decimal and texts have additional rules.
 _FITS = {
     "boolean": {"bool"},
     "int": {"int4", "int8"},
@@ -137,7 +137,7 @@ MICROSECONDS = 6
 
 
 def fits(lake: str, column: DatabaseColumn) -> bool:
-    """Whether the column holds every value of a type of the lake, unchanged: nothing is rounded, cut or wrapped."""
+    """Return True if the column holds every value of a type of the lake, without rounding, truncation or overflow."""
     if column.kind in _FITS.get(lake, ()):
         return True
     if column.kind == lake and lake in ("timestamp", "timestamptz"):
@@ -159,8 +159,8 @@ def fits(lake: str, column: DatabaseColumn) -> bool:
 
 
 def lake_type(arrow: pa.DataType) -> str:
-    """A column's type as a pipeline declares it."""
-    import pyarrow.types as of  # pyarrow loads in the task, never at DAG parse
+    """Return a column's type as a pipeline declares it."""
+    import pyarrow.types as of  # pyarrow is loaded in the task, never when a DAG is parsed
 
     if of.is_decimal(arrow):
         return f"decimal({arrow.precision},{arrow.scale})"
@@ -182,5 +182,5 @@ def lake_type(arrow: pa.DataType) -> str:
 
 
 def key_text(columns: Sequence[str], values: Sequence[Any]) -> str:
-    """A key as messages show it."""
+    """Return a key in the form that messages show."""
     return ", ".join(f"{c}={v!r}" for c, v in zip(columns, values, strict=True))

@@ -1,4 +1,7 @@
-"""Declares a PostgreSQL table that holds each committed row once. Light: DAG files import it; `postgres_table` works."""
+"""The declaration of a PostgreSQL table that holds each committed row once.
+
+DAG files import this module, so it has light imports only; `table` does the work.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +14,18 @@ from tallystick.format.columns import check_column_name
 from tallystick.pipeline import Replaced
 from tallystick.pipeline.columns import refuse, several
 
-# What PostgreSQL takes for a name of at most 63 bytes; quoted wherever it is used, so upper case stays upper case.
+# Names of at most 63 bytes that PostgreSQL accepts. They are always quoted, so upper case stays upper case.
 _INTO = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}\.[A-Za-z_][A-Za-z0-9_$]{0,62}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostgresOutput:
-    """Declares a table that holds, for each key, the row of the latest interval that has it.
+    """The declaration of a table that holds, for each key, the row of the latest interval that has the key.
 
-    `into` is `schema.table`, spelt as the database has it; it is never created. `key`: the columns that tell rows apart,
-    of which it has a unique constraint; a null in one of them, or a key twice in one interval, is refused. `postgres`
-    names the connection. `replaced`: `compensate` changes and removes what a replacement changes, `refuse` keeps an
-    interval that was sent from being replaced.
+    `into` is `schema.table`, spelt as in the database; tallystick never creates the table. `key`: the columns that
+    identify a row; the table has a unique constraint on them. If one of them is null, or if a key occurs twice in one
+    interval, the interval is refused. `postgres` names the connection. `replaced`: with `compensate`, rows that a
+    replacement changes are changed or removed; with `refuse`, an interval that was published cannot be replaced.
     """
 
     name: str
@@ -60,11 +63,11 @@ class PostgresOutput:
 
     @property
     def target(self) -> str:
-        """What the name stands for."""
+        """The target that the output's name refers to."""
         return f"postgres:{self.postgres}/{self.into}"
 
     @property
     def schema_and_table(self) -> tuple[str, str]:
-        """The two names in `into`."""
+        """The schema and the table in `into`."""
         schema, _, table = self.into.partition(".")
         return schema, table

@@ -1,7 +1,7 @@
-"""The history of an output: the rows of every interval by key, from which the table is told what it holds.
+"""The history of an output: the rows of every interval by key. The rows of the table are computed from it.
 
-It grows with the table's columns and never loses one. The columns that it has and the table has are those that the
-output writes: one that a plan lacks is null in its rows, whatever another interval has there.
+The history grows with the table's columns and never loses one. The output writes the columns that are in both the
+history and the table. If a plan lacks one of them, it is null in the plan's rows, regardless of other intervals.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from tallystick.outputs.postgres.statements import END, SCHEMA, START
 def managed_columns(
     session: Session, declared: PostgresOutput, name: str, staged: Staged, publication: Publication
 ) -> tuple[str, ...]:
-    """The columns that the output writes. Creates the history, or its columns, where they are missing.
+    """Return the columns that the output writes. Creates the history, or its columns, if they are missing.
 
-    Safe to repeat: under the lock on the output's row, what is there is left alone. Raises OutputRefused where a column
-    of the table has changed its type since, or must have a value that earlier intervals have not.
+    Safe to repeat: it runs under the lock on the output's row, and leaves what is there unchanged. Raises
+    OutputRefused if a column of the table has changed its type since, or if a NOT NULL column has no value in earlier
+    intervals or in this plan's rows.
     """
     history = sql.Identifier(SCHEMA, name)
     found = read_table(session, SCHEMA, name)

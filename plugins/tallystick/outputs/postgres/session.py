@@ -1,7 +1,7 @@
-"""One session with a PostgreSQL server: every wait is bounded, every error says what it means to an output.
+"""A session with a PostgreSQL server. Every wait is bounded, and every error becomes one that an output can raise.
 
-Bounds are the server's where it can keep them (lock_timeout, statement_timeout, idle_in_transaction_session_timeout) and
-ours where it cannot: a server that is frozen answers nothing, and TCP alone would wait for it for ever.
+The server enforces the bounds if it can (lock_timeout, statement_timeout, idle_in_transaction_session_timeout). The
+client enforces the others: a server that is frozen does not answer, and TCP alone would wait for it indefinitely.
 """
 
 from __future__ import annotations
@@ -25,19 +25,22 @@ from tallystick.errors import (
     TallystickError,
 )
 
-# A publisher that is frozen between two statements holds its locks for no longer.
+# The longest time that a publisher holds its locks if it is frozen between two statements.
 IDLE_S = 60
-# What the server is given beyond its own bound before we hang up.
+# The time that the server has beyond its own timeout before the client closes the connection.
 GRACE_S = 15.0
 TEXT_MAX = 500
 Query = sql.SQL | sql.Composed
 Values = Sequence[Any] | Mapping[str, Any]
-# What names a wrong user, password or database where libpq gives no SQLSTATE (it gives none while connecting).
+# Texts for a wrong user, password or database if libpq gives no SQLSTATE (it gives none while connecting).
 _WRONG_SETTINGS = ("authentication failed", "no pg_hba.conf entry", "does not exist", "certificate")
 
 
 class Session:
-    """A connection in autocommit, with transactions by name. `where` is how messages call the table and connection."""
+    """A connection in autocommit mode, with explicit transactions.
+
+    `where` names the table and the connection in messages.
+    """
 
     def __init__(self, settings: PostgresSettings, *, output: str, where: str) -> None:
         self.settings, self.output, self.where = settings, output, where
@@ -64,31 +67,34 @@ class Session:
 
     @property
     def usable(self) -> bool:
-        """False once the connection is lost or closed."""
+        """False if the connection is lost or closed."""
         return not self._connection.closed and not self._connection.broken
 
     def close(self) -> None:
-        """Hang up; a transaction that is open is rolled back by the server. Safe to repeat."""
+        """Close the connection. If a transaction is open, the server rolls it back. Safe to repeat."""
         self._connection.close()
 
     # ------------------------------------------------------------ statements
 
     def run(self, step: str, query: Query, values: Values | None = None) -> psycopg.Cursor[Any]:
-        """Send one statement and wait for its end. `step` is its name, by which tests stop a publisher there."""
+        """Send one statement and wait for its end. `step` names the statement: tests stop a publisher at this name."""
         del step
         with self._bounded():
             return self._connection.execute(query, values)
 
     def one(self, step: str, query: Query, values: Values | None = None) -> Any:
-        """The first row of an answer; None where there is none."""
+        """Return the first row of a result; None if it has no rows."""
         return self.run(step, query, values).fetchone()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All or nothing. An error at its end is an answer only where the server gave it; else the outcome is unknown."""
+        """Run a block in one transaction: all of it is committed, or nothing.
+
+        If the commit fails, its outcome is known only if the error came from the server.
+        """
         self.run("begin", sql.SQL("BEGIN ISOLATION LEVEL READ COMMITTED, READ WRITE"))
         try:
-            # What the ledger is told of afterwards must outlive a crash of the server, whatever its configuration says.
+            # The ledger records this commit afterwards, so it must outlive a crash of the server with any configuration.
             self.run(
                 "durable",
                 sql.SQL(
@@ -108,24 +114,27 @@ class Session:
             raise
 
     def roll_back(self) -> None:
-        """Undo the open transaction. Safe to repeat: where there is none, or no connection, nothing happens."""
+        """Undo the open transaction. Safe to repeat: without one, or without a connection, nothing happens."""
         if self.usable and self._connection.info.transaction_status:
             with suppress(psycopg.Error):
                 self.run("rollback", sql.SQL("ROLLBACK"))
 
     def copy(self, query: Query, rows: Iterable[Sequence[Any]]) -> None:
-        """One COPY of some rows, which are at hand: what reads them from afar must not stand still inside it."""
+        """Copy some rows with one COPY.
+
+        The rows must be in memory already: a slow source would keep the COPY open while it waits.
+        """
         with self._bounded(), self._connection.cursor() as cursor, cursor.copy(query) as copy:
             for row in rows:
                 copy.write_row(row)
 
     @contextmanager
     def _bounded(self) -> Iterator[None]:
-        """Hang up on a server that says nothing for longer than it may take by its own settings."""
+        """Close the connection if the server does not answer within its own statement timeout plus GRACE_S."""
         try:
             ours = socket.socket(fileno=_duplicate(self._connection))
         except (psycopg.Error, OSError):
-            yield  # no connection any more: the call itself says so
+            yield  # the connection is gone: the call itself raises the error
             return
         hang_up = threading.Timer(
             self.settings.statement_timeout_s + GRACE_S, _shut_down, args=(ours,)
@@ -139,26 +148,26 @@ class Session:
             ours.close()
 
 
-# ---------------------------------------------------------------- what errors mean
+# ---------------------------------------------------------------- errors
 
 
 @contextmanager
 def told(what: str, where: str, secrets: Callable[[], Sequence[str]]) -> Iterator[None]:
-    """Turn psycopg's errors into ours: what happened to which output and interval, and what to do."""
+    """Turn psycopg's errors into tallystick's, with the output, the interval, the cause and what to do next."""
     try:
         yield
     except psycopg.Error as error:
         found = in_words(what, where, error, secrets())
     else:
         return
-    # Outside the handler: an error keeps the one that was handled.
+    # Raised outside the handler: if it were raised inside, it would keep psycopg's error as its context.
     raise found
 
 
 def in_words(
     what: str, where: str, error: psycopg.Error, secrets: Sequence[str]
 ) -> TallystickError:
-    """The error of ours that one of psycopg's stands for."""
+    """Return tallystick's error for an error of psycopg."""
     text, state = _text(error, secrets), error.sqlstate or ""
     told = f"{what}: {where}: {text}."
     if isinstance(error, errors.InsufficientPrivilege):
@@ -168,8 +177,8 @@ def in_words(
         )
     if not state and any(one in text for one in _WRONG_SETTINGS):
         return SettingsError(told, hint="mend the connection's settings.")
-    # Classes of SQLSTATE: data, integrity, a view's check, syntax and names, a trigger's own error.
-    # The driver refuses some data itself (a NUL in a text), without a state.
+    # Classes of SQLSTATE: data, integrity, the check of a view, syntax and names, an error that a trigger raises.
+    # If the driver itself refuses data (a NUL in a text), there is no SQLSTATE.
     if state[:2] in ("22", "23", "44", "42", "P0") or isinstance(
         error, psycopg.DataError | psycopg.IntegrityError
     ):
@@ -190,7 +199,7 @@ def in_words(
 
 
 def busy(what: str, why: str) -> OutputBusy:
-    """Another publisher is at work, or was."""
+    """Return OutputBusy: another publisher has the output, or has published a newer generation."""
     return OutputBusy(
         f"{what}: {why}.",
         hint="nothing: it publishes what this one would have. What is there already is not written again.",
@@ -198,7 +207,7 @@ def busy(what: str, why: str) -> OutputBusy:
 
 
 def _text(error: psycopg.Error, secrets: Sequence[str]) -> str:
-    """What the server or the driver says, in one line and without secrets."""
+    """Return the message of the server or the driver in one line, without secrets."""
     parts = [error.diag.message_primary or str(error) or type(error).__name__]
     if error.diag.message_primary and error.diag.message_detail:
         parts.append(error.diag.message_detail)

@@ -1,6 +1,6 @@
-"""The rows of one plan in a temporary table, checked against the table that they are for, before any is there.
+"""Stages the rows of one plan in a temporary table, and checks them against the target before it gets any of them.
 
-Rows are streamed, some at a time; the database itself says which keys are null or stand twice, as it compares them.
+The rows are streamed in batches. Null and duplicate keys are found by the database itself, with its own comparison.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MEND_JOB = "nothing was written, and the tables are committed. Mend the job and 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staged:
-    """The rows of `plan` are in the session's stage: `columns` of them, `rows` in number."""
+    """The content of the session's stage: `rows` rows of `plan`, with these `columns`."""
 
     plan: keys.PlanId
     target: DatabaseTable
@@ -43,14 +43,14 @@ def stage(
     found: DatabaseTable | None,
     publication: Publication,
 ) -> Staged:
-    """Copy the plan's rows into the stage and check them. Raises OutputRefused for what the table would not take.
+    """Copy the plan's rows into the stage and check them. Raises OutputRefused if the table would not accept them.
 
-    Safe to repeat: the stage is the session's own, and is made anew.
+    Safe to repeat: the stage belongs to the session, and is created anew.
     """
     target = _check_table(declared, found, publication)
     schema = next((batch.schema for batch in publication.rows.batches()), None)
     columns = _columns(declared, target, schema, publication)
-    # What a plan without rows has is what the key says: it changes nothing but what the interval had.
+    # If a plan has no rows, the key columns are used: it changes only the rows that the interval had.
     columns = columns or tuple(declared.key)
     session.run("drop the stage", statements.drop(statements.STAGE))
     limited = [c for c in columns if target.columns[c].length_max is not None]
@@ -132,7 +132,10 @@ def _columns(
     schema: pa.Schema | None,
     publication: Publication,
 ) -> tuple[str, ...]:
-    """The columns that are written: all that the job makes, and of the lineage what the table has. Checks their types."""
+    """Return the columns to write: all columns that the job makes, and the lineage columns that the table has.
+
+    Raises OutputRefused if the table lacks a column or its type does not fit.
+    """
     if schema is None:
         return ()
     where = f"table {declared.into} of connection {declared.postgres}"
@@ -147,7 +150,7 @@ def _columns(
         raise refused(
             f"its rows have no column {strange[0]!r}, which is in the key", "declare another key"
         )
-    # Names that begin with an underscore are tallystick's own: where a row comes from.
+    # Names that begin with an underscore are tallystick's own: the lineage of a row.
     written = [c for c in schema.names if c in target.columns or not c.startswith("_")]
     for column in written:
         kind, there = lake_type(schema.field(column).type), target.columns.get(column)

@@ -1,15 +1,15 @@
-"""The statements of a PostgresOutput. Names are always quoted, values always sent beside the text.
+"""The SQL statements of a PostgresOutput. Names are always quoted, values are always sent as parameters.
 
-Three side tables in the schema `tallystick`, and two temporary ones of the session:
+Three side tables in the schema `tallystick`, and two temporary tables of the session:
 
-    tallystick.outputs          one row per output: whose it is, its table and key, who has it (epoch), how many intervals
-    tallystick.progress         one row per output and interval: which plan the table holds, how many rows it has
-    tallystick.history_<16>     one row per interval and key: what an interval has of it, also where a later one hides it
-    pg_temp.tallystick_stage    the rows of one plan, as they came
+    tallystick.outputs          one row per output: its owner, table and key, its epoch, its number of intervals
+    tallystick.progress         one row per output and interval: the plan that the table holds, and its number of rows
+    tallystick.history_<16>     one row per interval and key: the row of the interval, even if a later one hides it
+    pg_temp.tallystick_stage    the rows of one plan, unchanged
     pg_temp.tallystick_touched  the keys that a publication may change: those of the plan, and those that the interval had
 
-The table is a function of the history: of each key, the row of the latest interval. That is computed anew for every key
-that was touched, so neither the order of publications nor who died between them leaves a trace.
+The table is computed from the history: for each key, the row of the latest interval. Each publication computes this
+for every key that it touches. So the result does not depend on the order of publications, or on publishers that died.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ STAGE = sql.Identifier("pg_temp", "tallystick_stage")
 TOUCHED = sql.Identifier("pg_temp", "tallystick_touched")
 OUTPUTS = sql.Identifier(SCHEMA, "outputs")
 PROGRESS = sql.Identifier(SCHEMA, "progress")
-# Held while the side tables are made: CREATE ... IF NOT EXISTS alone loses races (23505 in pg_namespace, pg_type).
+# Held while the side tables are created: CREATE ... IF NOT EXISTS alone can lose a race (23505 in pg_namespace, pg_type).
 CREATE_LOCK = sql.SQL("SELECT pg_advisory_xact_lock(hashtext('tallystick'))")
 
 CREATE_SCHEMA = sql.SQL("CREATE SCHEMA IF NOT EXISTS tallystick")
@@ -44,7 +44,7 @@ CREATE_PROGRESS = sql.SQL(
         generation bigint NOT NULL, plan text NOT NULL, rows bigint NOT NULL, PRIMARY KEY (output, "start"))
     """
 )
-# The rights of CREATE ... IF NOT EXISTS are asked for even where there is nothing to create.
+# PostgreSQL requires the rights of CREATE ... IF NOT EXISTS even if there is nothing to create.
 THERE = sql.SQL(
     """
     SELECT to_regnamespace('tallystick') IS NOT NULL, to_regclass('tallystick.outputs') IS NOT NULL,
@@ -86,41 +86,44 @@ ALL_NOW = sql.SQL("SET CONSTRAINTS ALL IMMEDIATE")
 
 
 def drop(table: sql.Identifier) -> sql.Composed:
-    """A temporary table of the session goes."""
+    """Return the statement that drops a temporary table of the session."""
     return sql.SQL("DROP TABLE IF EXISTS {}").format(table)
 
 
 def analyze(table: sql.Identifier) -> sql.Composed:
-    """The planner knows nothing of a temporary table before."""
+    """Return the ANALYZE of a temporary table; before it runs, the planner has no statistics of the table."""
     return sql.SQL("ANALYZE {}").format(table)
 
 
 def names(columns: Iterable[str], of: str | None = None) -> sql.Composed:
-    """Columns as a list: `a, b`, or `t.a, t.b`."""
+    """Return columns as a list: `a, b`, or `t.a, t.b`."""
     return sql.SQL(", ").join(name(c, of) for c in columns)
 
 
 def name(column: str, of: str | None = None) -> sql.Identifier:
-    """One column, of a table's alias where that is said."""
+    """Return one column, with a table's alias if `of` is given."""
     return sql.Identifier(column) if of is None else sql.Identifier(of, column)
 
 
 def same(columns: Iterable[str], one: str, other: str) -> sql.Composed:
-    """The condition that two rows have one key."""
+    """Return the condition that two rows have the same key."""
     return sql.SQL(" AND ").join(
         sql.SQL("{} = {}").format(name(c, one), name(c, other)) for c in columns
     )
 
 
 def differs(columns: Sequence[str], one: str, other: str) -> sql.Composed:
-    """The condition that two rows are not byte for byte the same: `1.0` is no `1.00`, whatever = says of them."""
+    """Return the condition that two rows differ in any byte.
+
+    `1.0` differs from `1.00`, although `=` is true for them.
+    """
     return sql.SQL("ROW({})::record OPERATOR(pg_catalog.*<>) ROW({})::record").format(
         names(columns, one), names(columns, other)
     )
 
 
 def assigned(columns: Iterable[str]) -> sql.Composed:
-    """What DO UPDATE sets: each column to what was to be inserted."""
+    """Return the SET list of DO UPDATE: each column gets the value that was to be inserted."""
     return sql.SQL(", ").join(sql.SQL("{} = excluded.{}").format(name(c), name(c)) for c in columns)
 
 
@@ -130,9 +133,10 @@ def assigned(columns: Iterable[str]) -> sql.Composed:
 def create_stage(
     target: sql.Identifier, columns: Sequence[str], limited: Iterable[str]
 ) -> sql.Composed:
-    """The session's table for a plan's rows, typed as the target; `limited` are texts with a longest length.
+    """Return the statement that creates the session's table for a plan's rows, with the types of the target.
 
-    Those are staged as they are: a varchar(n) drops spaces beyond n without a word.
+    `limited` are the columns with a maximum length. They are staged as text, because varchar(n) silently drops spaces
+    beyond n.
     """
     cut = set(limited)
     listed = [
@@ -145,26 +149,29 @@ def create_stage(
 
 
 def copy_stage(columns: Sequence[str]) -> sql.Composed:
-    """Rows into the stage, each with its number."""
+    """Return the COPY of rows into the stage, each with its number."""
     return sql.SQL("COPY {} ({}) FROM STDIN").format(STAGE, names([*columns, ROW]))
 
 
 def null_in(column: str) -> sql.Composed:
-    """The first row without a value in a column, and how many there are."""
+    """Return the query for the first row without a value in a column, and the number of such rows."""
     return sql.SQL("SELECT min({}), count(*) FROM {} WHERE {} IS NULL").format(
         name(ROW), STAGE, name(column)
     )
 
 
 def too_long(column: str, length_max: int) -> sql.Composed:
-    """The first row whose text is longer, and how long that is."""
+    """Return the query for the first row whose text is longer than `length_max`, and the length of the text."""
     return sql.SQL(
         "SELECT {row}, char_length({c}) FROM {stage} WHERE char_length({c}) > {n} ORDER BY {row} LIMIT 1"
     ).format(row=name(ROW), c=name(column), stage=STAGE, n=sql.Literal(length_max))
 
 
 def doubled(key: Sequence[str]) -> sql.Composed:
-    """The first key that several rows have: its values, how often, and how many such keys there are."""
+    """Return the query for the first key that several rows have.
+
+    The result is the values of the key, its number of rows, and the number of such keys.
+    """
     return sql.SQL(
         "SELECT {key}, count(*), count(*) OVER () FROM {stage} GROUP BY {key} HAVING count(*) > 1"
         " ORDER BY min({row}) LIMIT 1"
@@ -176,7 +183,10 @@ def doubled(key: Sequence[str]) -> sql.Composed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statements:
-    """What one publication does. `managed`: the columns that the output writes; `staged`: those that this plan has."""
+    """The statements of one publication.
+
+    `managed` are the columns that the output writes, `staged` those that this plan has.
+    """
 
     target: sql.Identifier
     history: sql.Identifier
@@ -185,20 +195,26 @@ class Statements:
     staged: frozenset[str]
 
     def touch(self) -> sql.Composed:
-        """Note the keys that may change: %(start)s. They go with the transaction."""
+        """Return the statement that stores the keys that may change, until the transaction ends.
+
+        Parameter: %(start)s.
+        """
         return sql.SQL(
             "CREATE TEMPORARY TABLE tallystick_touched ON COMMIT DROP AS"
             " SELECT {key} FROM {history} WHERE {start} = %(start)s UNION SELECT {key} FROM {stage}"
         ).format(key=names(self.key), history=self.history, start=name(START), stage=STAGE)
 
     def count_before(self) -> sql.Composed:
-        """How many rows the interval has in the history: %(start)s."""
+        """Return the query for the number of rows that the interval has in the history. Parameter: %(start)s."""
         return sql.SQL("SELECT count(*) FROM {} WHERE {} = %(start)s").format(
             self.history, name(START)
         )
 
     def forget(self) -> sql.Composed:
-        """Take from the history what the interval has no more: %(start)s."""
+        """Return the statement that deletes from the history the keys that the interval no longer has.
+
+        Parameter: %(start)s.
+        """
         return sql.SQL(
             "DELETE FROM {history} h WHERE h.{start} = %(start)s"
             " AND NOT EXISTS (SELECT FROM {stage} s WHERE {same})"
@@ -210,7 +226,10 @@ class Statements:
         )
 
     def keep(self) -> sql.Composed:
-        """Put into the history what the interval has: %(start)s, %(end)s. A column that the plan lacks is null."""
+        """Return the statement that writes the rows of the interval to the history. Parameters: %(start)s, %(end)s.
+
+        If the plan lacks a column, the column is null.
+        """
         both = (START, END)
         values = sql.SQL(", ").join(
             name(c, "s") if c in self.staged else sql.SQL("NULL") for c in self.managed
@@ -231,7 +250,7 @@ class Statements:
         )
 
     def remove(self) -> sql.Composed:
-        """Remove from the target the keys that were touched and that no interval has any more."""
+        """Return the statement that deletes from the target the touched keys that no interval has any more."""
         return sql.SQL(
             "DELETE FROM {target} t USING {touched} k WHERE {is_key}"
             " AND NOT EXISTS (SELECT FROM {history} h WHERE {has})"
@@ -244,7 +263,10 @@ class Statements:
         )
 
     def reveal(self) -> sql.Composed:
-        """Let the target hold, of each key that was touched, the row of the latest interval that has it."""
+        """Return the statement that writes the touched keys to the target.
+
+        For each key, it writes the row of the latest interval that has the key.
+        """
         return sql.SQL(
             "INSERT INTO {target} AS t ({managed}) SELECT {latest} FROM {touched} k CROSS JOIN LATERAL"
             " (SELECT {of_history} FROM {history} h WHERE {has} ORDER BY h.{start} DESC LIMIT 1) l"
@@ -270,31 +292,37 @@ class Statements:
 def create_history(
     history: sql.Identifier, target: sql.Identifier, columns: Sequence[str]
 ) -> sql.Composed:
-    """A table typed as the target's columns, with the interval beside them."""
+    """Return the statement that creates a table with the types of the target's columns and the interval of each row."""
     return sql.SQL(
         "CREATE TABLE {} AS SELECT NULL::timestamptz AS {}, NULL::timestamptz AS {}, {} FROM {} WITH NO DATA"
     ).format(history, name(START), name(END), names(columns), target)
 
 
 def key_of_history(history: sql.Identifier, key: Sequence[str]) -> sql.Composed:
-    """By key first: the latest interval of a key is one look into the index."""
+    """Return the statement that adds the primary key, with the key columns first.
+
+    With this order, the latest interval of a key is found by one index lookup.
+    """
     return sql.SQL("ALTER TABLE {} ADD PRIMARY KEY ({}, {})").format(
         history, names(key), name(START)
     )
 
 
 def index_of_history(history: sql.Identifier) -> sql.Composed:
-    """By interval: what a replacement replaces."""
+    """Return the statement that adds the index by interval.
+
+    With it, the rows that a replacement replaces are found.
+    """
     return sql.SQL("CREATE INDEX ON {} ({})").format(history, name(START))
 
 
 def any_row(history: sql.Identifier) -> sql.Composed:
-    """A row where there is one."""
+    """Return the query for one row, if there is any."""
     return sql.SQL("SELECT true FROM {} LIMIT 1").format(history)
 
 
 def add_to_history(history: sql.Identifier, column: str, type_: str) -> sql.Composed:
-    """A column that the target has got since; `type_` is the database's own spelling."""
+    """Return the statement that adds a column that the target got since. `type_` is the database's own spelling."""
     return sql.SQL("ALTER TABLE {} ADD COLUMN {} {}").format(
         history,
         name(column),

@@ -1,8 +1,9 @@
-"""A table in PostgreSQL that holds, for each key, the row of the latest interval that has it.
+"""A table in PostgreSQL that holds, for each key, the row of the latest interval that has the key.
 
-Rows go into a temporary table first, unseen. Then one transaction per interval does everything: it takes the output's row
-(so publishers come one after the other), asks the progress row what is there, changes the history, lets the table follow
-it, and moves the progress row. That transaction is the decision: where its answer is lost, the progress row tells.
+The rows are copied into a temporary table first, invisible to readers. Then one transaction per interval does
+everything: it locks the output's row (so publishers run one after the other), reads the progress row, changes the
+history, changes the table accordingly, and updates the progress row. That transaction is the decision: if its answer
+is lost, the progress row shows the outcome.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from tallystick.outputs.postgres.statements import SCHEMA, Statements
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldPlan:
-    """Which plan the database holds of an interval, as its progress row says."""
+    """The plan of an interval that the database holds, according to its progress row."""
 
     end: object
     generation: int
@@ -37,7 +38,7 @@ class HeldPlan:
 
 
 class PostgresTable:
-    """The table of a PostgresOutput, as an output."""
+    """The output that a PostgresOutput declares."""
 
     def __init__(self, declared: PostgresOutput, settings: Callable[[], PostgresSettings]) -> None:
         self.declared, self._settings = declared, settings
@@ -51,9 +52,10 @@ class PostgresTable:
     # ------------------------------------------------------------ the port
 
     def begin(self, scope: Scope) -> None:
-        """Take the output: whoever had it before finds another epoch in its transaction. Creates the side tables.
+        """Take the output. Creates the side tables.
 
-        Raises OutputRefused where the table is another output's. Safe to repeat: the last one that took it has it.
+        If another publisher had the output before, it finds a new epoch in its transaction. Raises OutputRefused if
+        the table belongs to another output. Safe to repeat: the last process that took the output has it.
         """
         what, owner = f"output {self.declared.name}", owner_of(scope, self.declared.name)
         with self._told(what):
@@ -67,15 +69,15 @@ class PostgresTable:
         self._owner = owner
 
     def prepare(self, publication: Publication) -> None:
-        """Refuse all that the table would not take, before any row is there.
+        """Refuse all that the table would not accept, before it gets any row.
 
-        After `begin` it also rehearses the publication, and takes it back, where the table has rules beyond its key.
+        If the table has rules beyond its key, and `begin` was called, also rehearse the publication and roll it back.
         Safe to repeat: it leaves temporary tables and the columns of the history.
         """
         with self._told(str(publication)):
             if self._is_there(publication):
                 return
-            self._staged = None  # checked anew: the table may have been mended since
+            self._staged = None  # checked again: the table may have been corrected since
             staged = self._stage(publication)
             if self._owner is not None:
                 self._publish(publication, staged, rows=False)
@@ -83,22 +85,22 @@ class PostgresTable:
                     self._rehearse(publication, staged)
 
     def publish(self, publication: Publication, *, resumed: bool) -> None:
-        """Let the table hold the plan's rows of this interval, in one transaction.
+        """Write the plan's rows of this interval to the table, in one transaction.
 
-        Safe to repeat: the progress row moves in that transaction, and says which plan is there. A publisher that is late
-        finds another epoch or a newer generation under the lock, and changes nothing.
+        Safe to repeat: that transaction updates the progress row, too, which names the plan that is there. A
+        publisher that is late finds another epoch or a newer generation under the lock, and changes nothing.
         """
-        del resumed  # the progress row tells, whoever began
+        del resumed  # the progress row shows what is there
         assert self._owner is not None, "begin comes first"
         with self._told(str(publication)):
             if not self._is_there(publication):
                 self._publish(publication, self._stage(publication))
 
     def abort(self, publication: Publication) -> None:
-        """Nothing was set aside that outlives the session. Safe to repeat."""
+        """Do nothing, because nothing that was set aside outlives the session. Safe to repeat."""
 
     def close(self) -> None:
-        """Hang up; temporary tables go with the session. Safe to repeat."""
+        """Close the session. The server drops its temporary tables. Safe to repeat."""
         if self._session is not None:
             self._session.close()
         self._session, self._staged = None, None
@@ -149,7 +151,7 @@ class PostgresTable:
     # ------------------------------------------------------------ one publication
 
     def _stage(self, publication: Publication) -> Staged:
-        """The plan's rows in the session's own table, checked; staged once where `publish` follows `prepare`."""
+        """Stage the plan's rows in the session's own table and check them; only once if `publish` follows `prepare`."""
         session = self._connected()
         if self._staged is None or self._staged.plan != publication.plan:
             self._staged = None
@@ -157,7 +159,7 @@ class PostgresTable:
         return self._staged
 
     def _publish(self, publication: Publication, staged: Staged, *, rows: bool = True) -> None:
-        """The transaction; without `rows` it only looks whether it may, and readies the history."""
+        """Run the transaction. Without `rows`, only check that it may run, and prepare the history."""
         session = self._connected()
         with session.transaction():
             held = self._lock(session, publication)
@@ -169,7 +171,10 @@ class PostgresTable:
                 self._write(session, steps, publication, staged)
 
     def _rehearse(self, publication: Publication, staged: Staged) -> None:
-        """Do it all and take it back: CHECK, foreign keys, triggers, partitions speak before the ledger says begun."""
+        """Run the whole publication and roll it back.
+
+        If CHECK, foreign keys, triggers or partitions refuse a row, this raises before the interval is in progress.
+        """
         session = self._connected()
         try:
             with session.transaction():
@@ -200,17 +205,20 @@ class PostgresTable:
         )
         session.run("count", statements.COUNT_INTERVALS, (self._owner, self._owner))
 
-    # ------------------------------------------------------------ what is there, and whose turn it is
+    # ------------------------------------------------------------ the state of the database, and the lock
 
     def _is_there(self, publication: Publication) -> bool:
-        """Whether the progress row names this very plan; nobody goes back from that."""
+        """Return True if the progress row names this plan. No publisher reverts that."""
         if self._owner is None:
             return False
         held = self._held(self._connected(), publication)
         return held is not None and held.plan == publication.plan
 
     def _lock(self, session: Session, publication: Publication) -> HeldPlan | None:
-        """Take the output's row until the transaction ends, and see that it is our turn and that nothing is in doubt."""
+        """Lock the output's row until the transaction ends, and return the plan that the database holds.
+
+        Raises OutputBusy if another publisher has the output, OutputRefused if the state of the database is in doubt.
+        """
         try:
             found = session.one("lock", statements.LOCK, (self._owner,))
         except errors.LockNotAvailable:
@@ -240,7 +248,7 @@ class PostgresTable:
             )
 
     def _check_generation(self, publication: Publication, held: HeldPlan | None) -> None:
-        """Raise OutputBusy where a newer generation is there, OutputRefused where the ledger knows another one."""
+        """Raise OutputBusy if a newer generation is there, OutputRefused if the ledger has a different one."""
         if held is None:
             if publication.instead_of is not None and len(publication.rows_before):
                 raise self._in_doubt(
@@ -267,7 +275,7 @@ class PostgresTable:
     def _check_history(
         self, session: Session, steps: Statements, publication: Publication, held: HeldPlan | None
     ) -> None:
-        """Raise OutputRefused where the history has not the rows that the progress row counted."""
+        """Raise OutputRefused if the history does not have the number of rows that is in the progress row."""
         found = session.one(
             "count before", steps.count_before(), {"start": publication.interval.start}
         )[0]
@@ -305,7 +313,7 @@ class PostgresTable:
         return read_table(session, *self.declared.schema_and_table)
 
     def _connected(self) -> Session:
-        """The session; a new one where there is none, or where the last one broke."""
+        """Return the session; open a new one if there is none, or if the last one broke."""
         if self._session is None or not self._session.usable:
             self.close()
             settings = self._settings()
@@ -335,15 +343,15 @@ class PostgresTable:
 
 
 class _TakenBack(Exception):
-    """A rehearsal ends."""
+    """The end of a rehearsal, which rolls it back."""
 
 
 def owner_of(scope: Scope, output: str) -> str:
-    """The id of an output in the database: one per lake, pipeline and output."""
+    """Return the id of an output in the database: one per lake, pipeline and output."""
     lake = hashlib.sha256(scope.lake.encode()).hexdigest()[:12]
     return f"{scope.pipeline}.{output}.{lake}"
 
 
 def history_of(owner: str) -> str:
-    """The name of an output's history in the schema `tallystick`."""
+    """Return the name of an output's history in the schema `tallystick`."""
     return f"history_{hashlib.sha256(owner.encode()).hexdigest()[:16]}"

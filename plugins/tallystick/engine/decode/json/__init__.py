@@ -1,1 +1,1 @@
-"""Records that are JSON objects: `rows` decodes batches with compiled loops, `exact` decodes single records in Python."""
+"""The decoder of JSON objects: `rows` decodes batches in compiled loops, `exact` decodes single values in Python."""

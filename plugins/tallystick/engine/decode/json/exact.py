@@ -1,20 +1,21 @@
-"""The rules of decoding one JSON value into declared columns: exact, slow, and the only source of reasons.
+"""Decodes one JSON value into the declared columns by exact rules: slow, and the only source of reasons.
 
-`json_scan` decodes whole batches and settles what it can prove; every value that it cannot prove comes here, so that
-these rules alone decide what becomes a row and what a dead letter. A reason is `kind: detail`; the kinds:
+The kernels of `scan` and `read` decode whole batches, but only the values that they can prove. All other values are
+decoded here, so these rules alone determine if a value becomes a row or a dead letter. A reason is `kind: detail`. The
+kinds are:
 
     tombstone  the value is null                    size       the value is larger than VALUE_BYTES_MAX
     utf8       not UTF-8                            depth      nested deeper than DEPTH_MAX
-    json       not JSON (RFC 8259)                  object     JSON, but no object
-    duplicate  a field that is read stands twice    missing    a required field is not there
+    json       not JSON (RFC 8259)                  object     JSON, but not an object
+    duplicate  a field that is read occurs twice    missing    a required field is absent
     null       a required field is null             type       another JSON kind than the column takes
     inexact    the type cannot hold it unrounded    range      too large or too small for the type
     time       no date or time by the parse rule    unicode    half of a surrogate pair in a string
 
-A record whose own timestamp no `_timestamp` can hold becomes a dead letter too, of the kind `timestamp` (`records`).
-A whole number may be spelt `1.0` or `1e3`: JSON has one kind of number and nothing is lost. A double or float takes any
-JSON number and is rounded to the nearest, as these types mean. Fields that no column reads are ignored, whatever they
-hold, as long as the value is JSON.
+A record becomes a dead letter of the kind `timestamp` if its own timestamp does not fit `_timestamp` (see
+`tallystick.engine.records`). A whole number may be written as `1.0` or `1e3`: JSON has one kind of number, and nothing is
+lost. A double or float takes any JSON number and rounds it to the nearest value. Fields that no column reads are ignored,
+regardless of their content, if the value is JSON.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _AN = re.compile(r"[aeiou]")
 
 
 class Mismatch(ValueError):
-    """A value that becomes a dead letter; its text is the reason."""
+    """A value that becomes a dead letter; the text of the error is the reason."""
 
     def __init__(self, kind: str, detail: str) -> None:
         super().__init__(shorten(f"{kind}: {detail}", REASON_CHARS_MAX))
@@ -54,7 +55,7 @@ class Mismatch(ValueError):
 
 
 class _Number(str):
-    """A number as it was spelt: nothing is rounded before the column's type is known."""
+    """A number as text: it is not rounded before the column's type is known."""
 
     __slots__ = ()
 
@@ -65,7 +66,7 @@ class _JsonObject:
 
 
 def shorten(text: str, chars_max: int) -> str:
-    """Return `text`, cut in the middle of nothing but its end where it is too long."""
+    """Truncate `text` to `chars_max` characters, ending in `...`."""
     return text if len(text) <= chars_max else text[: chars_max - 3] + "..."
 
 
@@ -83,14 +84,14 @@ _DECODER = json.JSONDecoder(
 
 
 class ExactRow:
-    """Decodes one value at a time into the declared columns, in their order."""
+    """A decoder of one value at a time into the declared columns, in their order."""
 
     def __init__(self, columns: Sequence[Column]) -> None:
         self._fields = frozenset(c.field for c in columns)
         self._columns = tuple((c.field, c.required, _Rule(c).choose()) for c in columns)
 
     def decode(self, value: bytes) -> list[Any]:
-        """Return one Python value per column (times as microseconds, dates as days); raises Misfit with the reason."""
+        """Return one Python value per column (times as microseconds, dates as days); raises Mismatch with the reason."""
         found: dict[str, Any] = {}
         twice: set[str] = set()
         for name, inner in _parse(value).pairs:
@@ -112,7 +113,7 @@ class ExactRow:
         return row
 
     def converter(self, index: int) -> Callable[[Any], Any]:
-        """Return the rule of one column by itself: a parsed JSON value in, the column's value out, or Misfit."""
+        """Return the rule of one column: it converts a parsed JSON value to the column's value, or raises Mismatch."""
         return self._columns[index][2]
 
 
@@ -170,11 +171,11 @@ def _shown(value: Any) -> str:
 
 
 def _nearest_float(spelt: str, near: float) -> float:
-    """Return the float nearest to a number, `near` being the double nearest to it; infinite beyond the largest.
+    """Return the float nearest to a number, or infinity beyond the largest float; `near` is the nearest double.
 
-    Rounding twice may go wrong where `near` lies halfway between two floats and the number does not. A double that is
-    inexact and even is moved one towards the number first: rounding to odd keeps what the second rounding has to know
-    (Boldo and Melquiond, "When double rounding is odd", 2005).
+    If `near` is halfway between two floats and the number is not, rounding twice can give the wrong float. So a double
+    that is inexact and even is first moved to the next double towards the number: rounding to odd keeps the information
+    that the second rounding needs (Boldo and Melquiond, "When double rounding is odd", 2005).
     """
     if near == 0 or math.isinf(near):
         return near
@@ -182,14 +183,14 @@ def _nearest_float(spelt: str, near: float) -> float:
     if exact != found and not struct.unpack("<Q", struct.pack("<d", near))[0] & 1:
         near = math.nextafter(near, math.inf if exact > found else -math.inf)
     try:
-        # struct refuses what a float cannot hold, and rounds as C does, like numpy and Arrow.
+        # struct raises OverflowError beyond the largest float, and rounds as C does, like numpy and Arrow.
         return float(struct.unpack("<f", struct.pack("<f", near))[0])
     except OverflowError:
         return math.inf
 
 
 class _Rule:
-    """How one parsed JSON value becomes the value of one column; every method raises Misfit with the reason."""
+    """The rule that converts a parsed JSON value to a column's value, or raises Mismatch with the reason."""
 
     def __init__(self, column: Column) -> None:
         self._column = column
@@ -214,30 +215,30 @@ class _Rule:
         return simple.get(self._kind, self.time)
 
     def refuse(self, why: str, value: Any, detail: str | None = None) -> Mismatch:
-        """Build the reason: kind, field, what was found, what is wrong with it."""
+        """Build the error; its reason has the kind, the field, the value and the problem."""
         wrong = detail or f"is not {self._article} {self._kind}"
         return Mismatch(why, f"field {self._name}: {_shown(value)} {wrong}")
 
     def number(self, value: Any) -> _Number:
-        """Return a JSON number as it was spelt."""
+        """Return a JSON number as text; refuse any other value."""
         if not isinstance(value, _Number):
             raise self.refuse("type", value)
         return value
 
     def text(self, value: Any) -> str:
-        """Return a JSON string."""
+        """Return a JSON string; refuse any other value."""
         if not isinstance(value, str) or isinstance(value, _Number):
             raise self.refuse("type", value)
         return value
 
     def boolean(self, value: Any) -> bool:
-        """Only true and false."""
+        """Return true or false; refuse any other value."""
         if not isinstance(value, bool):
             raise self.refuse("type", value)
         return value
 
     def string(self, value: Any) -> str:
-        """Any text that UTF-8 can hold; U+0000 too."""
+        """Return any text that UTF-8 can encode, including U+0000."""
         found = self.text(value)
         try:
             found.encode()
@@ -246,7 +247,7 @@ class _Rule:
         return found
 
     def binary(self, value: Any) -> bytes:
-        """Base64 with its padding, nothing else between, and no bit that the bytes do not have (RFC 4648, 3.5 and 4)."""
+        """Decode base64 that has its padding, no other characters, and only zero pad bits (RFC 4648, 3.5 and 4)."""
         found = self.text(value)
         try:
             spelt = found.encode("ascii")
@@ -258,14 +259,14 @@ class _Rule:
         return content
 
     def integer(self, value: Any) -> int:
-        """A whole number within the type."""
+        """Return a whole number that fits the type."""
         whole = self._scaled(self.number(value), 0)
         if not -(1 << INT_BITS[self._kind] - 1) <= whole < 1 << INT_BITS[self._kind] - 1:
             raise self.refuse("range", value, f"does not fit {self._article} {self._kind}")
         return whole
 
     def decimal(self, value: Any) -> Decimal:
-        """A number, or a string that spells one as JSON would: never through a double."""
+        """Return a number, or a string in the syntax of a JSON number, as a decimal; never convert through a double."""
         precision, scale = self._decimal or (0, 0)
         spelt = value if isinstance(value, _Number) else _Number(self.text(value))
         if not _NUMBER.fullmatch(spelt):
@@ -277,7 +278,7 @@ class _Rule:
         return Decimal((sign, digits, -scale))
 
     def rounded(self, value: Any) -> float:
-        """The double or float that is nearest to the number as it was spelt; what is beyond the largest is refused."""
+        """Return the double or float that is nearest to the number; refuse a number beyond the largest one."""
         spelt = self.number(value)
         found = float(spelt)
         if self._kind == "float":
@@ -287,7 +288,7 @@ class _Rule:
         return found
 
     def time(self, value: Any) -> int:
-        """Days or microseconds since 1970, by the column's parse rule."""
+        """Return days or microseconds since 1970, by the column's parse rule."""
         numbers = instants.takes_numbers(self._column)
         spelt = self.number(value) if numbers else self.text(value)
         try:
@@ -296,15 +297,13 @@ class _Rule:
             raise self.refuse(error.kind, value, str(error)) from error
 
     def _scaled(self, spelt: str, scale: int) -> int:
-        """Return the number times 10**scale where that is whole; it may still be out of the type's range."""
+        """Return the number times 10**scale; refuse it if that is not whole. It may still be out of the type's range."""
         value = _Number(spelt)
         if len(spelt) > NUMBER_CHARS_MAX:
             raise self.refuse("range", value, f"has {len(spelt)} characters")
         try:
             sign, digits, exponent = Decimal(spelt).as_tuple()
-        except (
-            InvalidOperation
-        ) as error:  # An exponent beyond what the decimal module itself can hold.
+        except InvalidOperation as error:  # the exponent is beyond the limits of the decimal module
             raise self.refuse("range", value, "has an exponent out of range") from error
         unscaled, shift = int("".join(map(str, digits))), int(exponent) + scale
         if unscaled == 0:

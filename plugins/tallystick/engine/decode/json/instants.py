@@ -1,11 +1,11 @@
-"""Parse rules of date, timestamp and timestamptz columns: text or number to days or microseconds since 1970.
+"""Applies the parse rules of date, timestamp and timestamptz columns: text or number to days or microseconds since 1970.
 
-    iso8601 (default)   2013-01-01 · 2013-01-01T05:15[:00[.123456]][Z|+01:00|+0100|+01], a space may stand for the T
-    epoch_s/_ms/_us     a JSON number; fractions only as far as a microsecond holds them
-    anything else       a strptime format (Python's own; `parse_rules` refuses what no text could follow)
+    iso8601 (default)   2013-01-01 · 2013-01-01T05:15[:00[.123456]][Z|+01:00|+0100|+01], a space may replace the T
+    epoch_s/_ms/_us     a JSON number; not finer than a microsecond
+    anything else       a strptime format of Python (`tallystick.pipeline.time_formats` checks it)
 
-A timestamptz needs an offset, in the text or as a literal `Z` that ends the format; a timestamp must not have one.
-Nothing is rounded: digits beyond a microsecond must be zeros, a date must not come with a time of day. Years 1 to 9999.
+A timestamptz needs an offset, in the text or as a literal `Z` at the end of the format. A timestamp must not have one.
+Nothing is rounded: digits beyond a microsecond must be zeros, and a date must not have a time of day. Years 1 to 9999.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TIME = re.compile(
 
 
 class NoInstant(ValueError):
-    """A text or number that is no instant of the column; `kind` is the kind of the dead letter's reason."""
+    """A text or number that is not a valid time of the column; `kind` is the kind of the dead letter's reason."""
 
     def __init__(self, why: str, kind: str = "time") -> None:
         super().__init__(why)
@@ -36,12 +36,12 @@ class NoInstant(ValueError):
 
 
 def takes_numbers(column: Column) -> bool:
-    """True where the column is read from a JSON number, not from a string."""
+    """Return True if the column is read from a JSON number, False if from a string."""
     return column.parse in EPOCH_FACTORS
 
 
 def parser(column: Column) -> Callable[[str], int]:
-    """Return text -> days (date) or microseconds (timestamps), raising NoInstant."""
+    """Return the function that converts text to days (date) or microseconds (timestamps), or raises NoInstant."""
     rule = "iso8601" if column.parse is None else column.parse
     if rule in EPOCH_FACTORS:
         return lambda text: _epoch(text, rule, column.type)
@@ -64,13 +64,13 @@ def _epoch(text: str, rule: str, kind: str) -> int:
     if spelt.adjusted() > 20:
         raise NoInstant("lies outside the years 1 to 9999", "range")
     sign, digits, exponent = spelt.as_tuple()
-    # Zeros at the end are only another spelling: how long the text is decides nothing.
+    # Zeros at the end do not change the value, so they do not count.
     significant = "".join(map(str, digits)).rstrip("0")
     if spelt.adjusted() < -6 or len(significant) > 27:
         raise NoInstant("is finer than a microsecond", "inexact")
     dropped = len(digits) - len(significant)
     spelt = Decimal((sign, tuple(map(int, significant)), int(exponent) + dropped))
-    # Within these bounds the context's 28 digits drop nothing but zeros, so the comparison below is exact.
+    # Within these bounds, the 28 digits of the decimal context lose only zeros, so the comparison below is exact.
     exact = spelt * EPOCH_FACTORS[rule]
     micros = int(exact)
     if micros != exact:
@@ -128,11 +128,11 @@ def _day(year: int, month: int, day: int) -> int:
 @lru_cache(maxsize=65_536)
 def _formatted(text: str, rule: str, kind: str) -> int:
     try:
-        found = datetime.strptime(text, rule)  # noqa: DTZ007 - the rule says whether it has an offset
+        found = datetime.strptime(text, rule)  # noqa: DTZ007 - the rule determines if there is an offset
     except ValueError as error:
         raise NoInstant(f"does not match {rule!r}") from error
     if kind == "timestamptz" and found.tzinfo is None:
-        found = found.replace(tzinfo=UTC)  # without %z the rule ends in a literal Z
+        found = found.replace(tzinfo=UTC)  # a rule without %z ends in a literal Z
     zero = datetime(1970, 1, 1, tzinfo=UTC if found.tzinfo else None)
     return _as_kind(_in_range((found - zero) // timedelta(microseconds=1)), kind)
 

@@ -1,8 +1,8 @@
-"""Compiled kernels that read what `json_scan` found into the buffers of Arrow columns, one column at a time.
+"""Compiled kernels that read the fields found by `scan` into the buffers of Arrow columns, one column at a time.
 
-They follow the same rule: what is not proven (another kind, too many digits, an uncommon spelling of a time) is marked
-`needs_exact` for `json_exact`. `text` holds the batch's bytes; `kinds`, `begins`, `sizes` and `needs_exact` are arrays
-over rows.
+They follow the same rule as `scan`: if a value is not proven (another kind, too many digits, an uncommon form of a time),
+its row is marked `needs_exact` for `exact`. `text` has the batch's bytes; `kinds`, `begins`, `sizes` and `needs_exact`
+are arrays over rows.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from tallystick.tables.calendar import END_US, FIRST_US
 
 NUMBER_CHARS_MAX = 32
 _POWERS = np.array([10.0**n for n in range(23)])
-# Ten times this and nine more still fit 64 bits.
+# Ten times this plus nine still fits 64 bits.
 _APPENDABLE_MAX = 922_337_203_685_477_579
 _MONTH_DAYS = np.array([31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
 
 
 @compiled
 def _append(value: Int, byte: Int) -> Int:
-    """Return `value` with one more decimal digit, or -1 where `byte` is none or 64 bits might not hold it."""
+    """Return `value` with one more decimal digit, or -1 if `byte` is no digit or the result might not fit 64 bits."""
     if byte < 48 or byte > 57 or value > _APPENDABLE_MAX:
         return np.int64(-1)
     return value * 10 + np.int64(byte) - 48
@@ -40,7 +40,7 @@ def _append(value: Int, byte: Int) -> Int:
 
 @compiled
 def _scaled(text: Array, at: Int, end: Int, scale: Int) -> tuple[bool, Int]:
-    """Return (proven, number times 10**scale) of a number without exponent that fits 64 bits."""
+    """Return (proven, number times 10**scale); proven only if the number has no exponent and the result fits 64 bits."""
     if end - at > NUMBER_CHARS_MAX:
         return False, np.int64(0)
     value = np.int64(0)
@@ -53,7 +53,7 @@ def _scaled(text: Array, at: Int, end: Int, scale: Int) -> tuple[bool, Int]:
         if value < 0:
             return False, value
         at += 1
-    # No digit, a leading zero, or a point without digits: a string may hold one of these, a JSON number not.
+    # No digit, a leading zero, or a point without digits: possible in a string, but not in a JSON number.
     if at == first or (at - first > 1 and text[first] == 48) or at + 1 == end:
         return False, value
     for i in range(at + 1, end):
@@ -85,7 +85,7 @@ def read_scaled(
     out: Array,
     needs_exact: Array,
 ) -> None:
-    """Read numbers (with `strings` also from strings) times 10**scale into `out`; outside [low, high]: again."""
+    """Read numbers (if `strings`, also from strings) times 10**scale into `out`; mark those outside [low, high]."""
     for row in range(kinds.size):
         kind = kinds[row]
         if kind in (MISSING, NULL) or needs_exact[row]:
@@ -109,7 +109,7 @@ def read_doubles(
     hard: Array,
     needs_exact: Array,
 ) -> None:
-    """Read numbers into `out` where one correctly rounded operation does (Clinger 1990); mark the others `hard`."""
+    """Read numbers into `out` if one correctly rounded operation suffices (Clinger 1990); mark the others `hard`."""
     for row in range(kinds.size):
         kind = kinds[row]
         if kind in (MISSING, NULL) or needs_exact[row]:
@@ -133,7 +133,7 @@ def read_doubles(
                 if point:
                     exponent -= 1
             at += 1
-        # An exponent as text is rare in data: it takes the slow way together with long mantissas.
+        # An exponent in the text is rare: such numbers take the slow path, as do long mantissas.
         if not exact or at < end or exponent < -22:
             hard[row] = 1
             continue
@@ -143,7 +143,7 @@ def read_doubles(
 
 @compiled
 def _plain_escape(what: Int) -> Int:
-    """Return the byte that a two-character escape stands for."""
+    """Return the byte of a two-character escape whose second character is `what`."""
     if what == 98:
         return 8
     if what == 102:
@@ -168,7 +168,7 @@ def _code_unit(text: Array, at: Int) -> Int:
 
 @compiled
 def _code_point(text: Array, at: Int, end: Int) -> tuple[Int, Int]:
-    """Return (character of the \\u escape whose digits begin at `at`, position behind it), -1 for half a pair."""
+    """Return (character of the \\u escape whose digits begin at `at`, position after it); -1 for half a pair."""
     code = _code_unit(text, at)
     at += 4
     if code < 0xD800 or code > 0xDFFF:
@@ -183,7 +183,7 @@ def _code_point(text: Array, at: Int, end: Int) -> tuple[Int, Int]:
 
 @compiled
 def _put_utf8(code: Int, out: Array, to: Int) -> Int:
-    """Write a character's UTF-8 to out[to:], where `out` is not empty, and return its size."""
+    """Write a character's UTF-8 to out[to:], unless `out` is empty, and return its size."""
     size = 1 if code < 0x80 else 2 if code < 0x800 else 3 if code < 0x10000 else 4
     if out.size > 0:
         if size == 1:
@@ -199,7 +199,7 @@ def _put_utf8(code: Int, out: Array, to: Int) -> Int:
 def _unescaped(text: Array, at: Int, end: Int, out: Array, to: Int) -> Int:
     """Write text[at:end] without its escapes to out[to:] and return its size, or -1 for half a surrogate pair.
 
-    An empty `out` only counts.
+    If `out` is empty, only count.
     """
     first = to
     while at < end:
@@ -224,7 +224,7 @@ def _unescaped(text: Array, at: Int, end: Int, out: Array, to: Int) -> Int:
 def measure_strings(
     text: Array, kinds: Array, begins: Array, sizes: Array, offsets: Array, needs_exact: Array
 ) -> None:
-    """Fill the Arrow offsets of a string column (int32, one more than rows); rows that are no string: again."""
+    """Fill the Arrow offsets of a string column (int32, one more than rows); mark other values `needs_exact`."""
     nothing = np.empty(0, np.uint8)
     total = np.int64(0)
     offsets[0] = 0
@@ -280,7 +280,7 @@ def _day(text: Array, at: Int) -> tuple[bool, Int]:
     leap = month == 2 and year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
     if day > _MONTH_DAYS[month - 1] + (1 if leap else 0):
         return False, np.int64(0)
-    # Years that begin in March make the leap day the last one: days_from_civil by Howard Hinnant.
+    # If years begin in March, the leap day is the last day: days_from_civil by Howard Hinnant.
     shifted = year - (1 if month <= 2 else 0)
     of_year = (153 * (month + (-3 if month > 2 else 9)) + 2) // 5 + day - 1
     return True, 365 * shifted + shifted // 4 - shifted // 100 + shifted // 400 + of_year - 719468

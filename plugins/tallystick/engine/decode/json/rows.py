@@ -1,9 +1,9 @@
 """Decodes a batch of JSON values into the declared columns, exactly: rows, and dead letters with reasons.
 
-Compiled kernels (`json_scan`, `json_read`) settle whole batches; what they cannot prove goes value by value through
-`json_exact`. Both give the same rows: a property test compares them. DuckDB's reader was
-the other candidate: even its strict mode (1.5.5) takes trailing commas and NaN, rounds 1.5 into an integer and reads
-"1" and true as 1, so that each row would need a second reader to be trusted.
+Compiled kernels (`scan`, `read`) decode whole batches. If they cannot prove a value, `exact` decodes it by itself. Both
+give the same rows: a property test compares them. DuckDB's reader was the alternative. Even its strict mode (1.5.5)
+accepts trailing commas and NaN, rounds 1.5 into an integer and reads "1" and true as 1, so that a second reader would
+have to check each row.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NUMPY = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _FoundField:
-    """Where one field stands in each row, and which rows no kernel may settle any more."""
+    """The position of one field in each row, and the rows that only the exact rules may decode."""
 
     text: Array
     kinds: Array
@@ -58,7 +58,7 @@ def json_decoder(declared: Format) -> Decoder:
 
 
 class JsonDecoder:
-    """Decodes batches of one topic's values; one instance per task, no state between batches."""
+    """A decoder of batches of one topic's values; one instance per task, no state between batches."""
 
     def __init__(self, decode: Json) -> None:
         self._columns = tuple(decode.columns)
@@ -76,7 +76,7 @@ class JsonDecoder:
         return self.decode_values(batch.column("value"))
 
     def decode_values(self, values: pa.BinaryArray) -> Decoded:
-        """Decode one value per record (null: a tombstone) into rows and dead letters; raises nothing for bad values."""
+        """Decode one value per record (null: a tombstone) into rows and dead letters; invalid values raise no error."""
         text, offsets = _buffers(values)
         rows, fields = len(values), len(self._fields)
         kinds = np.zeros((fields, rows), np.uint8)
@@ -147,7 +147,7 @@ class JsonDecoder:
         raise Mismatch(*TOMBSTONE.split(": "))
 
     def table(self, rows: list[list[Any]]) -> pa.Table:
-        """Return rows of the exact way as a table of the declared columns."""
+        """Return rows of the exact decoder as a table of the declared columns."""
         if not rows:
             return self.schema.empty_table()
         columns = zip(*rows, strict=True)
@@ -159,7 +159,7 @@ class JsonDecoder:
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    """The type that exact rows come in: dates and times are counts of days and microseconds."""
+    """Return the Arrow type of a column of exact rows: dates and times are counts of days and microseconds."""
     if pa.types.is_date(kind):
         return pa.int32()
     return pa.int64() if pa.types.is_timestamp(kind) else kind
@@ -183,7 +183,7 @@ def _array(found: _FoundField, kind: pa.DataType, *buffers: Array) -> pa.Array:
 
 
 def _reader(column: Column) -> Callable[[_FoundField], pa.Array]:
-    """Return the function that reads one found field into `column`'s Arrow array, marking what it cannot prove."""
+    """Return the function that reads one field into `column`'s Arrow array and marks the rows that it cannot prove."""
     kind = column.type
     if kind in INT_BITS:
         bits = INT_BITS[kind]
@@ -233,7 +233,7 @@ def _scaled(found: _FoundField, kind: str, scale: int, low: int, high: int) -> p
 def _decimals(found: _FoundField, kind: str) -> pa.Array:
     precision, scale = decimal_size(kind) or (0, 0)
     high = min(10**precision - 1, (1 << 63) - 1)
-    # A decimal of Arrow is 128 bits, little-endian: the value, then its sign over and over.
+    # An Arrow decimal has 128 bits, little-endian: the low half is the value, the high half repeats its sign.
     out = np.zeros((len(found.kinds), 2), np.int64)
     low_half = np.zeros(len(found.kinds), np.int64)
     json_read.read_scaled(
@@ -262,8 +262,8 @@ def _doubles(found: _FoundField, kind: str) -> pa.Array:
         begin = found.begins[row]
         out[row] = float(found.text[begin : begin + found.sizes[row]].tobytes())
     if kind == "float":
-        # Halfway between two floats, the digits that the double lost decide; smaller than the smallest normal float,
-        # halfway lies elsewhere, and it is rare. Both are left to the exact rules.
+        # If a double is halfway between two floats, the digits that it lost determine the rounding. Below the smallest
+        # normal float, halfway has another bit pattern; this is rare. The exact rules decode both.
         halfway = out.view(np.int64) & 0x1FFF_FFFF == 0x1000_0000
         tiny = (out != 0) & (np.abs(out) < _FLOAT_NORMAL_MIN)
         found.needs_exact[halfway | tiny] = 1
@@ -321,7 +321,7 @@ def _through_text(found: _FoundField, column: Column) -> pa.Array:
 
 
 def _unproven(kind: str) -> Callable[[_FoundField], pa.Array]:
-    """Leave every value to the exact rules: for what is rare enough."""
+    """Return a reader that leaves every value to the exact rules, for rare parse rules."""
 
     def read(found: _FoundField) -> pa.Array:
         found.needs_exact[found.valid] = 1

@@ -1,8 +1,8 @@
-"""Compiled kernels that find the declared fields of a batch of JSON values in one pass; `json_read` reads them.
+"""Compiled kernels that find the declared fields of a batch of JSON values in one pass; `read` reads their values.
 
-Every kernel settles only what it proves; a row with anything else (also just unusual: an escaped key, a huge number) is
-marked `needs_exact` and goes to `json_exact`, whose rules alone decide. Grammar: RFC 8259; UTF-8: RFC 3629, section 4.
-Positions are absolute in the batch's buffer of bytes; arrays over rows and fields are indexed `[field, row]`.
+A kernel decodes only what it can prove. If a row has anything else, or is only unusual (an escaped key, a huge number),
+it is marked `needs_exact` and goes to `exact`, whose rules alone decide. Grammar: RFC 8259; UTF-8: RFC 3629, section 4.
+Positions are absolute in the batch's byte buffer. Arrays over rows and fields are indexed `[field, row]`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tallystick.runtime.compiled import kernel
 Array = npt.NDArray[Any]
 Int = Any  # A Python int outside of compiled code, int64 inside.
 
-# What a field holds in one row.
+# The kinds of a field's value in one row.
 MISSING, NULL, TRUE, FALSE, INTEGER, FRACTION, PLAIN, ESCAPED, NESTED = range(9)
 DEPTH_MAX = 64
 
@@ -44,7 +44,7 @@ def hex_digit(byte: Int) -> Int:
 
 @compiled
 def _utf8(text: Array, at: Int, end: Int) -> Int:
-    """Length of the multi-byte character at `at`, 0 where it is none."""
+    """Return the length of the multi-byte character at `at`, or 0 if it is invalid."""
     first = text[at]
     if 0xC2 <= first <= 0xDF:
         size = 2
@@ -112,7 +112,7 @@ def _string(text: Array, at: Int, end: Int) -> tuple[Int, bool]:
 
 @compiled
 def _number(text: Array, at: Int, end: Int) -> tuple[Int, bool]:
-    """Return (position after the number or -1, is spelt as an integer)."""
+    """Return (position after the number or -1, is written as an integer)."""
     if text[at] == 45:
         at += 1
     if at >= end or text[at] < 48 or text[at] > 57:
@@ -282,7 +282,7 @@ def _row(  # noqa: C901, PLR0912 - a state machine, read best from top to bottom
     begins: Array,
     sizes: Array,
 ) -> bool:
-    """Find the fields of one value; True where it is one JSON object and nothing about it is unusual."""
+    """Find the fields of one value; return True if it is one JSON object and nothing in it is unusual."""
     at = _blank(text, at, end)
     if at >= end or text[at] != 123:
         return False
@@ -342,7 +342,7 @@ def find_fields(
     sizes: Array,
     needs_exact: Array,
 ) -> None:
-    """Fill kind, position and size of each field of each row that is not marked `needs_exact` yet."""
+    """Fill kind, position and size of each field of each row; skip rows marked `needs_exact`, and mark unproven rows."""
     for row in range(offsets.size - 1):
         start, end = np.int64(offsets[row]), np.int64(offsets[row + 1])
         if needs_exact[row] == 0 and (
