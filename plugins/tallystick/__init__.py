@@ -1,26 +1,26 @@
 """tallystick: Airflow-orchestrated, exactly-once batch replay from Kafka to Iceberg tables on plain S3.
 
-Public names are loaded on first use, so that parsing a DAG file costs nothing that it does not need.
+Public names are imported on first use, so that parsing a DAG file loads only what the file uses.
 
-A map, from the top; each layer imports only what is below it:
+The layers, from the top. Each layer imports only layers below it:
 
 cli            the command `tally`
 airflow        operators, DAG factory, timetables, notes and links: what Airflow runs and shows
 spark          the entry of a job file under spark-submit
-operations     the use cases, a verb per file or folder: plan, stage, commit, publish, release, verify, gc, status, ...
-stateful       windows, sessions, duplicates and aggregates of a job with state
-engine         what runs inside a Spark task: input, decoding, transform, Parquet files, accounts
-lake           the root as it was read, and the loop that swaps it
+operations     the use cases, one verb per file or folder: plan, stage, commit, publish, release, verify, gc, status, ...
+stateful       windows, sessions, deduplication and aggregates for jobs with state
+engine         the code inside a Spark task: input, decoding, transform, Parquet files, accounts
+lake           snapshots of the root, and the loop that swaps it
 outputs        places outside the lake that get each committed row once
 tables         Iceberg metadata, staged for the swap; readers of tables
-pipeline       what a user declares
+pipeline       the declarations of a user
 kafka          boundaries, exact ranges as raw batches, an account of every offset
-protocol       pure decisions: what a plan is granted, what a commit means, what a publisher does next
+protocol       pure decisions: the grants of a plan, the effects of a commit, the next step of a publisher
 connections    settings of servers outside the lake
-format         the objects that are stored on S3
+format         the objects stored on S3
 store          the object store: five verbs, writes with three outcomes
 errors         all errors, grouped by what the caller does next
-runtime        clock, ids and chance; compiled loops
+runtime        clock, ids and random numbers; compiled loops
 """
 
 from __future__ import annotations

@@ -1,33 +1,34 @@
-"""Every error a user can meet, grouped by what the caller does next.
+"""All errors that a user can meet, grouped by what the caller does next.
 
     TallystickError
-    ├── RetryLater            try the same call again later; nothing needs a person
+    ├── RetryLater            repeat the same call later; no person has to act
     │   ├── NotYet                the log does not reach the boundary yet
     │   ├── StoreUnavailable      S3 did not answer, or answered that it cannot
     │   ├── KafkaUnavailable      no broker answered, or a leader is moving
     │   ├── ScratchFull           no room is left on the local disk of a task or driver
-    │   ├── SwapContended         others won every swap this task tried
-    │   ├── OutcomeUnknown        a write may or may not have landed; nothing was deleted
+    │   ├── SwapContended         other writers won every swap that this task tried
+    │   ├── OutcomeUnknown        a write may or may not have been applied; nothing was deleted
     │   ├── OutputUnavailable     a receiver outside the lake did not answer, or answered that it cannot
     │   └── OutputBusy            another process publishes into that output
     ├── Superseded            this attempt is over and nothing is wrong: another run or operator decided
     └── ActionRequired        a person has to decide or correct something first
-        ├── InvalidRequest        parameters of a run
-        ├── InvalidPipeline       declaration of a pipeline, a name, a job's output
-        ├── SettingsError         a connection, a credential, an environment variable
+        ├── InvalidRequest        a parameter of a run is not allowed
+        ├── InvalidPipeline       a declaration, a name or a job's output is not allowed
+        ├── SettingsError         a connection, credential or environment variable is missing or not allowed
         ├── JobChanged            the deployed job is not the planned one
-        ├── IdentityChanged       another topic, cluster or table than the ledger knows
-        ├── SchemaChanged         columns that do not fit the ones in the lake
-        ├── OutsideRetention      the log no longer holds what is wanted
-        ├── LogDamaged            the log holds something else than it must
-        ├── ReportRejected        what was staged does not add up
-        ├── OutputRefused         an output cannot take these rows as they are, or nobody knows what it holds
+        ├── IdentityChanged       a topic, cluster or table is not the one in the ledger
+        ├── SchemaChanged         the declared columns do not fit the columns in the lake
+        ├── OutsideRetention      the log no longer holds the requested offsets
+        ├── LogDamaged            the content of the log is not what it must be
+        ├── ReportRejected        the staged files do not match their report, or are missing
+        ├── OutputRefused         an output cannot take these rows as they are, or its content is in doubt
         ├── StoreRefused          the store does not honour conditional writes
-        ├── RootVanished          the root was there and is gone
-        └── Corrupt               an object that cannot be read as what it claims to be
+        ├── RootVanished          the root existed and is gone
+        └── Corrupt               an object cannot be read as what it claims to be
 
-A message says what happened with both values, then what to do next. Messages hold no secrets: those who build them leave
-them out, and what still stands in a URL as `user:password@` is struck out here.
+A message describes what happened with both values (expected and found); the hint describes what to do next. Messages
+contain no secrets: the code that builds a message leaves them out, and the base class masks `user:password@` in every
+URL.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _WORD = re.compile(r"\S+")
 
 
 class TallystickError(Exception):
-    """Root of the tree; `kind` is a stable name for programs, `hint` a sentence for people."""
+    """The base class. `kind` is a stable name for programs, `hint` a sentence for people."""
 
     kind: ClassVar[str] = "error"
 
@@ -53,17 +54,17 @@ class TallystickError(Exception):
         return f"{self.message} Next: {self.hint}"
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Exceptions with keyword-only arguments do not survive pickling by themselves, and Spark pickles them.
+        # Python cannot unpickle an exception with keyword-only arguments by default, and Spark pickles exceptions.
         return (_rebuild, (type(self), self.message, self.hint))
 
 
 def without_user_info(text: str) -> str:
-    """Return a text in which the user and password of every URL are `***`; in doubt more is struck out than less."""
+    """Return `text` with the user and password of every URL as `***`. If in doubt, mask more rather than less."""
     return _WORD.sub(_struck, text) if "@" in text else text
 
 
 def _struck(word: re.Match[str]) -> str:
-    # A password may hold an @ and, as AWS keys do, a slash: it goes on to the last @, as URL libraries read it.
+    # A password may contain an @ and, as AWS keys do, a slash: it ends at the last @, as in URL libraries.
     url, at, host = word[0].rpartition("@")
     before, scheme_ends, user_info = url.partition("://")
     if not (at and scheme_ends):
@@ -73,7 +74,7 @@ def _struck(word: re.Match[str]) -> str:
 
 
 def listed(names: Iterable[object]) -> str:
-    """Return names as people write them, in their order: `a, b`; `none` where there are none."""
+    """Return the names in their order, separated by commas: `a, b`; `none` if there are none."""
     return ", ".join(map(str, names)) or "none"
 
 
@@ -82,7 +83,7 @@ def _rebuild(cls: type[TallystickError], message: str, hint: str) -> TallystickE
 
 
 class RetryLater(TallystickError):
-    """Nothing is broken that time does not mend: the same call may be made again."""
+    """A temporary failure: the caller may repeat the same call."""
 
     kind = "retry_later"
 
@@ -106,7 +107,7 @@ class KafkaUnavailable(RetryLater):
 
 
 class ScratchFull(RetryLater):
-    """No room is left on the local disk where a task or driver writes before it uploads."""
+    """No room is left on the local disk to which a task or driver writes before it uploads."""
 
     kind = "scratch_full"
 
@@ -118,43 +119,43 @@ class SwapContended(RetryLater):
 
 
 class OutcomeUnknown(RetryLater):
-    """A write may or may not have landed. Nothing was deleted; the next read tells."""
+    """A write may or may not have been applied. Nothing was deleted; the next read shows which."""
 
     kind = "outcome_unknown"
 
 
 class OutputUnavailable(RetryLater):
-    """A receiver outside the lake did not answer, or answered that it cannot. What it has taken is not sent again."""
+    """A receiver outside the lake did not answer, or answered that it cannot. What it accepted is not sent again."""
 
     kind = "output_unavailable"
 
 
 class OutputBusy(RetryLater):
-    """Another process publishes into the same output. What it publishes is what this one would have."""
+    """Another process publishes into the same output. It publishes the same rows as this one would."""
 
     kind = "output_busy"
 
 
 class Superseded(TallystickError):
-    """This attempt is over and nothing is wrong: another plan, run or operator holds what it worked for."""
+    """This attempt is over and nothing is wrong: another plan, run or operator took its interval or released it."""
 
     kind = "superseded"
 
 
 class ActionRequired(TallystickError):
-    """Trying again cannot help: a person has to decide or mend something first."""
+    """A retry cannot help: a person has to decide or correct something first."""
 
     kind = "action_required"
 
 
 class InvalidRequest(ActionRequired):
-    """A run's parameters are not what is allowed."""
+    """A parameter of a run is not allowed."""
 
     kind = "invalid_request"
 
 
 class InvalidPipeline(ActionRequired):
-    """A declaration, a name or a job's output is not what is allowed."""
+    """A declaration, a name or a job's output is not allowed."""
 
     kind = "invalid_pipeline"
 
@@ -172,49 +173,49 @@ class JobChanged(ActionRequired):
 
 
 class IdentityChanged(ActionRequired):
-    """A topic, cluster or table is not the one that the ledger knows."""
+    """A topic, cluster or table is not the one in the ledger."""
 
     kind = "identity_changed"
 
 
 class SchemaChanged(ActionRequired):
-    """The declared columns do not fit the ones in the lake."""
+    """The declared columns do not fit the columns in the lake."""
 
     kind = "schema_changed"
 
 
 class OutsideRetention(ActionRequired):
-    """The log no longer holds what is wanted."""
+    """The log no longer holds the requested offsets."""
 
     kind = "outside_retention"
 
 
 class LogDamaged(ActionRequired):
-    """The log holds something else than it must: a gap, a bad checksum, an unknown format."""
+    """The content of the log is not what it must be: a missing offset, a bad checksum, an unknown format."""
 
     kind = "log_damaged"
 
 
 class ReportRejected(ActionRequired):
-    """What an attempt staged does not add up, or is not there."""
+    """The files that an attempt staged do not match their report, or are missing."""
 
     kind = "report_rejected"
 
 
 class OutputRefused(ActionRequired):
-    """An output cannot take these rows as they are, or what it holds is in doubt. The tables' commit stands."""
+    """An output cannot take these rows as they are, or its content is in doubt. The commit of the tables remains."""
 
     kind = "output_refused"
 
 
 class StoreRefused(ActionRequired):
-    """The store does not honour conditional writes, so nothing here would be safe."""
+    """The store does not honour conditional writes, so no update would be safe."""
 
     kind = "store_refused"
 
 
 class RootVanished(ActionRequired):
-    """The root was there and is gone."""
+    """The root existed and is gone."""
 
     kind = "root_vanished"
 
@@ -226,7 +227,10 @@ class Corrupt(ActionRequired):
 
 
 def error_of_kind(kind: str, message: str, *, hint: str) -> TallystickError:
-    """The error whose class names `kind`, as another process told it; a plain TallystickError for a kind unknown here."""
+    """Build the error of the class with this `kind`, as reported by another process.
+
+    Returns a plain TallystickError if no class in this module has the kind.
+    """
     return _KINDS.get(kind, TallystickError)(message, hint=hint)
 
 
@@ -237,5 +241,5 @@ def _tree(top: type[TallystickError]) -> dict[str, type[TallystickError]]:
     return found
 
 
-# Taken when this module ends, so that a private subclass elsewhere never stands for its parent's kind.
+# Built at the end of this module: a subclass in another module, which may inherit the kind, cannot replace its parent.
 _KINDS = _tree(TallystickError)

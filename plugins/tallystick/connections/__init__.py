@@ -1,1 +1,1 @@
-"""Settings of the servers outside the lake, by the name of a connection: Kafka, PostgreSQL, receivers of calls."""
+"""Settings of the servers outside the lake, by connection name: Kafka, PostgreSQL, HTTP receivers and mail servers."""

@@ -1,4 +1,4 @@
-"""How an HTTP receiver of calls is reached: one frozen value, checked when it is built, that never shows a secret."""
+"""The settings of an HTTP connection: a frozen value, checked when it is built, that never shows a secret."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from tallystick.connections.settings import Settings, check_timeout, unfit
 
-# What tallystick itself sets in each call.
+# The headers that tallystick itself sets in each call.
 OWN_HEADERS = ("idempotency-key", "content-length", "transfer-encoding", "host", "connection")
 OWN_PREFIX = "tallystick-"
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
@@ -20,9 +20,9 @@ _VALUE = re.compile(r"[\t\x20-\x7e]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpSettings(Settings):
-    """An HTTP connection. `base_url` goes before an output's url that is a path; `headers` go with each call.
+    """An HTTP connection. If an output's url is a path, `base_url` is its prefix. Each call sends `headers`.
 
-    `repr` shows neither headers nor password, nor the base url: some receivers put a secret into its path.
+    `repr` leaves out headers, password and token, and the base url: some receivers put a secret into its path.
     """
 
     KIND: ClassVar[str] = "http"
@@ -51,7 +51,7 @@ class HttpSettings(Settings):
             raise unfit("bearer_token and username are both given", "give one of the two.")
         for name, value in self.sent_headers().items():
             if not _HEADER.fullmatch(name) or not _VALUE.fullmatch(value):
-                # Without quoting them: a broken name may be half of a secret.
+                # The message does not quote them: a broken name may be half of a secret.
                 raise unfit(
                     "a header's name or value has a sign that no header has",
                     "use printable ASCII, and letters, digits and hyphens in names.",
@@ -63,7 +63,7 @@ class HttpSettings(Settings):
                 )
 
     def sent_headers(self) -> dict[str, str]:
-        """The headers of each call; they hold secrets."""
+        """Return the headers of each call; they contain secrets."""
         found = dict(self.headers)
         if self.bearer_token is not None:
             found["Authorization"] = f"Bearer {self.bearer_token}"
@@ -73,7 +73,7 @@ class HttpSettings(Settings):
         return found
 
     def secrets(self) -> tuple[str, ...]:
-        """The values that no message may hold, the longest first; of `Bearer abc` also the `abc`."""
+        """Return the values that no message may contain, the longest first; of `Bearer abc` also the `abc`."""
         values = [*self.sent_headers().values()]
         words = [value.rpartition(" ")[2] for value in values]
         path = urlsplit(self.base_url).path.strip("/") if self.base_url else ""
@@ -87,5 +87,5 @@ def _is_base_url(url: str) -> bool:
     try:
         parts = urlsplit(url)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is no number
+    except ValueError:  # a port that is not a number
         return False

@@ -1,7 +1,7 @@
-"""How to reach a Kafka cluster: one frozen value, checked when it is built, that never shows a secret.
+"""The settings of a Kafka connection: a frozen value, checked when it is built, that never shows a secret.
 
-The words are kafka-python's, from an allow-list: what a connection may say is decided here and nowhere else, and an
-option that this reader sets itself (isolation, fetch sizes, group ids) cannot be set from outside.
+The option names are kafka-python's, from an allow-list. Only this module decides which options a connection may have. An
+option that tallystick sets itself (isolation, fetch sizes, group ids) cannot be set from outside.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _SASL_ONLY = ("sasl_mechanism", "sasl_plain_username", "sasl_plain_password")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaSettings(Settings):
-    """Where a cluster is and who we are to it; raises SettingsError where the parts do not fit together.
+    """The address of a cluster and the credentials for it. Raises SettingsError if the options do not fit together.
 
-    `client_rack` names where this process runs, so that brokers may send it to a replica nearby (KIP-392).
-    `empty_fetch_timeout_ms` bounds how long a broker may answer fetches with nothing, where there must be something or a
-    proof that nothing is there (`kafka.silence`). `repr` leaves out what is secret: the password of SASL, of the private
-    key, and a proxy's address, which may hold one.
+    `client_rack` is the rack of this process, so that brokers may send it to a replica nearby (KIP-392).
+    `empty_fetch_timeout_ms` limits how long a broker may give empty answers to fetches before it sends records or a
+    proof that there are none (`kafka.silence`). `repr` leaves out the secrets: the passwords of SASL and of the private
+    key, and the proxy's address, which may contain a password.
     """
 
     KIND: ClassVar[str] = "kafka"
@@ -108,7 +108,7 @@ class KafkaSettings(Settings):
             )
 
     def _refuse_unused(self, names: tuple[str, ...], wanted: str) -> None:
-        # A password that silently goes unused is a connection that is less safe than its owner believes.
+        # If a password were silently ignored, the connection would be less safe than its owner believes.
         for name in names:
             if getattr(self, name) is not None:
                 raise unfit(
@@ -117,7 +117,7 @@ class KafkaSettings(Settings):
                 )
 
     def secrets(self) -> tuple[str, ...]:
-        """The values that no message may hold."""
+        """Return the values that no message may contain."""
         return tuple(
             one for one in (self.sasl_plain_password, self.ssl_password, self.proxy_url) if one
         )
@@ -129,7 +129,7 @@ class KafkaSettings(Settings):
 
     @classmethod
     def _converted(cls, name: str, value: Any) -> Any:
-        """Take the servers as a list or as one string with commas, as kafka-python does."""
+        """Return an option in the form of its field: servers as a tuple, from a list or a string with commas."""
         if name != "bootstrap_servers":
             return value
         servers = value.split(",") if isinstance(value, str) else value
@@ -141,7 +141,7 @@ class KafkaSettings(Settings):
         return tuple(one.strip() for one in servers if one.strip())
 
     def as_env_json(self) -> str:
-        """The JSON form with its secrets, to hand on to a child process in its environment and nowhere else."""
+        """Return the JSON form with its secrets, only to be passed to a child process in its environment."""
         words = {one.name: getattr(self, one.name) for one in fields(self)}
         said = {name: value for name, value in words.items() if value is not None}
         return json.dumps(
@@ -149,16 +149,17 @@ class KafkaSettings(Settings):
         )
 
     def client_options(self) -> dict[str, Any]:
-        """The same as keyword arguments of kafka-python's clients; holds secrets."""
+        """Return the settings as keyword arguments of kafka-python's clients; they contain secrets."""
         options = {one.name: getattr(self, one.name) for one in fields(self)}
-        # The library's consumer takes the first; our fetches carry it themselves. The second is ours alone.
+        # The first is an option of the library's consumer only; tallystick's fetches contain it. The second is
+        # tallystick's own.
         del options["client_rack"], options["empty_fetch_timeout_ms"]
         return options | {"bootstrap_servers": list(self.bootstrap_servers)}
 
 
 def _check_server(server: str) -> None:
     host, colon, port = server.rpartition(":")
-    # "@" and "/" would be a URL, perhaps with a password in it: refused without quoting it.
+    # With "@" or "/" it would be a URL, which may contain a password: refuse it without quoting it.
     if any(sign in server for sign in "@/ \t\n"):
         raise unfit(
             "an entry of bootstrap_servers is not host:port",
@@ -172,7 +173,8 @@ def _check_server(server: str) -> None:
 
 
 def _is_socks_url(url: str) -> bool:
-    # As the library takes it apart: where that fails its errors quote the port, which is then a part of the password.
+    # Parse it as the library does. If that fails, the library's error quotes the port, which is then a part of the
+    # password.
     try:
         parts = urlsplit(url)
         reachable = bool(parts.hostname) and parts.port is not None

@@ -1,7 +1,7 @@
-"""How to reach a PostgreSQL database: one frozen value, checked when it is built, that never shows a secret.
+"""The settings of a PostgreSQL connection: a frozen value, checked when it is built, that never shows a secret.
 
-The words are libpq's, from an allow-list, and three bounds of time of ours. What this project sets itself (search for a
-server that takes writes, keepalives, isolation) cannot be set from outside.
+The option names are libpq's, from an allow-list, and three timeouts of tallystick's. Options that tallystick sets itself
+(the search for a server that accepts writes, keepalives, isolation) cannot be set from outside.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ TIMEOUT_S_MAX = 86_400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostgresSettings(Settings):
-    """Where a database is and who we are to it; raises SettingsError where the parts do not fit together.
+    """The address of a database and the credentials for it. Raises SettingsError if the options do not fit together.
 
-    `host`: a name, several with commas, or the folder of a socket. `connect_timeout_s`, `lock_timeout_s` and
-    `statement_timeout_s` bound what one attempt waits for. `repr` leaves out what is secret.
+    `host` is a name, several names separated by commas, or the folder of a socket. `connect_timeout_s`, `lock_timeout_s`
+    and `statement_timeout_s` limit the waits of one attempt. `repr` leaves out the secrets.
     """
 
     KIND: ClassVar[str] = "postgres"
@@ -50,7 +50,7 @@ class PostgresSettings(Settings):
         for name in ("host", "dbname", "user"):
             if not getattr(self, name):
                 raise unfit(f"{name} is missing or empty", f"write it as {self.EXAMPLE}.")
-        # "@" and "://" would be a URL, perhaps with a password in it: refused without quoting it.
+        # With "@" or "://" it would be a URL, which may contain a password: refuse it without quoting it.
         if "@" in self.host or "://" in self.host:
             raise unfit(
                 "host is not a host's name",
@@ -73,7 +73,7 @@ class PostgresSettings(Settings):
                 )
 
     def secrets(self) -> tuple[str, ...]:
-        """The values that no message may hold."""
+        """Return the values that no message may contain."""
         return tuple(one for one in (self.password, self.sslpassword) if one)
 
     @property
@@ -82,7 +82,7 @@ class PostgresSettings(Settings):
         return f"{self.dbname} on {self.host}:{self.port}"
 
     def client_options(self) -> dict[str, Any]:
-        """The same as libpq's words; holds secrets."""
+        """Return the settings as libpq's options; they contain secrets."""
         own = ("connect_timeout_s", "lock_timeout_s", "statement_timeout_s")
         words = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in own}
         return {name: value for name, value in words.items() if value is not None}

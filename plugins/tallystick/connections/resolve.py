@@ -1,9 +1,9 @@
-"""Connections by name: a pipeline names them, each process resolves them from its own environment.
+"""Connections by name: a pipeline names them, and each process resolves them from its own environment.
 
 Order: the variable TALLYSTICK_<KIND>_<NAME>, then a file in the folder TALLYSTICK_SECRETS_DIR (a mounted secret):
-<name>.json of a Kafka connection, <kind>.<name>.json of any other (postgres, http, smtp). Airflow's own connections are
-resolved where Airflow is imported, and arrive here as a mapping of words. Nothing is cached: a rotated secret is seen by
-the next resolution.
+<name>.json for a Kafka connection, <kind>.<name>.json for any other (postgres, http, smtp). The `airflow` layer resolves
+Airflow's own connections and passes them in as a mapping of options. Nothing is cached: the next resolution reads a
+rotated secret.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 
 
 def check_connection_name(name: str) -> str:
-    """Return `name` if the one allow-list admits it; raises SettingsError naming the rule.
+    """Return `name` if it is a valid connection name. Raises SettingsError with the rule if it is not.
 
-    Names become variable and file names, so nothing else may pass: no path, no dot, no upper case.
+    Names become names of variables and files, so paths, dots and upper case are refused.
     """
     if not _NAME.fullmatch(name):
         raise SettingsError(
@@ -41,12 +41,12 @@ def check_connection_name(name: str) -> str:
 
 
 def env_name(kind: type[Settings], name: str) -> str:
-    """Return the environment variable of a connection: upper case, '-' as '_' ("a-b" and "a_b" share one)."""
+    """Return the environment variable of a connection: upper case, '-' as '_' ("a-b" and "a_b" share a variable)."""
     return f"{env_prefix(kind)}{check_connection_name(name).upper().replace('-', '_')}"
 
 
 def env_prefix(kind: type[Settings]) -> str:
-    """Return what the variables of all connections of a kind begin with."""
+    """Return the prefix of the environment variables of all connections of a kind."""
     return f"TALLYSTICK_{kind.KIND.upper()}_"
 
 
@@ -59,11 +59,11 @@ def resolve(
 ) -> S:
     """Return the settings of a connection: from the environment, the secrets folder, or the mapping `fallback`.
 
-    Raises SettingsError that names every place that was looked at, or what is wrong with the first that has settings: a
-    place that holds something unusable is an error, never a reason to look further.
+    Raises SettingsError that names every place it searched if none has settings. Raises SettingsError with the reason if
+    the settings of the first place that has any are unusable; later places are not searched then.
     """
     variable = env_name(kind, name)
-    # No connection's name has a dot: a file of one kind is never taken for another's.
+    # No connection's name contains a dot, so a file of one kind is never read as another's.
     file = f"{name}.json" if kind is KafkaSettings else f"{kind.KIND}.{name}.json"
     found, looked = _look(variable, file, environ)
     if found is not None:
@@ -85,7 +85,7 @@ class _SettingsText:
 
 
 def _look(variable: str, file: str, environ: Mapping[str, str]) -> tuple[_SettingsText | None, str]:
-    """Return what the environment or the secrets folder holds, and where it was looked for if they hold nothing."""
+    """Return the text in the environment or the secrets folder; if there is none, None and the searched places."""
     if text := environ.get(variable):
         return _SettingsText(text=text, source=f"environment variable {variable}"), ""
     looked = f"the environment variable {variable} is not set and "
@@ -100,8 +100,8 @@ def _look(variable: str, file: str, environ: Mapping[str, str]) -> tuple[_Settin
 
 def _read_secret(path: Path) -> str | None:
     try:
-        # Opened before it is looked at, so that what is checked is what is read. Links are followed: Kubernetes
-        # mounts secrets as links. O_NONBLOCK: a fifo must not hang us.
+        # Open the file before checking it, so that the checked file is the one that is read. Follow links: Kubernetes
+        # mounts secrets as links. O_NONBLOCK: opening a fifo must not block.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
         return None
@@ -124,15 +124,15 @@ def _read_secret(path: Path) -> str | None:
     try:
         return body.decode()
     except UnicodeDecodeError:
-        pass  # told outside the handler: that error holds the whole body
+        pass  # raise outside the handler: the UnicodeDecodeError contains the whole body
     raise SettingsError(f"secret file {path} is not UTF-8.", hint="write it as UTF-8 JSON.")
 
 
 def _check_private(path: Path, status: os.stat_result) -> None:
-    """Raise SettingsError where others may read or change the file, or another user may have written it.
+    """Raise SettingsError if others may read or change the file, or another user may have written it.
 
-    The rule is that of PostgreSQL's client for key files: 0600 of our own, or 0640 of root's. The second is how
-    Kubernetes gives a secret to a process that is not root: root's file, mode 0440, group fsGroup.
+    The rule is that of PostgreSQL's client for key files: mode 0600 if this user owns the file, 0640 if root owns it.
+    Kubernetes uses the second to give a secret to a process that is not root: owner root, mode 0440, group fsGroup.
     """
     if not stat.S_ISREG(status.st_mode):
         raise SettingsError(

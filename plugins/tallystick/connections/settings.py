@@ -15,21 +15,21 @@ S = TypeVar("S", bound="Settings")
 
 
 class Settings:
-    """How one server is reached. Subclasses are frozen dataclasses that check themselves; their fields are the options.
+    """The settings of one server. Subclasses are frozen dataclasses that check themselves; their fields are the options.
 
     Their type hints are the JSON types of the options: `int`, `str`, `bool`, `tuple[str, ...]`, `Mapping[str, str]`, and
-    each of them `| None` if the option may be left out. An option given as null is refused.
+    each of them `| None` if the option may be left out. An option with the value null is refused.
     """
 
     __slots__ = ()
     KIND: ClassVar[str]
-    """The part of names: TALLYSTICK_<KIND>_<NAME>, and the Airflow connection <kind>_<name>."""
+    """The kind in names: TALLYSTICK_<KIND>_<NAME>, and the Airflow connection <kind>_<name>."""
     TITLE: ClassVar[str]
     """The name of the server's kind in messages."""
     EXAMPLE: ClassVar[str]
-    """The JSON of a connection, for hints; what could be a secret in it is `...`."""
+    """The JSON of a connection, for hints; possible secrets are `...`."""
     OPTIONS: ClassVar[str]
-    """Which options there are, for hints."""
+    """A short text on which options exist, for hints."""
 
     def secrets(self) -> tuple[str, ...]:
         """Return the values that no message may contain."""
@@ -45,7 +45,7 @@ class Settings:
             return cls(**cls._checked(options))
         except SettingsError as unfit:
             why = unfit
-        # Outside the handler, here and below: an error keeps the one that was handled, which may quote a value.
+        # Raise outside the handler, here and below: Python attaches the handled error, which may quote a value.
         raise SettingsError(f"{source}: {why.message}", hint=why.hint)
 
     @classmethod
@@ -77,7 +77,7 @@ class Settings:
             if name not in kinds:
                 raise unfit(f"{name!r} is not a setting", f"use only {', '.join(sorted(kinds))}.")
             checked[name] = cls._converted(name, value)
-            # Exact: true is no number.
+            # Compare exact types: True is an instance of int.
             if type(checked[name]) is not kinds[name]:
                 raise unfit(
                     f"{name}: expected {_NAMES[kinds[name]]}, found "
@@ -86,7 +86,7 @@ class Settings:
                 )
             if kinds[name] is dict and not all(type(one) is str for one in value.values()):
                 raise unfit(f"{name}: expected an object of strings", "write each value as one.")
-        # An option that is missing is refused by the class itself, as one that is empty.
+        # A missing required option gets an empty value, which the class itself refuses.
         return {name: kinds[name]() for name in _required(cls)} | checked
 
     @classmethod
@@ -108,7 +108,7 @@ _NAMES: dict[type, str] = {
 
 
 def _kinds(cls: type[Settings]) -> dict[str, type]:
-    """Return the type of each option: the hint without `| None`, and without what it contains."""
+    """Return the type of each option: the hint without `| None` and without type arguments."""
     hints = get_type_hints(cls)
     kinds: dict[str, type] = {}
     for one in fields(cls):  # type: ignore[arg-type]
@@ -136,18 +136,18 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def unfit(message: str, hint: str) -> SettingsError:
-    """Build the error of settings that do not fit together; it names options and never their values."""
+    """Build the SettingsError for unusable settings. `message` names options and never their values."""
     return SettingsError(f"{message}.", hint=hint)
 
 
 def check_timeout(timeout_s: int) -> None:
-    """Refuse a time limit of calls that is out of bounds; raises SettingsError."""
+    """Check the timeout of a call, in seconds. Raises SettingsError if it is out of bounds."""
     if not 1 <= timeout_s <= TIMEOUT_S_MAX:
         raise unfit(f"timeout_s {timeout_s} is out of bounds", f"use 1 to {TIMEOUT_S_MAX}.")
 
 
 def without_secrets(text: bytes | str, secrets: tuple[str, ...], *, length_max: int = 200) -> str:
-    """Return the first `length_max` characters of a server's answer, on one line, each of our secrets as `***`."""
+    """Return the first `length_max` characters of a server's answer, on one line, with each of `secrets` as `***`."""
     shown = text.decode(errors="replace") if isinstance(text, bytes) else text
     for secret in secrets:
         shown = shown.replace(secret, "***")
@@ -155,6 +155,9 @@ def without_secrets(text: bytes | str, secrets: tuple[str, ...], *, length_max: 
 
 
 class SettingsNamed(Protocol):
-    """Returns the settings of a connection by its name, from wherever the host has them; raises SettingsError."""
+    """A function that returns the settings of a connection by its name, from the host's sources.
+
+    Raises SettingsError.
+    """
 
     def __call__(self, kind: type[S], connection: str, /) -> S: ...

@@ -1,4 +1,4 @@
-"""How a mail server is reached: one frozen value, checked when it is built, that never shows a secret."""
+"""The settings of a mail server: a frozen value, checked when it is built, that never shows a secret."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SECURE_PORTS = {"starttls": 587, "tls": 465, "none": 25}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmtpSettings(Settings):
-    """A mail server. `security`: `starttls` (before anything is said), `tls` from the first byte, `none`."""
+    """A mail server. `security` is `starttls` (before login and mail), `tls` (from the first byte) or `none`."""
 
     KIND: ClassVar[str] = "smtp"
     TITLE: ClassVar[str] = "SMTP"
@@ -46,5 +46,5 @@ class SmtpSettings(Settings):
             object.__setattr__(self, "port", SECURE_PORTS[self.security])
 
     def secrets(self) -> tuple[str, ...]:
-        """The values that no message may hold."""
+        """Return the values that no message may contain."""
         return (self.password,) if self.password else ()

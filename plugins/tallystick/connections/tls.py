@@ -1,7 +1,7 @@
-"""The TLS of a connection: its files are read once, before anything is sent, and each that cannot be is named.
+"""The TLS of a connection: its files are read once, before anything is sent; errors name the file that cannot be read.
 
-kafka-python reads them at every connection, takes a missing file for a broker that does not answer, and fails at every
-list of revoked certificates (`load_verify_locations` has no `crl`).
+kafka-python reads the files at every connection, treats a missing file like a broker that does not answer, and fails for
+every list of revoked certificates (`load_verify_locations` has no `crl`).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from tallystick.errors import SettingsError
 
 
 def tls_context(settings: KafkaSettings) -> ssl.SSLContext | None:
-    """Return what the settings say about TLS, None where they are about plain text.
+    """Return the TLS context of the settings, or None if the connection is plain text.
 
-    Raises SettingsError naming the setting and the file that cannot be used.
+    Raises SettingsError that names the setting and the file if the file cannot be used.
     """
     if not settings.security_protocol.endswith("SSL"):
         return None
@@ -28,7 +28,7 @@ def tls_context(settings: KafkaSettings) -> ssl.SSLContext | None:
     else:
         _load("ssl_cafile", authorities, lambda: context.load_verify_locations(authorities))
     if own is not None:
-        # Never None: OpenSSL would ask the terminal for the password of a key that has one.
+        # Never None: if the key has a password, OpenSSL would prompt for it on the terminal.
         key, password = settings.ssl_keyfile, settings.ssl_password or ""
         files = own if key is None else f"{own} with ssl_keyfile {key}"
         _load("ssl_certfile", files, lambda: context.load_cert_chain(own, key, password))
@@ -39,7 +39,10 @@ def tls_context(settings: KafkaSettings) -> ssl.SSLContext | None:
 
 
 def tls_of(cafile: str | None) -> ssl.SSLContext:
-    """Return the TLS of a call: certificates and host names are always checked. Raises SettingsError for its file."""
+    """Return the TLS context of a call, which always checks certificates and host names.
+
+    Raises SettingsError if `cafile` cannot be used.
+    """
     context = _context()
     if cafile is None:
         context.load_default_certs()
@@ -49,7 +52,8 @@ def tls_of(cafile: str | None) -> ssl.SSLContext:
 
 
 def _context() -> ssl.SSLContext:
-    # Not ssl.create_default_context: what Python 3.13 adds to it refuses the authorities of many companies.
+    # Not ssl.create_default_context: the flag that Python 3.13 adds to it (VERIFY_X509_STRICT) refuses the certificate
+    # authorities of many companies.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context

@@ -1,1 +1,1 @@
-"""Kafka: planning (identities, boundaries) and reading (ranges into Arrow, every offset accounted for)."""
+"""Kafka: planning (identities, boundaries) and reading (offset ranges into Arrow, with an account of every offset)."""

@@ -1,4 +1,4 @@
-"""What became of each offset of a range: record, aborted, control or absent; nothing is skipped in silence."""
+"""The account of a range: each offset is a record, aborted, control or absent; no offset is skipped silently."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tallystick.kafka.wire import AbortedTransaction
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadAccount:
-    """The classes of the offsets of `span`; they always add up to its length.
+    """The number of offsets of `span` in each class; they always add up to its length.
 
-    `records` were handed out, `aborted` belong to aborted transactions, `control` are transaction markers, `absent`
-    hold nothing (compacted away).
+    `records` were returned to the caller, `aborted` belong to aborted transactions, `control` are control records such
+    as transaction markers, `absent` hold nothing (compacted).
     """
 
     span: OffsetRange
@@ -38,7 +38,7 @@ class ReadAccount:
 
 
 class Tally:
-    """The account under way: every offset from the span's start to `position` is classed, none beyond."""
+    """The account in progress: every offset from the span's start up to `position` has a class, none beyond."""
 
     def __init__(self, span: OffsetRange, *, place: str, compacted: bool) -> None:
         self.span = span
@@ -49,14 +49,14 @@ class Tally:
 
     @property
     def done(self) -> bool:
-        """Whether the whole span is classed."""
+        """True if every offset of the span has a class."""
         return self.position >= self.span.end
 
     def skip_to(self, offset: int) -> None:
-        """Class the offsets up to `offset` (or the span's end) as absent.
+        """Count the offsets from `position` up to `offset`, or up to the span's end, as absent.
 
-        Raises LogDamaged where the topic is not compacted: then nothing may be missing (4-class rule: the log of a
-        topic with cleanup.policy=delete has no gaps).
+        Raises LogDamaged if the topic is not compacted: then no offset may be absent (the log of a topic with
+        cleanup.policy=delete is contiguous).
         """
         until = min(offset, self.span.end)
         if until > self.position:
@@ -66,7 +66,7 @@ class Tally:
     def pass_batch(
         self, batch: Batch, *, records: int = 0, aborted: int = 0, control: int = 0
     ) -> None:
-        """Class the part of a batch's span that lies in ours: so many of each class, the rest absent."""
+        """Count the part of a batch that lies in the span: the given numbers of each class, and the rest as absent."""
         self.skip_to(batch.base_offset)
         until = min(batch.end_offset, self.span.end)
         rest = until - self.position - records - aborted - control
@@ -78,7 +78,7 @@ class Tally:
         self.position = max(until, self.position)
 
     def account(self) -> ReadAccount:
-        """The finished account; raises ValueError before the span is classed whole."""
+        """Return the finished account. Raises ValueError if an offset of the span has no class yet."""
         return ReadAccount(
             span=self.span,
             records=self.records,
@@ -102,11 +102,11 @@ class Tally:
 
 
 class AbortedProducers:
-    """Which producers are inside an aborted transaction while the batches of one fetch answer go by, in order.
+    """The producers inside an aborted transaction, as the caller passes the batches of one fetch answer in order.
 
-    The answer lists every aborted transaction that touches its bytes, so nothing is carried from answer to answer.
-    The rule is Kafka's consumer's (KIP-98): from a transaction's first offset on, its producer's transactional
-    batches are aborted, until its abort marker.
+    The answer lists every aborted transaction that touches its bytes, so no state is kept between answers. The rule is
+    that of Kafka's consumer (KIP-98): from a transaction's first offset up to its abort marker, the transactional batches
+    of its producer are aborted.
     """
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
@@ -114,11 +114,11 @@ class AbortedProducers:
         self._inside: set[int] = set()
 
     def aborts(self, batch: Batch) -> bool:
-        """Whether a data batch is part of an aborted transaction; batches must come in order."""
+        """Return True if a data batch is part of an aborted transaction; batches must come in order."""
         while self._ahead and self._ahead[-1].first_offset < batch.end_offset:
             self._inside.add(self._ahead.pop().producer_id)
         return batch.transactional and not batch.control and batch.producer_id in self._inside
 
     def abort_marker(self, batch: Batch) -> None:
-        """Note that a producer's aborted transaction has ended."""
+        """Record the end of a producer's aborted transaction."""
         self._inside.discard(batch.producer_id)

@@ -1,8 +1,8 @@
-"""Record batches as they lie in the log: headers, checksums, decompression (message format v2, KIP-98).
+"""Record batches as stored in the log: headers, checksums, decompression (message format v2, KIP-98).
 
-Everything here parses bytes from a network: a length is checked before it is used, memory is bounded before it is
-taken, and whatever does not fit is LogDamaged with the place named. Record fields are decoded in `decode` (compiled);
-the few batches that planning and accounting look into are walked here in plain Python.
+This module parses bytes from a network. It checks a length before it uses it, and limits memory before it allocates it.
+Bytes that do not fit raise LogDamaged with their place. `decode` decodes record fields (compiled); this module reads the
+records of the few batches that planning and accounting need in plain Python.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from tallystick.errors import LogDamaged
 from tallystick.kafka import snappy
 
 HEADER_BYTES: Final = 61
-# Smallest record of format v2: length, attributes, two deltas, two null lengths, no headers.
+# The smallest record of format v2: length, attributes, two deltas, two null lengths, no headers.
 RECORD_BYTES_MIN: Final = 7
 RECORDS_BYTES_MAX: Final = 512 << 20
 OFFSET_MAX: Final = 2**63 - 1
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
-_LENGTH_FROM = 12  # what the length field counts begins here
+_LENGTH_FROM = 12  # the length field counts the bytes from here on
 _CRC_FROM = 21
 _MAGIC_AT = 16
 _SUPPORTED_MAGIC = 2
@@ -33,14 +33,14 @@ _CODEC_MASK, _APPEND_TIME, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
 _CODEC_NAMES = {0: "none", 1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
 _CONTROL_KEY = struct.Struct(">hh")
 _ABORT, _COMMIT = 0, 1
-_FIRST_GUESS = 6  # JSON shrinks to a third or less; growing doubles this
+_FIRST_GUESS = 6  # JSON compresses to a third or less; the buffer grows if 6 times the compressed size is too small
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """One record batch: its header, and where its records lie (`body`, still compressed).
+    """One record batch: its header, and its records (`body`, still compressed).
 
-    It spans `base_offset <= offset < end_offset`, also where compaction has left fewer than `count` records or none.
+    It spans `base_offset <= offset < end_offset`, even if compaction has left fewer records than offsets, or none.
     """
 
     place: str
@@ -59,14 +59,14 @@ class Batch:
 
     @property
     def dense(self) -> bool:
-        """True where every offset of the span has its record."""
+        """True if every offset of the span has a record."""
         return self.count == self.end_offset - self.base_offset
 
 
 def walk(records: bytes, *, place: str, verify: bool = True) -> Iterator[Batch]:
-    """Yield the whole batches of a fetch answer, checksums verified; a cut-off last one is left out, as Kafka allows.
+    """Yield the whole batches of a fetch answer, checksums verified, without an incomplete last one, which Kafka allows.
 
-    `place` names topic and partition in errors. Raises LogDamaged on anything else than whole v2 batches.
+    `place` names topic and partition in errors. Raises LogDamaged if the bytes are anything but v2 batches.
     """
     whole = memoryview(records)
     at, size = 0, len(whole)
@@ -108,7 +108,7 @@ def _batch_at(whole: memoryview, at: int, *, place: str, verify: bool) -> tuple[
         _,
         count,
     ) = fields
-    # The checksum library takes read-only bytes; this copy costs less than one decoding of the records.
+    # The checksum library needs read-only bytes; this copy costs less than decoding the records once.
     if verify and google_crc32c.value(bytes(whole[at + _CRC_FROM : end])) != crc:
         raise damaged(where, "its checksum does not match")
     if base_offset < 0 or last_delta < 0 or base_offset + last_delta >= OFFSET_MAX:
@@ -136,7 +136,7 @@ def _batch_at(whole: memoryview, at: int, *, place: str, verify: bool) -> tuple[
 
 
 class Scratch:
-    """One growing buffer that records are decompressed into; what it returned is overwritten by the next batch."""
+    """A growing buffer for decompressed records; the next batch overwrites the records of the one before."""
 
     def __init__(self, bytes_max: int = RECORDS_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
@@ -145,7 +145,7 @@ class Scratch:
     def records(self, batch: Batch) -> memoryview:
         """Return the batch's records, decompressed.
 
-        Raises LogDamaged where the codec is unknown, the bytes are broken, or there are too many or too few of them.
+        Raises LogDamaged if the codec is unknown, the bytes are broken, or there are too many or too few of them.
         """
         decompress_into = _codec(batch)
         records = self._decompressed(batch, decompress_into) if decompress_into else batch.body
@@ -165,7 +165,8 @@ class Scratch:
             try:
                 size = decompress_into(batch.body, self._buffer)
             except cramjam.DecompressionError as error:
-                # The library does not tell "too small" from "broken"; broken data stays broken when there is room.
+                # The library raises the same error for a small buffer and for broken data. Broken data still fails
+                # when the buffer has its full size.
                 if len(self._buffer) >= self._bytes_max:
                     raise damaged(
                         batch.place,
@@ -178,8 +179,11 @@ class Scratch:
 
 
 def _codec(batch: Batch) -> Callable[[memoryview, bytearray], int] | None:
-    """The one place where a codec is added: None for no compression, else a function into a buffer."""
-    # cramjam has no types; where it is not installed for mypy, the ignores are unused.
+    """Return the function that decompresses a batch into a buffer, None without compression. Add new codecs here.
+
+    Raises LogDamaged if the codec is unknown.
+    """
+    # cramjam has no types; if it is not installed for mypy, the ignores are unused.
     match batch.codec:
         case 0:
             return None
@@ -211,7 +215,7 @@ def _unsupported_format(where: str, magic: int) -> LogDamaged:
 
 
 def damaged(where: str, why: str) -> LogDamaged:
-    """Build the error for bytes that are not what they must be."""
+    """Build the LogDamaged error for invalid bytes."""
     return LogDamaged(
         f"{where} is damaged: {why}.",
         hint="check the partition with kafka-dump-log.sh --deep-iteration on its leader; nothing was committed.",
@@ -219,7 +223,7 @@ def damaged(where: str, why: str) -> LogDamaged:
 
 
 def each_record(batch: Batch, records: memoryview) -> Iterator[tuple[int, int, bytes | None]]:
-    """Yield (offset, timestamp in ms, key) of each record in plain Python: for the few batches where speed is nothing."""
+    """Yield (offset, timestamp in ms, key) of each record, in plain Python: use it if speed does not matter."""
     at, before = 0, -1
     for _ in range(batch.count):
         length, at = _varint(batch, records, at)
@@ -243,9 +247,9 @@ def each_record(batch: Batch, records: memoryview) -> Iterator[tuple[int, int, b
 
 
 def ends_by_abort(batch: Batch, records: memoryview) -> bool | None:
-    """Whether a control batch ends its producer's transaction by ABORT (True) or COMMIT (False).
+    """Return True if a control batch ends its producer's transaction by ABORT, False if by COMMIT.
 
-    None for another kind of control record, and where compaction has left a marker's batch without the marker.
+    Returns None for another kind of control record, and if compaction has removed the marker from its batch.
     """
     for _, _, key in each_record(batch, records):
         if key is None or len(key) < _CONTROL_KEY.size:
@@ -255,7 +259,7 @@ def ends_by_abort(batch: Batch, records: memoryview) -> bool | None:
 
 
 def _varint(batch: Batch, records: memoryview, at: int) -> tuple[int, int]:
-    """Read a zigzag varint of at most ten bytes."""
+    """Read a zigzag varint of at most ten bytes; returns (value, position after it)."""
     value = shift = 0
     while at < len(records) and shift < 70:
         byte = records[at]

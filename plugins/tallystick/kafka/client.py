@@ -1,4 +1,4 @@
-"""What planning and reading ask of brokers: requests built, answers taken apart, asked again where that may help."""
+"""Builds the requests of planning and reading to brokers, parses the answers, and retries if that may help."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _CONSUMER: Final = -1
 _TOPIC_RESOURCE: Final = 2
 _MISSING_S: Final = 2.0
 _THROTTLED_S_MAX: Final = 3_600.0
-# Topic ids came to Fetch with v13 (KIP-516, Kafka 3.1), to Metadata with v10.
+# Topic ids exist in Fetch since v13 (KIP-516, Kafka 3.1), in Metadata since v10.
 _FETCH_VERSION_MIN: Final = 13
 _METADATA_VERSION_MIN: Final = 10
 _LIST_OFFSETS_VERSION_MIN: Final = 4
@@ -40,24 +40,24 @@ _EPOCH_VERSION_MIN: Final = 3
 
 
 class PendingFetch:
-    """A fetch that is under way; `result` waits for its answer."""
+    """A fetch in progress; `result` waits for its answer."""
 
     def __init__(self, client: KafkaClient, sent: Any, order: FetchOrder) -> None:
         self._client = client
-        self._sent = sent  # the library's future, or why it could not be sent
+        self._sent = sent  # the library's future, or the Retriable if it could not be sent
         self.order = order
 
     def result(self) -> Fetched:
-        """Wait for the answer. Raises Retriable where asking again may help, else a TallystickError."""
+        """Wait for the answer. Raises Retriable if a retry may help, otherwise a TallystickError."""
         return self._client._finish(self)
 
 
 class KafkaClient:
-    """Questions to a cluster; opened by `with`. Failures come as TallystickError, naming endpoint and setting.
+    """A client of one cluster; use it in a `with` statement. Failures are TallystickErrors with endpoint and setting.
 
-    Calls other than `fetch` ask again by themselves, for at most `patience_s` (the settings' request timeout) on
-    `clock`. Brokers that throttle (KIP-219) are asked again when their time is over, by every call. `silence_s` bounds
-    how long callers of `fetch` take empty answers (`kafka.silence`).
+    Calls other than `fetch` retry by themselves, for at most `patience_s` (the settings' request timeout) on `clock`. If
+    a broker throttles (KIP-219), every call repeats the request when the throttle time is over. `silence_s` limits how
+    long callers of `fetch` accept empty answers (`kafka.silence`).
     """
 
     def __init__(self, settings: KafkaSettings) -> None:
@@ -75,21 +75,21 @@ class KafkaClient:
         self.close()
 
     def close(self) -> None:
-        """Close all connections. Safe to repeat: what is closed stays closed."""
+        """Close all connections. Safe to repeat: closed connections stay closed."""
         self._connection.close()
 
     def clock(self) -> float:
-        """Seconds on a clock that stands still while a broker makes us wait: to be throttled is no sign of trouble."""
+        """Return seconds on a clock that stops while a broker throttles, as a throttle is not a failure."""
         return time.monotonic() - self._connection.throttled_s
 
     def cluster_id(self) -> str:
-        """The cluster's id, as the first broker that answered knows it."""
+        """Return the cluster's id, as reported by the first broker that answered."""
         return self._connection.cluster_id()
 
     def layout(self, topic: str, *, topic_id: str | None = None) -> TopicLayout:
-        """Topic id and leaders of a topic.
+        """Return the topic id and the leaders of a topic.
 
-        Raises IdentityChanged where there is no such topic, or where it is not the incarnation `topic_id`.
+        Raises IdentityChanged if there is no such topic, or if it is not the incarnation `topic_id`.
         """
         layout = self._retrying(f"metadata of topic {topic!r}", lambda: self._layout(topic))
         if topic_id is not None and layout.topic_id != topic_id:
@@ -103,22 +103,22 @@ class KafkaClient:
     def list_offsets(
         self, layout: TopicLayout, at: Mapping[int, int], *, committed: bool
     ) -> dict[int, int]:
-        """Offset per partition for a timestamp in milliseconds, LATEST or EARLIEST; -1 where there is none.
+        """Return the offset per partition for a timestamp in milliseconds, LATEST or EARLIEST; -1 if there is none.
 
-        With `committed`, LATEST is the last stable offset, else the high watermark.
+        If `committed`, LATEST is the last stable offset, otherwise the high watermark.
         """
         return self._asking(
             "offsets", layout, lambda current: self._list_offsets(current, at, committed)
         )
 
     def epoch_ends(self, layout: TopicLayout, epochs: Mapping[int, int]) -> dict[int, EpochEnd]:
-        """Where each partition's leader says that the given epoch ended (KIP-320)."""
+        """Return the end of the given epoch of each partition, as reported by its leader (KIP-320)."""
         return self._asking(
             "leader epochs", layout, lambda current: self._epoch_ends(current, epochs)
         )
 
     def topic_config(self, topic: str, key: str) -> str:
-        """One configuration value of a topic."""
+        """Return one configuration value of a topic."""
         return self._retrying(
             f"configuration of topic {topic!r}", lambda: self._topic_config(topic, key)
         )
@@ -126,7 +126,7 @@ class KafkaClient:
     def fetch(self, order: FetchOrder) -> PendingFetch:
         """Send a fetch without waiting for the answer.
 
-        It is one attempt, but for throttling: repeating after a failure is the caller's business.
+        It is repeated only if the broker throttles; the caller retries after a failure.
         """
         requested = FetchRequest.FetchTopic(
             topic=order.layout.name,
@@ -157,18 +157,18 @@ class KafkaClient:
         try:
             sent = self._connection.send(request, self._reachable(order))
         except Retriable as error:
-            sent = error  # said by `result`, where the caller looks for it
+            sent = error  # raised by `result`, like the failures after sending
         return PendingFetch(self, sent, order)
 
     def _reachable(self, order: FetchOrder) -> int:
         if order.replica is None:
             return order.layout.leaders[order.partition].node_id
         if not self._connection.knows_broker(order.replica):
-            self._connection.refresh()  # it leads nothing of what we asked about, or joined after we did
+            self._connection.refresh()  # the broker leads no requested partition, or joined after the bootstrap
         return order.replica
 
     def pause(self, attempt: int) -> None:
-        """Wait before another attempt, longer the more there were, while connections are kept going."""
+        """Wait before another attempt, longer after more attempts; the network loop runs meanwhile."""
         self._connection.pause(attempt)
 
     def unavailable(self, what: str, why: object) -> KafkaUnavailable:
@@ -176,7 +176,7 @@ class KafkaClient:
         return self._connection.unavailable(what, why)
 
     def check_fetched(self, error_code: int, what: str) -> None:
-        """Raise what an error code means that the caller did not handle: Retriable or a TallystickError."""
+        """Raise the Retriable or TallystickError of an error code that the caller did not handle."""
         self._connection.check(error_code, what)
 
     def _layout(self, topic: str) -> TopicLayout:
@@ -200,7 +200,7 @@ class KafkaClient:
         if sorted(leaders) != list(range(len(leaders))):
             raise Retriable(f"the broker names partitions {sorted(leaders)} of {topic!r} only")
         if not all(self._connection.knows_broker(one.node_id) for one in leaders.values()):
-            self._connection.refresh()  # a broker that joined after we did
+            self._connection.refresh()  # a broker joined after the bootstrap
         ordered = tuple(leaders[index] for index in range(len(leaders)))
         return TopicLayout(name=topic, topic_id=topic_id_text(found.topic_id), leaders=ordered)
 
@@ -319,7 +319,7 @@ class KafkaClient:
         )
 
     def _asking(self, what: str, layout: TopicLayout, ask: Callable[[TopicLayout], T]) -> T:
-        """Ask the leaders, and after a failure the leaders as they are then."""
+        """Send requests to the leaders; before a retry, look up the current leaders."""
         current = layout
 
         def once() -> T:
@@ -340,7 +340,7 @@ class KafkaClient:
             try:
                 return ask()
             except _TopicMissing as missing:
-                # A topic made a moment ago is not known to every broker yet.
+                # Not every broker has the metadata of a new topic yet.
                 if self.clock() >= missing_deadline:
                     raise self._missing(missing.topic) from None
             except Retriable as error:
@@ -367,10 +367,10 @@ class KafkaClient:
 
 
 def _withheld(answer: Any) -> bool:
-    """Whether a broker keeps its bytes back to throttle us: such an answer says nothing of the log.
+    """Return True if a broker withholds the records to throttle this client: such an answer proves nothing about the log.
 
-    Kafka then leaves the partition out (KIP-219, SessionlessFetchContext.getThrottledResponse); an empty one is taken
-    for the same, or the end of a compacted log could be taken from it.
+    Kafka then leaves the partition out (KIP-219, SessionlessFetchContext.getThrottledResponse). A throttled answer with
+    an empty partition is treated in the same way, or it could be misread as the end of a compacted log.
     """
     parts = [part for topic in answer.responses for part in topic.partitions]
     return answer.throttle_time_ms > 0 and not any(

@@ -1,17 +1,17 @@
-"""Connections to brokers: the one module that touches kafka-python's private parts.
+"""Connections to brokers, with private parts of kafka-python.
 
-kafka-python (pinned to 3.0.x, with a contract test) gives connections, TLS, SASL and the protocol's schemas. Its
-connection manager and network loop are not public; what is used of them is used here and nowhere else:
+kafka-python (pinned to 3.0.x, with a contract test) provides connections, TLS, SASL and the protocol's schemas. Its
+connection manager and network loop are not public. Only this module uses these parts of them:
 
     NetworkSelector(...).run / .poll / .sleep / .close / .wait_read / .wait_write / .call_soon_with_future
     KafkaConnectionManager(net, ...).bootstrap / .send / .get_connection / .reset_backoff / .close / .cluster
     KafkaConnectionManager.least_loaded_node, ._conns, KafkaConnection.paused, ._throttle_time (as its own consumer does)
     KafkaConnectionManager._build_transport (overridden), KafkaNetSocket(proxy_url).dns_lookup / .socket / .connect
-    KafkaNetClient(net=, manager=), what the library's producer and admin client talk through
+    KafkaNetClient(net=, manager=), the network client of the library's producer and admin client
     KafkaTCPTransport._sock_recv (overridden for speed), KafkaSSLTransport.handshake (overridden for its deadline)
 
-The loop is driven by the calling thread: no thread of ours outlives a call, forking is safe, and whoever abandons a
-read leaves nothing running. One connection belongs to one thread.
+The calling thread drives the loop: no thread of tallystick's outlives a call, forking is safe, and an abandoned read
+leaves nothing running. One connection belongs to one thread.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _SETUP_MS_MAX: Final = 30_000
 
 
 class _NoWireDumps(logging.Filter):
-    """Drops kafka-python's debug lines that print whole requests: one of them carries the SASL password."""
+    """A log filter that drops kafka-python's debug lines with whole requests: one of them contains the SASL password."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return record.levelno > logging.DEBUG
@@ -57,9 +57,9 @@ for _name in ("kafka.protocol.parser", "kafka.net.connection", "kafka.net.manage
 _RECEIVE_BYTES: Final = 64 << 10
 
 
-# The library has no types; where it is not installed for mypy, the ignores are unused.
+# The library has no types; if it is not installed for mypy, the ignores are unused.
 class _TlsTransport(KafkaSSLTransport):  # type: ignore[misc, unused-ignore]
-    """The library's TLS with a deadline: its own handshake waits for ever on a peer that accepts and says nothing."""
+    """The library's TLS with a deadline: its own handshake waits forever if the peer accepts and sends nothing."""
 
     def __init__(
         self, net: Any, sock: socket.socket, *, host: str, timeout_at: float | None, **options: Any
@@ -82,10 +82,10 @@ class _TlsTransport(KafkaSSLTransport):  # type: ignore[misc, unused-ignore]
 
 
 class _Manager(KafkaConnectionManager):  # type: ignore[misc, unused-ignore]
-    """The library's manager with transports of our own.
+    """The library's manager with tallystick's own transports.
 
-    Plain ones receive in large parts: the library asks the kernel for 4 KiB at a time, 512 calls for a fetch. Those of
-    TLS give up in time; the requests that wait for a connection have no other deadline than the connection's.
+    Plain transports receive in large parts: the library reads 4 KiB from the kernel at a time, in 512 calls for a fetch.
+    TLS transports have a deadline, which is the only deadline of the requests that wait for the connection.
     """
 
     async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
@@ -114,7 +114,7 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc, unused-ignore]
         return secured
 
     async def _socket(self, node: Any, timeout_at: float | None) -> socket.socket:
-        """Connect to one of a host's addresses: the library's `create_connection`, which leaves open what fails."""
+        """Connect to one of a host's addresses, as the library's `create_connection`, but close sockets that fail."""
         factory = KafkaNetSocket(self.config["proxy_url"])
         opened: list[socket.socket] = []
         make = factory.socket
@@ -146,10 +146,10 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc, unused-ignore]
 
 
 def _receive(sock: socket.socket) -> tuple[bytes, Exception | None]:
-    """What has arrived, or the error that ended it: the transport's own `_sock_recv`, but for one thing.
+    """Return the bytes that have arrived, or the error that ended the connection, as the transport's own `_sock_recv`.
 
-    Bytes that came before an end are handed on first; the end is found again by the next call. The library drops them,
-    and with them the reason why a broker closes: it refuses a password and hangs up in one go.
+    One difference: if bytes arrived before the end, this returns them, and the next call returns the error. The library
+    drops them, and with them the reason of a broker that refuses a password and closes the connection at once.
     """
     arrived = []
     error = None
@@ -169,15 +169,19 @@ def _receive(sock: socket.socket) -> tuple[bytes, Exception | None]:
 
 
 def net_client(**configs: Any) -> Any:
-    """The library's client over our manager, for its producer and admin client: no refused socket stays open."""
+    """Return the library's client with tallystick's manager, for its producer and admin client.
+
+    The manager leaves no refused socket open.
+    """
     net = NetworkSelector(**configs)
     return KafkaNetClient(net=net, manager=_Manager(net, **configs))
 
 
 def opened(make: Callable[..., T], **options: Any) -> T:
-    """A producer, consumer or admin client of the library's, over our client. Raises what `make` raises.
+    """Return a producer, consumer or admin client of the library's on top of `net_client`. Raises what `make` raises.
 
-    Where it reaches no broker, its thread is ended: the library leaves it, and it would look for one for ever.
+    If it reaches no broker, this ends its thread. The library leaves the thread running, and it would look for a broker
+    forever.
     """
     clients: list[Any] = []
 
@@ -194,29 +198,29 @@ def opened(make: Callable[..., T], **options: Any) -> T:
 
 
 class Retriable(Exception):
-    """A request failed in a way that asking again, perhaps another broker, may mend."""
+    """The failure of a request that may succeed on a retry, perhaps with another broker."""
 
 
 class Connection:
-    """Requests to a cluster's brokers; opened by `with`.
+    """The connections to a cluster's brokers; use it in a `with` statement.
 
-    A failed request is Retriable where asking again may help, else a TallystickError naming endpoint and setting. No
-    request is sent to a broker before its throttle is over (KIP-219), but for the library's first one, whose broker's
-    version it does not know yet; the wait is no part of a request's timeout.
+    A failed request raises Retriable if a retry may help, otherwise a TallystickError with endpoint and setting. No
+    request is sent to a broker before its throttle is over (KIP-219), except the library's first one, which it sends
+    before it has the broker's version. The wait does not count towards a request's timeout.
     """
 
     def __init__(self, settings: KafkaSettings) -> None:
         self.settings = settings
-        self.throttled_s = 0.0  # seconds that requests have waited so far because brokers wanted it
+        self.throttled_s = 0.0  # seconds that requests have waited so far because brokers throttled
         self._net: Any = None
         self._manager: Any = None
 
     def __enter__(self) -> Self:
         options = self.settings.client_options() | {"ssl_context": tls_context(self.settings)}
-        # A request waits for its connection first: neither may outlast what the settings allow a request.
+        # A request waits for its connection first: neither may take longer than the settings' request timeout.
         setup_ms = min(_SETUP_MS, self.settings.request_timeout_ms)
         setup_ms_max = min(_SETUP_MS_MAX, self.settings.request_timeout_ms)
-        # A slow step of the loop is our own caller at work; the watch on it costs time and logs noise.
+        # Disable the warning about slow steps of the loop: they are the caller's own work, and the check takes time.
         self._net = NetworkSelector(client_id=self.settings.client_id, slow_task_threshold_secs=0)
         try:
             self._manager = _Manager(
@@ -236,7 +240,7 @@ class Connection:
         self.close()
 
     def close(self) -> None:
-        """Close all connections. Safe to repeat: what is closed stays closed."""
+        """Close all connections. Safe to repeat: closed connections stay closed."""
         manager, self._manager = self._manager, None
         net, self._net = self._net, None
         if manager is not None:
@@ -245,7 +249,7 @@ class Connection:
             net.close()
 
     def cluster_id(self) -> str:
-        """The cluster's id, as the first broker that answered knows it."""
+        """Return the cluster's id, as reported by the first broker that answered."""
         found = self._manager.cluster.cluster_id
         if not found:
             raise KafkaUnavailable(
@@ -255,11 +259,11 @@ class Connection:
         return str(found)
 
     def knows_broker(self, node_id: int) -> bool:
-        """Whether the address of a broker is known; `refresh` learns of brokers that joined later."""
+        """Return True if the address of a broker is known; `refresh` adds brokers that joined later."""
         return self._manager.cluster.broker_metadata(node_id) is not None
 
     def refresh(self) -> None:
-        """Learn the brokers' addresses anew."""
+        """Fetch the brokers' addresses again."""
 
         async def refreshed() -> None:
             await self._throttle_over(None)
@@ -268,19 +272,19 @@ class Connection:
         self._run(refreshed)
 
     def call(self, request: Any, node_id: int | None = None) -> Any:
-        """Send a request, to any broker without `node_id`, and wait for the answer."""
+        """Send a request to broker `node_id`, to any broker if it is None, and wait for the answer."""
         return self._run(self._sent, request, node_id)
 
     def send(self, request: Any, node_id: int) -> Any:
-        """Send a request without waiting; `wait` takes what this returns."""
+        """Send a request without waiting. Returns a future for `wait`."""
         try:
             if self._throttle_left_s(node_id) is None:
                 future = self._manager.send(request, node_id=node_id)
-            else:  # the library would refuse it; the caller may work on until `wait`
+            else:  # the library would refuse it now; the caller may continue until `wait`
                 future = self._net.call_soon_with_future(self._sent, request, node_id)
         except (kerrors.KafkaError, OSError, ValueError, RuntimeError) as error:
             raise self.failure(error) from error
-        # Two steps put the request on the wire: one registers for writing, one writes.
+        # Two steps send the request: the first registers the socket for writing, the second writes.
         for _ in range(2):
             self._net.poll(timeout_ms=0)
         return future
@@ -288,16 +292,16 @@ class Connection:
     def wait(self, future: Any) -> Any:
         """Wait for the answer to a request that was sent."""
         while not future.is_done:
-            # Bounded: a throttle ends at the time that the broker named, the library fails a request when its timeout
-            # has passed, and those that still wait for their connection when its set-up ends, which has a deadline
-            # (also in TLS: `_TlsTransport`).
+            # This loop ends. A throttle ends at the time that the broker gave. The library fails a request when its
+            # timeout has passed, or, if it still waits for its connection, when the connection's set-up fails, which
+            # has a deadline (also in TLS: `_TlsTransport`).
             self._net.poll(future=future)
         if future.exception is not None:
             raise self.failure(future.exception) from future.exception
         return future.value
 
     def pause(self, attempt: int) -> None:
-        """Wait before another attempt, longer the more there were, while connections are kept going."""
+        """Wait before another attempt, longer after more attempts; the network loop runs meanwhile."""
         self._net.run(self._net.sleep, _BACKOFF_S[min(attempt, len(_BACKOFF_S) - 1)])
 
     def unavailable(self, what: str, why: object) -> KafkaUnavailable:
@@ -309,12 +313,12 @@ class Connection:
         )
 
     def check(self, error_code: int, what: str) -> None:
-        """Raise what a broker's error code about `what` means: Retriable or a TallystickError."""
+        """Raise the Retriable or TallystickError of a broker's error code about `what`; return if the code is 0."""
         if error_code:
             raise self.failure(kerrors.for_code(error_code)(what))
 
     def failure(self, error: BaseException) -> Exception:
-        """Retriable where asking again may help, else the TallystickError that says what to mend."""
+        """Return a Retriable if a retry may help, otherwise the TallystickError with a hint."""
         if isinstance(error, Retriable | TallystickError):
             return error
         retriable = isinstance(error, OSError) or getattr(error, "retriable", False)
@@ -329,14 +333,17 @@ class Connection:
     async def _throttle_over(self, node_id: int | None) -> None:
         while (left_s := self._throttle_left_s(node_id)) is not None:
             await self._net.sleep(left_s)
-            # Not what has passed: the loop stands while the caller works on what it has.
+            # Add the throttle, not the elapsed time: the loop does not run while the caller works.
             self.throttled_s += left_s
 
     def _throttle_left_s(self, node_id: int | None) -> float | None:
-        """Seconds for which a broker, every broker without `node_id`, wants no request; None where it takes one."""
+        """Return the seconds for which a broker throttles, None if it accepts a request.
+
+        Without `node_id`: None if any broker accepts a request, otherwise the seconds until the first one does.
+        """
         if node_id is None and self._manager.least_loaded_node() is not None:
             return None
-        # The library ends a throttle on its loop, a moment after its time: until then it refuses requests.
+        # The library ends a throttle in its loop, a moment after the throttle time: until then it refuses requests.
         ends = [
             one._throttle_time
             for one in self._manager._conns.values()
@@ -355,19 +362,19 @@ class Connection:
             raise self._translated(error, "its metadata") from error
 
     def _introduce(self) -> None:
-        """Log in once before the library does: it would try a wrong password until its time is over.
+        """Log in once before the library does: it would retry a wrong password until its timeout.
 
-        The connection that this makes is the one that it goes on with.
+        The library continues with this connection.
         """
         for broker in self._manager.cluster.bootstrap_brokers():
             try:
                 self._run(self._first_contact, broker.node_id)
             except Retriable:
-                continue  # not a matter of who we are: the library may find it, or another one, answering later
+                continue  # not a matter of credentials: this broker, or another one, may answer the library later
             return
 
     def _unreachable(self) -> TallystickError:
-        """Try each server once more to learn why: the library keeps trying and forgets the reasons."""
+        """Build the error from one more attempt at each server: the library retries and does not keep the reasons."""
         why = []
         for broker in self._manager.cluster.bootstrap_brokers():
             self._manager.reset_backoff(broker.node_id)
@@ -418,7 +425,7 @@ class Connection:
                 hint="use brokers of version 3.1 or newer (topic ids).",
             )
         if isinstance(error, kerrors.InvalidReceiveError):
-            # Before anybody has introduced itself as Kafka, a length beyond all bounds is the beginning of other words.
+            # If no broker has answered as Kafka yet, a length out of bounds is the first bytes of another protocol.
             if self._manager is None or not self._manager.cluster.cluster_id:
                 return SettingsError(
                     f"what answers at {endpoint} does not speak Kafka in plain text ({why}).",
@@ -436,7 +443,7 @@ class Connection:
         return self.unavailable(what, why)
 
     def _brief(self, error: BaseException) -> str:
-        """The error's text, shortened, without any secret that a library may have put into it."""
+        """Return the error's text, shortened, without any secret that a library may have put into it."""
         text = str(error).strip() or type(error).__name__
         for secret in self.settings.secrets():
             text = text.replace(secret, "***")

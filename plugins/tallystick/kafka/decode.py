@@ -1,6 +1,7 @@
-"""Records into Arrow columns: each byte is copied once, from the decompressed batch into its column's buffer.
+"""Decodes records into Arrow columns: each byte is copied once, from the decompressed batch into its column's buffer.
 
-Importing this module loads the compiled loops (`kernels`), or compiles them the first time; `warm` is for set-up.
+Importing this module loads the compiled loops (`kernels`), or compiles them if there is no cache yet. Call `warm` in a
+set-up to fill the cache.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ INT32_MAX: Final = 2**31 - 1
 
 
 def columns_schema(*, headers: bool) -> pa.Schema:
-    """The columns of a read: offset, timestamp, key, value, and headers where they were asked for."""
+    """Return the columns of a read: offset, timestamp, key, value, and headers if requested."""
     return pa.schema(
         [*_FIELDS, pa.field("headers", HEADERS, nullable=False)] if headers else _FIELDS
     )
 
 
 class _Binary:
-    """Ends, bytes and validity of one binary column under construction."""
+    """The ends, bytes and validity of one binary column under construction."""
 
     def __init__(self, rows: int, bytes_room: int) -> None:
         self.buffer = pa.allocate_buffer(bytes_room, resizable=True)
@@ -52,7 +53,7 @@ class _Binary:
         self.valid = np.zeros(rows // 8 + 1, np.uint8)
 
     def grow(self, bytes_room: int) -> None:
-        """Make room for so many bytes in all, keeping what is there."""
+        """Enlarge the buffer to at least `bytes_room` bytes, at least to twice its size, and keep its content."""
         room = max(bytes_room, 2 * self.bytes.size)
         del self.bytes
         self.buffer.resize(room, shrink_to_fit=False)
@@ -61,7 +62,7 @@ class _Binary:
     def array(self, rows: int, kind: pa.DataType) -> pa.Array:
         used = int(self.ends[rows])
         del self.bytes
-        # Gives back what is too much by half; less than that stays where it is.
+        # Free the unused memory if less than half of the buffer is used; otherwise keep the buffer in place.
         self.buffer.resize(used, shrink_to_fit=used * 2 < self.buffer.size)
         nulls = rows - int(np.bitwise_count(self.valid).sum())
         valid = pa.py_buffer(self.valid) if nulls else None
@@ -71,7 +72,10 @@ class _Binary:
 
 
 class Columns:
-    """Arrow columns under construction: batches are added while they fit, then taken as one RecordBatch."""
+    """Arrow columns under construction. Add batches while they fit, then take all rows as one RecordBatch.
+
+    `rows` and `bytes_room` are the limits; raises ValueError if `bytes_room` is too large for a binary column.
+    """
 
     def __init__(self, *, rows: int, bytes_room: int, headers: bool) -> None:
         if bytes_room > INT32_MAX:
@@ -83,22 +87,24 @@ class Columns:
         self._headers = _HeaderColumn(rows) if headers else None
         self._offsets = np.empty(rows, np.int64)
         self._timestamps = np.empty(rows, np.int64)
-        self._keys = _Binary(
-            rows, bytes_room // 16
-        )  # keys are short; the column grows where they are not
+        # Keys are short; if they are not, the column grows.
+        self._keys = _Binary(rows, bytes_room // 16)
         self._values = _Binary(rows, bytes_room)
         self._starts = np.empty(rows if headers else 1, np.int64)
         self._stops = np.empty_like(self._starts)
 
     def fits(self, batch: Batch, records: memoryview) -> bool:
-        """Whether a batch can be added."""
+        """Return True if a batch fits."""
         return (
             self.rows + batch.count <= self._rows_room
             and self._bytes_taken + len(records) <= self._bytes_room
         )
 
     def add(self, batch: Batch, records: memoryview, *, start: int, end: int) -> int:
-        """Add the records with start <= offset < end; returns how many. Raises LogDamaged."""
+        """Add the records with start <= offset < end. Returns their number.
+
+        Raises ValueError if the batch does not fit, LogDamaged if its records cannot be decoded.
+        """
         if not self.fits(batch, records):
             raise ValueError("the batch does not fit")
         body = np.frombuffer(records, np.uint8)
@@ -139,7 +145,7 @@ class Columns:
         return int(problem), int(row), int(found)
 
     def take(self) -> pa.RecordBatch:
-        """Return what was added as one RecordBatch; the columns are spent."""
+        """Return the added rows as one RecordBatch. The columns cannot be used afterwards."""
         rows = self.rows
         columns = [
             pa.Array.from_buffers(pa.int64(), rows, [None, pa.py_buffer(self._offsets[:rows])], 0),
@@ -157,7 +163,7 @@ class Columns:
 
 
 class _HeaderColumn:
-    """list<struct<key, value>> under construction; its buffers grow, for few records have headers."""
+    """A column list<struct<key, value>> under construction; its buffers start small, because few records have headers."""
 
     def __init__(self, rows: int) -> None:
         self._list_ends = np.zeros(rows + 1, np.int32)
@@ -169,7 +175,7 @@ class _HeaderColumn:
         self._valid = np.zeros(1, np.uint8)
 
     def add(self, body: Any, starts: Any, stops: Any, row: int, row_end: int, found: int) -> int:
-        """Decode the headers of the rows just placed; returns the problem's number."""
+        """Decode the headers of the rows from `row` to `row_end`. Returns the number of the problem, or OK."""
         if not found:
             self._list_ends[row + 1 : row_end + 1] = self._count
             return OK
@@ -177,7 +183,7 @@ class _HeaderColumn:
         self._key_ends = _grown(self._key_ends, total + 1)
         self._value_ends = _grown(self._value_ends, total + 1)
         self._valid = _grown(self._valid, total // 8 + 1)
-        # The largest a batch can need: pages that stay untouched cost nothing.
+        # The most that a batch can need; memory pages that are never written cost nothing.
         self._key_bytes = _grown(self._key_bytes, int(self._key_ends[self._count]) + body.size)
         self._value_bytes = _grown(
             self._value_bytes, int(self._value_ends[self._count]) + body.size
@@ -200,7 +206,7 @@ class _HeaderColumn:
         return int(problem)
 
     def array(self, rows: int) -> pa.Array:
-        """The finished column."""
+        """Return the finished column."""
         n = self._count
         keys = _key_array(n, self._key_ends, self._key_bytes)
         nulls = n - int(np.bitwise_count(self._valid).sum())
@@ -222,14 +228,15 @@ def _key_array(n: int, ends: Any, content: Any) -> pa.Array:
     try:
         keys.validate(full=True)
     except pa.ArrowInvalid:
-        # Kafka says UTF-8, some producers say otherwise; as in Kafka's own client, what cannot be read becomes U+FFFD.
+        # Header keys are UTF-8 by specification, but some producers send other bytes. As in Kafka's own client, they
+        # become U+FFFD.
         raw = pa.Array.from_buffers(pa.binary(), n, keys.buffers(), 0)
         return pa.array([one.as_py().decode("utf-8", errors="replace") for one in raw], pa.string())
     return keys
 
 
 def _grown(array: Any, size: int) -> Any:
-    """The array, or a copy with at least `size` elements and zeros behind what it held."""
+    """Return the array, or a copy with at least `size` elements, padded with zeros."""
     if len(array) >= size:
         return array
     larger = np.zeros(max(size, 2 * len(array)), array.dtype)
@@ -238,6 +245,6 @@ def _grown(array: Any, size: int) -> Any:
 
 
 def warm() -> None:
-    """Compile (or load from the cache) everything that a read needs. Safe to repeat: a warm cache is only loaded."""
+    """Compile, or load from the cache, all code that a read needs. Safe to repeat: it only loads a warm cache."""
     columns = Columns(rows=1, bytes_room=64, headers=True)
     columns.take()

@@ -1,4 +1,4 @@
-"""Is it still the same cluster, the same topic, the same log? Asked before, while and after reading."""
+"""Checks that the cluster and the log are still the same; used before, during and after a read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tallystick.kafka.wire import EpochEnd
 
 
 def require_cluster(client: KafkaClient, cluster_id: str) -> None:
-    """Raise IdentityChanged where the connection leads to another cluster."""
+    """Raise IdentityChanged if the connection leads to another cluster."""
     found = client.cluster_id()
     if found != cluster_id:
         raise IdentityChanged(
@@ -19,11 +19,11 @@ def require_cluster(client: KafkaClient, cluster_id: str) -> None:
 
 
 def diverged_message(place: str, position: Position, end: EpochEnd) -> str | None:
-    """Say how the log no longer holds the record before `position`, or None where it does (KIP-320).
+    """Return an error message if the log no longer holds the record before `position`, None if it does (KIP-320).
 
-    The leader names the largest epoch up to the asked one, and the offset after its last record. The record before the
-    position is still there where that is the same epoch and it ends at the position or later. Where retention has
-    taken the whole epoch the leader answers with the log's start, which is no divergence.
+    `end` has the largest epoch up to the requested one, and the offset after its last record. The record before the
+    position is still there if that is the same epoch and it ends at the position or later. If retention has deleted the
+    whole epoch, the leader answers with the log's start, which is no divergence.
     """
     if position.leader_epoch == EPOCH_UNKNOWN or position.offset == 0:
         return None

@@ -1,10 +1,11 @@
-"""Compiled loops over record bytes: bounded by explicit checks, no Python object per record.
+"""Compiled loops over record bytes, with explicit bounds checks and no Python object per record.
 
-Importing this module loads the compiled functions from numba's cache (beside this file, or in NUMBA_CACHE_DIR), or
-compiles them: seconds, once per machine. They take numbers and arrays only, and answer with a problem's number.
+Importing this module loads the compiled functions from numba's cache (next to this file, or in NUMBA_CACHE_DIR). If they
+are not there, it compiles them, which takes seconds, once per machine. The functions take only numbers and arrays, and
+return the number of a problem (`PROBLEMS`).
 """
 
-# numba's decorators and the functions that it compiles are beyond what mypy sees.
+# mypy does not see the types of numba's decorators and of the functions that it compiles.
 # mypy: allow-untyped-calls, allow-untyped-defs
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ _BYTES_IN = types.Array(types.uint8, 1, "C", readonly=True)
 _BYTES_OUT = types.Array(types.uint8, 1, "C")
 _INT32 = types.Array(types.int32, 1, "C")
 _INT64 = types.Array(types.int64, 1, "C")
-# What it decorates here has the types of its signature, which mypy does not see.
+# The decorated functions have the types of their signatures, which mypy does not see.
 _compiled: Any = kernel
 
 
 def _copy_bytes(typing_context, into, into_at, source, source_at, count):
-    """memcpy of `count` bytes between two byte arrays; numba's own slice assignment costs four times as much.
+    """Copy `count` bytes between two byte arrays by memcpy; numba's own slice assignment takes four times as long.
 
-    The caller has checked both ends; `count` is not negative.
+    The caller has checked the bounds of both arrays; `count` is not negative.
     """
 
     def generate(context, builder, signature, arguments):
@@ -62,7 +63,7 @@ copy_bytes: Any = intrinsic(_copy_bytes)
 
 @_compiled(types.UniTuple(types.int64, 2)(_BYTES_IN, types.int64, types.int64))
 def read_varint(body, at, end):
-    """Read a zigzag varint in [at, end): (value, position after it), or position -1 where it does not end."""
+    """Return a zigzag varint in [at, end) as (value, position after it); the position is -1 if it does not end there."""
     value = np.uint64(0)
     shift = np.uint64(0)
     while at < end and shift < np.uint64(70):
@@ -88,9 +89,9 @@ def read_varint(body, at, end):
         _INT32,  # value ends
         _BYTES_OUT,  # value bytes
         _BYTES_OUT,  # value validity
-        _INT64,  # header starts: where each row's headers begin in the body
-        _INT64,  # header stops: where its record ends, and with it its headers
-        types.boolean,  # whether headers are wanted
+        _INT64,  # header starts: the position of each row's headers in the body
+        _INT64,  # header stops: the end of the row's record, which is the end of its headers
+        types.boolean,  # True to decode headers
     )
 )
 def decode_records(  # noqa: C901, PLR0912, PLR0915 - one pass over one record's fields, in wire order
@@ -109,10 +110,10 @@ def decode_records(  # noqa: C901, PLR0912, PLR0915 - one pass over one record's
     header_stops,
     want_headers,
 ):
-    """Decode one batch into columns, dropping what lies outside [start, end).
+    """Decode one batch into columns, without records outside [start, end).
 
-    Returns (problem, next row, headers found, position). The caller has made room for `count` rows from `row` on; room
-    for bytes is checked here. Writing the same batch from the same row again is harmless.
+    Returns (problem, next row, headers found, position). The caller has made room for `count` rows from `row` on; this
+    function checks the room for bytes. Safe to repeat: it writes the same batch to the same rows.
     """
     count, base, span, base_ts = header[0], header[1], header[2], header[3]
     append_ts, use_append, start, end = header[4], header[5], header[6], header[7]
@@ -158,7 +159,7 @@ def decode_records(  # noqa: C901, PLR0912, PLR0915 - one pass over one record's
         headers, at = read_varint(body, at, stop)
         if at < 0:
             return 1, row, found, at
-        # Each header has two lengths at least.
+        # Each header takes at least two bytes, for the lengths of its key and its value.
         if headers < 0 or headers > (stop - at) // 2 or (headers == 0 and at != stop):
             return 6, row, found, at
         at = stop
@@ -223,10 +224,10 @@ def decode_headers(
     value_bytes,
     value_valid,
 ):
-    """Decode the headers of rows that `decode_records` has placed; returns (problem, next header).
+    """Decode the headers of the rows that `decode_records` wrote; returns (problem, next header).
 
-    The caller has made room for the headers that were counted, and for as many bytes as the body has. Each record's
-    headers end where the record ends (message format v2), so that no byte is copied twice; room is checked all the same.
+    The caller has made room for the counted headers, and for as many bytes as the body has. This room is enough: each
+    record's headers end with the record (message format v2), so no byte is copied twice. It is checked nevertheless.
     """
     k = np.int64(key_ends[n])
     v = np.int64(value_ends[n])

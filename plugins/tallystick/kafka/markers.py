@@ -1,21 +1,23 @@
-"""The broker's list of aborted transactions, checked against the markers that the log itself holds.
+"""Checks the broker's list of aborted transactions against the transaction markers in the log.
 
-What a committed reader hands out rests on that list. The markers say the same thing in the log (KIP-98), the reader
-passes them anyway, and brokers have had errors in either: in KAFKA-13727 the cleaner removed an ABORT marker too early.
-So each transaction of which a range holds both data and the end must have one verdict.
+The records that a committed read returns depend on that list. The markers contain the same information in the log
+(KIP-98), and the reader passes them anyway. Brokers have had defects in both: in KAFKA-13727 the cleaner removed an ABORT
+marker too early. So if a range holds data of a transaction and its marker, the list must give the same verdict (aborted
+or committed) on all of the data, and the marker must match it.
 
-What can be checked, and what cannot:
+The checks and their limits:
 
-- A transaction is what one producer id wrote to the partition between two of its markers: a broker ends it with a marker
-  before the same id, of the same or a later epoch, begins the next one.
-- A transaction without data in the range is not checked: an ABORT marker alone is in order, because a broker lists no
-  empty transaction (ProducerAppendInfo.appendEndTxnMarker).
-- One that begins before the range is checked by its data inside, in each range for itself.
-- One whose marker lies beyond the range is checked as far as the last answer reaches; beyond that the list alone counts.
-- Compaction removes a marker only after all data of its transaction (LogCleaner.shouldDiscardBatch), and may leave
-  batches without records, of data and of markers: an emptied data batch is no data, an emptied marker has no verdict.
-- Between two answers it may remove the rest of one transaction, so that the next one of the same id seems to be the same:
-  on a compacted topic a contradiction across answers proves nothing, and the range is read again.
+- A transaction is all data that one producer id wrote to the partition between two of its markers. A broker writes the
+  marker of a transaction before the same id, with the same or a later epoch, begins the next one.
+- A transaction without data in the range is not checked. An ABORT marker alone is valid, because a broker does not list
+  empty transactions (ProducerAppendInfo.appendEndTxnMarker).
+- If a transaction begins before the range, its data inside the range are checked, in each range separately.
+- If the marker lies beyond the range, the transaction is checked as far as the last answer reaches. Beyond that, only
+  the list counts.
+- Compaction removes a marker only after all data of its transaction (LogCleaner.shouldDiscardBatch). It may leave empty
+  batches of data and of markers: an empty data batch does not count as data, an empty marker has no verdict.
+- Between two answers, compaction may remove the rest of one transaction, so that the next one of the same id looks like
+  its continuation. On a compacted topic a contradiction between two answers proves nothing, and the range is read again.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from tallystick.kafka.batches import Batch
 
 @dataclass(frozen=True, slots=True)
 class _OpenTransaction:
-    """A transaction whose data were seen and whose marker was not: the list's verdict, and where it was first given."""
+    """A transaction with data read and no marker read yet: the list's verdict, and the batch of the first verdict."""
 
     aborted: bool
     offset: int
@@ -36,7 +38,7 @@ class _OpenTransaction:
 
 
 class MarkerCheck:
-    """The transactions of one range under way, by producer id. Batches must come in order."""
+    """The open transactions of a range in progress, by producer id. Batches must come in order."""
 
     def __init__(self, place: str, *, compacted: bool = False) -> None:
         self._place = place
@@ -46,17 +48,18 @@ class MarkerCheck:
 
     @property
     def undecided(self) -> bool:
-        """Whether a transaction is under way whose marker was not seen yet."""
+        """True if a transaction is open: the check has its data and not yet its marker."""
         return bool(self._open)
 
     def next_answer(self) -> None:
-        """Note that the batches from here on come from another answer."""
+        """Record that the next batches come from another fetch answer."""
         self._answer += 1
 
     def data(self, batch: Batch, *, aborted: bool) -> None:
-        """Note the list's verdict on a data batch.
+        """Record the list's verdict on a data batch.
 
-        Raises LogDamaged when it differs from the one before, and KafkaUnavailable when compaction may be the reason.
+        Raises LogDamaged if it differs from the verdict on an earlier batch of the same transaction, or
+        KafkaUnavailable if compaction may be the reason.
         """
         if not batch.transactional or not batch.count:
             return
@@ -74,9 +77,9 @@ class MarkerCheck:
             )
 
     def marker(self, batch: Batch, *, abort: bool | None) -> None:
-        """Compare a marker with the list's verdict on the transaction that it ends; `abort` None: it was emptied.
+        """Compare a marker with the list's verdict on the transaction that it ends; `abort` is None if it is empty.
 
-        Raises LogDamaged when they differ, and KafkaUnavailable when compaction may be the reason.
+        Raises LogDamaged if they differ, or KafkaUnavailable if compaction may be the reason.
         """
         known = self._open.pop(batch.producer_id, None)
         if known is None or abort is None or known.aborted is abort:

@@ -1,7 +1,7 @@
-"""What a plan has to know of Kafka: identities, how far each log reaches, and where boundaries lie.
+"""The facts from Kafka that a plan needs: identities, the extent of each log, and boundaries.
 
-No numba here: planning runs where Airflow runs, and looks into a handful of batches; into all of an interval's, by their
-headers, when a record from the future lies before it (`search`).
+This module does not import numba: planning runs in Airflow's processes and reads only a few batches. If a record from
+the future lies before an interval, it reads the headers of all batches of the interval (`search`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from tallystick.kafka.wire import EARLIEST, LATEST, NO_EPOCH, TopicLayout
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionState:
-    """How far a partition's log reaches: `log_start <= offset < high_watermark`, settled below `last_stable`."""
+    """The extent of a partition's log: `log_start <= offset < high_watermark`.
+
+    No transaction is open before `last_stable`.
+    """
 
     log_start: int
     high_watermark: int
@@ -30,7 +33,7 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicState:
-    """One incarnation of a topic; the index of `partitions` is the partition number."""
+    """The state of one incarnation of a topic; the index of `partitions` is the partition number."""
 
     name: str
     topic_id: str
@@ -40,7 +43,10 @@ class TopicState:
 
 
 class LogPlanner:
-    """Asks Kafka what a plan needs; opened by `with`. Errors are TallystickErrors that name topic and endpoint."""
+    """The source of a plan's facts from Kafka; use it in a `with` statement.
+
+    Errors are TallystickErrors with topic and endpoint.
+    """
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._client = KafkaClient(settings)
@@ -54,11 +60,11 @@ class LogPlanner:
         self._client.close()
 
     def describe(self, topics: Sequence[str]) -> dict[str, TopicState]:
-        """Return identity and reach of each topic. Raises IdentityChanged where one does not exist."""
+        """Return the identity and the extent of each topic. Raises IdentityChanged if a topic does not exist."""
         return {topic: self._describe(topic) for topic in topics}
 
     def log_starts(self, topic: str) -> tuple[int, ...]:
-        """Return the first offset that each partition still has. Raises IdentityChanged where there is no such topic."""
+        """Return the log start of each partition. Raises IdentityChanged if the topic does not exist."""
         layout = self._current(topic)
         every = range(len(layout.leaders))
         starts = self._client.list_offsets(layout, dict.fromkeys(every, EARLIEST), committed=False)
@@ -67,16 +73,16 @@ class LogPlanner:
     def boundary(
         self, topic: str, at_ms: int, floors: Sequence[int], *, latest_ms: int | None = None
     ) -> tuple[Position, ...]:
-        """Return where each partition's log splits at `at_ms` (milliseconds UTC), at or after its floor.
+        """Return the position at which `at_ms` (milliseconds UTC) splits each partition's log, at or after its floor.
 
-        The split is at the first data record, aborted ones included, whose timestamp is `at_ms` or later, or at the
-        high watermark where there is none. Transaction markers do not count: they carry the broker's clock. Nor do
-        records later than `latest_ms`: a timestamp in microseconds would else be the split of every time to come. A
-        partition beyond `floors` has its log start as floor. Positions carry the leader epoch of the record before the
-        split.
+        The split is at the first data record, aborted ones included, whose timestamp is `at_ms` or later. If there is
+        none, it is at the high watermark. Transaction markers do not count: their timestamps are of the broker's clock.
+        Records later than `latest_ms` do not count either: a timestamp in microseconds by mistake would otherwise be the
+        split of every later instant. A partition beyond `floors` has its log start as floor. Each position has the leader
+        epoch of the record before the split.
 
-        Raises ValueError for a negative `at_ms`, NotYet where an open transaction lies before a split, IdentityChanged
-        where the topic was recreated since this planner first saw it, LogDamaged where a floor lies beyond the log.
+        Raises ValueError if `at_ms` is negative, NotYet if an open transaction lies before a split, IdentityChanged if
+        the topic was recreated since this planner's first look-up, LogDamaged if a floor lies beyond the end of the log.
         """
         if at_ms < 0:
             raise ValueError(
@@ -84,7 +90,7 @@ class LogPlanner:
             )
         layout = self._current(topic)
         every = range(len(layout.leaders))
-        # Ends first: what is written after this look-up may fall on either side, what was before it may not.
+        # Look up the ends first: records written later may fall on either side of the split, earlier ones may not.
         ends = self._client.list_offsets(layout, dict.fromkeys(every, LATEST), committed=False)
         starts = self._client.list_offsets(layout, dict.fromkeys(every, EARLIEST), committed=False)
         found = self._client.list_offsets(layout, dict.fromkeys(every, at_ms), committed=False)
@@ -97,7 +103,8 @@ class LogPlanner:
             )
             if floor > end_now:
                 raise _floor_beyond(search.place, floor, end_now)
-            # -1: the leader's index of timestamps has no such record. Nothing weaker puts a boundary at the end.
+            # -1: the leader's index of timestamps has no such record. Only that, or a search that has read every
+            # offset, puts a boundary at the end.
             listed = found[partition]
             end = end_now if listed < 0 else search.first(max(listed, floor))
             positions.append(search.position(end, starts[partition]))
@@ -105,16 +112,15 @@ class LogPlanner:
         for partition, position in enumerate(positions):
             if position.offset > stable[partition]:
                 raise _open_transaction(layout.name, partition, position.offset, stable[partition])
-        self._current(
-            topic
-        )  # ListOffsets goes by name: prove that it asked the same incarnation throughout
+        # ListOffsets uses the topic's name: check that all look-ups were of the same incarnation.
+        self._current(topic)
         return tuple(positions)
 
     def unproven(self, topic: str, positions: Sequence[Position], at_ms: int) -> dict[int, int]:
-        """Return the partitions whose log does not show that it begins before `at_ms`, with the log start asked just now.
+        """Return the partitions whose log does not prove that it begins before `at_ms`, each with its current log start.
 
-        `positions` are the boundary at that instant. What came before may have expired there. A log that begins at 0
-        has lost nothing, and is never among them.
+        `positions` is the boundary at that instant. In the returned partitions, retention may have deleted records that
+        belong after it. A partition whose log begins at offset 0 has lost nothing and is never returned.
         """
         layout = self._current(topic)
         every = range(len(positions))
@@ -130,9 +136,10 @@ class LogPlanner:
         return found
 
     def diverged(self, topic: str, positions: Sequence[Position]) -> list[str]:
-        """Say for each partition (the index) whose log no longer holds the record before its position what became of it.
+        """Return a message for each partition whose log no longer holds the record before its position.
 
-        Positions without a leader epoch prove nothing and are passed over (OffsetForLeaderEpoch, KIP-320).
+        The index of `positions` is the partition number. Positions without a leader epoch prove nothing and are skipped
+        (OffsetForLeaderEpoch, KIP-320). Raises IdentityChanged if a position is of a partition that does not exist.
         """
         layout = self._current(topic)
         known = {p: one for p, one in enumerate(positions) if one.leader_epoch != NO_EPOCH}
@@ -154,7 +161,7 @@ class LogPlanner:
         every = range(len(layout.leaders))
         policy = self._client.topic_config(topic, "cleanup.policy")
         starts = self._client.list_offsets(layout, dict.fromkeys(every, EARLIEST), committed=False)
-        # Stable first: it never passes the high watermark that is asked for later.
+        # Look up the last stable offset first, so that it is never beyond the high watermark.
         stable = self._client.list_offsets(layout, dict.fromkeys(every, LATEST), committed=True)
         ends = self._client.list_offsets(layout, dict.fromkeys(every, LATEST), committed=False)
         return TopicState(
@@ -169,7 +176,7 @@ class LogPlanner:
         )
 
     def _current(self, topic: str) -> TopicLayout:
-        """The topic's leaders now; the first incarnation this planner saw is the only one it accepts."""
+        """Return the topic's current leaders. Raises IdentityChanged if the topic was recreated since the first call."""
         seen = self._layouts.get(topic)
         layout = (
             self._client.layout(topic)

@@ -1,7 +1,7 @@
 """Reads one offset range of one partition into Arrow batches, and accounts for every offset of it.
 
-The broker itself enforces identity on each fetch (topic id, leader epoch); a range is read whole or the read fails. An
-offset is classed as absent only when a later batch proves it (`kafka.silence`): an empty answer proves nothing.
+The broker itself checks the topic id and the leader epoch of each fetch. A range is read completely or the read fails.
+An offset counts as absent only if a later batch proves it (`kafka.silence`): an empty answer proves nothing.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from tallystick.kafka.silence import Silence
 from tallystick.kafka.wire import EARLIEST, LATEST, NO_EPOCH, Fetched, FetchOrder, TopicLayout
 
 _WAIT_MS: Final = 500
-# The first batch of an answer comes whole, however little is asked for (KIP-74).
+# The first batch of an answer comes whole, however few bytes are requested (KIP-74).
 _ONE_BATCH_BYTES: Final = 1
-# Empty answers between two looks for the proof: most of them are followed by records.
+# Try to fetch the proof after this many empty answers: records follow most empty answers.
 _PROOF_EVERY: Final = 5
 _OFFSET_OUT_OF_RANGE: Final = kerrors.OffsetOutOfRangeError.errno
 _OTHER_TOPIC: Final = (kerrors.UnknownTopicIdError.errno, kerrors.InconsistentTopicIdError.errno)
@@ -36,11 +36,11 @@ _CORRUPT: Final = kerrors.CorruptRecordError.errno
 
 
 class RangeReader:
-    """Reads ranges of one topic incarnation, each with connections of its own that are closed when the range ends.
+    """A reader for ranges of one topic incarnation. Each range has its own connections, closed when the range ends.
 
-    `fetch_bytes_max` bounds a fetch (a larger batch still comes whole), `batch_rows` and `batch_bytes` an Arrow batch
-    (a larger record batch still comes whole). `account` tells what became of the last range's offsets. `tell_aborted`:
-    `aborted_times` says where records of aborted transactions were passed; a batch at a range's edge is unpacked for it.
+    `fetch_bytes_max` limits a fetch, `batch_rows` and `batch_bytes` limit an Arrow batch; a larger record batch is still
+    read whole. `account` is the account of the last range. If `tell_aborted`, `aborted_times` has the offsets and
+    timestamps of aborted data in the last range; an aborted batch at the edge of the range is decompressed for it.
     """
 
     def __init__(
@@ -73,14 +73,14 @@ class RangeReader:
         self.batch_bytes = batch_bytes
         self.headers = headers
         self.schema: pa.Schema = columns_schema(headers=headers)
-        # Of the last range: where records of aborted transactions were passed, and the latest timestamp among them.
+        # Of each aborted batch in the last range: its first offset in the range, and its latest timestamp there in ms.
         self.aborted_times: list[tuple[int, int]] = []
         self.tell_aborted = tell_aborted
         self._account: ReadAccount | None = None
 
     @property
     def account(self) -> ReadAccount:
-        """What became of each offset of the last range; raises RuntimeError before that range was read to its end."""
+        """The account of the last range. Raises RuntimeError if no range has been read to its end."""
         if self._account is None:
             raise RuntimeError("no range was read to its end: there is no account")
         return self._account
@@ -95,14 +95,14 @@ class RangeReader:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the committed records of `span` in order: offset, timestamp, key, value[, headers].
 
-        `leader_epoch` is the epoch of the record before the span, as its boundary recorded it (-1: not known): the log
-        is first proven to still hold that record. `planned_end` is the boundary that the span was planned up to, at its
-        end or beyond it. Once the span is read, the log is proven to still hold the record before that boundary and the
-        last one that was read, and the topic to be the same incarnation: then what was read is what was planned. There
-        is no account before that. An empty span yields nothing and opens no connection.
+        `leader_epoch` is the epoch of the record before the span, as recorded in its boundary (-1: not known). Before
+        the first fetch, this checks that the log still holds that record. `planned_end` is the planned end boundary, at
+        the span's end or beyond it. After the last fetch, this checks that the log still holds the record before that
+        boundary and the last record read, and that the topic is the same incarnation. Then the data read are the data
+        planned, and `account` is set. An empty span yields nothing and opens no connection.
 
-        Raises OutsideRetention, IdentityChanged, LogDamaged, NotYet (the span's end lies beyond the last stable
-        offset), KafkaUnavailable, SettingsError. Safe to repeat: it reads.
+        Raises OutsideRetention, IdentityChanged, LogDamaged, NotYet (if the span's end is beyond the last stable
+        offset), KafkaUnavailable, SettingsError. Safe to repeat: it only reads.
         """
         self._account = None
         self.aborted_times.clear()
@@ -118,7 +118,7 @@ class RangeReader:
 
 
 class _Reading:
-    """One range being read: where it stands, and what is in flight."""
+    """The read of one range in progress: its position, its columns, its account and the current leader."""
 
     def __init__(
         self,
@@ -139,13 +139,16 @@ class _Reading:
         self._columns: Columns | None = None
         self._rack = reader.settings.client_rack or ""
         self._replica: int | None = None
-        # Where reading stands, with the epoch of the record before: what must still be in the log.
+        # The read position, with the leader epoch of the record before it: the log must still hold that record.
         self._reached = Position(offset=span.start, leader_epoch=leader_epoch)
         self._layout = self._identified()
         self._require_same_log(self._reached)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Fetch, decode and hand out until the span is classed whole; one fetch is in flight while one is decoded."""
+        """Fetch, decode and yield until every offset of the span has a class.
+
+        The next fetch is in flight while an answer is decoded.
+        """
         pending: PendingFetch | None = self._ask(self._span.start)
         silence = Silence(self._client, self._place)
         while pending is not None:
@@ -168,10 +171,10 @@ class _Reading:
             yield self._columns.take()
 
     def _after_empty(self, fetched: Fetched, silence: Silence) -> PendingFetch | None:
-        """What to ask after an empty answer: None once the rest of the span is proven to hold nothing.
+        """Return the next fetch after an empty answer, None if the rest of the span is proven to be absent.
 
-        The span is stable, so its next batch is sent to a committed reader if there is one; but a batch at the last
-        stable offset is not, and it may be the only proof. An uncommitted fetch brings it.
+        The span ends at the last stable offset or before it, so a committed fetch returns its next batch if there is one.
+        It does not return a batch at the last stable offset, which may be the only proof. An uncommitted fetch does.
         """
         position = self.tally.position
         silence.heard(fetched)
@@ -193,7 +196,7 @@ class _Reading:
                 if self._check_beyond(batch):
                     continue
                 break
-            # Before anything is skipped: a marker that goes unseen would abort what its producer does later.
+            # Do this before skipping batches: if a marker were missed, later batches of its producer would be aborted.
             aborted = self._follow_producers(batch, producers)
             if batch.end_offset <= self.tally.position:
                 continue
@@ -226,14 +229,14 @@ class _Reading:
         return aborted
 
     def _check_beyond(self, batch: Batch) -> bool:
-        """Check a batch that was fetched with the span's last ones; whether the next one is to be looked at, too."""
+        """Check a batch beyond the span, in the same answer. Returns True if the next batch has to be checked, too."""
         if batch.control and batch.transactional:
             by_abort = ends_by_abort(batch, self._scratch.records(batch))
             self._check.marker(batch, abort=by_abort)
         return self._check.undecided
 
     def _note_aborted(self, batch: Batch) -> None:
-        """Note the latest timestamp of an aborted batch, as far as it lies in the span: boundaries heed it."""
+        """Record the latest timestamp of an aborted batch inside the span: boundaries count aborted records."""
         start, end = self.tally.position, self._span.end
         latest = batch.max_timestamp
         if batch.base_offset < start or batch.end_offset > end:
@@ -248,7 +251,7 @@ class _Reading:
         self._reader.aborted_times.append((max(batch.base_offset, start), latest))
 
     def _count_inside(self, batch: Batch) -> int:
-        """Records of a batch that is not decoded which lie in what is left of the span."""
+        """Return the number of a batch's records in the rest of the span, for a batch that is not decoded."""
         start, end = (
             max(batch.base_offset, self.tally.position),
             min(batch.end_offset, self._span.end),
@@ -276,7 +279,7 @@ class _Reading:
         added = columns.add(batch, records, start=self.tally.position, end=self._span.end)
         self.tally.pass_batch(batch, records=added)
 
-    # -- asking, and what answers mean
+    # -- fetches and their answers
 
     def _ask(
         self, offset: int, *, committed: bool = True, bytes_max: int | None = None
@@ -295,7 +298,7 @@ class _Reading:
         )
 
     def _answer(self, pending: PendingFetch) -> Fetched:
-        """Wait for a usable answer, asking again within the client's patience; every other one raises."""
+        """Wait for a usable answer, with retries for the client's `patience_s`; raises the error of any other answer."""
         order = pending.order
         offset = order.offset
         deadline = self._client.clock() + self._client.patience_s
@@ -317,7 +320,7 @@ class _Reading:
                 return fetched
             except Retriable as error:
                 if near:
-                    # A follower may lag, be gone, or hold a bad copy: what counts is what the leader says.
+                    # A follower may lag, be gone, or hold a bad copy: only the leader's answer counts.
                     self._replica, self._rack, again = None, "", None
                     continue
                 if self._client.clock() >= deadline:
@@ -330,7 +333,7 @@ class _Reading:
             self._follow_leader()
 
     def _served(self, fetched: Fetched, offset: int) -> bool:
-        """Whether a replica gave records: an empty answer may only mean that it lags, or reads from a slower tier."""
+        """Return True if a replica returned records. If it returned none, it may lag or read from a slower tier."""
         if fetched.error_code or fetched.log_start > offset:
             return False
         return bool(fetched.records)
@@ -387,7 +390,7 @@ class _Reading:
                 f"{len(fetched.records)} bytes at offset {self.tally.position} hold no whole batch",
             )
 
-    # -- who leads, and is it the same log
+    # -- the leader, and the identity of the log
 
     def _identified(self) -> TopicLayout:
         require_cluster(self._client, self._reader.cluster_id)
@@ -407,17 +410,21 @@ class _Reading:
             self._require_same_log(self._reached)
 
     def require_planned_log(self, planned_end: Position | None) -> None:
-        """Prove, after the last fetch, that the log still holds what was read, and all up to where it was planned.
+        """Check, after the last fetch, that the log still holds the records read, and all records up to the planned end.
 
-        The record before the planned end proves every one before it: a log that was cut below that end never gets that
-        epoch's records back (KIP-101). So this holds for a piece in the middle of a planned range as well. The topic's
-        id is asked for last: epochs go by its name, and one that was created anew may have the same ones.
+        The record before the planned end proves every record before it: a log that was truncated below that end never
+        gets that epoch's records back (KIP-101). So the check also covers an input split in the middle of a planned
+        range. The topic id is checked last: epochs are looked up by topic name, and a recreated topic may have the same
+        epochs. Raises LogDamaged, or IdentityChanged if the topic was recreated.
         """
         self._require_same_log(self._reached, planned_end)
         self._client.layout(self._reader.topic, topic_id=self._reader.topic_id)
 
     def _require_same_log(self, *positions: Position | None) -> None:
-        """A new leader may have lost what an old one had (KIP-320): prove that the records before are still there."""
+        """Check that the log still holds the record before each position: a new leader may have lost records (KIP-320).
+
+        Skips positions without leader epoch. Raises LogDamaged if a record is gone.
+        """
         known = [one for one in positions if one is not None and one.leader_epoch != NO_EPOCH]
         for epoch in dict.fromkeys(one.leader_epoch for one in known):
             end = self._client.epoch_ends(self._layout, {self._partition: epoch})[self._partition]
@@ -425,7 +432,7 @@ class _Reading:
                 if position.leader_epoch != epoch:
                     continue
                 if message := diverged_message(self._place, position, end):
-                    # Epochs are asked for by the topic's name: another incarnation would be another matter.
+                    # Epochs are looked up by topic name: if the topic was recreated, raise IdentityChanged instead.
                     self._client.layout(self._reader.topic, topic_id=self._reader.topic_id)
                     raise LogDamaged(
                         message,

@@ -1,4 +1,4 @@
-"""Looks for the record at which one partition's log splits, by batch headers, record by record only where it must."""
+"""Finds the record at which an instant splits one partition's log, by batch headers, and by records only if necessary."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ from tallystick.kafka.silence import Silence
 from tallystick.kafka.wire import NO_EPOCH, Fetched, FetchOrder, TopicLayout
 
 _log = logging.getLogger(__name__)
-# A scan is short nearly always: the first fetch is small, and each one twice the one before.
+# Most scans are short: the first fetch is small, and each one is twice as large as the one before.
 _SCAN_BYTES: Final = 1 << 20
 _SCAN_BYTES_MAX: Final = 4 << 20
 _LOGGED_EVERY_S: Final = 30.0
-_ONE_BATCH_BYTES: Final = (
-    1  # the first batch of an answer comes whole, however little is asked for (KIP-74)
-)
+# The first batch of an answer comes whole, however few bytes are requested (KIP-74).
+_ONE_BATCH_BYTES: Final = 1
 _WAIT_MS: Final = 100
 _ATTEMPTS_MAX: Final = 10
-# What proves that a log begins before an instant: so many batches before its split, or so few that are a day older.
+# A log provably begins before an instant if 10 batches lie before its split, or 2 that are a day older.
 _BATCHES_PROVE: Final = 10
 _OLD_BATCHES_PROVE: Final = 2
 _OLD_MS: Final = 86_400_000
@@ -32,7 +31,7 @@ _OTHER_TOPIC: Final = (kerrors.UnknownTopicIdError.errno, kerrors.InconsistentTo
 
 
 class Search:
-    """Looks through one partition's log from an offset on, by batch headers, for the record where it splits."""
+    """The search through one partition's log, by batch headers, for the record at which `at_ms` splits it."""
 
     def __init__(
         self,
@@ -49,26 +48,25 @@ class Search:
         self._partition = partition
         self._at_ms = at_ms
         self._latest_ms = latest_ms
-        self._end = (
-            end  # a high watermark that is known: a leader that knows less has just been elected
-        )
+        # A high watermark that was reported before: a leader that reports less has just been elected.
+        self._end = end
         self._scratch = Scratch()
         self._passed: Batch | None = None  # the last batch before the split
         self.place = f"topic {layout.name!r} partition {partition}"
 
     def first(self, start: int) -> int:
-        """Offset of the first data record from `start` on that is late enough, or the high watermark.
+        """Return the offset of the first data record from `start` on that is late enough, or the high watermark.
 
-        The high watermark only when every offset before it was seen: raises KafkaUnavailable for answers that are empty
-        below it for too long, LogDamaged for bytes that are no log.
+        Returns the high watermark only if every offset before it was read. Raises KafkaUnavailable if answers below it
+        are empty for too long, LogDamaged if the bytes are not a log.
 
-        A scan reads whole batches, for brokers send no less, and looks at their headers; records are decoded only in a
-        batch whose latest timestamp is late enough. It goes from `start` to the split, which are apart only when the
-        index of timestamps gave an earlier record: one of the future, for every instant up to its own. No bisection
-        helps then: nothing bounds the timestamps of the offsets that it would skip.
+        A scan reads whole batches, because brokers send no less, and checks their headers. It decodes records only in a
+        batch whose latest timestamp is late enough. `start` is before the split only if the index of timestamps gave an
+        earlier record: a record from the future, for every instant up to its timestamp. A bisection would not help then:
+        nothing limits the timestamps of the offsets that it would skip.
         """
         logged_at = self._client.clock()
-        bytes_max = _ONE_BATCH_BYTES  # ListOffsets is right nearly always: look at one batch before asking for more
+        bytes_max = _ONE_BATCH_BYTES  # ListOffsets is nearly always right: check one batch before fetching more
         while True:
             fetched = self._fetch(start, bytes_max)
             before = start
@@ -99,10 +97,11 @@ class Search:
         return now
 
     def begins_before(self, start: int, split: int) -> bool:
-        """Whether the log from its start on shows that it begins before the instant that `split` was found for.
+        """Return True if the log from `start` on proves that it begins before the instant of `split`.
 
-        One record that came late shows nothing: what retention took before it may belong after the instant. So ten
-        batches with records must lie between the start and the split, or two that are a day older than the instant.
+        A single record that arrived late proves nothing: the records that retention deleted before it may belong after
+        the instant. So ten batches with records must lie between the start and the split, or two that are a day older
+        than the instant.
         """
         batches = old = 0
         while start < split:
@@ -122,7 +121,7 @@ class Search:
         return False
 
     def position(self, offset: int, log_start: int) -> Position:
-        """The split with the epoch of the record before it: -1 where there is none, or the log no longer holds it."""
+        """Return the split with the leader epoch of the record before it, -1 if the log does not hold that record."""
         return Position(offset=offset, leader_epoch=self._epoch_before(offset, log_start))
 
     def _late_record(self, batch: Batch, start: int) -> int | None:
@@ -146,13 +145,13 @@ class Search:
             fetched = self._fetch(offset - 1, _ONE_BATCH_BYTES)
             passed = next(walk(fetched.records, place=self.place), None)
         if passed is None or passed.base_offset >= offset:
-            return NO_EPOCH  # compaction has taken the record
+            return NO_EPOCH  # compaction has removed the record
         return passed.leader_epoch
 
     def _fetch(self, offset: int, bytes_max: int) -> Fetched:
-        """The answer for an offset: it holds records, or the offset is at the high watermark; else the fetch fails.
+        """Return an answer that has records, or any answer if the offset is at the high watermark.
 
-        Raises KafkaUnavailable when records are neither sent nor proven not to be there (`kafka.silence`).
+        Raises KafkaUnavailable if the broker sends neither records nor a proof that there are none (`kafka.silence`).
         """
         silence = Silence(self._client, self.place)
         failures = 0

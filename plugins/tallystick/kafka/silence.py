@@ -1,23 +1,24 @@
-"""Empty answers to fetches: they prove nothing about the log, so they are asked again, with patience, and then an error.
+"""Empty answers to fetches. They prove nothing about the log, so the fetch is repeated, up to a time limit.
 
-A broker may answer a fetch below the last stable offset with no records and no error although records are there:
+A broker may answer a fetch below the last stable offset with no records and no error although there are records:
 
-- tiered storage (KIP-405): when the remote read is not done within `remote.fetch.max.wait.ms` (500 ms by default), the
-  broker sends the local result, which is empty (DelayedRemoteFetch.onComplete in Kafka's source);
-- a leader that knows only the number of its high watermark, and not yet its place in a segment, sends nothing
-  (LocalLog.read, "message-offset-only");
-- a replica that lags, a quota, a proxy between.
+- Tiered storage (KIP-405): if the remote read does not finish within `remote.fetch.max.wait.ms` (500 ms by default), the
+  broker sends the local result, which is empty (DelayedRemoteFetch.onComplete in Kafka's source).
+- A leader that has only the number of its high watermark, and not yet its position in a segment, sends nothing
+  (LocalLog.read, "message-offset-only").
+- A replica lags, a quota applies, or a proxy intervenes.
 
-So only a batch proves what lies before it: brokers read a log in order, from the fetch offset on, and the first batch of
-an answer is the first one that reaches beyond that offset (LocalLog.read and RemoteLogManager.read go from segment to
-segment until one gives records; KIP-74: the first batch comes whole). When it begins at or after some offset, nothing is
-left between the fetch offset and that one. Nothing weaker is a proof: that the log ends somewhere (ListOffsets), or that
-a fetch at a later offset brings records, which may lie on another tier, says nothing of the offsets before.
+Only a batch proves that offsets before it are absent. Brokers read a log in order, from the fetch offset on, and the
+first batch of an answer is the first one that reaches beyond that offset (LocalLog.read and RemoteLogManager.read go from
+segment to segment until one has records; KIP-74: the first batch comes whole). If that batch begins at or after some
+offset, the log has no records between the fetch offset and that offset. Nothing weaker is a proof. The end of the log
+(ListOffsets) proves nothing about the offsets before it. Nor do the records of a fetch at a later offset: they may be on
+another tier.
 
-The proof comes also at the end of a compacted log: the cleaner leaves the active segment and what is beyond the last
-stable offset alone (LogCleanerManager.cleanableOffsets), and of what it cleans it keeps the last batch, emptied, "so
-that last offset information is not lost" (LogCleaner.cleanInto). A log of Apache Kafka holds a batch that reaches to its
-end, whatever was compacted.
+The proof also exists at the end of a compacted log. The cleaner does not touch the active segment or offsets beyond the
+last stable offset (LogCleanerManager.cleanableOffsets). When it cleans, it keeps the last batch, emptied, "so that last
+offset information is not lost" (LogCleaner.cleanInto). So a log of Apache Kafka has a batch that reaches to its end,
+regardless of compaction.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ _LOGGED_EVERY_S: Final = 30.0
 
 
 class Silence:
-    """Consecutive empty answers to one reading of a partition: how long they have lasted, and when to give up.
+    """The consecutive empty answers to the read of one partition: their number, their duration and the time limit.
 
-    The time is the client's clock, which does not run while a broker throttles.
+    Durations are on the client's clock, which does not run while a broker throttles.
     """
 
     def __init__(self, client: KafkaClient, place: str) -> None:
@@ -44,12 +45,12 @@ class Silence:
         self._place = place
         self._since = self._logged_at = 0.0
         self._high_watermark = 0
-        # Empty answers since the last one that held records. After the first, ask for one batch only: that takes a
-        # broker the least time.
+        # The number of empty answers since the last one that had records. After the first, callers fetch only one
+        # batch, which takes a broker the least time.
         self.answers = 0
 
     def ended(self) -> None:
-        """Note an answer that held records: the next empty one begins a new silence."""
+        """Reset the count after an answer with records."""
         self.answers = 0
 
     def heard(self, fetched: Fetched) -> None:
@@ -60,9 +61,9 @@ class Silence:
         self._high_watermark = fetched.high_watermark
 
     def wait(self, offset: int) -> None:
-        """Pause before the next fetch from `offset`, longer the more empty answers there were.
+        """Pause before the next fetch from `offset`; the pause grows with the number of empty answers.
 
-        Raises KafkaUnavailable, which is retried, when they have lasted for the setting `empty_fetch_timeout_ms`.
+        Raises KafkaUnavailable, which is retried, when the answers have been empty for `empty_fetch_timeout_ms`.
         """
         now = self._client.clock()
         waited_s = now - self._since

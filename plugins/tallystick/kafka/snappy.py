@@ -1,9 +1,9 @@
-"""Snappy as Kafka's clients write it: a bare block, or blocks one after another in the framing of Java's snappy library.
+"""Snappy as Kafka's clients write it: a single block, or a sequence of blocks in the framing of Java's snappy library.
 
-The framing (xerial's SnappyOutputStream, which Kafka's Java client and most others use) is a head of 16 bytes (a magic,
-a version, the oldest version that can read it), then blocks, each behind its length in 4 bytes, most significant first.
-A block's own first bytes tell how long it becomes. Where streams were put one behind another, the next head stands where
-a length would, and is passed over as Java's SnappyInputStream does.
+The framing (xerial's SnappyOutputStream, which Kafka's Java client and most others use) is a header of 16 bytes (a magic,
+a version, the oldest version that can read it), then blocks. Each block follows its length, a big-endian integer of 4
+bytes. A block's first bytes are its decompressed length. If streams were concatenated, the next header follows a block
+in place of a length, and is skipped, as in Java's SnappyInputStream.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _LENGTH = struct.Struct(">i")
 
 
 def decompress_into(packed: memoryview, room: bytearray) -> int:
-    """Decompress into `room` and return how many bytes that are.
+    """Decompress into `room` and return the number of decompressed bytes.
 
-    Raises cramjam.DecompressionError where the bytes are broken, or `room` is too small.
+    Raises cramjam.DecompressionError if the bytes are broken, or if `room` is too small.
     """
     if bytes(packed[: len(_MAGIC)]) != _MAGIC:
         return _block(packed, memoryview(room))
@@ -60,7 +60,7 @@ def _length_at(packed: memoryview, at: int) -> tuple[int, int]:
 
 
 def _block(packed: memoryview, room: memoryview) -> int:
-    # Asked first: the length that the block claims must never be trusted with memory.
+    # Check the claimed length first: never let it decide how much memory is used.
     if (claimed := cramjam.snappy.decompress_raw_len(packed)) > len(room):
         raise cramjam.DecompressionError(
             f"snappy: a block becomes {claimed} bytes, {len(room)} are left"

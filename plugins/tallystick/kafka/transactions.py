@@ -1,12 +1,12 @@
-"""A transactional producer with deadlines: kafka-python's, whose own calls wait for ever on a broker that is gone.
+"""kafka-python's transactional producer with deadlines: the library's own calls wait forever for a broker that is gone.
 
-kafka-python is pinned to 3.0.x, and these parts of it are private, used here and nowhere else:
+kafka-python is pinned to 3.0.x. Only this module uses these private parts of it:
 
     KafkaProducer._transaction_manager.send_offsets_to_transaction / .begin_commit, ._sender.wakeup
     TransactionalRequestResult.wait(timeout_ms)
 
-librdkafka was tried first: its `send_offsets_to_transaction` heeds no timeout where the group's coordinator has restarted
-(librdkafka 2.16.0, issue 5456; seen here, more than 240 s long).
+librdkafka was tried first: its `send_offsets_to_transaction` ignores its timeout if the group's coordinator has restarted
+(librdkafka 2.16.0, issue 5456; it waited for more than 240 s in a test here).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Headers = list[tuple[str, bytes]]
 
 
 class TransactionalProducer:
-    """Sends whole transactions. One per transactional id is alive: `take` fences whoever had it before (KIP-98)."""
+    """A producer that sends whole transactions. `take` fences any earlier producer of its transactional id (KIP-98)."""
 
     def __init__(self, options: dict[str, Any], *, transactional_id: str) -> None:
         self._producer = opened(
@@ -40,15 +40,15 @@ class TransactionalProducer:
             transaction_timeout_ms=TRANSACTION_MS,
             delivery_timeout_ms=ANSWER_MS,
             max_block_ms=ANSWER_MS,
-            # The topic's own limit decides, not the client's.
+            # High enough that the topic's limit decides, not the client's.
             max_request_size=REQUEST_BYTES_MAX,
             linger_ms=5,
         )
 
     def take(self) -> None:
-        """End what an earlier producer of this id left open, and fence it. Raises KafkaError.
+        """End the open transaction of an earlier producer of this transactional id, and fence it. Raises KafkaError.
 
-        Safe to repeat: the last one has it.
+        Safe to repeat: the last producer that called it has the id.
         """
         self._producer.init_transactions()
 
@@ -61,10 +61,10 @@ class TransactionalProducer:
         offset: int,
         metadata: str,
     ) -> None:
-        """Send (key, value, headers) and a group offset for partition 0 of the topic in one transaction.
+        """Send messages (key, value, headers) and a group offset for partition 0 of the topic in one transaction.
 
-        Raises KafkaError, also where it may have been committed. Safe to repeat after the next `take`, by whoever reads
-        the group's offset first: both moved or neither did.
+        Raises KafkaError, also if the transaction may have been committed. Safe to repeat after the next `take`, if the
+        caller reads the group's offset first: messages and offset were committed together, or neither was.
         """
         producer = self._producer
         manager, wake = producer._transaction_manager, producer._sender.wakeup
@@ -77,7 +77,7 @@ class TransactionalProducer:
         placed = manager.send_offsets_to_transaction(place, group)
         wake()
         _wait(placed, "the offset")
-        # The first message that was refused says why; the commit would only say that one was.
+        # The error of the first refused message has the reason; the commit's error would have none.
         deadline = time.monotonic() + ANSWER_MS / 1000
         for one in sent:
             one.get(timeout=max(0.001, deadline - time.monotonic()))
@@ -86,7 +86,7 @@ class TransactionalProducer:
         _wait(committed, "the commit")
 
     def close(self) -> None:
-        """Let go of it; what is open is aborted by the next `take`. Safe to repeat."""
+        """Close the producer; the next `take` aborts an open transaction. Safe to repeat: it stays closed."""
         self._producer.close(timeout=CLOSE_S)
 
 

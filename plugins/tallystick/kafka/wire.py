@@ -1,4 +1,4 @@
-"""What brokers answer, as values of our own: nothing of a client library leaks past `client`."""
+"""Requests to brokers and their answers, as tallystick's own types: `client` returns none of kafka-python's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NO_EPOCH = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leader:
-    """Which broker leads a partition, and in which epoch."""
+    """The broker that leads a partition, and its leader epoch."""
 
     node_id: int
     epoch: int
@@ -21,7 +21,7 @@ class Leader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicLayout:
-    """One incarnation of a topic and the leader of each partition; the index is the partition number."""
+    """One incarnation of a topic. `leaders` has the leader of each partition; the index is the partition number."""
 
     name: str
     topic_id: str
@@ -30,10 +30,11 @@ class TopicLayout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchOrder:
-    """What to ask of a partition's leader: bytes of the log from `offset` on.
+    """A request to a partition's leader for bytes of the log from `offset` on.
 
-    `committed` reads up to the last stable offset and lists aborted transactions; else up to the high watermark. `rack`
-    lets the leader name a replica that is nearer; `replica` is the one it named, to be asked instead of the leader.
+    If `committed`, the answer ends at the last stable offset and lists aborted transactions; otherwise it ends at the
+    high watermark. With `rack`, the leader may name a nearer replica. `replica` is the replica that it named: the fetch
+    goes there instead of to the leader.
     """
 
     layout: TopicLayout
@@ -56,9 +57,9 @@ class AbortedTransaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
-    """A broker's answer: record batches as they lie in the log, or the protocol's error code.
+    """A broker's answer to a fetch: record batches as stored in the log, or the protocol's error code.
 
-    `preferred` is the replica that the leader would have us ask instead (KIP-392); such an answer holds no records.
+    `preferred` is the replica to which the leader redirects the fetch (KIP-392); such an answer has no records.
     """
 
     error_code: int
@@ -72,17 +73,17 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochEnd:
-    """Where a leader says that an epoch ended: the largest epoch up to the asked one, and the offset after it."""
+    """The end of an epoch, according to a leader: the largest epoch up to the requested one, and the offset after it."""
 
     epoch: int
     end_offset: int
 
 
 def topic_id_text(raw: uuid.UUID) -> str:
-    """Spell a topic id as Kafka's own tools do: 22 characters of URL-safe base64."""
+    """Format a topic id as Kafka's own tools do: 22 characters of URL-safe base64."""
     return base64.urlsafe_b64encode(raw.bytes).decode().rstrip("=")
 
 
 def topic_id_uuid(text: str) -> uuid.UUID:
-    """Read Kafka's spelling of a topic id; raises ValueError where it is none."""
+    """Parse a topic id in Kafka's text form. Raises ValueError if it is not one."""
     return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))

@@ -1,4 +1,4 @@
-"""What the machine offers: the clock, ids and chance (`runtime`), and compiled loops (`compiled`)."""
+"""The services of the machine: clock, ids and random numbers (`system`), and compiled loops (`compiled`)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Compiled loops: one way to have numba compile a function once per machine, also where nothing can be written.
+"""Compiled loops: compile a function with numba once per machine, or once per process if no cache can be written.
 
-Importing this module imports numba: only what reads a log does so.
+Importing this module imports numba. Only the code that reads a log imports it.
 """
 
-# numba's decorators are beyond what mypy sees.
+# mypy does not see the types of numba's decorators.
 # mypy: allow-untyped-calls
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def kernel(signature: Any = None) -> Callable[[F], F]:
-    """Return the decorator that compiles a function for `signature` at once, or without one when it is first called.
+    """Return a decorator that compiles a function for `signature` at once, or on its first call if there is none.
 
-    It runs without the interpreter's lock. The result is kept beside the function's file, in NUMBA_CACHE_DIR or in the
-    user's cache folder; where none of them can be written, every process compiles for itself. Raises what numba says of
-    a function that it cannot compile.
+    The compiled function runs without the interpreter's lock. numba caches it next to the function's file, in
+    NUMBA_CACHE_DIR or in the user's cache folder. If none of them is writable, every process compiles it again. Raises
+    numba's error if numba cannot compile the function.
     """
 
     def decorate(function: F) -> F:
         try:
             return cast("F", numba.njit(signature, cache=True, nogil=True)(function))
         except RuntimeError as error:
-            # A read-only install without NUMBA_CACHE_DIR and home; numba has no class of its own for it.
+            # Raised if the install is read-only and there is no NUMBA_CACHE_DIR and no home; numba has no class for it.
             if "no locator available" not in str(error):
                 raise
             return cast("F", numba.njit(signature, nogil=True)(function))

@@ -1,4 +1,4 @@
-"""Time, ids and chance: the only place that asks for them, so that everything else takes them as arguments."""
+"""Clock, ids and random numbers: the only module that gets them from the machine; all others take them as arguments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
-    """What a use case may know of its surroundings. `now` is UTC in whole milliseconds, `uuid` 32 hexadecimal digits."""
+    """The clock, ids and random numbers for a use case. `now` is UTC in whole milliseconds, `uuid` 32 hex digits."""
 
     now: Callable[[], datetime]
     uuid: Callable[[], str]
@@ -22,7 +22,7 @@ class Runtime:
 
 
 def system_runtime() -> Runtime:
-    """The clock, ids and chance of this machine."""
+    """Return the clock, ids and random numbers of this machine."""
     return Runtime(
         now=lambda: whole_ms(datetime.now(UTC)),
         uuid=lambda: uuid.uuid4().hex,
@@ -33,7 +33,10 @@ def system_runtime() -> Runtime:
 
 
 def whole_ms(at: datetime) -> datetime:
-    """Cut an instant down to UTC and whole milliseconds, Kafka's resolution. Raises ValueError without a zone."""
+    """Convert an instant to UTC and truncate it to whole milliseconds, Kafka's resolution.
+
+    Raises ValueError if it has no time zone.
+    """
     if at.tzinfo is None:
         raise ValueError(f"{at!r} has no zone")
     at = at.astimezone(UTC)
