@@ -1,1 +1,1 @@
-"""The embedded stack: Kafka, S3, PostgreSQL and Airflow on this machine, loopback only, and the demo on top."""
+"""The embedded stack: Kafka, S3, PostgreSQL, Airflow and Spark on this machine, on the loopback interface only."""

@@ -1,6 +1,6 @@
-"""The embedded Airflow: its components as children of ours, one by one, on the loopback interface only.
+"""Runs the embedded Airflow. Each component is a child process, on the loopback interface only.
 
-`airflow standalone` is not used: it leaves orphans behind when it is stopped, and opens log servers to the network.
+`airflow standalone` is not used: when it is stopped, it leaves orphan processes, and it opens log servers to the network.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from tallystick_devstack.process import (
 __all__ = ["AirflowApi", "AirflowStack"]
 
 USER = "admin"
-# Two cores, and four tries per Spark task: plain local[2] never tries again.
+# Two cores, and four tries per Spark task: with plain local[2], Spark does not retry a task.
 LOCAL_MASTER = "local[2,4]"
-# They sign logins and tasks' tokens: components need them, a shell does not.
+# These keys sign logins and the tokens of tasks. The components need them, a shell does not.
 _SIGNING = ("AIRFLOW__API__SECRET_KEY", "AIRFLOW__API_AUTH__JWT_SECRET")
-# Each with the part of Airflow's health that tells of it; the api-server gives the answer itself.
+# Each component with its name in Airflow's health response. The api-server has none, because it sends the response.
 COMPONENTS = {"api-server": None, "scheduler": "scheduler", "dag-processor": "dag_processor"}
 _MIGRATE_S = 240.0
 _START_S = 180.0
-# Of a component that runs already: it tells of itself every five seconds.
+# For a component that already ran: it sends a heartbeat every five seconds.
 _SILENT_S = 60.0
 _STOP_S = 20.0
 
@@ -46,9 +46,9 @@ _STOP_S = 20.0
 class AirflowStack:
     """Airflow's api-server, scheduler (LocalExecutor) and dag-processor on one database.
 
-    `database` is SQLAlchemy's URI, `spark_master` what the connection `spark_default` names. `env` reaches every
-    component and every task: endpoints, connections, credentials. Its own secrets are made once and kept in `state_dir`
-    (0600).
+    `database` is a SQLAlchemy URI, `spark_master` the master of the connection `spark_default`. `env`: endpoints,
+    connections and credentials for every component and every task. Airflow's own secrets are created once and kept in
+    `state_dir` (0600).
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class AirflowStack:
         return self._secrets["admin_password"]
 
     def api(self) -> AirflowApi:
-        """Return a client of the REST API, logged in as `admin`."""
+        """Return a client of the REST API for the user `admin`."""
         return AirflowApi(self.url, USER, self.password)
 
     def environment(self) -> dict[str, str]:
@@ -93,7 +93,7 @@ class AirflowStack:
             [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
         )
         tasks = {
-            "PATH": programs,  # spark-submit lies beside python
+            "PATH": programs,  # spark-submit is in the folder of python
             "PYSPARK_PYTHON": home,
             "PYSPARK_DRIVER_PYTHON": home,
             "SPARK_LOCAL_IP": "127.0.0.1",
@@ -109,15 +109,15 @@ class AirflowStack:
         return base_environment() | tasks | self._env | self._settings()
 
     def shell_environment(self) -> dict[str, str]:
-        """Return what makes `airflow` in a shell act on this Airflow, beside the shell's own variables."""
+        """Return the variables with which `airflow` in a shell uses this Airflow, in addition to the shell's own."""
         return {name: v for name, v in self._settings().items() if name not in _SIGNING}
 
     def start(self) -> None:
-        """Migrate the database, start all components and wait until each has reported itself.
+        """Migrate the database, start all components and wait until each has sent a heartbeat.
 
-        Raises RetryLater where the database does not answer, SettingsError with the last log lines of a component that
-        does not. Safe to repeat: a migration that is done changes nothing, and components that run are left alone, but
-        for one that stands still.
+        Raises RetryLater if the database does not respond, SettingsError with the last log lines of a component if it
+        sends no heartbeat. Safe to repeat: a second migration changes nothing, and a running component is not touched
+        unless it has stopped sending heartbeats.
         """
         self._migrate(empty=not self._reach_database())
         since = datetime.now(UTC)
@@ -127,11 +127,11 @@ class AirflowStack:
         self.wait_until_healthy(since, running=running)
 
     def _wake(self, name: str, since: datetime) -> None:
-        """Start a component anew that ran already, and gives no sign of life.
+        """Restart a component that already ran, if it sends no heartbeat.
 
-        A scheduler that has lost its database waits for its workers to end, and one of them may never hear of it: alive,
-        and silent for ever (Airflow 3.3.2, LocalExecutor.end: three of four idle workers had gone, the last one read
-        from a pipe that nobody wrote into any more).
+        If a scheduler loses its database, it waits for its workers to end, and it can wait for ever for one of them
+        (Airflow 3.3.2, LocalExecutor.end: three of four idle workers had ended, and the last one read from a pipe that
+        had no writer any more). The process is then alive but sends no heartbeat.
         """
         try:
             self._wait_for(name, since, deadline_s=_SILENT_S)
@@ -140,13 +140,13 @@ class AirflowStack:
             self.start_component(name)
 
     def start_component(self, name: str) -> None:
-        """Start one of COMPONENTS without waiting for it. Safe to repeat: one that runs is left alone."""
+        """Start one of COMPONENTS without waiting for it. Safe to repeat: a running component is not touched."""
         running = self.processes.get(name)
         if running is not None and running.alive:
             return
         words = {
             "api-server": ["--host", "127.0.0.1", "--port", str(self.port), "--workers", "1"],
-            "scheduler": ["--skip-serve-logs"],  # its log server would listen on every interface
+            "scheduler": ["--skip-serve-logs"],  # its log server listens on every interface
             "dag-processor": [],
         }
         self.processes[name] = ChildProcess(
@@ -158,11 +158,12 @@ class AirflowStack:
         )
 
     def wait_until_healthy(self, since: datetime, *, running: Collection[str] = ()) -> None:
-        """Wait until each component has given a sign of life later than `since`; the dead leave old ones behind.
+        """Wait until each component has sent a heartbeat after `since`; an older one may be of a dead process.
 
-        `running`: those that ran before already. Of them one that stays silent is killed and started anew.
+        `running`: the components that already ran. If one of them sends no heartbeat, it is killed and started again.
         """
-        for name in COMPONENTS:  # the api-server first: it is asked about the others
+        # The api-server is first, because it reports the heartbeats of the others.
+        for name in COMPONENTS:
             if name in running:
                 self._wake(name, since)
             self._wait_for(name, since, deadline_s=_START_S)
@@ -177,7 +178,7 @@ class AirflowStack:
         )
 
     def stop_component(self, name: str, *, kill: bool = False) -> None:
-        """Stop one of COMPONENTS, or kill it with all it started. Safe to repeat: the dead are left alone."""
+        """Stop one of COMPONENTS, or kill its whole process tree. Safe to repeat: if it has ended, nothing is done."""
         process = self.processes.get(name)
         if process is not None and kill:
             process.kill()
@@ -185,10 +186,8 @@ class AirflowStack:
             process.stop(_STOP_S)
 
     def stop(self) -> None:
-        """Stop all components, the scheduler first. Safe to repeat: one that is stopped is left alone."""
-        self.stop_component(
-            "scheduler"
-        )  # its tasks still want to tell the api-server how they ended
+        """Stop all components, the scheduler first. Safe to repeat: a stopped component is not touched."""
+        self.stop_component("scheduler")  # its tasks still report their end to the api-server
         for process in self.processes.values():
             process.ask_to_stop()
         for name in self.processes:
@@ -196,13 +195,13 @@ class AirflowStack:
 
     @property
     def alive(self) -> bool:
-        """Whether all components run."""
+        """True if all components run."""
         return len(self.processes) == len(COMPONENTS) and all(
             process.alive for process in self.processes.values()
         )
 
     def _reach_database(self) -> bool:
-        """Whether Airflow's tables are there; raises RetryLater where the database does not answer."""
+        """Return True if the database has Airflow's tables. Raises RetryLater if it does not respond."""
         from sqlalchemy import create_engine, inspect
         from sqlalchemy.exc import OperationalError
 
@@ -225,7 +224,7 @@ class AirflowStack:
             "airflow": importlib.metadata.version("apache-airflow-core"),
             "database": self.database,
         }
-        # The mark may outlive its database, whose folder somebody removed.
+        # The marker file remains if the database was deleted, so check the tables too.
         if not empty and marker.exists() and json.loads(marker.read_text()) == done:
             return
         run_to_end(
@@ -250,7 +249,7 @@ class AirflowStack:
                 "simple_auth_manager_users": f"{USER}:admin",
                 "simple_auth_manager_passwords_file": str(self.state_dir / "passwords.json"),
                 "min_serialized_dag_update_interval": "1",
-                "hostname_callable": "socket.gethostname",  # no name server is asked
+                "hostname_callable": "socket.gethostname",  # this sends no DNS request
             },
             "database": {"sql_alchemy_conn": self.database},
             "api": {
@@ -262,10 +261,10 @@ class AirflowStack:
             "logging": {
                 "base_log_folder": str(self.state_dir / "logs"),
                 "colored_console_log": "False",
-                # It says three times every two seconds that it looks for changed files.
+                # At INFO, it logs three lines every two seconds about its search for changed files.
                 "namespace_levels": "airflow.dag_processing.manager=WARNING",
             },
-            # A changed file is parsed at the next look at it; an unchanged one rarely.
+            # A changed file is parsed at the next check, after 1 to 2 s. An unchanged file is parsed every 30 s at most.
             "dag_processor": {
                 "refresh_interval": "2",
                 "bundle_refresh_check_interval": "1",
@@ -273,7 +272,7 @@ class AirflowStack:
                 "parsing_processes": "1",
                 "print_stats_interval": "0",
             },
-            # A killed task is noticed in about half a minute, not in five.
+            # A killed task is detected after about half a minute, not after five minutes.
             "scheduler": {
                 "scheduler_idle_sleep_time": "0.3",
                 "task_instance_heartbeat_timeout": "20",
@@ -304,7 +303,7 @@ def _reported(api: AirflowApi, part: str | None, since: datetime) -> bool:
 
 
 def _keep_secrets(state_dir: Path) -> dict[str, str]:
-    """Return the secrets of this Airflow, made at the first call. Safe to repeat: an existing file is only read."""
+    """Return the secrets of this Airflow, created at the first call. Safe to repeat: an existing file is only read."""
     state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = state_dir / "secrets.json"
     if not path.exists():
@@ -315,6 +314,6 @@ def _keep_secrets(state_dir: Path) -> dict[str, str]:
         }
         write_private(path, json.dumps(made))
     kept: dict[str, str] = json.loads(path.read_text())
-    # With the password in Airflow's own file it is neither generated nor printed by Airflow.
+    # If Airflow's password file contains the password, Airflow neither generates nor prints one.
     write_private(state_dir / "passwords.json", json.dumps({USER: kept["admin_password"]}))
     return kept

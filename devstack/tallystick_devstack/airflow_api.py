@@ -1,4 +1,4 @@
-"""Airflow's REST API, called as the pages in the browser call it: what a person's click sends, a method here sends."""
+"""A client of Airflow's REST API. Its methods send the same requests as Airflow's pages in the browser."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ Json = dict[str, Any]
 Reprocess = Literal["none", "failed", "completed"]
 RUN_ENDED = frozenset({"success", "failed"})
 TASK_ENDED = frozenset({"success", "failed", "upstream_failed", "skipped", "removed"})
-_TIMEOUT_S = 120.0  # a busy machine's Airflow was seen to take more than 30 s for an answer
+_TIMEOUT_S = 120.0  # on a busy machine, a response of Airflow can take more than 30 s
 _POLL_S = 0.25
 _PAGE = 100
 
 
 class AirflowApi:
-    """A client for one user of one Airflow; values are Airflow's own JSON, untouched.
+    """A client for one user of one Airflow. Its methods return Airflow's own JSON, unchanged.
 
-    Raises SettingsError where nobody answers or the login is refused, InvalidRequest with Airflow's own words where
-    a call is refused, RetryLater where Airflow answers that it cannot at the moment.
+    They raise SettingsError if Airflow does not respond or refuses the login, InvalidRequest with Airflow's message if it
+    refuses a call, RetryLater if it is temporarily unavailable (429, 502, 503, 504).
     """
 
     def __init__(self, base_url: str, user: str, password: str) -> None:
         self.base_url = base_url.rstrip("/")
         self._login = {"username": user, "password": password}
         self._token: str | None = None
-        # A proxy of the environment has no business between us and the loopback interface.
+        # Ignore the proxies of the environment: requests go to the loopback interface.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     # Health and DAGs
 
     def health(self) -> Json:
-        """Return the state of Airflow's components with the time of their last heartbeats; needs no login."""
+        """Return the state of Airflow's components with the times of their last heartbeats. It needs no login."""
         return self._send("GET", "/api/v2/monitor/health", None, token=None)
 
     def dags(self) -> list[Json]:
@@ -51,13 +51,13 @@ class AirflowApi:
         return self._pages("/importErrors", "import_errors")
 
     def set_paused(self, dag_id: str, *, paused: bool) -> None:
-        """Turn a DAG's switch. Safe to repeat: the switch has two positions."""
+        """Pause or unpause a DAG. Safe to repeat: the state is set, not toggled."""
         self.call("PATCH", f"{_dag(dag_id)}?update_mask=is_paused", {"is_paused": paused})
 
     # Runs
 
     def runs(self, dag_id: str, **filters: str) -> list[Json]:
-        """Return a DAG's runs, the oldest first; `filters` are Airflow's query parameters."""
+        """Return the runs of a DAG, oldest first. `filters` are Airflow's query parameters."""
         return self._pages(f"{_dag(dag_id)}/dagRuns", "dag_runs", order_by="run_after", **filters)
 
     def run(self, dag_id: str, run_id: str) -> Json:
@@ -72,7 +72,7 @@ class AirflowApi:
         logical_date: datetime | None = None,
         run_id: str | None = None,
     ) -> Json:
-        """Start a run as a script does, by default without a logical date; starts another one when repeated."""
+        """Start a run as a script does, by default without a logical date. Each call starts another run."""
         body: Json = {
             "logical_date": logical_date and logical_date.isoformat(),
             "conf": dict(conf or {}),
@@ -82,15 +82,15 @@ class AirflowApi:
         return self.call("POST", f"{_dag(dag_id)}/dagRuns", body)
 
     def press_trigger(self, dag_id: str, form: Mapping[str, object]) -> Json:
-        """Start a run with the body that the Trigger form sends, `form` being all of its parameters.
+        """Start a run with the body that the Trigger form sends. `form` has all parameters of the form.
 
-        Starts another run when repeated.
+        Each call starts another run.
         """
         body = trigger_body(form, at=datetime.now(UTC))
         return self.call("POST", f"{_dag(dag_id)}/dagRuns", body)
 
     def clear_run(self, dag_id: str, run_id: str, *, only_failed: bool = False) -> Json:
-        """Clear all tasks of a run, as its Clear button does; raises the run's clear number at each call."""
+        """Clear all tasks of a run, as its Clear button does. Each call increments the run's clear number."""
         return self.call(
             "POST", f"{_run(dag_id, run_id)}/clear", {"dry_run": False, "only_failed": only_failed}
         )
@@ -98,21 +98,21 @@ class AirflowApi:
     def mark_run(
         self, dag_id: str, run_id: str, state: Literal["success", "failed", "queued"]
     ) -> Json:
-        """Mark a run, as its menu does. Safe to repeat: a state is set, not a step made."""
+        """Mark a run, as its menu does. Safe to repeat: the same state is set again."""
         return self.call("PATCH", f"{_run(dag_id, run_id)}?update_mask=state", {"state": state})
 
     # Task instances
 
     def tasks(self, dag_id: str, run_id: str) -> list[Json]:
-        """Return the task instances of a run as they stand (not their earlier tries)."""
+        """Return the current task instances of a run, without their earlier tries."""
         return self._pages(f"{_run(dag_id, run_id)}/taskInstances", "task_instances")
 
     def task(self, dag_id: str, run_id: str, task_id: str) -> Json:
-        """Return one task instance as it stands."""
+        """Return the current task instance of a task."""
         return self.call("GET", _task(dag_id, run_id, task_id))
 
     def tries(self, dag_id: str, run_id: str, task_id: str) -> list[Json]:
-        """Return every try of a task, the first one first."""
+        """Return every try of a task, in order."""
         answer = self.call("GET", f"{_task(dag_id, run_id, task_id)}/tries")
         return sorted(answer["task_instances"], key=lambda attempt: int(attempt["try_number"]))
 
@@ -125,9 +125,9 @@ class AirflowApi:
         downstream: bool = True,
         prevent_running: bool = True,
     ) -> list[Json]:
-        """Clear tasks of a run with the body that the Clear button sends; raises the clear number at each call.
+        """Clear tasks of a run with the body that the Clear button sends. Each call increments the clear number.
 
-        With `prevent_running` a running task is refused (InvalidRequest); without, it is stopped and starts again.
+        If `prevent_running` is True, a running task is refused (InvalidRequest), else it is stopped and starts again.
         """
         body = clear_body(run_id, task_ids, downstream=downstream, prevent_running=prevent_running)
         answer = self.call("POST", f"{_dag(dag_id)}/clearTaskInstances", body)
@@ -136,18 +136,18 @@ class AirflowApi:
     def mark_task(
         self, dag_id: str, run_id: str, task_id: str, state: Literal["success", "failed"]
     ) -> Json:
-        """Mark a task, as its menu does; a running one is stopped. Safe to repeat: a state is set, not a step made."""
+        """Mark a task, as its menu does; a running task is stopped. Safe to repeat: the same state is set again."""
         return self.call("PATCH", _task(dag_id, run_id, task_id), {"new_state": state})
 
     def xcom(self, dag_id: str, run_id: str, task_id: str, key: str = "return_value") -> object:
-        """Return a value that a task left for others."""
+        """Return a value that a task pushed to XCom."""
         address = (
             f"{_task(dag_id, run_id, task_id)}/xcomEntries/{quote(key, safe='')}?deserialize=true"
         )
         return self.call("GET", address)["value"]
 
     def log(self, dag_id: str, run_id: str, task_id: str, try_number: int) -> str:
-        """Return the text of one try's log, one event per line."""
+        """Return the log of one try as text, one event per line."""
         answer = self.call(
             "GET", f"{_task(dag_id, run_id, task_id)}/logs/{try_number}?full_content=true"
         )
@@ -172,7 +172,7 @@ class AirflowApi:
         reprocess: Reprocess = "none",
         conf: Mapping[str, object] | None = None,
     ) -> Json:
-        """Create a backfill; both dates are logical dates and both belong to it. Airflow allows one per DAG at a time."""
+        """Create a backfill. Both dates are logical dates and are included. Airflow allows one per DAG at a time."""
         body = backfill_body(
             dag_id,
             start,
@@ -185,7 +185,7 @@ class AirflowApi:
         return self.call("POST", "/backfills", body)
 
     def backfill(self, backfill_id: int) -> Json:
-        """Return one backfill; its `completed_at` is None until Airflow has closed it."""
+        """Return one backfill. Its `completed_at` is None until Airflow has closed it."""
         return self.call("GET", f"/backfills/{backfill_id}")
 
     # Waiting
@@ -193,7 +193,7 @@ class AirflowApi:
     def wait_for_run(
         self, dag_id: str, run_id: str, *, deadline_s: float, states: Collection[str] = RUN_ENDED
     ) -> Json:
-        """Poll a run until it is in one of the states; raises SettingsError with the tasks' states if it never is."""
+        """Poll a run until it is in one of the states. Raises SettingsError with the tasks' states after `deadline_s`."""
         return self._wait(
             lambda: self.run(dag_id, run_id),
             states,
@@ -213,7 +213,7 @@ class AirflowApi:
         deadline_s: float,
         states: Collection[str] = TASK_ENDED,
     ) -> Json:
-        """Poll a task instance until it is in one of the states; raises SettingsError if it never is."""
+        """Poll a task instance until it is in one of the states. Raises SettingsError after `deadline_s`."""
         return self._wait(
             lambda: self.task(dag_id, run_id, task_id),
             states,
@@ -223,7 +223,7 @@ class AirflowApi:
         )
 
     def wait_for_backfill(self, backfill_id: int, *, deadline_s: float) -> Json:
-        """Poll a backfill until Airflow has closed it; raises SettingsError if it never does."""
+        """Poll a backfill until Airflow has closed it. Raises SettingsError after `deadline_s`."""
         return self._wait(
             lambda: (
                 self.backfill(backfill_id)
@@ -236,7 +236,7 @@ class AirflowApi:
         )
 
     def wait_for_dag(self, dag_id: str, *, deadline_s: float) -> Json:
-        """Poll until the dag processor has seen a DAG; raises SettingsError with the import errors if it never does."""
+        """Poll until the dag processor has seen a DAG. Raises SettingsError with the import errors after `deadline_s`."""
         found: list[Json] = []
 
         def look() -> Json:
@@ -280,7 +280,7 @@ class AirflowApi:
     # Requests
 
     def call(self, method: str, path: str, body: object = None) -> Json:
-        """Send one request below /api/v2, with a login first where there was none or the old one has expired."""
+        """Send one request below /api/v2. If there is no token or it has expired, log in first."""
         for last in (False, True):
             if self._token is None:
                 self._token = str(
@@ -324,11 +324,11 @@ class AirflowApi:
         return parsed
 
 
-# What the pages of Airflow 3.3.2 send; tests/airflow/user_actions/test_buttons.py presses them in a browser and compares.
+# The request bodies of the pages of Airflow 3.3.2. tests/airflow/user_actions/test_buttons.py compares them in a browser.
 
 
 def trigger_body(form: Mapping[str, object], *, at: datetime) -> Json:
-    """Return what the Trigger form sends: all of its parameters, and the present as the logical date."""
+    """Return the body that the Trigger form sends: all of its parameters, and the current time as the logical date."""
     return {
         "conf": dict(form),
         "data_interval_end": None,
@@ -341,7 +341,7 @@ def trigger_body(form: Mapping[str, object], *, at: datetime) -> Json:
 def clear_body(
     run_id: str, task_ids: Sequence[str], *, downstream: bool = True, prevent_running: bool = True
 ) -> Json:
-    """Return what the Clear dialog of a task sends."""
+    """Return the body that the Clear dialog of a task sends."""
     body: Json = {
         "dry_run": False,
         "dag_run_id": run_id,
@@ -366,7 +366,10 @@ def backfill_body(
     reprocess: Reprocess = "none",
     conf: Mapping[str, object] | None = None,
 ) -> Json:
-    """Return what the Backfill form sends; its parameters only where *Override parameters on existing runs* is ticked."""
+    """Return the body that the Backfill form sends.
+
+    `conf`: its parameters, which it sends only if *Override parameters on existing runs* is ticked.
+    """
     return {
         "dag_id": dag_id,
         "dag_run_conf": None if conf is None else dict(conf),
@@ -380,12 +383,12 @@ def backfill_body(
 
 
 def _page_date(at: datetime) -> str:
-    """A date as JavaScript spells it."""
+    """Return a date in JavaScript's format."""
     return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class _LoginExpired(SettingsError):
-    """The token, or the password, is not accepted."""
+    """An error that means that Airflow does not accept the token or the password."""
 
 
 def _refusal(
@@ -407,7 +410,7 @@ def _dag(dag_id: str) -> str:
 
 
 def _run(dag_id: str, run_id: str) -> str:
-    return f"{_dag(dag_id)}/dagRuns/{quote(run_id, safe='')}"  # a run id holds ":" and "+"
+    return f"{_dag(dag_id)}/dagRuns/{quote(run_id, safe='')}"  # a run id contains ":" and "+"
 
 
 def _task(dag_id: str, run_id: str, task_id: str) -> str:

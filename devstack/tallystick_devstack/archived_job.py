@@ -1,6 +1,6 @@
-"""A job without any server that loads what the embedded stack's drivers load: Arrow stages, frames, Parquet, SQL.
+"""A job that needs no server and loads the same classes as the stack's drivers: Arrow stages, frames, Parquet, SQL.
 
-spark-submit archived_job.py FOLDER, by class_archive.py alone.
+Only class_archive.py runs it: spark-submit archived_job.py FOLDER.
 """
 
 from __future__ import annotations

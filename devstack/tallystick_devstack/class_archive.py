@@ -1,6 +1,6 @@
-"""Class archives: what a JVM of the embedded stack loads is parsed once per machine, not at each start (JEP 350).
+"""Creates class archives, so that the classes of a JVM are parsed once per machine and not at each start (JEP 350).
 
-Measured on two cores: a Spark driver's small job 7.7 -> 5.0 CPU seconds, a broker until it answers 2.7 -> 1.5.
+Measured on two cores: the small job of a Spark driver 7.7 -> 5.0 CPU seconds, the start of a broker 2.7 -> 1.5.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CHECK_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassArchive:
-    """The archive of one program's classes, for one Java and one folder of jars: with others it has another name."""
+    """The archive of one program's classes. Its name depends on the Java installation and on the jars."""
 
     program: str
     jars: Path
@@ -31,21 +31,21 @@ class ClassArchive:
 
     @property
     def path(self) -> Path:
-        """Where it lies, or would; raises SettingsError where there is no Java."""
+        """The path of the archive, which need not exist. Raises SettingsError if there is no Java."""
         return self.folder / f"{self.program}-{self._digest()}.jsa"
 
     @property
     def flags(self) -> list[str]:
-        """What makes a JVM use it: nothing where it was never made."""
+        """The flags with which a JVM uses the archive; none if it does not exist."""
         path = self.path
         return [f"-XX:SharedArchiveFile={path}"] if path.is_file() else []
 
     def make(self, run: Callable[[list[str]], None]) -> None:
-        """Let `run(flags)` run the program once with flags that archive what it loads.
+        """Create the archive if it is missing: call `run(flags)`, which runs the program with flags that write it.
 
-        Safe to repeat: one that is there is kept. It appears by one rename, after a JVM has started from it: of a torn
-        one every JVM would die. Raises SettingsError where the program or the JVM fails, OSError where it wrote nothing
-        or the folder is not ours: everything then starts as ever.
+        Safe to repeat: an existing archive is kept. The archive appears by one rename, after a JVM has started with it,
+        because a damaged archive makes every JVM crash. Raises SettingsError if the program or the JVM fails, OSError if
+        no archive was written or the folder cannot be written. Programs then start without an archive.
         """
         path = self.path
         if path.is_file():
@@ -57,7 +57,8 @@ class ClassArchive:
             self._check(fresh, Path(scratch))
             earlier = set(self.folder.glob(f"{self.program}-*.jsa")) - {path}
             fresh.rename(path)
-        for other in earlier:  # of another Java or of other jars; who has it mapped keeps it
+        # They are for another Java or other jars. A JVM that has one mapped can still use it.
+        for other in earlier:
             other.unlink(missing_ok=True)
 
     def _check(self, fresh: Path, scratch: Path) -> None:
@@ -79,22 +80,23 @@ class ClassArchive:
 
 
 def of_spark() -> ClassArchive:
-    """The archive of Spark's drivers, which lies in the virtual environment that holds their jars."""
+    """Return the archive of Spark's drivers, in the virtual environment that contains their jars."""
     folder = Path(sys.prefix, "var", "tallystick")
     return ClassArchive(program="spark", jars=spark_home() / "jars", folder=folder)
 
 
 def submit_options(environ: Mapping[str, str]) -> str:
-    """SPARK_SUBMIT_OPTS of drivers that get `environ`: few compilations, and the class archive where it fits.
+    """Return SPARK_SUBMIT_OPTS for drivers with the environment `environ`: less compilation, and the class archive.
 
-    A SPARK_CONF_DIR stands on the class path, and no archive covers a folder with files: each driver would say so.
+    If SPARK_CONF_DIR is set, the archive is left out: that folder is on the class path, and an archive cannot cover a
+    folder with files, so each driver would log a warning.
     """
     flags = [] if environ.get("SPARK_CONF_DIR") else of_spark().flags
     return " ".join([COMPILES_LITTLE, *map(_quoted, flags)])
 
 
 def make_spark_archive() -> None:
-    """Archive what a driver loads, by a small job without any server; see `ClassArchive.make`."""
+    """Archive the classes that a driver loads, by a small job without any server; see `ClassArchive.make`."""
     of_spark().make(_run_job)
 
 

@@ -1,4 +1,4 @@
-"""`tally local`: the embedded stack, by way of tallystick_devstack."""
+"""The commands of `tally local`, for the embedded stack."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 STATE_DIR = ".tally"
 STATE_DIR_ENV = "TALLYSTICK_STATE_DIR"
-# A shell's own settings that would lead away from the stack's server and keys.
+# Variables of a shell that would direct clients to another server or to other keys than the stack's.
 FOREIGN = ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL")
 
 app = typer.Typer(
@@ -48,7 +48,7 @@ AsJson = typer.Option(False, "--json", help="Answer as JSON.")
 
 
 def default_state_dir() -> Path:
-    """The state folder of the project that this folder belongs to."""
+    """Return the state folder: TALLYSTICK_STATE_DIR if it is set, else .tally in the project of the current folder."""
     named = os.environ.get(STATE_DIR_ENV)
     if named:
         return Path(named)
@@ -56,7 +56,7 @@ def default_state_dir() -> Path:
 
 
 def project_dir(start: Path) -> Path:
-    """The nearest folder upwards that has a stack's state or DAG files; `start` where none has."""
+    """Return the nearest folder upwards that has a stack's state or DAG files, or `start` if there is none."""
     for folder in (start, *start.parents):
         if (folder / STATE_DIR).is_dir() or (folder / "dags").is_dir():
             return folder
@@ -64,7 +64,7 @@ def project_dir(start: Path) -> Path:
 
 
 def stack_module() -> ModuleType:
-    """Import tallystick_devstack.stack; raises SettingsError where its parts are not installed."""
+    """Import tallystick_devstack.stack. Raises SettingsError if a module that it needs is not installed."""
     try:
         from tallystick_devstack import stack
     except ModuleNotFoundError as error:
@@ -90,7 +90,7 @@ def up(
     project: Path | None = Project,
     as_json: bool = AsJson,
 ) -> None:
-    """Start the stack and wait until every part answers. An earlier state is used again, with its project."""
+    """Start the stack and wait until every part responds. An earlier state is used again, with its project."""
     stack = stack_module()
     folder = state_dir or default_state_dir()
     chosen = project or _project_of(stack.status(folder), folder)
@@ -106,7 +106,7 @@ def up(
 
 
 def _project_of(before: StackInfo | None, folder: Path) -> Path:
-    """Return the project of a state: what its lake and its runs were made with must be what a Clear runs again."""
+    """Return the project of a state. If it was used before, it keeps its project, so that a Clear runs the same code."""
     if before is not None and before.project_dir and Path(before.project_dir, "dags").is_dir():
         return Path(before.project_dir)
     return project_dir(folder.resolve().parent)
@@ -115,7 +115,7 @@ def _project_of(before: StackInfo | None, folder: Path) -> Path:
 @app.command()
 @told
 def down(state_dir: Path | None = StateDir, as_json: bool = AsJson) -> None:
-    """Stop the stack and everything that it started. Its state stays."""
+    """Stop the stack and all processes that it started. Its state is kept."""
     stack = stack_module()
     folder = state_dir or default_state_dir()
     ran = stack.down(folder)
@@ -128,7 +128,7 @@ def down(state_dir: Path | None = StateDir, as_json: bool = AsJson) -> None:
 @app.command()
 @told
 def status(state_dir: Path | None = StateDir, as_json: bool = AsJson) -> None:
-    """Show which parts run, and where; exit code 77 if one is dead. Passwords are in the file stack.json there."""
+    """Show the parts with their state and address; exit code 77 if one is dead. Passwords are in its stack.json."""
     stack = stack_module()
     folder = state_dir or default_state_dir()
     info = stack.status(folder)
@@ -146,7 +146,7 @@ def status(state_dir: Path | None = StateDir, as_json: bool = AsJson) -> None:
 @app.command()
 @told
 def env(state_dir: Path | None = StateDir, as_json: bool = AsJson) -> None:
-    """Print what a shell needs to use the running stack: eval "$(tally local env)"."""
+    """Print the variables that a shell needs to use the running stack: eval "$(tally local env)"."""
     stack = stack_module()
     folder = state_dir or default_state_dir()
     info = stack.status(folder)
@@ -159,7 +159,7 @@ def env(state_dir: Path | None = StateDir, as_json: bool = AsJson) -> None:
 
 
 def shell_lines(variables: Mapping[str, str]) -> str:
-    """The lines for a POSIX shell that set the variables, and let it find `airflow` and `tally`."""
+    """Return lines for a POSIX shell that set the variables and add `airflow` and `tally` to PATH."""
     lines = [f"unset {' '.join(FOREIGN)}"]
     lines += [f"export {name}={shlex.quote(value)}" for name, value in sorted(variables.items())]
     programs = Path(sys.executable).parent
@@ -192,7 +192,7 @@ def _tell(info: StackInfo | None, folder: Path, *, as_json: bool) -> None:
 
 
 def _airflow_url(info: StackInfo) -> str | None:
-    """Return the address of Airflow's pages if something may answer there."""
+    """Return the URL of Airflow's pages if a server may listen there, else None."""
     return info.airflow_url if "airflow" in info.parts and info.parts["airflow"].reachable else None
 
 

@@ -1,7 +1,7 @@
-"""Where a running stack can be found: the file `stack.json` in its state folder, and the lock beside it.
+"""Describes a stack for other processes: the file `stack.json` in its state folder, and a lock file next to it.
 
-The supervisor writes both; everybody else only reads. The lock is the kernel's (flock): it is free the moment its
-holder is gone, however it went, so a file that says "running" is believed only while the lock is held.
+The supervisor writes both, and other processes only read them. The lock is the kernel's (flock), which frees it as soon
+as its holder ends for any reason. So if the file has the state "running", this counts only while the lock is held.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tallystick_devstack.logins import FILE as LOGINS_FILE
 from tallystick_devstack.private_file import write_private
 
 PARTS = ("kafka", "s3", "postgres", "airflow")
-"""What a stack has unless it is asked for other parts; without `spark`, drivers run local executors."""
+"""The default parts of a stack. Without `spark`, drivers run in local mode."""
 ALL_PARTS = ("kafka", "s3", "postgres", "spark", "airflow")
 LAKE_BUCKET = "lake"
 _FORMAT = "tallystick-stack/1"
@@ -36,7 +36,7 @@ StackState = Literal["starting", "running", "stopping", "stopped", "killed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartInfo:
-    """One part of a stack: `pids` are those of the wardens, `address` is what a client needs."""
+    """One part of a stack. `pids` are the ids of the wardens, `address` is the address for clients."""
 
     name: str
     state: PartState
@@ -48,13 +48,13 @@ class PartInfo:
 
     @property
     def reachable(self) -> bool:
-        """Whether something may listen at the address: not after the part was stopped, died or was given up."""
+        """True if a server may listen at the address: the part is starting or running."""
         return self.state in ("starting", "running")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackInfo:
-    """A stack as its supervisor last described it; `state` is "killed" where the supervisor died without a word.
+    """A stack as its supervisor last described it. `state` is "killed" if the supervisor died without a clean stop.
 
     `project_dir`: the folder whose dags/ and plugins/ its Airflow runs.
     """
@@ -71,24 +71,24 @@ class StackInfo:
 
     @property
     def running(self) -> bool:
-        """Whether every part of the stack is up."""
+        """True if every part of the stack has started."""
         return self.state == "running"
 
     @property
     def broken(self) -> tuple[str, ...]:
-        """The parts that are down although they were not stopped, by name: dead, or given up after their restarts."""
+        """The names of the parts that do not run although they were not stopped: dead, or failed after their restarts."""
         return tuple(name for name, part in self.parts.items() if part.state in ("dead", "failed"))
 
     def environment(self) -> dict[str, str]:
-        """Variables that a process needs to use the stack: AWS_*, TALLYSTICK_KAFKA_DEFAULT, AIRFLOW_HOME, AIRFLOW__*."""
+        """Return the environment variables of the stack: AWS_*, TALLYSTICK_KAFKA_DEFAULT, AIRFLOW_HOME, AIRFLOW__*."""
         return dict(self.variables)
 
     def kafka_client(self) -> dict[str, str]:
-        """Return what a client of confluent-kafka needs to reach the stack's Kafka, its password too."""
+        """Return the settings of a confluent-kafka client for the stack's Kafka, with the password."""
         return confluent_words(self.variables["TALLYSTICK_KAFKA_DEFAULT"])
 
     def airflow(self) -> AirflowApi:
-        """Return a client of the stack's Airflow; raises SettingsError where the stack has none."""
+        """Return a client of the stack's Airflow. Raises SettingsError if the stack has none."""
         if self.airflow_url is None or self.airflow_user is None or self.airflow_password is None:
             raise SettingsError(
                 "This stack runs without Airflow.", hint="start it with all its parts."
@@ -97,9 +97,9 @@ class StackInfo:
 
 
 def read_stack(state_dir: Path) -> StackInfo | None:
-    """Return what the state folder says about its stack, None where there never was one.
+    """Return the stack that the state folder describes, or None if there never was one.
 
-    Raises SettingsError where the file is of another version.
+    Raises SettingsError if the file has the format of another version.
     """
     try:
         content = json.loads((state_dir / _FILE).read_text())
@@ -123,12 +123,12 @@ def read_stack(state_dir: Path) -> StackInfo | None:
 
 
 def _dead(part: PartInfo) -> PartInfo:
-    """Describe a part whose supervisor has died: its warden kills it within seconds, or has done so."""
+    """Return the part as dead if it ran when its supervisor died: its warden kills it within seconds."""
     return replace(part, state="dead", pids=()) if part.reachable else part
 
 
 def is_state_dir(folder: Path) -> bool:
-    """Whether a stack, of any version, has its state there: its description or its lock is what a stack writes."""
+    """Return True if the folder has the state of a stack of any version: a stack.json or a lock file of a stack."""
     try:
         content = json.loads((folder / _FILE).read_text())
         if str(content["format"]).startswith("tallystick-stack/"):
@@ -142,14 +142,14 @@ def is_state_dir(folder: Path) -> bool:
 
 
 def is_state_name(name: str) -> bool:
-    """Whether a stack makes something of that name in its state folder."""
+    """Return True if a stack creates a file or folder of that name in its state folder."""
     made = {*ALL_PARTS, _LOCK, SUPERVISOR_LOG}
     made |= {f"{file}{end}" for file in (_FILE, LOGINS_FILE) for end in ("", ".new")}
     return name in made or (name.startswith("supervisor.") and name.endswith(".log"))
 
 
 def write_stack(info: StackInfo) -> None:
-    """Replace the description of a stack. Safe to repeat: one rename puts it in place, and the last one stands."""
+    """Replace the stack.json of a stack. Safe to repeat: one rename puts it in place, and the last one remains."""
     content = asdict(info)
     del content["state_dir"]
     write_private(info.state_dir / _FILE, json.dumps({"format": _FORMAT} | content, indent=1))
@@ -157,7 +157,7 @@ def write_stack(info: StackInfo) -> None:
 
 @contextlib.contextmanager
 def supervisor_lock(state_dir: Path) -> Iterator[None]:
-    """Hold the one lock of a state folder; raises SettingsError naming the process that holds it already."""
+    """Hold the lock of a state folder. Raises SettingsError with the id of the process that already holds it."""
     with (state_dir / _LOCK).open("a+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -174,7 +174,7 @@ def supervisor_lock(state_dir: Path) -> Iterator[None]:
 
 
 def supervisor_pid(state_dir: Path) -> int | None:
-    """Return the process that holds the folder's lock at this moment, None where nobody does."""
+    """Return the id of the process that holds the folder's lock now, or None if it is free."""
     try:
         file = (state_dir / _LOCK).open()
     except FileNotFoundError:
@@ -189,7 +189,7 @@ def supervisor_pid(state_dir: Path) -> int | None:
 
 
 def wanted_parts(parts: Collection[str]) -> tuple[str, ...]:
-    """Return the parts in the order in which they start; Airflow brings its database along."""
+    """Return the parts in starting order, with Airflow's database. Raises InvalidRequest for none or unknown parts."""
     unknown = set(parts) - set(ALL_PARTS)
     if unknown or not parts:
         raise InvalidRequest(

@@ -1,7 +1,7 @@
-"""The embedded Kafka: one real broker (KRaft, one process) on the loopback interface, without Docker or Maven.
+"""Runs the embedded Kafka: one real broker (KRaft, one process) on the loopback interface, without Docker or Maven.
 
-Its jars come through the Ivy that ships inside pyspark, once per machine. The log lives in a folder given by the
-caller and survives restarts, on other ports too.
+The Ivy inside pyspark downloads its jars, once per machine. The log is in a folder that the caller chooses. It survives
+restarts, also if the port changes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tallystick_devstack.process import (
 
 KAFKA_VERSION = "4.1.0"
 _SCALA = "2.13"
-# The release bundles this binding; the module on Maven Central does not name it, and without it nothing is logged.
+# The Kafka release contains this binding, but the module on Maven Central does not. Without it, nothing is logged.
 _LOGGING = ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.24.3")
 _DOWNLOAD_S = 600.0
 _FORMAT_S = 60.0
@@ -45,7 +45,7 @@ _STALE_S = 3600.0
 
 
 def default_jar_folder() -> Path:
-    """Where the jars are kept between runs: below XDG_CACHE_HOME, or ~/.cache."""
+    """Return the folder that keeps the jars between runs, below XDG_CACHE_HOME or ~/.cache."""
     return (
         Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         / "tallystick"
@@ -54,10 +54,10 @@ def default_jar_folder() -> Path:
 
 
 def fetch_jars(folder: Path) -> Path:
-    """Make sure that `folder` holds Kafka's jars (about 43 MB) and return it; raises SettingsError where it cannot.
+    """Download Kafka's jars (about 43 MB) to `folder` if it does not exist; return it. Raises SettingsError if it fails.
 
-    Safe to repeat: a folder that exists is whole, for it appears by one rename after everything has arrived; whoever
-    loses a race throws its own copy away.
+    Safe to repeat: a folder that exists is complete, because it appears by one rename after the download. If another
+    process was faster, this one deletes its own copy.
     """
     if folder.is_dir():
         return folder
@@ -65,7 +65,7 @@ def fetch_jars(folder: Path) -> Path:
     _sweep_interrupted(folder)
     with tempfile.TemporaryDirectory(prefix=f"{folder.name}.tmp-", dir=folder.parent) as name:
         scratch = Path(name)
-        # Beside the folder: the scratch is gone by the time somebody wants to read it.
+        # The log is next to the folder, because the scratch folder is deleted at the end.
         _retrieve(scratch, folder.with_name(f"{folder.name}.download.log"))
         try:
             (scratch / "jars").rename(folder)
@@ -76,12 +76,12 @@ def fetch_jars(folder: Path) -> Path:
 
 
 def class_archive(jars: Path) -> ClassArchive:
-    """The archive of the broker's classes, which lies beside its jars."""
+    """Return the archive of the broker's classes, which is next to the folder of its jars."""
     return ClassArchive(program=jars.name, jars=jars, folder=jars.parent)
 
 
 def make_class_archive(jars: Path) -> None:
-    """Archive what a broker loads, by starting and stopping one; see `ClassArchive.make`."""
+    """Archive the classes that a broker loads, by starting and stopping one; see `ClassArchive.make`."""
 
     def run(flags: list[str]) -> None:
         with tempfile.TemporaryDirectory(prefix="tally-kafka-") as name:
@@ -91,7 +91,7 @@ def make_class_archive(jars: Path) -> None:
 
 
 def _sweep_interrupted(folder: Path) -> None:
-    # A killed download leaves its scratch folder. An hour is far beyond the longest that a live one can take.
+    # A killed download leaves its scratch folder. A running download never takes as long as an hour.
     for left in folder.parent.glob(f"{folder.name}.tmp-*"):
         if time.time() - left.stat().st_mtime > _STALE_S:
             shutil.rmtree(left, ignore_errors=True)
@@ -105,7 +105,7 @@ def _retrieve(scratch: Path, log_path: Path) -> None:
             kafka,
             "kafka-tools",
             KAFKA_VERSION,
-        ),  # the console programs, to look into a log and to fill it
+        ),  # the console programs, to read a log and to write to it
         _LOGGING,
     ]
     wanted = "".join(
@@ -166,12 +166,12 @@ def _ivy_jar() -> Path:
 
 
 class KafkaBroker:
-    """A broker with its log in `state_dir`; start it, use `bootstrap`, stop it; start it again over the same log.
+    """A broker with its log in `state_dir`. It can be started again over the same log.
 
-    With a `login` clients and the controller's listener ask for a user and a password (SASL PLAIN); without one the
-    broker takes everyone, for tests. `settings` are added to the broker's properties and `users` (name: password) open
-    a second listener that asks for them, both for tests. `java_flags` take the place of those that use the class
-    archive. Nothing is created or downloaded before `start`.
+    `login`: if it is set, the listeners of clients and of the controller require a user and a password (SASL PLAIN). If
+    not, the broker accepts every client, for tests. `settings` are added to the broker's properties, and `users` (name:
+    password) open a second listener that requires them, both for tests. `java_flags` replace the flags that use the
+    class archive. Nothing is created or downloaded before `start`.
     """
 
     def __init__(
@@ -206,44 +206,44 @@ class KafkaBroker:
         return f"127.0.0.1:{self._port}"
 
     def client_settings(self) -> dict[str, Any]:
-        """Return what a client needs to come in, in the words of KafkaSettings."""
+        """Return the connection settings of a client, with the names of KafkaSettings."""
         if self._login is None:
             return {"bootstrap_servers": self.bootstrap}
         return self._login.settings(self.bootstrap)
 
     @property
     def users_bootstrap(self) -> str:
-        """host:port of the listener that asks for a user (SASL_PLAINTEXT, PLAIN)."""
+        """host:port of the listener that requires a user (SASL_PLAINTEXT, PLAIN)."""
         if self._users_port is None:
             raise RuntimeError("the broker has not been started with users")
         return f"127.0.0.1:{self._users_port}"
 
     @property
     def jars_missing(self) -> bool:
-        """Whether `start` will have to download Kafka first, which can take minutes."""
+        """True if `start` must download Kafka first, which can take minutes."""
         return not self._jar_dir.is_dir()
 
     @property
     def log_path(self) -> Path:
-        """What the broker writes about itself."""
+        """The path of the broker's own log file."""
         return self._state_dir / "broker.log"
 
     @property
     def alive(self) -> bool:
-        """Whether the broker's process runs."""
+        """True if the broker's process runs."""
         return self._process is not None and self._process.alive
 
     @property
     def process(self) -> ChildProcess:
-        """The running process, for those who pause or kill it."""
+        """The running process, for tests that pause or kill it."""
         if self._process is None:
             raise RuntimeError("the broker has not been started")
         return self._process
 
     def start(self) -> KafkaBroker:
-        """Start the broker and return once it answers clients; raises SettingsError with its last words if it does not.
+        """Start the broker and wait until it serves clients. Raises SettingsError with the last log lines if it does not.
 
-        Safe to repeat: a running broker is left alone, a formatted log is not formatted again.
+        Safe to repeat: a running broker is not touched, and a formatted log is not formatted again.
         """
         if self.alive:
             return self
@@ -270,7 +270,7 @@ class KafkaBroker:
         return self
 
     def stop(self) -> None:
-        """Stop the broker and keep its log. Safe to repeat: one that does not run is left alone."""
+        """Stop the broker and keep its log. Safe to repeat: if it does not run, nothing is done."""
         if self._process is not None:
             self._process.stop(grace_s=20.0)
             self._process = None
@@ -313,7 +313,7 @@ class KafkaBroker:
             "appender.out.type=Console\nappender.out.name=out\nappender.out.layout.type=PatternLayout\n"
             "appender.out.layout.pattern=%d %p %c{1}: %m%n\n"
         )
-        # On a laptop this broker shares two cores with Spark, Airflow and the tests.
+        # The flags keep CPU and memory low: on a laptop, the broker shares two cores with Spark, Airflow and the tests.
         own = self._java_flags
         flags = [
             *(class_archive(self._jar_dir).flags if own is None else own),
@@ -332,10 +332,10 @@ class KafkaBroker:
         ]
 
     def _cluster_id(self) -> str:
-        """The id of the cluster whose log lies in the state folder; made once, with the folder."""
+        """Return the id of the cluster in the state folder. It is created at the first call."""
         path = self._state_dir / "cluster.id"
         if not path.exists():
-            # Kafka's own spelling of a UUID; it must not begin with '-', which its tool takes for an option.
+            # This is Kafka's form of a UUID. It must not begin with '-', because its tool would read that as an option.
             made = "t" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
             fresh = path.with_suffix(".new")
             fresh.write_text(made)
@@ -346,7 +346,7 @@ class KafkaBroker:
         done = self._state_dir / "formatted"
         if done.exists():
             return
-        # --ignore-formatted: a format that was interrupted before our mark is completed, not refused.
+        # --ignore-formatted: if an earlier format was interrupted before `done` was written, it is completed.
         words: list[str | Path] = [
             *self._java(128),
             "kafka.tools.StorageTool",
@@ -378,7 +378,7 @@ class KafkaBroker:
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
             "log.dirs": str(self._state_dir / "log"),
             "auto.create.topics.enable": "false",
-            # Replayed history carries old timestamps, which retention by time would delete within minutes.
+            # Records of replayed history have old timestamps. Retention by time would delete them within minutes.
             "log.retention.ms": "-1",
             "log.message.timestamp.before.max.ms": str(2**63 - 1),
             "log.cleaner.dedupe.buffer.size": str(8 << 20),
@@ -391,7 +391,7 @@ class KafkaBroker:
             "transaction.state.log.num.partitions": "1",
             "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
             "group.initial.rebalance.delay.ms": "0",
-            # A broker that was killed may register again only when its old session is over: 9 s by default.
+            # If the broker is killed, it can register again only after its old session has expired: 9 s by default.
             "broker.heartbeat.interval.ms": "500",
             "broker.session.timeout.ms": "3000",
             "message.max.bytes": str(128 << 20),
@@ -422,7 +422,7 @@ class KafkaBroker:
 
 
 def _main() -> None:
-    """Fetch the jars ahead of time: python -m tallystick_devstack.kafka [folder]."""
+    """Download the jars in advance: python -m tallystick_devstack.kafka [folder]."""
     print(fetch_jars(Path(sys.argv[1]) if len(sys.argv) > 1 else default_jar_folder()))
 
 

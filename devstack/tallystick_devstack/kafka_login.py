@@ -1,4 +1,4 @@
-"""Who may come to the embedded Kafka: one user for clients, one for the broker itself, by SASL PLAIN on loopback."""
+"""The users of the embedded Kafka: one for clients and one for the broker itself, with SASL PLAIN on loopback."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CLIENTS = "CLIENTS"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaLogin:
-    """Clients come as `user`, the broker to itself and to its controller as `broker`."""
+    """The users and passwords. Clients log in as `user`, the broker to itself and to its controller as `broker`."""
 
     password: str = field(repr=False)
     broker_password: str = field(repr=False)
@@ -20,7 +20,7 @@ class KafkaLogin:
     broker: str = "broker"
 
     def settings(self, bootstrap: str) -> dict[str, str]:
-        """Return what a client needs to come in, in the words of KafkaSettings."""
+        """Return the connection settings of a client, with the names of KafkaSettings."""
         return {
             "bootstrap_servers": bootstrap,
             "security_protocol": "SASL_PLAINTEXT",
@@ -30,7 +30,7 @@ class KafkaLogin:
         }
 
     def properties(self) -> dict[str, str]:
-        """Return the broker's properties for the listeners CLIENTS and CONTROLLER; they hold both passwords."""
+        """Return the broker's properties for the listeners CLIENTS and CONTROLLER. They contain both passwords."""
         broker = {self.broker: self.broker_password}
         own = {"username": self.broker, "password": self.broker_password}
         return {
@@ -48,14 +48,14 @@ class KafkaLogin:
 
 
 def jaas(users: Mapping[str, str], **own: str) -> str:
-    """Return the words of Kafka's login module for PLAIN: who is let in, and as whom the broker itself comes."""
+    """Return the JAAS configuration for PLAIN: the allowed `users`, and in `own` the login of the broker itself."""
     words = own | {f"user_{name}": password for name, password in users.items()}
     said = " ".join(f'{name}="{value}"' for name, value in words.items())
     return f"org.apache.kafka.common.security.plain.PlainLoginModule required {said};"
 
 
 def confluent_words(settings: Mapping[str, Any] | str) -> dict[str, str]:
-    """Return settings of a Kafka connection (or their JSON), as TALLYSTICK_KAFKA_* has them, in librdkafka's words."""
+    """Translate settings of a Kafka connection (or their JSON, as in TALLYSTICK_KAFKA_*) to librdkafka's names."""
     said: Mapping[str, Any] = json.loads(settings) if isinstance(settings, str) else settings
     names = {
         "bootstrap_servers": "bootstrap.servers",

@@ -1,4 +1,4 @@
-"""The keys and passwords of a stack's servers, made once and kept in its state folder for their owner alone."""
+"""The keys and passwords of a stack's servers, created once and kept in its state folder, readable only by the owner."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BYTES = 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Logins:
-    """What clients of Kafka and S3 need besides the address."""
+    """The secrets with which clients log in to Kafka and S3."""
 
     s3_secret_key: str = field(repr=False)
     kafka_password: str = field(repr=False)
@@ -29,7 +29,7 @@ class Logins:
 
 
 def keep_logins(state_dir: Path) -> Logins:
-    """Return the logins of a state folder, made at the first call. Safe to repeat: an existing file is only read."""
+    """Return the logins of a state folder, created at the first call. Safe to repeat: an existing file is only read."""
     path = state_dir / FILE
     if not path.exists():
         names = ("s3_secret_key", "kafka_password", "kafka_broker_password")

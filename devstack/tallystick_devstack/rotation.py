@@ -1,7 +1,7 @@
-"""Keeps the logs of a stack's servers small: a server writes for as long as it runs, and its file would only grow.
+"""Rotates the logs of a stack's servers, which otherwise grow as long as the servers run.
 
-The servers hold their files open and append to them, so a file is copied and then emptied, never renamed. What a server
-writes in the moment between the two is lost.
+The servers keep their log files open and append to them. So a file is copied and then truncated, never renamed. Lines
+that a server writes between the copy and the truncation are lost.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ KEPT = 1
 
 
 def rotate(logs: Iterable[Path], *, max_bytes: int = LOG_MAX_BYTES) -> None:
-    """Copy each log that is longer than `max_bytes` to `<name>.1`, and empty it.
+    """Copy each log that is longer than `max_bytes` to `<name>.1`, then truncate it.
 
-    A log that cannot be copied (a full disk) stays as it is. Safe to repeat: an interrupted copy is written over by the
-    next one, and the log is emptied only after the copy is whole.
+    If a log cannot be copied (a full disk), it is not changed. Safe to repeat: the next copy overwrites an interrupted
+    one, and the log is truncated only after the copy is complete.
     """
     for path in logs:
         with suppress(OSError):

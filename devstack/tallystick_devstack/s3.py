@@ -1,4 +1,4 @@
-"""The embedded S3 server: ministack's S3 service on the loopback interface, its objects on disk, its keys checked."""
+"""Runs the embedded S3 server: ministack's S3 service on the loopback interface, with objects on disk and a key check."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 ACCESS_KEY = "tallystick"
 REGION = "us-east-1"
-# Where this package lies, installed or not.
+# The folder of this package, installed or not.
 _PATH = Path(__file__).resolve().parents[1]
 _START_S = 120.0
 _META = ".meta.json"
 
 
 class S3Server:
-    """One S3 server whose objects lie in `state_dir` and survive stop, kill and a change of port.
+    """An S3 server with its objects in `state_dir`. They survive a stop, a kill and a change of port.
 
-    It answers only requests that are signed with `secret_key` (see s3_guard.py); without one it makes its own.
+    It accepts only requests that are signed with `secret_key` (see s3_guard.py). If it is None, a random key is created.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class S3Server:
         return f"http://127.0.0.1:{self.port}"
 
     def environment(self) -> dict[str, str]:
-        """Variables that lead boto3, DuckDB and PyArrow to this server."""
+        """Return the variables with which boto3, DuckDB and PyArrow use this server."""
         return {
             "AWS_ENDPOINT_URL_S3": self.endpoint,
             "AWS_ACCESS_KEY_ID": ACCESS_KEY,
@@ -58,9 +58,9 @@ class S3Server:
         }
 
     def start(self) -> None:
-        """Start the server and wait until it answers; raises SettingsError with its last log lines if it does not.
+        """Start the server and wait until it accepts connections.
 
-        Safe to repeat: a server that runs is left alone.
+        Raises SettingsError with its last log lines if it does not. Safe to repeat: a running server is not touched.
         """
         if self.alive:
             return
@@ -77,11 +77,11 @@ class S3Server:
             "PERSIST_STATE": "1",
             "STATE_DIR": str(self.state_dir / "state"),
             "TMPDIR": str(scratch),
-            # It would listen on more ports, and tidy up containers of other ministacks.
+            # By default ministack listens on more ports and removes containers of other ministacks.
             "SFTP_ENABLED": "0",
             "IOT_MTLS_ENABLED": "0",
             "DOCKER_HOST": "unix:///nonexistent",
-            # In the environment, which other users cannot read; the server checks presigned URLs with them, too.
+            # The keys are in the environment, which other users cannot read. The server also checks presigned URLs.
             "AWS_ACCESS_KEY_ID": ACCESS_KEY,
             "AWS_SECRET_ACCESS_KEY": self.secret_key,
         }
@@ -100,11 +100,11 @@ class S3Server:
 
     @property
     def alive(self) -> bool:
-        """Whether the server runs."""
+        """True if the server runs."""
         return self.process is not None and self.process.alive
 
     def stop(self) -> None:
-        """Stop the server. Safe to repeat: one that is stopped is left alone."""
+        """Stop the server. Safe to repeat: a stopped server is not touched."""
         if self.process is not None:
             self.process.stop()
 
@@ -121,9 +121,9 @@ class S3Server:
         )
 
     def create_bucket(self, name: str) -> None:
-        """Make sure that the bucket exists; raises StoreUnavailable where the server does not do it.
+        """Create the bucket. Raises StoreUnavailable if the server does not create it.
 
-        Safe to repeat: S3 answers a second creation by its owner with success.
+        Safe to repeat: if the owner creates the bucket again, S3 returns success.
         """
         from botocore.exceptions import BotoCoreError, ClientError
 
@@ -137,11 +137,11 @@ class S3Server:
 
 
 def mend_torn_objects(objects: Path) -> None:
-    """Repair what a killed server leaves in its folder: half-written files, and bodies that lost their description.
+    """Repair the folder of a killed server: delete half-written files, and metadata files that do not fit their body.
 
-    The server writes an object's body, then a file beside it with its ETag. Killed in between, it would come up with
-    the new body under the old ETag, and a conditional write that must fail would succeed. Without the second file the
-    ETag is computed from the body. Safe to repeat: whole objects are not touched.
+    The server writes an object's body, then a metadata file next to it with the ETag. If it is killed between the two,
+    the new body has the old ETag, and a conditional write that must fail would succeed. If there is no metadata file, the
+    server computes the ETag from the body. Safe to repeat: complete objects are not touched.
     """
     for folder, _, names in os.walk(objects):
         present = set(names)

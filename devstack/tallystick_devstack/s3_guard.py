@@ -1,14 +1,15 @@
-"""The embedded S3 server behind a check of its keys: python -m tallystick_devstack.s3_guard.
+"""Runs the embedded S3 server with a check of its keys: python -m tallystick_devstack.s3_guard.
 
-ministack takes any key, checks no header's signature, and allows the pages of every origin (CORS: *). Here a request
-reaches it only if its signature (AWS Signature Version 4, in the Authorization header or in a presigned URL) was made
-with the keys of this process's environment, and no answer has a CORS header, so no page in a browser can read one.
+ministack accepts any key, does not check the signature in a header, and allows the pages of every origin (CORS: *). With
+this check, a request reaches it only if it is signed (AWS Signature Version 4, in the Authorization header or in a
+presigned URL) with the keys in the environment of this process. No response has a CORS header, so no page in a browser
+can read one.
 
-A browser signs nothing, and Airflow's pages link to objects: a page that a person opens is asked for the same two keys as
-user and password (HTTP Basic), for reading only.
+Airflow's pages link to objects, and a browser does not sign its requests. If a user opens such a page, the browser asks
+for the same two keys as user and password (HTTP Basic). This allows reading only.
 
-A signature covers method, path, query, signed headers and time, and these are checked. The body is not hashed again: its
-hash is in a signed header, and on the loopback interface only root could exchange the body.
+The check covers everything in a signature: method, path, query, signed headers and time. The body is not hashed again:
+its hash is in a signed header, and on the loopback interface only root could replace the body.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import Any
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 ALGORITHM = "AWS4-HMAC-SHA256"
-SKEW = timedelta(minutes=15)  # as AWS
+SKEW = timedelta(minutes=15)  # the limit of AWS
 _AUTHORIZATION = re.compile(
     rf"{ALGORITHM}\s+Credential=(?P<credential>[^,\s]+),\s*SignedHeaders=(?P<signed>[^,\s]+),\s*"
     r"Signature=(?P<signature>[0-9a-f]{64})"
@@ -42,7 +43,7 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Login:
-    """The one pair of keys that is let in."""
+    """The only pair of keys that is accepted."""
 
     access_key: str
     secret_key: str
@@ -50,7 +51,7 @@ class Login:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What a signature covers: `path` and `query` as they were sent, `headers` by their names in lower case."""
+    """The parts of a request that a signature covers. `path` and `query` are as sent, header names in lower case."""
 
     method: str
     path: bytes
@@ -60,7 +61,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Claim:
-    """What a request says about its signature, and until how long after `time` it is good."""
+    """The signature of a request and its inputs. It is valid for `lifetime` after `time`."""
 
     credential: str
     signed: str
@@ -128,10 +129,10 @@ def _claim(request: Request) -> _Claim | None:
 
 
 def _canonical(request: Request, claim: _Claim) -> str:
-    """Spell the request as AWS does before it is signed."""
+    """Return the canonical request of AWS Signature Version 4."""
     names = claim.signed.split(";")
     if "host" not in names:
-        names = []  # such a signature would be good at any server: it is compared with another one
+        names = []  # such a signature would be valid for any server: without the headers, the comparison fails
     return "\n".join(
         [
             request.method,
@@ -146,7 +147,7 @@ def _canonical(request: Request, claim: _Claim) -> str:
 
 
 def _query(raw: bytes) -> tuple[tuple[str, str], ...]:
-    """Split a query into its names and values, each spelled as AWS spells them."""
+    """Split a query into pairs of name and value, each encoded as AWS encodes them."""
     pairs = (part.partition(b"=") for part in raw.split(b"&") if part)
     return tuple((_encoded(name, safe=""), _encoded(value, safe="")) for name, _, value in pairs)
 
@@ -164,7 +165,7 @@ def _hmac(key: bytes, text: str) -> bytes:
 
 
 def guarded(app: App, login: Login) -> App:
-    """Return the server behind the check: what is not signed gets 403, and no answer has a CORS header."""
+    """Return the app with the check: a request without a valid signature is refused, no response has a CORS header."""
 
     async def checked(scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -198,7 +199,7 @@ def guarded(app: App, login: Login) -> App:
 
 
 def reads_as_a_person(request: Request, login: Login) -> bool:
-    """Whether a browser asks for an object with the keys as user and password."""
+    """Return True if the request reads with the keys as user and password, as a browser sends them."""
     words = f"{login.access_key}:{login.secret_key}".encode()
     right = f"Basic {base64.b64encode(words).decode()}"
     given = request.headers.get("authorization", "")
@@ -206,7 +207,7 @@ def reads_as_a_person(request: Request, login: Login) -> bool:
 
 
 def may_be_a_person(request: Request) -> bool:
-    """Whether a browser opens a page, so that it can ask its user for the keys."""
+    """Return True if a browser opens a page, so that it can ask its user for the keys."""
     given = request.headers.get("authorization", "Basic ")
     page = "text/html" in request.headers.get("accept", "")
     return request.method == "GET" and page and given.startswith("Basic ")
@@ -239,7 +240,7 @@ async def _refuse(send: Send, code: str, message: str, *, ask: bool) -> None:
 
 
 def main() -> None:
-    """Run ministack behind the check, with the keys of the environment."""
+    """Run ministack with the check, with the keys in the environment."""
     from ministack import app as server
 
     login = Login(

@@ -1,7 +1,7 @@
 """An embedded Spark cluster: a standalone master and its workers, started by `spark-class`, on the loopback interface.
 
-Executors are children of their worker and have its environment: their S3 keys come from there, as on a real cluster,
-and not from the driver. Who does not know the cluster's secret can submit nothing to it (spark.authenticate).
+Executors are children of their worker and have its environment. Their S3 keys come from it, as on a real cluster, and not
+from the driver. A process without the cluster's secret cannot submit to it (spark.authenticate).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"
 _DAEMON_MB = 256
 _START_S = 120.0
-# A port that is taken is an error; Spark would go on to the next one, where nobody looks for it.
+# A used port is an error. By default Spark would take the next one, and no client would find it.
 _JAVA_OPTIONS = f"{COMPILES_LITTLE} -Dspark.port.maxRetries=0"
 _DEFAULTS = """\
 spark.authenticate                true
@@ -45,9 +45,9 @@ spark.executor.extraJavaOptions   {java}
 
 
 class SparkCluster:
-    """One master and `WORKERS` workers of `CORES` cores each; an application gets `CORES` cores unless it asks for more.
+    """A master and `WORKERS` workers of `CORES` cores each. An application gets `CORES` cores unless it requests more.
 
-    `env` reaches the workers, and so every executor and its Python: endpoints and credentials.
+    `env`: endpoints and credentials. The workers get it, and so every executor and its Python process gets it.
     """
 
     def __init__(
@@ -62,27 +62,27 @@ class SparkCluster:
 
     @property
     def url(self) -> str:
-        """What a driver gives as its master."""
+        """The master URL for a driver."""
         return f"spark://127.0.0.1:{self.port}"
 
     @property
     def alive(self) -> bool:
-        """Whether the master and every worker run."""
+        """True if the master and every worker run."""
         return len(self.workers) == WORKERS and all(one.alive for one in self.processes)
 
     @property
     def processes(self) -> list[ChildProcess]:
-        """The master and the workers, as many as were started."""
+        """The master and the workers that were started."""
         return [*([self.master] if self.master is not None else []), *self.workers.values()]
 
     def environment(self) -> dict[str, str]:
-        """Variables that let a driver submit to this cluster: its address, and where the file with the secret lies."""
+        """Return the variables with which a driver can submit to this cluster: its IP and the folder with the secret."""
         return {"SPARK_CONF_DIR": str(self._conf_dir), "SPARK_LOCAL_IP": "127.0.0.1"}
 
     def start(self) -> None:
         """Start master and workers and wait until the workers are registered.
 
-        Raises SettingsError with the last log lines of one that is not. Safe to repeat: those that run are left alone.
+        Raises SettingsError with the last log lines of one that is not. Safe to repeat: running ones are not touched.
         """
         if self.master is None or not self.master.alive:
             self.master = self._spark_class(
@@ -96,10 +96,10 @@ class SparkCluster:
                 what="the Spark master's answer",
                 process=self.master,
             )
-        # Those that run on are not asked: they find a new master by themselves, and said so far up their log.
+        # Do not wait for workers that already ran: they register with a new master by themselves.
         fresh = {n: self.workers[n] for n in range(1, WORKERS + 1) if self.start_worker(n)}
         for number, worker in fresh.items():
-            # The log is where a worker says so; the master's page is on a port that only its own log names.
+            # A worker logs its registration. The master's page also has it, but its port is only in the master's log.
             wait_until(
                 partial(_is_registered, worker),
                 deadline_s=_START_S,
@@ -108,10 +108,13 @@ class SparkCluster:
             )
 
     def start_worker(self, number: int) -> bool:
-        """Start one worker and do not wait; whether it had to be started. Safe to repeat: one that runs is left alone."""
+        """Start one worker without waiting; return False if it already runs.
+
+        Safe to repeat: a running worker is not touched.
+        """
         if number in self.workers and self.workers[number].alive:
             return False
-        # Each on an address of its own: for Spark they are two machines (it speculates on another one only).
+        # Each worker has an address of its own, so that Spark sees two machines: it speculates only on another machine.
         host = f"127.0.0.{number + 1}"
         words = [_WORKER, "--host", host, "--webui-port", "0", "--cores", str(CORES)]
         words += ["--memory", f"{MEMORY_MB}m"]
@@ -122,7 +125,7 @@ class SparkCluster:
         return True
 
     def stop(self) -> None:
-        """Stop everything, executors too. Safe to repeat: those that have ended are left alone."""
+        """Stop all processes, executors too. Safe to repeat: ended processes are not touched."""
         for process in reversed(self.processes):
             process.ask_to_stop()
         for process in reversed(self.processes):
@@ -152,7 +155,7 @@ def _is_registered(worker: ChildProcess) -> bool:
 
 
 def _keep_conf(folder: Path) -> Path:
-    """The cluster's settings; its secret is made once and kept, so that a driver outlives the cluster's restart."""
+    """Return the folder of the cluster's settings. The secret is created once, so a driver survives a restart."""
     path = folder / "spark-defaults.conf"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
-"""`tally local up`, `down` and `status`: the embedded stack as its users see it.
+"""Implements `tally local up`, `down` and `status` for the embedded stack.
 
-One supervisor process owns all parts (parts.py) of one state folder; info.py says how others find them.
+One supervisor process owns all parts (parts.py) of one state folder. Other processes find them through info.py.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ def up(
     bound: bool = False,
     report: Report | None = None,
 ) -> StackInfo:
-    """Start a stack and return once every part is up; in the foreground, return once it has been stopped.
+    """Start a stack and return when every part runs. With `foreground`, return when the stack has been stopped.
 
-    In the background a supervisor of its own session owns the parts; if this call is interrupted or this process is
-    killed, the supervisor stops them. `bound`: also if this process ends later, until it calls `release`. Raises
-    SettingsError where a stack runs in that folder already (it is left alone), or a part does not come up. Safe to
-    repeat: what an earlier stack left in the folder is used again.
+    In the background, a supervisor in its own session owns the parts. If this call is interrupted or this process is
+    killed during it, the supervisor stops them. `bound`: if True, it also stops them if this process ends later, until
+    `release` is called. Raises SettingsError if a stack already runs in that folder (it is not touched), or if a part
+    does not start. Safe to repeat: the state of an earlier stack in the folder is used again.
     """
     tell = report or say
     make_state_dir(state_dir)
@@ -87,22 +87,22 @@ def up(
 
 
 def down(state_dir: Path, *, deadline_s: float = _DOWN_S) -> bool:
-    """Stop the stack of a state folder and everything it started; False where none ran.
+    """Stop the stack of a state folder and all processes that it started. Return False if none ran.
 
-    Safe to repeat: where nothing runs, nothing is done.
+    Safe to repeat: if no stack runs, nothing is done.
     """
     pid = supervisor_pid(state_dir)
     if pid is None:
         return False
-    # Its holder may be a program that goes on after its stack has stopped, so the lock is what tells.
+    # The process that holds the lock may continue after its stack has stopped, so wait for the lock and not for its end.
     _stop(state_dir, pid, lambda: supervisor_pid(state_dir) == pid, deadline_s)
     return True
 
 
 def release(state_dir: Path) -> None:
-    """Let the stack of a state folder run on when the process that started it ends.
+    """Make the stack of a state folder independent of the process that started it.
 
-    Safe to repeat: a supervisor that watches no process ignores it, and without a supervisor nothing is done.
+    Safe to repeat: a supervisor that watches no process ignores the signal. If there is no supervisor, nothing is done.
     """
     pid = supervisor_pid(state_dir)
     if pid is not None:
@@ -111,17 +111,17 @@ def release(state_dir: Path) -> None:
 
 
 def _stop(state_dir: Path, pid: int, holds: Callable[[], bool], deadline_s: float) -> None:
-    """Ask one supervisor to stop its stack, kill it where it does not, and wait for its wardens."""
+    """Send SIGTERM to a supervisor, kill it if it does not stop before the deadline, and wait for its wardens."""
     info = read_stack(state_dir)
     mine = info is not None and info.supervisor_pid == pid
-    if holds():  # the id of one that has ended may be a stranger's by now
+    if holds():  # if it has ended, its id may belong to another process
         with suppress(ProcessLookupError):
             os.kill(pid, SIGTERM)
     deadline = time.monotonic() + deadline_s
     while holds():
         if time.monotonic() >= deadline:
             with suppress(ProcessLookupError):
-                os.kill(pid, SIGKILL)  # its wardens take the parts with them
+                os.kill(pid, SIGKILL)  # its wardens then kill the parts
             deadline += deadline_s
         time.sleep(_POLL_S)
     last = {pid} | {
@@ -134,34 +134,34 @@ def _stop(state_dir: Path, pid: int, holds: Callable[[], bool], deadline_s: floa
 
 
 def status(state_dir: Path) -> StackInfo | None:
-    """Return the stack of a state folder as it is now, None where there never was one."""
+    """Return the current stack of a state folder, or None if there never was one."""
     return read_stack(state_dir)
 
 
 def make_state_dir(state_dir: Path) -> None:
-    """Create the state folder for its owner alone. Safe to repeat: an existing one is only closed to others."""
+    """Create the state folder with mode 0700. Safe to repeat: of an existing folder, only the mode is changed."""
     state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     state_dir.chmod(0o700)
 
 
 def process_runs(pid: int) -> bool:
-    """Whether a process exists and has not ended (a zombie has)."""
+    """Return True if a process exists and has not ended (a zombie counts as ended)."""
     return started_at(pid) is not None
 
 
 def _up_in_background(
     state_dir: Path, project_dir: Path, parts: tuple[str, ...], report: Report
 ) -> None:
-    """Start a supervisor and follow it until its stack runs; on failure nothing is left of this one supervisor.
+    """Start a supervisor and follow it until its stack runs. If this fails, stop this supervisor completely.
 
-    Another `up` of the same folder may have won meanwhile: its supervisor and its log are not ours to touch.
+    Another `up` of the same folder may have won the race: its supervisor and its log are not touched.
     """
     handle, name = tempfile.mkstemp(prefix="supervisor.", suffix=".log", dir=state_dir)
     log_path = Path(name)
     try:
         with os.fdopen(
             handle, errors="replace"
-        ) as log:  # stays open: the supervisor renames the file
+        ) as log:  # it stays open, because the supervisor renames the file
             pid = _detach(state_dir, project_dir, parts, log_path)
             try:
                 _follow(state_dir, pid, log, report)
@@ -173,7 +173,7 @@ def _up_in_background(
 
 
 def _detach(state_dir: Path, project_dir: Path, parts: tuple[str, ...], log_path: Path) -> int:
-    """Start a supervisor that is nobody's child, so that it outlives the command that asked for it."""
+    """Start a supervisor that is not a child of this process, so that it can outlive it; return its process id."""
     package = str(Path(__file__).resolve().parents[1])
     words = [
         sys.executable,
@@ -206,7 +206,7 @@ def _detach(state_dir: Path, project_dir: Path, parts: tuple[str, ...], log_path
 
 
 def _follow(state_dir: Path, pid: int, log: TextIO, report: Report) -> None:
-    """Repeat the supervisor's progress until its stack runs; raises SettingsError with its last lines if it ends."""
+    """Report the supervisor's log lines until its stack runs. Raises SettingsError with its last lines if it ends."""
     told = 0
     while True:
         runs = process_runs(pid)

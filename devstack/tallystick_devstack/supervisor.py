@@ -1,9 +1,8 @@
-"""The process that owns a stack: it starts the parts, starts those again that die, and stops them in reverse order.
+"""Runs the process that owns a stack: it starts the parts, restarts dead parts, and stops them in reverse order.
 
-Run as `python -m tallystick_devstack.supervisor STATE_DIR PROJECT_DIR PARTS LOG STARTER`, or within
-`up(foreground=True)`. Ctrl-C, SIGTERM and a closed terminal are a clean stop, and so is the end of the process STARTER
-(its number and when it started) unless SIGUSR1 came before it. Killed with -9, it takes every part with it: each one's
-warden sees to that.
+It runs as `python -m tallystick_devstack.supervisor STATE_DIR PROJECT_DIR PARTS LOG STARTER`, or inside
+`up(foreground=True)`. It stops cleanly after Ctrl-C, SIGTERM or SIGHUP (a closed terminal), and when the process STARTER
+(its id and start time) ends, unless it gets SIGUSR1 before that. If it is killed with -9, the wardens kill every part.
 """
 
 from __future__ import annotations
@@ -39,12 +38,12 @@ def supervise(
     log: Path | None = None,
     starter: str | None = None,
 ) -> None:
-    """Own the stack of a state folder until SIGTERM, SIGINT or SIGHUP, then stop it; for the main thread of a process.
+    """Run the stack of a state folder until SIGTERM, SIGINT or SIGHUP, then stop it. Call it in the main thread only.
 
-    `log`: the file that this process writes to; it becomes the folder's supervisor.log once the folder is ours.
-    `starter`, as `pid:started_at`: a process whose end is a request to stop, too, until SIGUSR1 comes. Raises
-    SettingsError where another supervisor owns the folder, or a part does not come up (the others are stopped).
-    Safe to repeat: what an earlier stack left in the folder is used again.
+    `log`: the file that this process writes to. It becomes the folder's supervisor.log when this process has the lock.
+    `starter`, as `pid:started_at`: a process whose end also stops the stack, until SIGUSR1 arrives. Raises SettingsError
+    if another supervisor owns the folder, or if a part does not start (the others are then stopped).
+    Safe to repeat: the state of an earlier stack in the folder is used again.
     """
     tell = report or say
     stopping = threading.Event()
@@ -58,13 +57,13 @@ def supervise(
 
     with supervisor_lock(state_dir):
         if log is not None:
-            # Not earlier: whoever loses the lock must not replace what the winner writes.
+            # Not before the lock is held: a process without the lock must not replace the log of its owner.
             log.rename(state_dir / SUPERVISOR_LOG)
         stack = LocalStack(state_dir, project_dir=project_dir, parts=parts)
         before = {
             number: signal.signal(number, asked)
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-            # Under nohup a closed terminal is ignored.
+            # Under nohup, SIGHUP is ignored and must stay ignored.
             if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN
         }
         released = threading.Event()
@@ -81,7 +80,7 @@ def supervise(
             tell("asked to stop while starting")
         finally:
             starting = False
-            stopping.set()  # a second Ctrl-C does not interrupt the stop, which has deadlines of its own
+            stopping.set()  # a second Ctrl-C must not interrupt the stop, which has its own deadlines
             stack.stop(tell)
             released.set()
             for number, handler in before.items():
@@ -89,7 +88,7 @@ def supervise(
 
 
 def _follow(starter: str, released: threading.Event) -> None:
-    """Ask this process to stop once the starter has ended, unless it has released us before."""
+    """Send SIGTERM to this process when the starter has ended, unless `released` is set before."""
     pid, _, started = starter.partition(":")
     while not released.wait(_WATCH_S):
         if started_at(int(pid)) != started:
@@ -98,7 +97,7 @@ def _follow(starter: str, released: threading.Event) -> None:
 
 
 def main(words: list[str]) -> int:
-    """Supervise as the command line says; 0 after a clean stop, 1 where a part did not come up."""
+    """Supervise the stack of the command line. Return 0 after a clean stop, 1 after an error such as a failed part."""
     state_dir, project_dir, parts, log, starter = words
     try:
         supervise(

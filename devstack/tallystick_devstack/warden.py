@@ -1,19 +1,19 @@
-"""The small process that stands between us and each server, so that none of them outlives us.
+"""A small process between a server and the process that starts it (the starter), so that no server outlives its starter.
 
-Linux offers no way to say "kill all of this when I die": a parent-death signal reaches one process only and is lost
-at a fork, process groups are left by `setsid`, and a JVM, a PostgreSQL backend or a Spark driver does exactly that.
-So each server gets a warden. It becomes the *subreaper* of the server's tree: whatever is orphaned below it is handed
-to the warden and to nobody else. When the server ends, or the process that asked for it dies (`kill -9` included: the
-kernel makes the pidfd readable), the warden kills its descendants until `waitpid` says that it has none.
+Linux has no call that kills a whole process tree when one process dies. A parent-death signal reaches only one process
+and is lost at a fork. A process can leave its process group with `setsid`, and JVMs, PostgreSQL backends and Spark
+drivers do so. So each server gets a warden. The warden becomes the *subreaper* of the server's tree: the kernel makes it
+the parent of every orphan in the tree. When the server ends, or when the starter dies (also by `kill -9`: the kernel
+makes the pidfd readable), the warden kills its descendants until `waitpid` returns that there is none.
 
-    signal to the warden    what it does
-    SIGTERM, SIGINT         sends the stop signal to the server's process group, and goes on waiting
-    SIGQUIT                 kills the whole tree
-    death of its starter    kills the whole tree
+    event                       action of the warden
+    SIGTERM, SIGINT             sends the stop signal to the server's process group, and continues to wait
+    SIGQUIT                     kills the whole tree
+    the starter dies            kills the whole tree
 
-Should the warden itself be killed with -9, the server's main process dies by its parent-death signal.
+If the warden itself is killed with -9, the server's main process is killed by its parent-death signal.
 
-This file runs by path under `python -I -S`: the standard library only, nothing of ours, about 20 ms to start.
+This file runs by path under `python -I -S`. It uses only the standard library and starts in about 20 ms.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ SWEEP_MS = 10
 
 
 def main(argv: list[str]) -> int:
-    """Run one server as `argv` says and return its exit code (128 + n when signal n ended it)."""
+    """Run the server of `argv` and return its exit code (128 + n if signal n ended it)."""
     options = _options(argv)
     wake_read, wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGCHLD):
         signal.signal(
             number, lambda *_: None
-        )  # the wake-up pipe carries it; the handler only has to exist
+        )  # the signal is read from the wake-up pipe; a handler only has to exist
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
-    # Opened before the check below: a starter that dies in between is seen by one of the two.
+    # Opened before the check below: if the starter dies between the two, one of them detects it.
     starter = _open_pidfd(options.starter)
     if os.getppid() != options.starter:
         return 128 + signal.SIGKILL
@@ -90,13 +90,13 @@ def _watch(options: argparse.Namespace, server: int, starter: int | None, wake_r
 
 
 def _spawn(command: list[str], user: str | None) -> int:
-    """Start the server in a process group of its own; exit code 127 is "could not be started"."""
+    """Start the server in a process group of its own. Its exit code is 127 if it cannot be started."""
     warden = os.getpid()
     pid = os.fork()
     if pid:
         with contextlib.suppress(
             OSError
-        ):  # both sides do it, so that a stop signal finds the group at once
+        ):  # both sides do it, so that the group exists before a stop signal is sent
             os.setpgid(pid, pid)
         return pid
     try:
@@ -115,24 +115,24 @@ def _spawn(command: list[str], user: str | None) -> int:
         _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # after setuid, which clears it
         if os.getppid() == warden:
             os.execvp(command[0], command)
-    except BaseException as error:  # noqa: BLE001 - nothing may return from a forked child
+    except BaseException as error:  # noqa: BLE001 - the forked child must never return
         os.write(2, f"cannot start {command[0]}: {error}\n".encode())
     os._exit(127)
 
 
 def _become(user: str) -> None:
-    """Turn this process from root into `user`, keeping root's way through folders that are closed to others.
+    """Change this process from root to `user`, but keep the capability that ignores file permissions.
 
-    PostgreSQL refuses to run as root, and a project below a closed home (/root, 0700) is out of every other user's
-    reach. Opening the home to all would be worse than this: the one capability that ignores file permissions, handed
-    on across exec as an ambient one. Where root itself lacks it, `user` is an ordinary user.
+    PostgreSQL refuses to run as root, and another user cannot reach a project below a closed home folder (/root, 0700).
+    To open that folder to all users would be worse. So the capability is passed across exec as an ambient one. If root
+    itself does not have it, `user` is an ordinary user.
     """
     entry = pwd.getpwnam(user)
     os.initgroups(user, entry.pw_gid)
     os.setgid(entry.pw_gid)
     _prctl(
         PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP
-    )  # else setuid drops it, and access(2) leaves it out
+    )  # else setuid drops the capability, and access(2) ignores it
     os.setuid(entry.pw_uid)
     header = struct.pack("=Ii", CAPABILITY_VERSION_3, 0)
     kept = 1 << CAP_DAC_OVERRIDE
@@ -144,7 +144,7 @@ def _become(user: str) -> None:
 
 
 def _reap(server: int) -> int | None:
-    """Collect every child that has ended; the server's exit code if it was among them."""
+    """Reap every child that has ended. Return the server's exit code if it is one of them, else None."""
     code = None
     while True:
         try:
@@ -161,7 +161,7 @@ def _reap(server: int) -> int | None:
 def _kill_tree() -> None:
     """Kill descendants until there are none.
 
-    Orphans come to the subreaper, so "no child left" means "no descendant left", however often one forked meanwhile.
+    Orphans become children of the subreaper. So if no child is left, no descendant is left, even if some of them forked.
     """
     while True:
         for pid in _descendants():
@@ -176,21 +176,21 @@ def _kill_tree() -> None:
 
 
 def _descendants() -> list[int]:
-    """Process ids below this one, read from /proc."""
+    """Return the ids of all descendants of this process, read from /proc."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
-            # "pid (name) state ppid ...": the name may hold spaces and brackets, so split after the last one.
+            # "pid (name) state ppid ...": the name may contain spaces and brackets, so split after the last bracket.
             parent = int(entry.read_bytes().rpartition(b")")[2].split()[1])
             children.setdefault(parent, []).append(int(entry.parent.name))
     found = list(children.get(os.getpid(), []))
-    for pid in found:  # grows while it is walked
+    for pid in found:  # the list grows during the iteration
         found.extend(children.get(pid, []))
     return found
 
 
 def _open_pidfd(pid: int) -> int | None:
-    """A descriptor that is readable once the process is gone; None on kernels before 5.3, where polling has to do."""
+    """Return a descriptor that becomes readable when the process ends; None before Linux 5.3, then `_watch` polls."""
     try:
         return os.pidfd_open(pid)
     except OSError:

@@ -1,4 +1,4 @@
-"""For tests, ours and those of users: stores that fail on purpose, servers to run against, suites to inherit.
+"""Tools for tests, tallystick's and its users': stores with injected faults, test servers, test suites to inherit.
 
-Nothing in the library imports this package.
+The library does not import this package.
 """

@@ -1,13 +1,13 @@
-"""An HTTP proxy in front of a real S3 server that does to requests what networks and gateways do.
+"""An HTTP proxy in front of a real S3 server that injects the faults of networks and gateways.
 
-A fault says two things apart: how often, and when, the request reaches the server, and what the client is told.
+A fault has two independent parts: how often and when the request reaches the server, and what the client gets.
 
-    HttpFault(forward="once", answer="close")     it landed, and the reply is lost
-    HttpFault(forward="once", answer=500)         it landed, and a gateway says 500
-    HttpFault(forward="never", answer="close")    it never arrived
-    HttpFault(forward="later", answer="hang")     it arrives when the test says so; the client waits in vain
-    HttpFault(forward="twice")                    a gateway tried again: the client gets the second answer
-    HttpFault(answer="cut")                       the answer breaks off in the middle of its body
+    HttpFault(forward="once", answer="close")     the request landed, and the response is lost
+    HttpFault(forward="once", answer=500)         the request landed, and a gateway responds 500
+    HttpFault(forward="never", answer="close")    the request never arrived
+    HttpFault(forward="later", answer="hang")     it arrives when the test releases it; the client gets no response
+    HttpFault(forward="twice")                    a gateway sent it again: the client gets the second response
+    HttpFault(answer="cut")                       the response breaks off in the middle of its body
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from typing import Literal, Self
 from urllib.parse import urlsplit
 
 _UPSTREAM_TIMEOUT_S = 30.0
-# Hop-by-hop, or ours to say anew. `Expect` is answered here (BaseHTTPRequestHandler sends 100 Continue).
+# Hop-by-hop headers, and headers that the proxy sets itself. BaseHTTPRequestHandler handles `Expect` (100 Continue).
 _NOT_FORWARDED = {"connection", "expect", "keep-alive", "transfer-encoding", "content-length"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpFault:
-    """What happens to one request; an `answer` that is a number is an HTTP status with `code` as S3's error code."""
+    """The fault of one request. If `answer` is a number, it is an HTTP status, with `code` as S3's error code."""
 
     forward: Literal["never", "once", "twice", "later"] = "once"
     answer: Literal["upstream", "cut", "close", "reset", "hang"] | int = "upstream"
@@ -43,7 +43,7 @@ NO_FAULT = HttpFault()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """One request as it came in, and the status of each answer that the server gave to it so far."""
+    """One received request, and the statuses of the server's responses to it so far."""
 
     method: str
     path: str
@@ -54,7 +54,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """An answer of the server."""
+    """A response of the server."""
 
     status: int
     headers: list[tuple[str, str]]
@@ -62,11 +62,12 @@ class Reply:
 
 
 class FaultProxy:
-    """A proxy on a free port of 127.0.0.1, from `with` to its end. Requests beyond the scripted ones pass unharmed.
+    """A proxy on a free port of 127.0.0.1, as a context manager.
 
-    The first requests of `method` (None: of any) meet the faults in order; an endless iterable spares none. `seen`
-    holds every request, unless `remember` is False: a proxy of many hours would hold all that was ever written.
-    A subclass may choose each fault by its request (`choose`), and be there when a request is sent on (`forward`).
+    The faults apply, in order, to the first requests of `method` (None means any method). Later requests have no fault.
+    If `faults` is endless, every request has one. `seen` has every request, unless `remember` is False: a proxy that runs
+    for hours would keep every written body. A subclass can override `choose`, which chooses the fault of a request, and
+    `forward`, which sends a request to the server.
     """
 
     def __init__(
@@ -110,25 +111,25 @@ class FaultProxy:
 
     @property
     def url(self) -> str:
-        """What to give a client as its endpoint."""
+        """The endpoint URL for a client."""
         return f"http://127.0.0.1:{self._server.server_port}"
 
     @property
     def seen(self) -> Sequence[Seen]:
-        """Every request so far, in order of arrival."""
+        """All requests so far, in order of arrival."""
         with self._lock:
             return tuple(self._seen)
 
     def release(self) -> int:
-        """Forward the oldest delayed request now; return the server's status. IndexError when there is none."""
+        """Forward the oldest delayed request now; return the server's status. Raises IndexError if there is none."""
         return self.forward(self._later.popleft()).status
 
     def choose(self, seen: Seen) -> HttpFault:
-        """What this request meets: the next fault of the script. Called under the proxy's lock, once per request."""
+        """Return the fault of a request: the next one of the script. Called under the proxy's lock, once per request."""
         return next(self._faults, NO_FAULT) if self._method in {None, seen.method} else NO_FAULT
 
     def handle(self, seen: Seen, reply: Handler) -> None:
-        """Meet one request with its fault."""
+        """Handle one request with its fault."""
         with self._lock:
             if self._remember:
                 self._seen.append(seen)
@@ -140,7 +141,7 @@ class FaultProxy:
             answered = self.forward(seen)
         match fault.answer:
             case "hang":
-                # The client gives up by its own timeout; the handler must not outlive the proxy.
+                # The client stops at its own timeout. The handler must end with the proxy.
                 self._closing.wait()
                 reply.drop(reset=False)
             case "close" | "reset":
@@ -153,7 +154,7 @@ class FaultProxy:
                 reply.pass_on(_error_reply(status, fault.code))
 
     def forward(self, seen: Seen) -> Reply:
-        """Send one request to the server, and return its answer, which the client does not have yet."""
+        """Send one request to the server and return the response. The client does not have it yet."""
         upstream = http.client.HTTPConnection(*self._upstream, timeout=_UPSTREAM_TIMEOUT_S)
         try:
             headers = {
@@ -179,11 +180,11 @@ class _Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that goes away in the middle is what these tests are about, and no news."""
+        """Ignore errors of the connection: tests close connections on purpose."""
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One client's connection."""
+    """The handler of one client's connection."""
 
     protocol_version = "HTTP/1.1"
     server: _Server
@@ -202,10 +203,10 @@ class Handler(BaseHTTPRequestHandler):
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _any
 
     def log_message(self, format: str, *args: object) -> None:
-        """Tests read `seen`, not a log."""
+        """Log nothing: tests read `seen`."""
 
     def pass_on(self, reply: Reply, *, cut: bool = False) -> None:
-        """Send an answer to the client, or the first half of its body."""
+        """Send a response to the client; with `cut`, only the first half of its body."""
         self.send_response_only(reply.status)
         for name, value in reply.headers:
             if name.lower() not in _NOT_FORWARDED:
@@ -218,7 +219,7 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def drop(self, *, reset: bool) -> None:
-        """End the connection without a word: in order (FIN), or as a crashed peer does it (RST)."""
+        """Close the connection without a response: with a FIN, or with a RST as a crashed peer does."""
         self.close_connection = True
         if reset:
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

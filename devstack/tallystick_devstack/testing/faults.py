@@ -1,6 +1,6 @@
-"""A store that fails on purpose, at calls that the test chooses: by number (`script`) or by a seed (`seeded`).
+"""A store with injected faults, at calls that the test chooses by number (`script`) or by a seed (`seeded`).
 
-Around a `MemoryStore` it plays everything that a network and a dying process can do to a caller, without either.
+Around a `MemoryStore`, it simulates all faults of a network and of a dying process, without a network or processes.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ Verb = Literal["get", "create", "replace", "list", "delete"]
 
 
 class Fault(StrEnum):
-    """What goes wrong with one call."""
+    """The fault of one call."""
 
-    LOSE_REPLY = "lose_reply"  # it takes effect, and the caller is told nothing
-    DROP = "drop"  # it never takes effect, and the caller is told nothing
-    DELAY = "delay"  # the caller is told nothing; it takes effect when the test releases it
+    LOSE_REPLY = "lose_reply"  # it takes effect, and the caller gets no response
+    DROP = "drop"  # it never takes effect, and the caller gets no response
+    DELAY = "delay"  # the caller gets no response; it takes effect when the test releases it
     DUPLICATE = (
-        "duplicate"  # sent twice, as a proxy that retries does: the caller gets the second answer
+        "duplicate"  # sent twice, as by a proxy that retries: the caller gets the second response
     )
-    ECHO = "echo"  # answered as usual, and a copy stays behind until the test releases it
-    CONFLICT = "conflict"  # 409: it takes no effect, and proves nothing
-    UNAVAILABLE = "unavailable"  # no connection comes up
-    KILL_BEFORE = "kill_before"  # the caller dies, and the call was not made
-    KILL_AFTER = "kill_after"  # the caller dies, and the call took effect
+    ECHO = "echo"  # the usual response; a copy of the call takes effect when the test releases it
+    CONFLICT = "conflict"  # 409: it has no effect, and proves nothing to the caller
+    UNAVAILABLE = "unavailable"  # no connection is made
+    KILL_BEFORE = "kill_before"  # the caller dies before the call
+    KILL_AFTER = "kill_after"  # the caller dies after the call took effect
 
 
 _ANY: frozenset[Fault] = frozenset({Fault.UNAVAILABLE, Fault.KILL_BEFORE, Fault.KILL_AFTER})
@@ -44,16 +44,16 @@ APPLICABLE: Mapping[Verb, frozenset[Fault]] = {
     "create": frozenset(Fault),
     "replace": frozenset(Fault),
 }
-"""The faults that mean something for each verb."""
+"""The faults that each operation can have."""
 
 
 class Killed(BaseException):
-    """The caller's process died here. No `except Exception` may survive it."""
+    """The simulated death of the caller's process. It is a BaseException, so that no `except Exception` catches it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One call to the store; `index` counts from 0. `key` is the prefix of a listing, the first key of a deletion."""
+    """One call of the store. `index` counts from 0. `key` is the prefix for a listing, the first key for a deletion."""
 
     index: int
     verb: Verb
@@ -70,7 +70,7 @@ class Fired:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldWrite:
-    """A conditional write under way: it is judged when it lands, not when it was sent."""
+    """A conditional write in progress. Its condition is checked when it lands, not when it is sent."""
 
     call: Call
     body: bytes
@@ -81,13 +81,13 @@ Plan = Callable[[Call], Fault | None]
 
 
 def no_faults(call: Call) -> Fault | None:
-    """The plan under which nothing goes wrong."""
+    """Return None: the plan without faults."""
     del call
     return None
 
 
 def script(faults: Mapping[int, Fault]) -> Plan:
-    """The plan that fails the calls with these numbers; a fault that does not apply to the call is a ValueError."""
+    """Return a plan that fails the calls with these numbers. It raises ValueError if a fault does not fit its call."""
 
     def plan(call: Call) -> Fault | None:
         fault = faults.get(call.index)
@@ -101,8 +101,8 @@ def script(faults: Mapping[int, Fault]) -> Plan:
 
 
 def seeded(seed: int, *, rate: float, faults: Iterable[Fault] = tuple(Fault)) -> Plan:
-    """The plan that fails each call with probability `rate`; the same seed and the same calls give the same faults."""
-    # A private generator: tests must not depend on who else draws from the shared one.
+    """Return a plan that fails each call with probability `rate`. The same seed and calls give the same faults."""
+    # The generator is private: other users of the shared one must not change the faults.
     chance = random.Random(seed)
     allowed = sorted(set(faults))
 
@@ -115,10 +115,11 @@ def seeded(seed: int, *, rate: float, faults: Iterable[Fault] = tuple(Fault)) ->
 
 
 class FaultyStore:
-    """A store as one process sees it while things go wrong. Thread-safe as far as the store inside is.
+    """The store of one simulated process, with faults. It is thread-safe if the inner store is.
 
-    `calls` and `fired` tell what happened, `held` what is still under way. After a kill every call raises Killed: the
-    dead make no requests, not even from a `finally`. Another process is another FaultyStore around the same store.
+    `calls` and `fired` have the calls and faults so far, `held` the writes that may still land. After a kill, every call
+    raises Killed: a dead process sends no requests, not even from a `finally`. To simulate another process, create
+    another FaultyStore around the same store.
     """
 
     def __init__(self, inner: Store, plan: Plan = no_faults) -> None:
@@ -136,23 +137,23 @@ class FaultyStore:
 
     @property
     def calls(self) -> Sequence[Call]:
-        """Every call made so far, the failed ones too."""
+        """All calls so far, with the failed ones."""
         return tuple(self._calls)
 
     @property
     def fired(self) -> Sequence[Fired]:
-        """Every fault that took place: a test that scripted one asks whether it did."""
+        """All faults that took place. A test that scripts a fault checks here that it did."""
         return tuple(self._fired)
 
     @property
     def held(self) -> Sequence[HeldWrite]:
-        """Writes that may still land, oldest first."""
+        """The writes that may still land, oldest first."""
         return tuple(self._held)
 
     def release(self, position: int = 0) -> Outcome:
-        """Let one held write arrive now; return what the store answers, which its sender never hears.
+        """Send one held write to the store now, and return its outcome, which the original caller never gets.
 
-        Safe to repeat: no; each call lands another held write. IndexError when there is none.
+        Safe to repeat: no; each call sends another held write. Raises IndexError if there is none.
         """
         with self._lock:
             held = self._held.pop(position)
@@ -165,16 +166,16 @@ class FaultyStore:
         return self._other("list", prefix, lambda: self._inner.list(prefix))
 
     def delete(self, keys: Iterable[str]) -> None:
-        """As the port says, under the plan's faults. Safe to repeat: as the store inside."""
+        """Implement `Store.delete` with the plan's faults. Safe to repeat, as for the inner store."""
         wanted = [*keys]
         self._other("delete", wanted[0] if wanted else "", lambda: self._inner.delete(wanted))
 
     def create(self, key: str, body: bytes | Path) -> Outcome:
-        """As the port says, under the plan's faults. Safe to repeat: as the store inside."""
+        """Implement `Store.create` with the plan's faults. Safe to repeat, as for the inner store."""
         return self._write("create", key, body, None)
 
     def replace(self, key: str, body: bytes, *, expected: ETag) -> Outcome:
-        """As the port says, under the plan's faults. Safe to repeat: as the store inside."""
+        """Implement `Store.replace` with the plan's faults. Safe to repeat, as for the inner store."""
         return self._write("replace", key, body, expected)
 
     def _begin(self, verb: Verb, key: str) -> tuple[Call, Fault | None]:
@@ -204,7 +205,7 @@ class FaultyStore:
 
     def _write(self, verb: Verb, key: str, body: bytes | Path, expected: ETag | None) -> Outcome:
         call, fault = self._begin(verb, key)
-        # A path is read now: what a delayed request carries left the sender when it was sent.
+        # A path is read now: the body of a delayed request is the body at the time of sending.
         content = body.read_bytes() if isinstance(body, Path) else bytes(body)
         if fault is Fault.DROP:
             return Unknown(because="timeout (dropped on purpose)")

@@ -1,7 +1,7 @@
-"""Races for one object, and the count that shows whether each success was real and none was lost.
+"""Races for one object, with a count that detects lost and doubled writes.
 
-Every writer adds its ones to a counter that also says how many each writer has added. An acknowledged one that later
-disappears, or one that counts twice, shows in the numbers whoever wins.
+Every writer increments a counter that is stored per writer. If an acknowledged increment is lost later, or if one counts
+twice, the numbers differ, regardless of which writer wins.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BARRIER_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Increments:
-    """What one writer saw: its acknowledged ones, the swaps it lost, and the replies it never got."""
+    """The results of one writer: acknowledged increments, lost swaps, and responses that it did not get."""
 
     writer: str
     acked: int
@@ -30,17 +30,17 @@ class Increments:
 
 
 class LostUpdate(AssertionError):
-    """The counter does not hold what was acknowledged."""
+    """An error that means that the counter differs from the acknowledged increments."""
 
 
 def start_counter(store: Store, key: str) -> None:
-    """Write a counter at zero. Safe to repeat: no; the key must be new."""
+    """Create a counter at zero. Safe to repeat: no; the key must be new."""
     outcome = store.create(key, json.dumps({"by": {}, "id": "start"}).encode())
     assert isinstance(outcome, Applied), outcome
 
 
 def read_counter(store: Store, key: str) -> dict[str, int]:
-    """How many ones of each writer the counter holds."""
+    """Return the number of increments of each writer in the counter."""
     found = store.get(key)
     assert found is not None
     by: dict[str, int] = json.loads(found.body)["by"]
@@ -48,9 +48,10 @@ def read_counter(store: Store, key: str) -> dict[str, int]:
 
 
 def increment(store: Store, key: str, *, writer: str, times: int) -> Increments:
-    """Add `times` ones by compare-and-swap, as the protocol swaps roots; raises LostUpdate as soon as one is missing.
+    """Increment the counter `times` times by compare-and-swap, as the protocol swaps roots.
 
-    Safe to repeat: no; each call adds anew, so each needs a `writer` of its own.
+    Raises LostUpdate as soon as an acknowledged increment is missing. Safe to repeat: no; each call increments again, so
+    each needs a `writer` of its own.
     """
     acked, lost, unknown = 0, 0, 0
     while acked < times:
@@ -61,7 +62,7 @@ def increment(store: Store, key: str, *, writer: str, times: int) -> Increments:
         if mine != acked:
             raise LostUpdate(f"{writer} had {acked} acknowledged, and the counter holds {mine}")
         counter["by"][writer] = mine + 1
-        # A fresh id, so that no body and no ETag ever repeats.
+        # The id is fresh, so that no body and no ETag ever repeats.
         counter["id"] = f"{writer}-{acked}-{lost}-{unknown}"
         body = json.dumps(counter).encode()
         outcome, doubts = _until_certain(partial(store.replace, key, body, expected=found.etag))
@@ -76,7 +77,7 @@ def increment(store: Store, key: str, *, writer: str, times: int) -> Increments:
 
 
 def increment_in_process(uri: str, key: str, writer: str, times: int) -> Increments:
-    """`increment` for a process pool: opens its own store, as clients must not cross a fork.
+    """Call `increment` in a process pool, with a store of its own, because clients must not be shared across a fork.
 
     Safe to repeat: no, as `increment`.
     """
@@ -84,7 +85,7 @@ def increment_in_process(uri: str, key: str, writer: str, times: int) -> Increme
 
 
 def create_race(store: Store, key: str, *, writers: int) -> Sequence[Outcome]:
-    """Let threads create one object at once, each with the body `writer <n>`; return their outcomes in that order.
+    """Create one object from several threads at once, each with the body `writer <n>`; return the outcomes by writer.
 
     Safe to repeat: with another key.
     """
@@ -100,7 +101,7 @@ def create_race(store: Store, key: str, *, writers: int) -> Sequence[Outcome]:
 
 
 def _until_certain(send: Callable[[], Outcome]) -> tuple[Applied | NotApplied, int]:
-    """Send the same request until the answer is no longer unknown; return it and how many times it was."""
+    """Send the same request until its outcome is known; return it and the number of unknown outcomes before it."""
     for doubts in range(1000):
         outcome = send()
         if not isinstance(outcome, Unknown):

@@ -1,4 +1,4 @@
-"""S3 servers for tests: on free ports of 127.0.0.1, ended with the test, or with its process if that is killed."""
+"""Runs S3 servers for tests, on free ports of 127.0.0.1. They end with the test, or with its process if it is killed."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _START_S = 60.0
 _STOP_S = 10.0
 _PORT_TRIES = 3
 
-# The child reads its standard input in a thread: end of file means that the process which held the other end is gone,
-# whatever killed it. A pipe works everywhere; PR_SET_PDEATHSIG is Linux's alone, and follows a thread.
+# The child reads its standard input in a thread. End of file means that the process at the other end has ended, for any
+# reason. A pipe works on every system. PR_SET_PDEATHSIG exists only on Linux, and depends on a thread of the parent.
 _DIE_WITH_PARENT = """
 import os, sys, threading
 threading.Thread(target=lambda: (sys.stdin.buffer.read(), os._exit(0)), daemon=True).start()
@@ -31,7 +31,7 @@ _AWS_PREFIX = "AWS_"
 
 
 def aws_environment(endpoint_url: str) -> dict[str, str]:
-    """The environment variables that point boto3's chain at a test server, and at nothing of this machine."""
+    """Return the variables with which boto3's chain uses a test server, and no configuration of this machine."""
     return {
         "AWS_ENDPOINT_URL_S3": endpoint_url,
         "AWS_ACCESS_KEY_ID": "test",
@@ -47,7 +47,7 @@ def aws_environment(endpoint_url: str) -> dict[str, str]:
 def ministack() -> Iterator[str]:
     """Run ministack (S3 only, in memory) in a child process; yield its endpoint URL.
 
-    Its one event loop makes each conditional PUT atomic, so races may be judged on it.
+    It has one event loop, so each conditional PUT is atomic, and it can be used to test races.
     """
     with tempfile.TemporaryDirectory(prefix="tallystick-ministack-") as folder:
         process, url = _start_ministack(Path(folder))
@@ -61,9 +61,10 @@ def ministack() -> Iterator[str]:
 def moto() -> Iterator[str]:
     """Run moto's server in a thread of this process; yield its endpoint URL.
 
-    It checks a condition and then acts, without a lock: two racing creates can both win. Never judge races on it.
+    It checks a condition and then writes, without a lock. Two concurrent creates can both succeed, so it must not be used
+    to test races.
     """
-    from moto.server import ThreadedMotoServer  # for tests only, and slow to import
+    from moto.server import ThreadedMotoServer  # only a dependency of tests, and slow to import
 
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
@@ -75,7 +76,7 @@ def moto() -> Iterator[str]:
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that was free a moment ago."""
+    """Return a port of 127.0.0.1 that was free when it was checked."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -95,7 +96,7 @@ def _start_ministack(folder: Path) -> tuple[subprocess.Popen[bytes], str]:
             "BIND_HOST": "127.0.0.1",
             "GATEWAY_PORT": str(port),
             "SERVICES": "s3",
-            # Its other services listen on all interfaces, whatever BIND_HOST says.
+            # Its other services listen on all interfaces, regardless of BIND_HOST.
             "IOT_MTLS_ENABLED": "0",
             "SFTP_ENABLED": "0",
             "DOCKER_HOST": "unix:///nonexistent",
@@ -114,9 +115,8 @@ def _start_ministack(folder: Path) -> tuple[subprocess.Popen[bytes], str]:
             )
         if _healthy(process, f"http://127.0.0.1:{port}/_ministack/health"):
             return process, f"http://127.0.0.1:{port}"
-        _stop(
-            process
-        )  # most likely another process took the port between our look and the server's
+        # Probably another process took the port between the check and the server's start.
+        _stop(process)
     raise RuntimeError(
         f"ministack did not start; its last words:\n{log.read_text(errors='replace')[-4000:]}"
     )

@@ -1,7 +1,7 @@
-"""What every store must do, as suites to inherit: override the `store` fixture and each test runs against it.
+"""Test suites for every store: inherit them and override the `store` fixture, and each test runs against it.
 
-`StoreContract` holds for one client at a time; `StoreRaceContract` adds what only a store that checks and writes in one
-step can do. A store that passes the first only may serve unit tests, never a lake.
+`StoreContract` tests one client at a time. `StoreRaceContract` tests concurrent writes: only a store that checks and
+writes in one step passes it. If a store passes only the first suite, it can be used in unit tests, but not for a lake.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ ILLEGAL_KEYS = (
 
 
 class StoreContract:
-    """The five verbs and each of their outcomes, one client at a time."""
+    """The tests of the five operations and all of their outcomes, with one client at a time."""
 
     @pytest.fixture
     def store(self) -> Store:
-        """An empty store; override it."""
+        """Return an empty store; override this fixture."""
         raise NotImplementedError
 
     def test_what_was_created_is_read_back_with_its_etag(self, store: Store) -> None:
@@ -127,7 +127,7 @@ class StoreContract:
         assert_holds(store, "mine", b"one", mine)
 
     def test_an_applied_replace_that_is_sent_again_answers_changed(self, store: Store) -> None:
-        """What makes a lost reply harmless: after our own success, our own second try is told that the token moved."""
+        """Check the case of a lost response: if a write succeeded and is sent again, the second try returns `changed`."""
         first = applied(store.create("root.json", b"one"))
         second = applied(store.replace("root.json", b"two", expected=first))
         assert store.replace("root.json", b"two", expected=first) == NotApplied(because="changed")
@@ -136,7 +136,7 @@ class StoreContract:
     def test_replacing_what_is_not_there_creates_nothing(self, store: Store) -> None:
         etag = applied(store.create("a", b"one"))
         outcome = store.replace("absent", b"two", expected=etag)
-        # S3 says 404; R2 and Ozone say 412. Either way nothing landed.
+        # S3 returns 404, R2 and Ozone return 412. In both cases nothing landed.
         assert outcome in (NotApplied(because="missing"), NotApplied(because="changed"))
         assert store.get("absent") is None
 
@@ -148,7 +148,7 @@ class StoreContract:
         assert isinstance(store.create("a", b"three"), Applied)
 
     def test_an_etag_never_comes_back_while_bodies_are_unique(self, store: Store) -> None:
-        """The note on ABA: S3 hashes bodies, so equal bytes would bring an old ETag back. Ours hold a fresh id each."""
+        """Check that ABA cannot occur: S3 hashes bodies, so equal bytes have one ETag, but each body has a fresh id."""
         seen = [applied(store.create("root.json", b'{"id": 0, "state": "A"}'))]
         for step, state in enumerate("BABA", start=1):
             body = f'{{"id": {step}, "state": "{state}"}}'.encode()
@@ -184,13 +184,13 @@ class StoreContract:
         assert [line.key for line in store.list("c")] == []
 
     def test_an_object_beside_a_folder_of_its_name(self, store: Store) -> None:
-        """Stores over a file system cannot have both; none of a lake's keys asks for it."""
+        """Check keys `a` and `a/1`. A store over a file system cannot have both, and no lake has such keys."""
         applied(store.create("a", b"x"))
         applied(store.create("a/1", b"y"))
         assert [line.key for line in store.list("")] == ["a", "a/1"]
 
     def test_a_listing_is_in_the_order_of_the_keys_bytes(self, store: Store) -> None:
-        # The last two are the other way round in UTF-16, where the second begins with a surrogate.
+        # In UTF-16 the last two have the reverse order, because the second begins with a surrogate.
         keys = ["-", "A", "a-", "a/b", "a0", "aa", "ä", "\ufb01", "\U00010348"]
         for key in reversed(keys):
             applied(store.create(key, b"x"))
@@ -234,7 +234,7 @@ class StoreContract:
 
 
 class StoreRaceContract:
-    """What many clients at once rely on: of conditional writes to one version exactly one is applied."""
+    """The tests of concurrent clients: of the conditional writes to one version, exactly one is applied."""
 
     creators: ClassVar[int] = 16
     created: ClassVar[int] = 25
@@ -243,7 +243,7 @@ class StoreRaceContract:
 
     @pytest.fixture
     def store(self) -> Store:
-        """An empty store that may be used by several threads; override it."""
+        """Return an empty store that several threads can use; override this fixture."""
         raise NotImplementedError
 
     def test_a_create_race_has_one_winner_and_the_winners_bytes(self, store: Store) -> None:
@@ -284,14 +284,14 @@ class StoreRaceContract:
 
 
 def applied(outcome: Outcome) -> ETag:
-    """The ETag of a write that must have been applied."""
+    """Check that a write was applied, and return its ETag."""
     assert isinstance(outcome, Applied), outcome
     return outcome.etag
 
 
 def assert_holds(store: Store, key: str, body: bytes, etag: ETag) -> None:
-    """The object is there with this body and this ETag."""
+    """Check that the object exists with this body and this ETag."""
     found = store.get(key)
     assert found is not None
-    assert found.body == body  # first: a wrong body says more than a wrong token
+    assert found.body == body  # first, because a wrong body is more informative than a wrong ETag
     assert found.etag == etag

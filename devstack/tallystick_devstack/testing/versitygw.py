@@ -1,7 +1,7 @@
-"""A second S3 server for tests: versitygw over a folder, built once per machine by the Go that is there.
+"""Runs a second S3 server for tests: versitygw over a folder, built once per machine with the installed Go.
 
-Another implementation in another language than ministack: what both keep is more than one server's habit. Versions before
-1.8.0 let several conditional writers win at once, and are never the judge of a race.
+Its implementation is independent of ministack: if a test passes on both, it does not depend on one server's behaviour.
+In versions before 1.8.0, several concurrent conditional writes can succeed, so these versions cannot test races.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ _START_S: Final = 30.0
 
 
 def go() -> str | None:
-    """The `go` of PATH; None where there is none, and versitygw cannot be had."""
+    """Return the `go` of PATH, or None if there is none. versitygw cannot be built without it."""
     return shutil.which("go")
 
 
 def binary() -> Path:
-    """Return the program, building it where this machine has none (about a minute); raises SettingsError where it fails.
+    """Return the program. If this machine has none, build it (about a minute).
 
-    Safe to repeat: whoever comes second waits for the first; the program appears by one rename.
+    Raises SettingsError if the build fails, RuntimeError if there is no Go. Safe to repeat: a second process waits for
+    the first, and the program appears by one rename.
     """
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tallystick"
     caches.mkdir(parents=True, exist_ok=True)
@@ -55,7 +56,7 @@ def _build(caches: Path, wanted: Path) -> None:
         raise RuntimeError("there is no go on PATH")
     with tempfile.TemporaryDirectory(prefix="versitygw.tmp-", dir=caches) as scratch:
         run_to_end(
-            # Unoptimized, without cgo: the build costs 73 CPU seconds instead of 116, and no test asks for its speed.
+            # Without optimization and cgo, the build takes 73 CPU seconds instead of 116. Tests need no fast server.
             [found, "install", "-gcflags=all=-N -l -dwarf=false", "-ldflags=-s -w", _MODULE],
             name=f"the build of versitygw {VERSION}",
             log_path=caches / "versitygw.build.log",
@@ -81,7 +82,7 @@ def versitygw() -> Iterator[str]:
             ],
             name="versitygw",
             log_path=state / "versitygw.log",
-            # Not in argv, where every user of the machine could read them.
+            # The keys are not in argv, because every user of the machine can read argv.
             env={**os.environ, "ROOT_ACCESS_KEY": "test", "ROOT_SECRET_KEY": "test-secret"},
         )
         try:

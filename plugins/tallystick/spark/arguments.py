@@ -1,4 +1,4 @@
-"""The arguments of a job: which plans, by which attempt. Nothing secret ever stands among them."""
+"""The arguments of a job: the plans and the attempt. They never contain a secret."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PLAN = re.compile(r"(.+)/(plans/[^@]+)@([0-9a-f]{64})")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRef:
-    """One plan: its lake root's URI, its key, and the digest of its bytes."""
+    """A reference to one plan: the lake URI, the plan's key, and the SHA-256 of its bytes."""
 
     lake_uri: str
     key: keys.PlanKey
@@ -28,7 +28,7 @@ class PlanRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arguments:
-    """What spark-submit hands to a job file."""
+    """The arguments of a job file."""
 
     plans: tuple[PlanRef, ...]
     attempt: str
@@ -40,7 +40,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse_arguments(argv: Sequence[str]) -> Arguments:
-    """Read `--plan <lake root>/plans/...json@<sha256>` (once or more) and `--attempt <id>`; raises InvalidRequest."""
+    """Parse `--plan <lake URI>/plans/...json@<sha256>` (once or more) and `--attempt <id>`; raises InvalidRequest."""
     parser = _Parser(add_help=False, allow_abbrev=False)
     parser.add_argument("--plan", action="append", required=True, dest="plans")
     parser.add_argument("--attempt", required=True)
@@ -55,7 +55,7 @@ def parse_arguments(argv: Sequence[str]) -> Arguments:
 
 
 def parse_plan_ref(text: str) -> PlanRef:
-    """Read one `<lake root>/plans/<interval>/<uuid>.json@<sha256>`; raises InvalidRequest."""
+    """Parse `<lake URI>/plans/<interval>/<uuid>.json@<sha256>`; raises InvalidRequest."""
     found = _PLAN.fullmatch(text)
     if not found:
         raise _bad(f"{text!r} is no plan")

@@ -1,4 +1,4 @@
-"""What a DataFrame transform may ask for beside its records, the same for every attempt at one plan."""
+"""The context of a DataFrame transform: values that it can use in addition to its records."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tallystick.format.plan import Plan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """The session and the plan's clock: `[start, end)` is the interval, `planned_at` when its plan was made.
+    """The session and the times of the plan: the interval is `[start, end)`, and its plan was made at `planned_at`.
 
-    Every attempt at a plan sees the same `planned_at`; a replay is another plan. What must be equal after a replay too
-    is computed from `start`, `end` and the records' own `_timestamp`. `back`: how
-    far the pipeline looks back, None for all the time before.
+    Each attempt of a plan gets the same `planned_at`. A replay is another plan, with another `planned_at`. If a value
+    must be the same after a replay, compute it from `start`, `end` and the records' `_timestamp`. `back`: how far back
+    the pipeline's lookback reaches; None means from the beginning.
     """
 
     spark: SparkSession
@@ -32,10 +32,10 @@ class Context:
     back: timedelta | None = None
 
     def earlier(self, table: str) -> DataFrame:
-        """The rows of a table that the pipeline looks back at: those of [start - back, start). Raises InvalidPipeline.
+        """Return the rows of [start - back, start) of a table of the lookback.
 
-        Where the job is called for time that is not committed yet, there are none: rows of such a table must not depend
-        on it.
+        If the job is called for uncommitted time, there are no such rows: rows of such a table must not depend on the
+        lookback. Raises InvalidPipeline if the pipeline does not declare the table in its lookback.
         """
         if table not in self.rows_before:
             raise InvalidPipeline(
@@ -45,16 +45,16 @@ class Context:
         return self.rows_before[table]
 
     def stable_id(self, *parts: Column | str) -> Column:
-        """An id of 64 hexadecimal digits for a row with lineage, the same at every attempt and every replay.
+        """Return a column with an id of 64 hexadecimal digits, the same in every attempt and every replay.
 
-        It is the SHA-256 of the record's topic incarnation, partition and offset; `parts` are columns that tell several
-        rows of one record apart, such as a position. Null where a row has no lineage.
+        It is the SHA-256 of the record's topic incarnation, partition and offset. If one record gives several rows,
+        `parts` are columns that distinguish them, such as a position. It is null if the row has no lineage.
         """
         ids = F.create_map(*[F.lit(text) for pair in self.topic_ids.items() for text in pair])
         record = (ids[F.col("_topic")], F.col("_kafka_partition"), F.col("_offset"))
         rest = F.to_json(F.struct(*parts)) if parts else F.lit("")
         slash = F.lit("/")
-        # concat is null where one of them is: concat_ws would give all rows without lineage one id.
+        # concat is null if one part is null. concat_ws would give the same id to all rows without lineage.
         return F.sha2(F.concat(record[0], slash, record[1], slash, record[2], slash, rest), 256)
 
 
@@ -66,7 +66,7 @@ def context_of(
     interval: Interval | None = None,
     back: timedelta | None = None,
 ) -> Context:
-    """The context of one plan's transform, or of earlier time that its job is called for: `interval`."""
+    """Return the context of a plan's transform. `interval`: the uncommitted earlier time that the job is called for."""
     return Context(
         spark=session,
         start=(interval or plan.interval).start,

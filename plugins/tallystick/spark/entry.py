@@ -1,7 +1,7 @@
-"""The driver's story: check what was asked, stage it in one pass, write the report, say how it ended.
+"""Runs the driver of a job: checks the arguments and plans, stages each plan, writes its report, reports the outcome.
 
-Nothing here publishes: a report is a claim that the commit checks. A driver that was declared dead and lives on can
-leave files and a report under its own attempt, and no more.
+Nothing here makes rows visible: the commit checks a report before it uses it. If a driver was declared dead but still
+runs, it can only leave files and a report under its own attempt.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from tallystick.store.open import open_store
 
 log = logging.getLogger("tallystick.spark")
 Staging = Callable[[Lake, Order, Callable[..., Any], Sequence[tuple[Plan, Report]]], Report]
-"""Stages what an order asks for with the user's transform, and returns the report, which is not written yet.
+"""Stages an order with the user's transform, and returns the report, which is not written yet.
 
-It gets what this run has staged before, for a job that looks back."""
+Its last argument: the earlier plans that this run has staged, and their reports, for a job with a lookback."""
 
 
 def main(transform: Callable[..., Any], *, staging: Staging | None = None) -> None:
@@ -55,7 +55,7 @@ def main(transform: Callable[..., Any], *, staging: Staging | None = None) -> No
         level=logging.INFO,
         format="%(asctime)s %(levelname)s %(name)s %(message)s",
     )
-    # Their own stories are longer than ours.
+    # Silence chatty libraries.
     for name in ("py4j", "kafka", "botocore", "boto3", "urllib3", "numba"):
         logging.getLogger(name).setLevel(logging.WARNING)
     job = _running_file()
@@ -71,7 +71,7 @@ def run_job(
     job: Path,
     staging: Staging,
 ) -> int:
-    """Stage the plans of `argv` and return the exit code; `job` is the file whose source counts for the fingerprint.
+    """Stage the plans of `argv` and return the exit code. `job` is the file whose source is part of the fingerprint.
 
     Safe to repeat: every run writes under the prefix of its attempt, each object under a fresh key, the report last.
     """
@@ -84,7 +84,7 @@ def run_job(
         log.error("not staged: %s", error)
         write_error(result_file, error)
         return exit_code(error)
-    except Exception as error:  # whatever it was, Airflow's task must read it from the result file
+    except Exception as error:  # Airflow's task must find any error in the result file
         log.exception("not staged")
         known = scratch_full(error) or error
         write_error(result_file, known)
@@ -109,10 +109,10 @@ def _stage_all(
         len(arguments.plans),
     )
     staged = []
-    # All are checked before the first is read: a job that changed must not read half a run.
+    # Check all plans before the first is staged: if the job has changed, none of the run is staged.
     plans = [_left(lake, ref, job_source) for ref in arguments.plans]
     before: list[tuple[Plan, Report]] = []
-    # By time: a job that looks back sees what its own run has staged of earlier time.
+    # In the order of time: a lookback reads the rows of earlier intervals that the same run has staged.
     for ref, plan in sorted(
         zip(arguments.plans, plans, strict=True), key=lambda one: keys.plan_interval(one[0].key)
     ):
@@ -122,7 +122,7 @@ def _stage_all(
             started = time.monotonic()
             order = _order(lake, plan, arguments.attempt, environ)
             report = staging(lake, order, transform, before)
-            # Last of all: a report is there only when everything that it names is (C5).
+            # The report is written last: it exists only if everything that it names exists (C5).
             lake.put_new(report.key, report.encode())
             _tell(report, time.monotonic() - started)
             before.append((plan, report))
@@ -131,7 +131,7 @@ def _stage_all(
 
 
 def _left(lake: Lake, ref: PlanRef, job_source: bytes) -> Plan | None:
-    """Return a plan that is still to be staged; None where it is committed, or lost: the run's commit says so."""
+    """Return a plan that is still to be staged, or None if it is committed or superseded (the commit task reports it)."""
     try:
         plan = _checked(lake, ref, job_source)
     except Superseded as error:
@@ -143,7 +143,11 @@ def _left(lake: Lake, ref: PlanRef, job_source: bytes) -> Plan | None:
 
 
 def _checked(lake: Lake, ref: PlanRef, job_source: bytes) -> Plan | None:
-    """Return a plan that is still to be staged, by this very job; None where it is committed."""
+    """Return a plan that is still to be staged, or None if it is committed.
+
+    Raises Superseded if its grant is gone, Corrupt if the plan's digest is not the expected one, JobChanged if the plan
+    was made with another fingerprint.
+    """
     plan = still_granted(lake, ref.key)
     if plan is None:
         return None
@@ -183,14 +187,14 @@ def stage_arrow(
     transform: Callable[..., Any],
     staged: Sequence[tuple[Plan, Report]] = (),
 ) -> Report:
-    """Stage an Arrow job: one stage that reads, transforms and writes; raises what its tasks answer with.
+    """Stage an Arrow job by one Spark stage that reads, transforms and writes; raises the errors of its tasks.
 
-    It sees nothing of what was `staged` before: an Arrow job does not look back.
+    `staged` is not used: an Arrow job has no lookback.
     """
     del staged
     work = order.work(
         lake.store, transform
-    )  # refuses a pipeline of another kind before anything is read
+    )  # raises InvalidPipeline for a pipeline of another kind, before anything is read
     if not order.splits:
         return assemble(work, (), ())
     session = stage_session(order.target.plan)

@@ -1,15 +1,16 @@
-"""A DataFrame job: land the records once, let the transform describe its outputs, write each by one action.
+"""Stages a DataFrame job: lands the records once, calls the transform, writes each of its tables by one action.
 
-1. **Land** (one action): a task per piece reads and decodes it as an Arrow job's does; records go to the attempt's
-   scratch, dead letters to their table's prefix. What Spark returns, once per piece, is the account of every offset, the
-   dead letters' files and the scratch's. It is the only reading of Kafka, so the account is made exactly once.
-2. **Transform**: called once, in the driver, with frames over the landed files. Whatever evaluates them, however often,
-   reads the same bytes: a lost executor or a second output cannot change the input. `persist()` is the job's choice, for
-   speed alone.
-3. **Write** (one action per output): each task writes Parquet under the attempt's prefix and returns its files. Spark
-   returns one result per partition, of a task that succeeded: files of others are named by nobody (C4).
+1. **Land** (one action): a task per input split reads and decodes it, as in an Arrow job. Records go to the attempt's
+   scratch, dead letters to the prefix of their table. Spark returns one result per input split: the account of every
+   offset, the files of dead letters and the scratch files. Kafka is read only here, so the account is made exactly once.
+2. **Transform**: called once, in the driver, with frames over the landed files. Each evaluation of these frames reads
+   the same bytes: a lost executor or a second table cannot change the input. A job can call `persist()`, but only to
+   save time.
+3. **Write** (one action per table): each task writes Parquet under the attempt's prefix and returns its files. Spark
+   returns one result per partition, from a task that succeeded. No report names the files of other tasks (C4).
 
-An output's rows are exact under retries where the transform is deterministic; `traps` warns of what is known not to be.
+If the transform is deterministic, retries do not change a table's rows. `traps` warns of known calls that are not
+deterministic.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ log = logging.getLogger("tallystick.spark")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Written(StoredValue):
-    """What one task of a write action answers with."""
+    """The result of one task of a write action."""
 
     files: tuple[FileReport, ...]
 
@@ -57,10 +58,10 @@ def stage_frames(
     transform: Callable[..., Any],
     staged: Sequence[tuple[Plan, Report]] = (),
 ) -> Report:
-    """Stage a DataFrame job and return its report, which is not written yet; raises what its tasks answer with.
+    """Stage a DataFrame job and return its report, which is not written yet; raises the errors of its tasks.
 
-    `staged`: what this run has staged of earlier time, for a job that looks back. Safe to repeat: everything is written
-    under the attempt's prefixes, each upload under a key of its own.
+    `staged`: the earlier plans that this run has staged, and their reports, for a job with a lookback. Safe to repeat:
+    everything is written under the attempt's prefixes, each upload under a key of its own.
     """
     work = order.target.attempt_at(lake.store)
     if not order.splits and work.pipeline.lookback is None:
@@ -90,14 +91,14 @@ def write(
     *,
     before: Sequence[FileReport] = (),
 ) -> list[FileReport]:
-    """Evaluate one output by one action that writes it, and return the files of the tasks that succeeded.
+    """Evaluate the DataFrame of one table by one action that writes it; return the files of the tasks that succeeded.
 
-    `before`: what the attempt has written of other outputs, which goes into the same report.
+    `before`: the files that the attempt has written for other tables. They go into the same report.
     """
     tries_max = failures_max(session)
     rows = frame.select(*[c.name for c in table.written])
     if table.aggregates:
-        # All rows of one key come to one task, beside each other, which sees a second one there.
+        # All rows of one key go to one task, one after another, so that the task detects a key that occurs twice.
         rows = rows.repartition(*table.keys).sortWithinPartitions(*table.keys)
 
     made = FilesOfTasks(session, target.plan, before=before)

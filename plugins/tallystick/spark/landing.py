@@ -1,4 +1,4 @@
-"""Lands the pieces of an order: one Spark action that reads Kafka once, and the list of what it wrote to scratch."""
+"""Lands the input splits of an order: one Spark action reads Kafka once, then the driver lists the scratch files."""
 
 from __future__ import annotations
 
@@ -25,10 +25,9 @@ Batches = Iterator[pa.RecordBatch]
 
 
 def land(session: SparkSession, lake: Lake, order: Order) -> tuple[list[LandedSplit], LandedRef]:
-    """Run the action that reads Kafka, a task per piece, and list what it landed.
+    """Run the action that reads Kafka, one task per input split; return the landed splits and a reference to their list.
 
-    Raises the most decisive error that a task answered with. Safe to
-    repeat: each upload goes under a key of its own, the list too.
+    Raises the most decisive of the tasks' errors. Safe to repeat: each upload has a key of its own, the list too.
     """
     tries_max = failures_max(session)
 
@@ -63,6 +62,6 @@ def _land(order: Order, split: InputSplit) -> str:
 
 
 def answer(run: Callable[[], str], tries_max: int) -> pa.RecordBatch:
-    """What a task answers: its result, or the error that no retry of Spark's mends."""
+    """Build the one row that a task returns: its result, or an error that a retry by Spark cannot fix."""
     result, error = caught(run, tries_max)
     return pa.RecordBatch.from_pylist([{"result": result, "error": error}], schema=_ARROW)

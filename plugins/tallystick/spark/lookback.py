@@ -1,7 +1,8 @@
-"""What a DataFrame job sees of earlier time: committed rows from their data files, the rest through the job itself.
+"""Builds the lookback of a DataFrame job: committed rows from their data files, other rows by running the job itself.
 
-Time that is not committed is landed as the plan's own records are, and goes through the same transform, which then looks
-back at nothing: the tables that are looked back at hold partial rows, made of their own interval's records alone.
+The records of uncommitted time are landed like the plan's own records and go through the same transform. In that call the
+lookback is empty. This is correct because the tables of a lookback contain partial rows, computed only from the records
+of their own interval.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ TASKS_MAX = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookbackFrames:
-    """The rows of earlier time by table, how far back they reach, and what the report says of them."""
+    """The lookback of a plan: a DataFrame per table, how far back it reaches, and its entry for the report."""
 
     frames: Mapping[str, DataFrame] = field(default_factory=dict)
     back: timedelta | None = None
@@ -60,9 +61,10 @@ def look_back(
     transform: Callable[..., Any],
     staged: Sequence[tuple[Plan, Report]],
 ) -> LookbackFrames | None:
-    """Return what the order's plan sees of earlier time; None where its pipeline does not look back.
+    """Return the lookback of the order's plan, or None if its pipeline has none.
 
-    Safe to repeat: what is read of Kafka lands in the attempt's scratch, each upload under a key of its own.
+    Safe to repeat: records that are read from Kafka are landed in the attempt's scratch, each upload under a key of its
+    own.
     """
     work = order.target.attempt_at(lake.store)
     lookback = work.pipeline.lookback
@@ -102,7 +104,7 @@ def _found(
     plan = order.target.plan
     if lookback.uncommitted != "kafka":
         return earlier(lake, plan, lookback, staged=staged)
-    # A driver whose pipeline does not look back asks Kafka nothing: it loads no client.
+    # If the lookback does not read Kafka, the driver sends no request to it and loads no client.
     from tallystick.kafka.planning import LogPlanner
 
     settings = resolve(KafkaSettings, plan.spec["kafka"], environ=os.environ, fallback=order.kafka)
@@ -117,7 +119,7 @@ def _through_job(
     transform: Callable[..., Any],
     unread: UncommittedRange,
 ) -> tuple[int, Mapping[str, DataFrame]]:
-    """Read a stretch that is not committed and return how many records it has, and the job's rows for them."""
+    """Read an uncommitted range from Kafka; return the number of its records, and the job's rows for them by table."""
     work = order.target.attempt_at(lake.store)
     splits = split_topics(
         unread.topics, records_per_task=work.pipeline.records_per_task, first=len(order.splits)
@@ -156,7 +158,7 @@ def _through_job(
 def stored_frame(
     session: SparkSession, root: str, table: Table, files: Sequence[FileReport]
 ) -> DataFrame:
-    """The rows of some data files of a table, columns by name; one that a file does not have yet is null."""
+    """Return the rows of data files of a table. Columns are matched by name; if a file lacks a column, it is null."""
     schema = written_schema(table)
     spark_schema = from_arrow_schema(schema)
     if not files:

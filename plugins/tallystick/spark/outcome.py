@@ -1,7 +1,8 @@
-"""How a job tells its starter what became of it: an exit code, and a file of JSON where one is asked for.
+"""Reports the outcome of a job to the process that started it: an exit code, and optionally a JSON file.
 
-The file that TALLYSTICK_RESULT_FILE names holds a list of {"plan": key, "report": key or null (committed already)}, or
-{"error": {"kind", "message", "hint"}}. It is written once, whole, at the end.
+If TALLYSTICK_RESULT_FILE is set, it is the path of that file. The file contains either a list of
+{"plan": key, "report": key or null}, or {"error": {"kind", "message", "hint"}}. A null report means that the job staged
+nothing for the plan, because it was committed or superseded already. The file is written once, whole, at the end.
 """
 
 from __future__ import annotations
@@ -36,23 +37,23 @@ _ERROR = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Exit|Interru
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedPlan:
-    """One plan and the report of what was staged for it; None where it was committed before this job began."""
+    """One plan and its report; None if the job staged nothing because the plan was committed or superseded already."""
 
     plan: keys.PlanKey
     report: keys.ReportKey | None
 
 
 def scratch_full(error: BaseException) -> ScratchFull | None:
-    """Return the error that says whose disk is full, where that is what `error` means; None where it means another."""
+    """Return a ScratchFull that names the full disk if `error` means that a disk is full, else None."""
     if isinstance(error, OSError) and error.errno in _NO_ROOM:
-        # Not gettempdir(): where it was not asked before it probes by writing, and fails on this very disk.
+        # Not gettempdir(): its first call probes by writing, which fails if this disk is full.
         place = (
             error.filename or tempfile.tempdir or os.environ.get("TMPDIR", "the temporary folder")
         )
         where = f"{place} on {socket.gethostname()}"
         message = f"{where}: {os.strerror(error.errno)}"
     elif NO_ROOM in str(error):
-        message = telling_line(str(error)).rstrip(".")  # Spark's own files: its text says which
+        message = telling_line(str(error)).rstrip(".")  # Spark's own files: its text names the file
     else:
         return None
     return ScratchFull(
@@ -63,7 +64,7 @@ def scratch_full(error: BaseException) -> ScratchFull | None:
 
 
 def exit_code(error: BaseException) -> int:
-    """Return the code by which the starter knows what to do next (75 is EX_TEMPFAIL of sysexits.h)."""
+    """Return the exit code of an error, by which the starting process acts (75 is EX_TEMPFAIL of sysexits.h)."""
     groups = (
         (RetryLater, RETRY_LATER),
         (Superseded, SUPERSEDED),
@@ -73,7 +74,7 @@ def exit_code(error: BaseException) -> int:
 
 
 def error_json(error: BaseException) -> dict[str, str]:
-    """Return what a program needs of an error; of a foreign one only its type and first line."""
+    """Return the JSON form of an error. For an error that is not tallystick's, the message is its type and one line."""
     if isinstance(error, TallystickError):
         return {"kind": error.kind, "message": error.message, "hint": error.hint}
     return {
@@ -84,18 +85,18 @@ def error_json(error: BaseException) -> dict[str, str]:
 
 
 def most_decisive(errors: Sequence[TallystickError]) -> TallystickError:
-    """Return the error that decides what happens next, the first of its group: one to retry must not hide a final one.
+    """Return the error that decides what happens next, so that an error to retry does not hide a final one.
 
-    A person is asked before an attempt is called off, and both come before what no group knows and what time mends.
+    The order is: ActionRequired, Superseded, errors of no group, RetryLater. Within a group, the first error wins.
     """
     ranks = {ACTION_REQUIRED: 0, SUPERSEDED: 1, OTHER: 2, RETRY_LATER: 3}
     return min(errors, key=lambda error: ranks[exit_code(error)])
 
 
 def telling_line(text: str) -> str:
-    """Return the line of a long error text that says most: of a traceback the last error, else the first line.
+    """Return the most useful line of a long error text: the last error of a traceback, else the first line.
 
-    Spark wraps what a Python worker raised in pages of two stack traces.
+    Spark wraps an error of a Python worker in two long stack traces.
     """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if _ERROR.match(line)]
@@ -121,7 +122,7 @@ def error_from(value: dict[str, Any]) -> TallystickError:
 def _write(path: str | None, value: Any) -> None:
     if not path:
         return
-    # A reader sees the old file or the new one, never half: rename is atomic within a folder.
+    # Rename is atomic within a folder: a reader gets the old file or the new file, never a partial one.
     half = Path(f"{path}.{os.getpid()}.part")
     half.write_text(json.dumps(value), encoding="utf-8")
     half.replace(path)

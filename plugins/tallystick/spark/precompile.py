@@ -1,6 +1,6 @@
-"""Compile the decoders once per machine or image, so that no task waits for it: python -m tallystick.spark.precompile.
+"""Compiles the decoders once per machine or image, so that no task waits for it: python -m tallystick.spark.precompile.
 
-Safe to repeat: what is compiled is kept in numba's cache, next to the sources or in NUMBA_CACHE_DIR.
+Safe to repeat: numba caches the compiled functions, next to the sources or in NUMBA_CACHE_DIR.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def compile_decoders() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Compile the decoders; the command takes no option but --help. Returns 0."""
+    """Compile the decoders and return 0. The only option of the command is --help."""
     parser = argparse.ArgumentParser(prog="python -m tallystick.spark.precompile")
     parser.description = "Compile tallystick's decoders once, so that no task waits for it."
     parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""A line of progress now and then while Spark works: without it a long stage is silent in Airflow's task log."""
+"""Logs the progress of running Spark stages. Without it, a long stage writes nothing to Airflow's task log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EVERY_S = 10.0
 
 @contextmanager
 def progress_told(session: SparkSession) -> Iterator[None]:
-    """Log how far each running stage is, every EVERY_S seconds, as long as the block runs."""
+    """Log the progress of each running stage every EVERY_S seconds, as long as the block runs."""
     over = threading.Event()
     teller = threading.Thread(target=_tell, args=(session, over), name="progress", daemon=True)
     teller.start()
@@ -24,7 +24,7 @@ def progress_told(session: SparkSession) -> Iterator[None]:
         yield
     finally:
         over.set()
-        teller.join(EVERY_S)  # a JVM that hangs must not keep the task from ending
+        teller.join(EVERY_S)  # if the JVM hangs, the task must still end
 
 
 def _tell(session: SparkSession, over: threading.Event) -> None:
@@ -36,7 +36,7 @@ def _tell(session: SparkSession, over: threading.Event) -> None:
                 stage = tracker.getStageInfo(stage_id)
                 if stage is None:
                     continue
-                # A stage is seen first when it has run for up to one turn.
+                # When a stage is first seen, it has run for up to EVERY_S.
                 since = begun.setdefault(stage_id, time.monotonic() - EVERY_S)
                 elapsed_s = time.monotonic() - since
                 done, total = stage.numCompletedTasks, stage.numTasks
@@ -48,12 +48,12 @@ def _tell(session: SparkSession, over: threading.Event) -> None:
                     stage.numFailedTasks,
                     elapsed_s,
                 )
-        except Exception as error:  # noqa: BLE001 - the action itself tells what is wrong with Spark
+        except Exception as error:  # noqa: BLE001 - if Spark fails, the action itself raises
             log.debug("no progress to tell: %s", error)
 
 
 def told(done: int, total: int, elapsed_s: float) -> str:
-    """How far, and, once a task is done, about how long it will take at this pace."""
+    """Return the progress as text. If a task is done, it includes an estimate of the seconds left at this rate."""
     percent = f"{done} of {total} task(s) done ({done / total:.0%})"
     if not done:
         return percent

@@ -1,7 +1,7 @@
-"""Ends a stage as soon as its finished tasks have more files than a report can list, while the others still run.
+"""Ends a Spark stage as soon as its finished tasks have more files than a report can list.
 
-Spark adds up an accumulator in the driver, once per task that succeeded. What single tasks know by themselves is refused
-there (`tallystick.engine.room`), and the sum once more at the end.
+Spark adds up an accumulator in the driver, once per task that succeeded. A single task with too many files fails by
+itself (`tallystick.engine.room`), and the sum of all tasks is checked again at the end.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EVERY_S = 1.0
 
 
 class FilesOfTasks:
-    """The bytes of the report that the files of finished tasks take. Tasks get `adders` in their closure."""
+    """The bytes that the files of finished tasks take in the report. Tasks get `adders` in their closure."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class FilesOfTasks:
         before: Sequence[FileReport] = (),
         bytes_max: int = BODY_BYTES_MAX,
     ) -> None:
-        """`before`: files of the same attempt that are written already."""
+        """Create the accumulators. `before`: files of the same attempt that are written already."""
         self._context = session.sparkContext
         self._plan = plan
         self._bytes_max = bytes_max
@@ -43,12 +43,12 @@ class FilesOfTasks:
 
     @property
     def adders(self) -> tuple[Any, Any]:
-        """What tasks add to, see `add_files`."""
+        """The accumulators to which tasks add, see `add_files`."""
         return self._bytes, self._files
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Cancel Spark's jobs when there are too many files while the block runs; raises InvalidPipeline then."""
+        """Cancel Spark's jobs if there are too many files while the block runs. Raises InvalidPipeline then."""
         over = threading.Event()
         watcher = threading.Thread(target=self._watch, args=(over,), name="files", daemon=True)
         watcher.start()
@@ -61,7 +61,7 @@ class FilesOfTasks:
             raise
         finally:
             over.set()
-            watcher.join(EVERY_S * 10)  # a JVM that hangs must not keep the task from ending
+            watcher.join(EVERY_S * 10)  # if the JVM hangs, the task must still end
 
     @property
     def _too_many(self) -> bool:
@@ -77,11 +77,11 @@ class FilesOfTasks:
                 log.warning(
                     "more files than a report can list: the tasks that are left are cancelled"
                 )
-            self._context.cancelAllJobs()  # again: Spark may be between two jobs
+            self._context.cancelAllJobs()  # at each turn: Spark may have been between two jobs
 
 
 def add_files(adders: tuple[Any, Any], files: Sequence[FileReport]) -> None:
-    """Add a task's files, in the task. Spark drops what a task added that did not succeed."""
+    """Add the files of a task, called in the task. If the task does not succeed, Spark drops what it added."""
     bytes_, count = adders
     bytes_.add(file_bytes(files))
     count.add(len(files))

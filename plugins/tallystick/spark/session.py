@@ -1,4 +1,4 @@
-"""A Spark session for a job: its settings keep secrets out of files and open no port that nobody asked for."""
+"""Starts the Spark session of a job. By default it writes no secret to a file and opens no unneeded port."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pyspark.sql import SparkSession
 from tallystick.errors import SettingsError
 from tallystick.format.plan import Plan
 
-# Ours always. What an operator may tune comes from spark-submit.
+# These are always set. An operator tunes other settings through spark-submit.
 _ALWAYS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.showConsoleProgress": "false",
-    # The task's closure holds Kafka's settings: it must not become a broadcast, which is a file on every machine.
+    # The task's closure contains Kafka's secrets. As a broadcast, it would be written to a file on each machine.
     "spark.broadcast.UDFCompressionThreshold": str(1 << 30),
 }
 _DEFAULTS = {
@@ -28,22 +28,22 @@ _LOCAL = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0
 
 
 def stage_session(plan: Plan) -> SparkSession:
-    """Start the session in which a plan is staged; raises what `start_session` raises."""
+    """Start the session that stages a plan; raises the same errors as `start_session`."""
     return start_session(f"tallystick {plan.pipeline} {plan.interval}")
 
 
 def start_session(name: str) -> SparkSession:
-    """Start the session of a job that spark-submit runs; the master is spark-submit's.
+    """Start the session of a job that spark-submit runs, with the master that spark-submit sets.
 
-    Raises SettingsError where Python and JVM are of two Spark versions, and in local mode where the workers would run
-    another Python than the driver.
+    Raises SettingsError if the Python package and the JVM have different Spark versions, and in local mode if the workers
+    would run another Python than the driver.
     """
-    # Before the JVM is there, SparkConf knows nothing of what spark-submit was told.
+    # SparkConf contains the settings of spark-submit only after the JVM is connected.
     pyspark.SparkContext._ensure_initialized()
     conf = pyspark.SparkConf()
     local = (conf.get("spark.master") or "").startswith("local")
     if local:
-        # Unset, Spark starts the first python3 of PATH, which may lack every library that the driver has.
+        # If it is unset, Spark starts the first python3 of PATH, which may lack the driver's libraries.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         _check_worker_python(conf.get("spark.pyspark.python") or os.environ["PYSPARK_PYTHON"])
     builder = SparkSession.builder.appName(name)
@@ -59,14 +59,14 @@ def start_session(name: str) -> SparkSession:
 
 
 def stop_session() -> None:
-    """Stop this process's session where there is one. Safe to repeat: without one it does nothing."""
+    """Stop the active session of this process. Safe to repeat: if there is none, it does nothing."""
     session = SparkSession.getActiveSession()
     if session is not None:
         session.stop()
 
 
 def check_versions(session: SparkSession) -> None:
-    """Raise SettingsError where the Python package and the JVM are of two versions of Spark."""
+    """Raise SettingsError if the Python package and the JVM have different Spark versions."""
     if session.version != pyspark.__version__:
         raise SettingsError(
             f"pyspark is {pyspark.__version__}, the JVM runs Spark {session.version}.",
@@ -75,7 +75,7 @@ def check_versions(session: SparkSession) -> None:
 
 
 def failures_max(session: SparkSession) -> int:
-    """How often Spark runs a task before it gives up: in local mode the master says so (`local[N,F]`), default once."""
+    """Return how often Spark runs a task before it gives up. In local mode this is F of `local[N,F]`, or 1."""
     master = str(session.sparkContext.master)
     if not master.startswith("local") or master.startswith("local-cluster"):
         return int(session.sparkContext.getConf().get("spark.task.maxFailures", "4") or 4)

@@ -1,10 +1,10 @@
-"""`spark.read.format("tallystick")`: the decoded records of one topic, as one attempt landed them.
+"""The Spark data source `tallystick`: the decoded records of one topic, as one attempt landed them.
 
-    spark.read.format("tallystick").option("topic", "flights").load("<lake root>/scratch/.../<uuid>.json@<sha256>")
+    spark.read.format("tallystick").option("topic", "flights").load("<lake URI>/scratch/.../<uuid>.json@<sha256>")
 
-The path names the list of landed files and its digest, which fixes the plan, the attempt and every byte: all readings
-give the same rows (tallystick.engine.landing says why Kafka is not read here). No option holds a secret; executors reach
-the store by their own settings, as every task does.
+The path contains the key of the list of landed files and the list's digest. Together they fix the plan, the attempt and
+every byte, so each read returns the same rows. tallystick.engine.landing explains why Kafka is not read here. No option
+holds a secret: executors connect to the store with their own settings, as every task does.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PATH = re.compile(r"(.+)/(scratch/[^@]+)@([0-9a-f]{64})")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LandedRef:
-    """One list of landed files: its lake root's URI, its key, and the digest of its bytes."""
+    """A reference to one list of landed files: the lake URI, the list's key, and the SHA-256 of its bytes."""
 
     lake_uri: str
     key: str
@@ -41,18 +41,18 @@ class LandedRef:
         return f"{self.lake_uri}/{self.key}@{self.sha256}"
 
     def read(self) -> Landed:
-        """Read the list; raises Corrupt where it is not the one that was written."""
+        """Read the list. Raises Corrupt if it is missing or its digest differs."""
         return read_landed(open_store(self.lake_uri), self.key, sha256=self.sha256)
 
 
 def parse_landed_ref(text: str) -> LandedRef:
-    """Read one `<lake root>/scratch/<interval>/<plan uuid>/<attempt>/<uuid>.json@<sha256>`; raises InvalidRequest."""
+    """Parse `<lake URI>/scratch/<interval>/<plan uuid>/<attempt>/<uuid>.json@<sha256>`; raises InvalidRequest."""
     found = _PATH.fullmatch(text)
     try:
         if found:
             return LandedRef(lake_uri=found[1], key=keys.check_scratch(found[2]), sha256=found[3])
     except ValueError:
-        pass  # told just below
+        pass  # raised below
     raise InvalidRequest(
         f"{text!r} names no landed records.",
         hint="load the path that a DataFrame job's log tells: <lake root>/scratch/.../<uuid>.json@<sha256>.",
@@ -60,20 +60,23 @@ def parse_landed_ref(text: str) -> LandedRef:
 
 
 class LandedSource(DataSource):
-    """The data source: a path as `LandedRef` spells it, and the option `topic`."""
+    """The data source. It takes the text of a `LandedRef` as the path, and the option `topic`."""
 
     @classmethod
     def name(cls) -> str:
-        """The name for `spark.read.format`."""
+        """Return the name for `spark.read.format`."""
         return FORMAT
 
     def schema(self) -> StructType:
-        """The topic's declared columns, their lineage and `_key`; raises InvalidRequest, Corrupt."""
+        """Return the topic's declared columns, the lineage and `_key`, and the log time if the pipeline has a lookback.
+
+        Raises InvalidRequest, Corrupt.
+        """
         _, pipeline = self._landed()
         return from_arrow_schema(records_schema(pipeline, self._topic(pipeline)))
 
     def reader(self, schema: StructType) -> LandedReader:
-        """The reader; raises InvalidRequest, Corrupt."""
+        """Return the reader of the topic's files; raises InvalidRequest, Corrupt."""
         landed, pipeline = self._landed()
         ref = parse_landed_ref(self.options["path"])
         return LandedReader(ref.lake_uri, pipeline, landed.of_topic(self._topic(pipeline)), schema)
@@ -94,7 +97,7 @@ class LandedSource(DataSource):
 
 
 class LandedReader(DataSourceReader):
-    """One Spark partition per landed file."""
+    """A reader with one Spark partition per landed file."""
 
     def __init__(
         self, root: str, pipeline: Pipeline, files: Sequence[LandedFile], schema: StructType
@@ -105,19 +108,19 @@ class LandedReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The files, in the order of their pieces."""
+        """Return the files, in the order of their input splits."""
         return [InputPartition(file) for file in self._files]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield one file's records; raises Corrupt where it is not the landed one, StoreUnavailable."""
+        """Yield one file's records. Raises Corrupt if it is not the file that was landed, StoreUnavailable."""
         if partition.value is None:
-            return  # what Spark asks where there are no files
+            return  # Spark passes None if there are no files
         schema = to_arrow_schema(self._schema, timezone="UTC")
         for batch in read_records(open_store(self._root), partition.value, self._pipeline):
             yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
 
 def landed_frame(session: SparkSession, ref: LandedRef, topic: str) -> DataFrame:
-    """The records of one topic as a DataFrame: evaluated anew by every action, with the same rows each time."""
+    """Return the records of one topic as a DataFrame. Each action evaluates it again, with the same rows each time."""
     session.dataSource.register(LandedSource)
     return session.read.format(FORMAT).option("topic", topic).load(str(ref))

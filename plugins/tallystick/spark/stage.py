@@ -1,7 +1,7 @@
-"""The one Spark stage over the pieces: a task each, no shuffle, one action; what comes back is one small row per piece.
+"""Runs the Spark stage of an Arrow job: one task per input split, one action, no shuffle; a task returns one small row.
 
-A task that Spark runs twice (a retry, speculation, a lost executor) leaves files that no report names: only the rows of
-the action become the report, and Spark returns exactly one result per partition.
+If Spark runs a task twice (a retry, speculation, a lost executor), one of the runs leaves files that no report names.
+Only the rows of the action become the report, and Spark returns exactly one result per partition.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tallystick.store.open import open_store
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-# A task's own errors come back as rows; those of a data source only as a line of Spark's text.
+# Tasks return their errors as rows. An error of a data source arrives only as a line of Spark's text.
 _OURS = re.compile(r"tallystick\.errors\.([A-Z]\w+): (.*?) Next: ([^\n]*)", re.DOTALL)
 _RESULT = "split int, result string, tables array<string>, partials array<binary>, error string"
 _ARROW = pa.schema(
@@ -55,14 +55,14 @@ _ARROW = pa.schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Which attempt at which plan of which lake a task writes for; it gets this in its closure."""
+    """The lake, plan and attempt for which a task writes. The task gets it in its closure."""
 
     lake_uri: str
     plan: Plan
     attempt: str
 
     def attempt_at(self, store: Store) -> Attempt:
-        """The target as the engine takes it."""
+        """Return the engine's `Attempt` of this target."""
         return Attempt(
             plan=self.plan,
             pipeline=pipeline_of(self.plan),
@@ -74,26 +74,26 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What a task that reads gets in its closure: all that it needs, secrets too, so it is never written anywhere."""
+    """All that a reading task gets in its closure. It contains secrets, so it is never written anywhere."""
 
     target: Target
     splits: tuple[InputSplit, ...]
     kafka: Mapping[str, Any]
-    # The ranges of earlier time that the pieces are of, where a job looks back at it; None: they are the plan's.
+    # The planned ranges that the input splits belong to: None means the plan's, else those of uncommitted earlier time.
     topics: tuple[PlannedTopic, ...] | None = None
-    # What the pieces are of, where the log's clock is to be told.
+    # The log span that the input splits belong to. If it is set, the records get their log time.
     stretch: LogSpan | None = None
 
     def __repr__(self) -> str:
         return f"Order({self.target.plan.key}, {self.target.attempt}, {len(self.splits)} pieces)"
 
     def reading(self, split: InputSplit) -> Reading:
-        """The reader of one piece."""
-        # It loads numba: half a second that the driver, which reads nothing, does not spend.
+        """Return the reader of one input split."""
+        # This import loads numba, which takes half a second. The driver reads nothing and does not need it.
         from tallystick.engine.kafka_splits import KafkaReading
 
         plan = self.target.plan
-        # An executor's own environment or mounted secret comes first; else what the driver resolved.
+        # The executor's own environment or mounted secret has precedence over the driver's settings.
         settings = resolve(
             KafkaSettings, plan.spec["kafka"], environ=os.environ, fallback=self.kafka
         )
@@ -102,7 +102,7 @@ class Order:
         return KafkaReading(settings, topic, split, tell_aborted=self.stretch is not None)
 
     def work(self, store: Store, transform: Transform) -> Work:
-        """The order as the engine takes it for an Arrow job; raises InvalidPipeline for tables it could not write."""
+        """Return the engine's `Work` for an Arrow job; raises InvalidPipeline if it cannot write one of the tables."""
         attempt = self.target.attempt_at(store)
         return Work(
             plan=attempt.plan,
@@ -115,12 +115,12 @@ class Order:
 
 
 def pipeline_of(plan: Plan) -> Pipeline:
-    """The pipeline as the plan froze it."""
+    """Return the pipeline as it is frozen in the plan."""
     return pipeline_from_spec(plan.spec, where=f"{plan.key} spec")
 
 
 def stage_splits(session: SparkSession, order: Order, transform: Transform) -> list[TaskResult]:
-    """Run one task per piece and return their results; raises the most decisive error that a task answered with.
+    """Run one task per input split and return their results; raises the most decisive of their errors.
 
     Safe to repeat: tasks write under the attempt's prefix only, each upload under a key of its own.
     """
@@ -133,7 +133,7 @@ def stage_splits(session: SparkSession, order: Order, transform: Transform) -> l
 
 
 def collected(session: SparkSession, frame: DataFrame) -> list[Row]:
-    """Run the one action of a stage; raises an error of ours where Spark's text names one or has a known cure."""
+    """Run the one action of a stage. Raises a tallystick error if Spark's text names one or has a known cause."""
     try:
         with progress_told(session):
             return list(frame.collect())
@@ -142,9 +142,9 @@ def collected(session: SparkSession, frame: DataFrame) -> list[Row]:
 
 
 def results_of(rows: Sequence[Mapping[str, Any] | Row]) -> list[TaskResult]:
-    """Read what the tasks answered.
+    """Decode the rows that the tasks returned.
 
-    Raises the most decisive of their errors, and InvalidPipeline where their partial rows are too many for the driver.
+    Raises the most decisive of their errors, and InvalidPipeline if their partial rows are too large for the driver.
     """
     raise_decisive(rows)
     require_room(sum(map(len, row["partials"])) for row in rows)
@@ -158,7 +158,7 @@ def results_of(rows: Sequence[Mapping[str, Any] | Row]) -> list[TaskResult]:
 
 
 def raise_decisive(rows: Sequence[Mapping[str, Any] | Row]) -> None:
-    """Raise the most decisive of the errors that tasks answered with, if there is one."""
+    """Raise the most decisive of the errors that tasks returned, if there is one."""
     errors = [error_from(json.loads(row["error"])) for row in rows if row["error"] is not None]
     if not errors:
         return
@@ -170,7 +170,10 @@ def raise_decisive(rows: Sequence[Mapping[str, Any] | Row]) -> None:
 
 
 def caught(run: Callable[[], T], tries_max: int) -> tuple[T | None, str | None]:
-    """Run a task's work and return its result, or an error that no retry mends: Spark's wrapping would lose its kind."""
+    """Run a task's work and return its result, or its error as JSON if a retry cannot fix it or this is the last try.
+
+    If the error were raised, Spark would wrap it and its kind would be lost. Before the last try, RetryLater is raised.
+    """
     failure: TallystickError | None
     try:
         return run(), None
@@ -220,7 +223,7 @@ def _answer(
 
 
 def explained(session: SparkSession, error: Exception) -> Exception:
-    """Turn the failures that have one known cure into an error that names it; others stay what they are."""
+    """Return a tallystick error with a hint if the failure has a known cause, else the error unchanged."""
     text = str(error)
     if "spark.driver.maxResultSize" in text:
         return too_much_for_driver("the tasks' results are larger than spark.driver.maxResultSize")

@@ -1,11 +1,12 @@
-"""State in a DataFrame job: `tallystick.stateful`'s functions, run key by key on Spark.
+"""State in a DataFrame job: the functions of `tallystick.stateful`, run key by key on Spark.
 
     def transform(records, context):
         first, seen = deduplicated(context, records, key=["id"], horizon=timedelta(hours=1), seen="seen")
         return {"events": first, "seen": seen}
 
-Each returns the results and the interval's partial rows; the partial rows are stored in a table that the pipeline looks
-back at (`Pipeline(lookback=...)`). All rows of one key meet in one task, which holds them and their keys' earlier rows.
+Each function returns the results and the interval's partial rows. The partial rows are stored in a table that the
+lookback reads (`Pipeline(lookback=...)`). All rows of one key go to one task. The task holds them and the earlier rows of
+its keys in memory.
 """
 
 from __future__ import annotations
@@ -46,9 +47,8 @@ def deduplicated(
 ) -> tuple[DataFrame, DataFrame]:
     """Return the records that are the first of their key within the horizon, and the rows of the table `seen`.
 
-    `seen` is looked back at by the horizon at least; it holds the key and `last_seen`. See
-    `tallystick.stateful.duplicates`.
-    Raises InvalidPipeline.
+    `seen` contains the key and `last_seen`. See `tallystick.stateful.duplicates`.
+    Raises InvalidPipeline if the lookback is shorter than the horizon, or if `seen` is not one of its tables.
     """
     _require_back(context, horizon, f"the horizon of {seen!r}")
     names, timed = list(key), _timed(context, records)
@@ -64,10 +64,10 @@ def deduplicated(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Windowed:
-    """What windows or sessions give: those that this interval closes, its partial rows, and what it could not place.
+    """The results of windows or sessions: those that this interval closes, its partial rows, late and outside records.
 
-    `late`: of windows, partial rows of windows that were closed before (corrections); of sessions, the late records.
-    `outside`: records whose event time is missing or too far ahead.
+    `late`: for windows, the partial rows of windows that were closed before (corrections); for sessions, the late
+    records. `outside`: records whose event time is missing or too far ahead.
     """
 
     closed: DataFrame
@@ -88,8 +88,8 @@ def windowed(
 ) -> Windowed:
     """Return the windows that this interval closes, by event time. See `tallystick.stateful.windows`.
 
-    `partials` names the table of the partial rows (`window_start`, the key, the aggregates), looked back at by
-    `windows.back` at least. Raises InvalidPipeline.
+    `partials` is the name of the table of the partial rows (`window_start`, the key, the aggregates).
+    Raises InvalidPipeline if the lookback is shorter than `windows.back`, or if `partials` is not one of its tables.
     """
     _require_back(context, windows.back, f"windows in {partials!r}")
     names, timed = list(key), _timed(context, records)
@@ -123,8 +123,8 @@ def sessioned(
 ) -> Windowed:
     """Return the sessions that this interval closes, by event time. See `tallystick.stateful.sessions`.
 
-    `partials` names the table of the partial rows (the key, `session_start`, `session_end`, the aggregates), looked back
-    at by `sessions.back` at least. Raises InvalidPipeline.
+    `partials` is the name of the table of the partial rows (the key, `session_start`, `session_end`, the aggregates).
+    Raises InvalidPipeline if the lookback is shorter than `sessions.back`, or if `partials` is not one of its tables.
     """
     _require_back(context, sessions.back, f"sessions in {partials!r}")
     names, timed = list(key), _timed(context, records)
@@ -156,8 +156,9 @@ def running(
 ) -> tuple[DataFrame, DataFrame]:
     """Return the values from the beginning of the log to this interval's end, one row per key, and the partial rows.
 
-    `partials` names the table of the partial rows (the key, the aggregates), looked back at without end
-    (`Lookback(back=None)`): partial rows have no time by which a beginning could be cut. Raises InvalidPipeline.
+    `partials` is the name of the table of the partial rows (the key, the aggregates). Its lookback has no limit
+    (`Lookback(back=None)`), because partial rows have no time by which earlier ones could be left out.
+    Raises InvalidPipeline if the lookback has a limit, or if `partials` is not one of its tables.
     """
     if context.back is not None:
         raise InvalidPipeline(
@@ -170,7 +171,7 @@ def running(
     return _by_key(whole, names, lambda rows: merged(rows, names, aggregates)), own
 
 
-# ---------------------------------------------------------------- how a function on Arrow tables runs on Spark
+# ---------------------------------------------------------------- functions on Arrow tables, run on Spark
 
 
 def _require_back(context: Context, needed: timedelta, what: str) -> None:
@@ -182,7 +183,7 @@ def _require_back(context: Context, needed: timedelta, what: str) -> None:
 
 
 def _timed(context: Context, records: DataFrame) -> DataFrame:
-    """The records, which must still have their log time. Raises InvalidPipeline."""
+    """Return the records. Raises InvalidPipeline if they have no log time column."""
     if LOG_TIME not in records.columns:
         raise InvalidPipeline(
             f"the records of {context.start} lack the column {LOG_TIME}, the log's clock.",
@@ -192,13 +193,13 @@ def _timed(context: Context, records: DataFrame) -> DataFrame:
 
 
 def _union(own: DataFrame, earlier: DataFrame) -> DataFrame:
-    """Partial rows of this interval and of earlier time, with the columns and types of this one's."""
+    """Return the partial rows of this interval and of earlier time, with the columns and types of this interval's."""
     types = {f.name: f.dataType for f in own.schema.fields}
     return own.unionByName(earlier.select(*[F.col(n).cast(t).alias(n) for n, t in types.items()]))
 
 
 def _by_key(frame: DataFrame, key: list[str], function: OnTable) -> DataFrame:
-    """Apply a function to tables that hold all rows of each of their keys."""
+    """Apply a function to tables. Each table has all rows of each of its keys."""
     schema = to_arrow_schema(frame.schema, timezone="UTC")
     result = from_arrow_schema(function(schema.empty_table()).schema)
 
@@ -217,7 +218,7 @@ def _with_earlier(
     key: list[str],
     function: Callable[[pa.Table, pa.Table], pa.Table],
 ) -> DataFrame:
-    """Apply a function to this interval's rows and the earlier ones, all of a key together."""
+    """Apply a function to this interval's rows and the earlier rows. Each call has all rows of its keys."""
     mine, others = list(own.columns), list(earlier.columns)
     both = own.withColumn(_OWN, F.lit(True)).unionByName(
         earlier.withColumn(_OWN, F.lit(False)), allowMissingColumns=True

@@ -1,4 +1,4 @@
-"""Calls a DataFrame job's transform, and holds what it describes to the declaration before any of it is evaluated."""
+"""Calls the transform of a DataFrame job and checks its DataFrames against the declaration before any is evaluated."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def transformed(
     context: Context,
     pipeline: Pipeline,
 ) -> Mapping[str, DataFrame]:
-    """Call the transform and return its outputs, checked by name and type before any of them is evaluated.
+    """Call the transform and return its DataFrames by table, checked by name and type before any of them is evaluated.
 
-    Raises InvalidPipeline where it raises, or where its outputs do not fit the declaration.
+    Raises InvalidPipeline if the transform raises, or if its DataFrames do not fit the declaration.
     """
     where = f"job {pipeline.job}"
     records: Any = frames if len(frames) > 1 else next(iter(frames.values()))

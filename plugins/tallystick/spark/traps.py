@@ -1,7 +1,8 @@
-"""Warns of calls that give other rows when Spark evaluates them again: a lost executor or a retry then tears an output.
+"""Warns of calls whose result changes when Spark evaluates them again, for example after a lost executor or a retry.
 
-Only known names are found, in the text of the analysed plan: a Python function that draws by itself is not seen, and a
-text that happens to spell such a call is warned of in vain. A warning, therefore, and no error.
+A table could then contain rows of two different evaluations. The check searches the text of the analysed plan for known
+names. It misses a Python function that draws random values itself, and it also warns of a string literal that contains
+such a name. Therefore it is a warning and not an error.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _NAME = re.compile(r"(\w+)\($")
 
 
 def traps_in(plan: str) -> tuple[str, ...]:
-    """Return one sentence per trap that the text of an analysed plan shows, e.g. `rand() draws anew ...`."""
+    """Return one sentence per trap in the text of an analysed plan, e.g. `rand() draws anew ...`."""
     found: dict[str, None] = {}
     for line in plan.splitlines():
         step = line.lstrip(" :+-")
@@ -53,7 +54,7 @@ def traps_of(frame: DataFrame) -> tuple[str, ...]:
     """Return the traps of a DataFrame; nothing is evaluated."""
     conf = frame.sparkSession.conf
     key = "spark.sql.debug.maxToStringFields"
-    # Spark's text leaves out what is beyond the 25th column.
+    # By default Spark's text omits all columns after the 25th.
     before = conf.get(key) or "25"
     conf.set(key, str(2**31 - 1))
     try:

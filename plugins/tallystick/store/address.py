@@ -1,10 +1,10 @@
-"""Where a lake root lies: reading its URI, and checking the keys below it.
+"""Parses lake URIs and checks object keys.
 
     s3://<bucket>/<prefix>      objects `<prefix>/<key>` of one bucket
     memory://<name>             a store of this process, for tests
 
-A name that needs escaping is refused instead of escaped: one lake is read by boto3, PyArrow, DuckDB and Spark, and they
-do not agree on escapes.
+A name that needs escaping is refused: a lake is read by boto3, PyArrow, DuckDB and Spark, and their rules for escapes
+differ.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from tallystick.errors import InvalidPipeline
 
 KEY_BYTES_MAX = 1024
-"""Longest object key in UTF-8, prefix included (S3 User Guide, "Naming Amazon S3 objects")."""
+"""The maximum length of an object key in UTF-8, prefix included (S3 User Guide, "Naming Amazon S3 objects")."""
 PREFIX_BYTES_MAX = 400
 
 # S3 User Guide, "General purpose bucket naming rules".
@@ -36,18 +36,18 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3Address:
-    """A bucket and the prefix of one lake root in it; the prefix has no slash at either end."""
+    """The bucket and the prefix of a lake. The prefix has no slash at either end."""
 
     bucket: str
     prefix: str
 
     @property
     def uri(self) -> str:
-        """The address as it was declared, without a slash at its end."""
+        """The lake URI, without a slash at its end."""
         return f"s3://{self.bucket}/{self.prefix}"
 
     def full_key(self, key: str) -> str:
-        """The key in the bucket of a key in the lake root; raises InvalidPipeline."""
+        """Return the key in the bucket for a key of the lake. Raises InvalidPipeline if it is not allowed or too long."""
         full = f"{self.prefix}/{check_key(key)}"
         if len(full.encode()) > KEY_BYTES_MAX:
             raise _bad_key(
@@ -58,7 +58,7 @@ class S3Address:
 
 
 def check_no_key(uri: str) -> None:
-    """Raise InvalidPipeline, which does not repeat it, for a lake root with an @: a user or a key may stand before."""
+    """Raise InvalidPipeline if a lake URI contains an @, which may follow a secret; the message omits the URI."""
     if "@" in uri:
         raise InvalidPipeline(
             "a lake root with an @ is not allowed, as if a user or a key stood before it.",
@@ -68,7 +68,7 @@ def check_no_key(uri: str) -> None:
 
 
 def parse_s3_uri(uri: str) -> S3Address:
-    """Read `s3://bucket/prefix`, with or without one slash at its end; raises InvalidPipeline naming the rule."""
+    """Parse `s3://bucket/prefix`, with or without one slash at its end; raises InvalidPipeline with the broken rule."""
     check_no_key(uri)
     scheme, found, rest = uri.partition("://")
     if not found or scheme != "s3":
@@ -77,7 +77,7 @@ def parse_s3_uri(uri: str) -> S3Address:
     _check_bucket(uri, bucket)
     prefix = prefix.removesuffix("/")
     if not prefix:
-        # gc deletes what the root does not reach: below a bare bucket that would be everybody's objects.
+        # gc deletes objects that the root does not reach. Without a prefix, these would be all objects of the bucket.
         raise _bad_uri(uri, "it names a whole bucket, and a lake root needs a prefix of its own")
     for part in prefix.split("/"):
         if part in {".", ".."} or not _PREFIX_PART.fullmatch(part):
@@ -91,7 +91,7 @@ def parse_s3_uri(uri: str) -> S3Address:
 
 
 def parse_memory_uri(uri: str) -> str:
-    """Read `memory://name` and return the name; raises InvalidPipeline."""
+    """Parse `memory://name` and return the name; raises InvalidPipeline."""
     name = uri.removeprefix("memory://")
     if name == uri or not _MEMORY_NAME.fullmatch(name):
         raise _bad_uri(uri, "a memory store is memory:// and 1 to 63 of a-z, 0-9, '_' and '-'")
@@ -99,9 +99,9 @@ def parse_memory_uri(uri: str) -> str:
 
 
 def check_key(key: str) -> str:
-    """Return a key that means the same to every client; raises InvalidPipeline.
+    """Return the key if every client reads it the same way, else raise InvalidPipeline.
 
-    No empty part, no part `.` or `..` (HTTP clients fold them away), no control character (XML cannot carry it).
+    It has no empty part, no part `.` or `..` (HTTP clients resolve them), no control character (XML cannot contain it).
     """
     if len(key) <= PREFIX_BYTES_MAX and _PLAIN_KEY.fullmatch(key):
         return key
@@ -113,7 +113,7 @@ def check_key(key: str) -> str:
 
 
 def check_list_prefix(prefix: str) -> str:
-    """Return a prefix that a listing may use: the beginning of a legal key, or nothing; raises InvalidPipeline."""
+    """Return the prefix if it is empty or the beginning of an allowed key, else raise InvalidPipeline."""
     if prefix:
         parts = prefix.split("/")
         if any(part in {"", ".", ".."} for part in parts[:-1]):

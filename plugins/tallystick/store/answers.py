@@ -1,7 +1,7 @@
-"""What an answer of S3, or the lack of one, proves: the one table from status and failure to meaning.
+"""Maps each response of S3, and each failure without one, to a verdict: what it proves about the request.
 
-The rule behind it: a write counts as not landed only where that is proven. 412 and a 404 that says NoSuchKey prove it,
-and so does a connection that never came up. 409, 429, 5xx, timeouts and resets prove nothing.
+A write counts as not landed only if that is proven. A 412 proves it, and so does a 404 with the code NoSuchKey, and a
+connection that was never made. 409, 429, 5xx, timeouts and resets prove nothing.
 Sources: S3 API Reference, "Error responses"; S3 User Guide, "How to prevent object overwrites with conditional writes".
 """
 
@@ -40,26 +40,26 @@ _CREDENTIALS_SETTING = (
 
 
 class Verdict(Enum):
-    """What one answer means for the request that got it."""
+    """The meaning of one response, or failure, for its request."""
 
-    PRECONDITION = auto()  # the condition did not hold: not landed, and never will
-    NO_OBJECT = auto()  # there is no such object: a replace did not land
+    PRECONDITION = auto()  # the condition was false: the write did not land and never will
+    NO_OBJECT = auto()  # the object does not exist: a replace did not land
     UNKNOWN = auto()  # proves nothing about a write; a read may be tried again
-    NEVER_SENT = auto()  # no connection came up, so no byte of the request left
+    NEVER_SENT = auto()  # no connection was made, so no byte of the request was sent
     NO_BUCKET = auto()
     DENIED = auto()
     CLOCK = auto()
     MOVED = auto()  # wrong region or endpoint
-    NO_CONDITIONS = auto()  # the server says that it cannot do what was asked
-    REFUSED = auto()  # any other 4xx: asking again cannot help
+    NO_CONDITIONS = auto()  # the server does not implement the request
+    REFUSED = auto()  # any other 4xx: a retry cannot help
     NO_CREDENTIALS = auto()
-    CREDENTIALS_LATE = auto()  # the credentials' own source did not answer
+    CREDENTIALS_LATE = auto()  # the source of the credentials did not respond
     CERTIFICATE = auto()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One row of the table: a status, the error codes it holds for (None: all others), and the verdict."""
+    """One row of the table: a status, its error codes (None means all other codes), and the verdict."""
 
     status: int
     codes: frozenset[str] | None
@@ -70,14 +70,14 @@ def _row(status: int, verdict: Verdict, *codes: str) -> Row:
     return Row(status=status, codes=frozenset(codes) or None, verdict=verdict)
 
 
-# First match wins. A code counts only together with its status: one server sent PreconditionFailed with a 500
-# (moto#10018), and a 500 proves nothing whatever its text says.
+# The first match wins. A code counts only together with its status: one server sent PreconditionFailed with a 500
+# (moto#10018), and a 500 proves nothing, regardless of its code.
 TABLE: tuple[Row, ...] = (
     _row(301, Verdict.MOVED),
     _row(307, Verdict.MOVED),
     _row(400, Verdict.DENIED, "ExpiredToken", "InvalidToken", "TokenRefreshRequired"),
     _row(400, Verdict.MOVED, "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"),
-    # The body did not arrive whole: S3 sends these as 400, and sending again cures them.
+    # The body did not arrive whole. S3 sends these as 400, and a retry succeeds.
     _row(
         400,
         Verdict.UNKNOWN,
@@ -92,13 +92,13 @@ TABLE: tuple[Row, ...] = (
     _row(403, Verdict.DENIED),
     _row(404, Verdict.NO_BUCKET, "NoSuchBucket"),
     _row(404, Verdict.NO_OBJECT, "NoSuchKey"),
-    # versitygw 1.8.0 to a key id that it does not know: as AWS answers 403 InvalidAccessKeyId.
+    # versitygw 1.8.0 sends this for an unknown access key id. AWS sends 403 InvalidAccessKeyId.
     _row(404, Verdict.DENIED, "XAdminUserNotFound"),
-    # A 404 that does not speak S3 comes from something in between; "no object" would end in "the root vanished".
+    # A 404 without a known S3 code may come from a proxy. If it counted as "no object", the root would seem to be gone.
     _row(404, Verdict.UNKNOWN),
     _row(405, Verdict.REFUSED),
     _row(408, Verdict.UNKNOWN),
-    # ConditionalRequestConflict, OperationAborted: another write was under way. It names no winner.
+    # ConditionalRequestConflict, OperationAborted: another write was in progress. It is not known which one won.
     _row(409, Verdict.UNKNOWN),
     _row(412, Verdict.PRECONDITION),
     _row(429, Verdict.UNKNOWN),
@@ -107,7 +107,10 @@ TABLE: tuple[Row, ...] = (
 
 
 def judge_status(status: int, code: str) -> Verdict:
-    """What an HTTP status and S3's error code prove. Total: a pair that is not in the table proves nothing."""
+    """Return the verdict of an HTTP status and S3's error code.
+
+    A pair that is not in the table is REFUSED if the status is a 4xx, else UNKNOWN.
+    """
     for row in TABLE:
         if row.status == status and (row.codes is None or code in row.codes):
             return row.verdict
@@ -115,10 +118,10 @@ def judge_status(status: int, code: str) -> Verdict:
 
 
 def judge_failure(error: BotoCoreError) -> Verdict:
-    """What a failure without an answer proves.
+    """Return the verdict of a failure without a response.
 
-    `NEVER_SENT` only for what urllib3 raises before it has a connection. ProxyConnectionError is not among them:
-    urllib3 also raises it when a connection through a proxy dies after the request was sent (`urlopen` asks
+    `NEVER_SENT` is only for errors that urllib3 raises before it has a connection. ProxyConnectionError is not one of
+    them: urllib3 also raises it if a connection through a proxy breaks after the request was sent (`urlopen` checks
     `has_connected_to_proxy` when http.client has closed the connection already).
     """
     match error:
@@ -145,7 +148,7 @@ def judge_failure(error: BotoCoreError) -> Verdict:
 
 
 def _is_certificate_refusal(error: SSLError) -> bool:
-    # A client checks the server's certificate in the handshake only, so nothing was sent yet.
+    # A client checks the server's certificate only in the TLS handshake, so nothing is sent yet.
     cause = error.kwargs.get("error")
     return isinstance(cause, Exception) and any(
         isinstance(arg, ssl.SSLCertVerificationError) for arg in cause.args
@@ -154,14 +157,14 @@ def _is_certificate_refusal(error: SSLError) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3Answer:
-    """A failed request: what it proves, and how to call it in a message. `text` holds no key, secret or URL."""
+    """The verdict of a failed request, and its text for a message. `text` contains no key, secret or URL."""
 
     verdict: Verdict
     text: str
 
 
 def judge(error: Exception) -> S3Answer:
-    """What a failed boto3 call proves. Anything that is no clear answer is UNKNOWN."""
+    """Return the verdict and text of a failed boto3 call. Any failure without a clear meaning is UNKNOWN."""
     match error:
         case ClientError():
             status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
@@ -175,13 +178,13 @@ def judge(error: Exception) -> S3Answer:
 
 
 def _plain(code: str) -> str:
-    # The code comes from the server: an odd one must not carry text of its choice into our logs.
+    # The code comes from the server. It must not put arbitrary text into the logs.
     return code if re.fullmatch(r"[A-Za-z0-9.]{0,64}", code) else "(odd code)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Wording:
-    """How an answer is told; `message` may name {action}, {place}, {endpoint} and {text}."""
+    """The error of a verdict. `message` may contain {action}, {place}, {endpoint} and {text}."""
 
     error: Callable[..., TallystickError]
     message: str
@@ -252,7 +255,7 @@ _WORDING: dict[Verdict, _Wording] = {
 
 
 def explain(answer: S3Answer, *, action: str, bucket: str, endpoint_url: str) -> TallystickError:
-    """The error for an answer that is no outcome: where, what was answered, which setting to look at."""
+    """Build the error for a failed request: the bucket, the response, and in the hint the setting to check."""
     wording = _WORDING[answer.verdict]
     place = f"bucket {bucket!r} at {endpoint_url}"
     message = wording.message.format(

@@ -1,4 +1,4 @@
-"""Writes objects that never change: under a given key until the outcome is certain, or under a fresh key per try."""
+"""Writes immutable objects: under a given key until the outcome is certain, or under a fresh key per try."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ TRIES_MAX = 6
 def create_once(
     store: Store, key: str, body: bytes, *, runtime: Runtime, unknown_s: float = UNKNOWN_S
 ) -> bool:
-    """Create an object; return True if it holds `body` now, False if it holds other bytes, which are left as they are.
+    """Create an object; return True if it contains `body` now, False if it contains other bytes, which are not changed.
 
-    Safe to repeat: `exists` may mean that an earlier try landed, whose reply was lost; the bytes tell. Raises
-    OutcomeUnknown after `unknown_s` without a certain outcome, StoreUnavailable if the first try never left.
+    Safe to repeat: `exists` may mean that an earlier try landed and its response was lost, so the bytes are compared.
+    Raises OutcomeUnknown if no outcome is certain after `unknown_s` seconds, StoreUnavailable if the first try was never
+    sent.
     """
     tries = WriteTries(runtime, f"{store.uri}/{key}", unknown_s=unknown_s)
     while True:
@@ -30,8 +31,8 @@ def create_once(
                 found = store.get(key)
                 if found is not None:
                     return found.body == body
-                # C13: an earlier try landed, and gc has deleted it since: what would name it gets 412. A store that
-                # answers so again and again is in doubt, and not asked for ever.
+                # C13: an earlier try landed, and gc has deleted the object since. The swap that would name it gets a 412.
+                # A store that returns this again and again is unreliable, so the tries are limited.
                 tries.wait_or_give_up(
                     "the store answers that the object exists, and then finds none"
                 )
@@ -44,8 +45,8 @@ def create_fresh(
 ) -> tuple[str, ETag]:
     """Create an object under `key_of(uuid)` with a fresh uuid per try; return its key and ETag.
 
-    Safe to repeat: nothing names a key before the caller does, so a try whose outcome is unknown is left behind for gc
-    (C4). Raises StoreUnavailable if no try is known to have landed; `what` is for its message.
+    Safe to repeat: nothing refers to a key before the caller does, so a try with an unknown outcome is left for gc (C4).
+    Raises StoreUnavailable if no try is known to have landed; `what` is for its message.
     """
     why = ""
     for tries in range(TRIES_MAX):

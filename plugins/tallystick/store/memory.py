@@ -1,4 +1,4 @@
-"""A store in this process's memory: linearizable, thread-safe, and the yardstick of the contract suite."""
+"""A store in the memory of this process: linearizable, thread-safe, and the reference for the contract tests."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def _utc_now() -> datetime:
 class MemoryStore:
     """Objects in a dictionary under one lock, so that each call takes effect at one moment.
 
-    By default no ETag ever repeats. `content_etags=True` makes them hashes of the body, as S3 does for plain objects: a
-    body that comes back then brings its ETag back, and a stale `replace` succeeds (ABA). That is the reason why every
-    body we swap in carries a fresh id. `now` dates the objects.
+    By default no ETag ever repeats. With `content_etags=True` an ETag is the hash of the body, as for plain objects in
+    S3. If the same body is written again, its ETag then returns, and a stale `replace` succeeds (ABA). For this reason
+    every body that a swap writes contains a fresh id. `now` returns the modification time of a written object.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class MemoryStore:
         return None if found is None else Stored(body=found.body, etag=found.etag)
 
     def create(self, key: str, body: bytes | Path) -> Outcome:
-        """As the port says. Safe to repeat: the second try finds the first one's object and answers `exists`."""
+        """Implement `Store.create`. Safe to repeat: the second try finds the object of the first and returns `exists`."""
         check_key(key)
         content = body.read_bytes() if isinstance(body, Path) else bytes(body)
         with self._lock:
@@ -69,7 +69,7 @@ class MemoryStore:
             return Applied(etag=self._put(key, content))
 
     def replace(self, key: str, body: bytes, *, expected: ETag) -> Outcome:
-        """As the port says. Safe to repeat: the second try finds another ETag and answers `changed`."""
+        """Implement `Store.replace`. Safe to repeat: the second try finds another ETag and returns `changed`."""
         check_key(key)
         with self._lock:
             found = self._objects.get(key)
@@ -93,7 +93,7 @@ class MemoryStore:
         )
 
     def delete(self, keys: Iterable[str]) -> None:
-        """As the port says. Safe to repeat: an absent object is no error."""
+        """Implement `Store.delete`. Safe to repeat: an absent object is no error."""
         for key in [check_key(key) for key in keys]:
             with self._lock:
                 self._objects.pop(key, None)

@@ -1,6 +1,6 @@
-"""A large file goes to S3 in parts: they become one object together, or nothing is there under the key.
+"""Uploads a large file to S3 in parts. The parts become one object, or there is no object under the key.
 
-boto3's own `upload_file` cannot be asked: it takes no If-None-Match and does not tell the ETag of what it made.
+boto3's own `upload_file` is not used: it does not accept If-None-Match and does not return the ETag of the object.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 PARTS_MAX: Final = 10_000  # S3 User Guide, "Amazon S3 multipart upload limits"
 _CHECKSUM: Final = (
-    "CRC32"  # boto3's own choice; every part must say the one that the upload began with
+    "CRC32"  # boto3's default; each part must use the algorithm with which the upload began
 )
 
 
@@ -32,13 +32,15 @@ def create_in_parts(
     part_bytes: int,
     checksums: bool,
 ) -> Mapping[str, Any]:
-    """Upload a file in parts where no object is; return S3's answer to CompleteMultipartUpload, raise what boto3 raises.
+    """Upload a file in parts if there is no object; return S3's response to CompleteMultipartUpload.
 
-    `place` names bucket and key, and goes with each request; `written` goes with the object. Parts are streamed from the
-    file by `patient`, which tries again: the same part with the same bytes replaces itself. The requests that begin and
-    end the upload go through `once`, each in one attempt. An upload that provably did not end is aborted; after a lost
-    reply to its end nothing is touched, and what it may have left goes with the bucket's rule for incomplete uploads.
-    Safe to repeat: each call is an upload of its own, and `If-None-Match: *` lets one of them make the object.
+    `place` contains bucket and key and is sent with each request; `written` is sent with the first. `patient` streams the
+    parts from the file and retries: the same part with the same bytes replaces itself. `once` sends the requests that
+    begin and complete the upload, each in one attempt. If the upload provably did not complete, it is aborted. If the
+    response to the last request is lost, nothing is aborted, and any parts are left to the bucket's rule for incomplete
+    uploads.
+    Raises the errors of boto3.
+    Safe to repeat: each call is an upload of its own, and because of `If-None-Match: *` only one can make the object.
     """
     algorithm = {"ChecksumAlgorithm": _CHECKSUM} if checksums else {}
     begin: Callable[..., Any] = once.create_multipart_upload
@@ -56,7 +58,7 @@ def create_in_parts(
         raise
 
 
-# What proves that an upload did not become an object. Another answer to its end, or none, proves nothing.
+# The verdicts that prove that an upload did not become an object. Any other verdict proves nothing.
 _NOT_ENDED: Final = frozenset(
     {
         Verdict.PRECONDITION,
@@ -76,7 +78,7 @@ def _parts(
     send: Callable[..., Any] = client.upload_part
     parts = []
     for number, start in enumerate(range(0, size_bytes, part_bytes), start=1):
-        # A window on the file: boto3 reads it in small pieces, so no part is ever in memory.
+        # This is a window on the file. boto3 reads it in small blocks, so no part is in memory as a whole.
         with ReadFileChunk.from_filename(str(path), start, part_bytes) as body:
             answer = send(**upload, PartNumber=number, Body=body)
         part = {"PartNumber": number, "ETag": answer["ETag"]}
@@ -87,9 +89,9 @@ def _parts(
 
 
 def _abort(client: S3Client, upload: Mapping[str, str]) -> None:
-    """Free the parts of our own upload, which nobody sees. Safe to repeat: S3 answers 404 for one that is gone."""
+    """Free the parts of this upload, which nothing else uses. Safe to repeat: if the upload is gone, S3 responds 404."""
     abort: Callable[..., Any] = client.abort_multipart_upload
     try:
         abort(**upload)
-    except Exception:  # noqa: BLE001 - the failure that led here is the one to tell; the bucket's rule collects the rest
+    except Exception:  # noqa: BLE001 - the first failure is the one to raise; the bucket's rule deletes the parts
         return

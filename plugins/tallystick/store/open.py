@@ -1,4 +1,4 @@
-"""Opens the store that a lake root's URI names."""
+"""Opens the store of a lake URI."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _memory_lock = threading.Lock()
 def open_store(uri: str, *, answers_within_s: float | None = None) -> Store:
     """Open `s3://bucket/prefix` with boto3's own settings and TALLYSTICK_S3_*, or `memory://name`, shared by name.
 
-    `answers_within_s`: how long a read may wait in all its tries; None: a task's own patience, which is some minutes.
-    No request is made. Raises InvalidPipeline for a URI that is not allowed, SettingsError for settings that boto3
-    cannot use.
+    `answers_within_s`: the seconds that a read may wait, over all its tries; None means the default, some minutes, which
+    suits a task. No request is made. Raises InvalidPipeline if the URI is not allowed, SettingsError if boto3 cannot use
+    the settings.
     """
     check_no_key(uri)
     if uri.startswith("memory://"):
@@ -27,7 +27,7 @@ def open_store(uri: str, *, answers_within_s: float | None = None) -> Store:
         with _memory_lock:
             return _memory_stores.setdefault(name, MemoryStore(name))
     if uri.startswith("s3://"):
-        # boto3 costs a quarter of a second to import: only those who talk to S3 pay it.
+        # The import of boto3 takes a quarter of a second, so it happens only if S3 is used.
         from tallystick.store.s3 import S3Settings, S3Store
 
         settings = S3Settings.from_environ(os.environ)

@@ -1,7 +1,7 @@
-"""The start-up probe: does this store honour conditional writes, and give back the bytes it was given?
+"""Checks at start-up that a store implements conditional writes and returns the bytes that were written.
 
-Most stores that lack conditional writes do not say so: they answer 200 and overwrite. So each step looks at the answer
-and then at the object. A store that throttles may answer no single write at once: an unknown one is sent again.
+Most stores without conditional writes return no error: they respond 200 and overwrite the object. So each step checks the
+response and then the object. A store that throttles may not respond to a write at once: an unknown write is sent again.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _LOSER = b"tallystick probe: this body must never be read back\n"
 _TRIES_MAX = 8
 _PAUSE_S = 0.2
 _PAUSE_MAX_S = 2.0
-# A store that hangs costs a read timeout each time: after this no other try is made.
+# Each try on a store that hangs takes a read timeout. After this time no other try is made.
 _DOUBT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeStep:
-    """One question to the store: what was asked, what an honest store answers, what this one answered."""
+    """One check of the store: the request, the expected response, and the actual response."""
 
     asked: str
     expected: str
@@ -36,7 +36,7 @@ class ProbeStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeResult:
-    """What a probe that passed found out. `scratch_left`: the scratch object could not be deleted."""
+    """The result of a probe that passed. `scratch_left`: True if the scratch object could not be deleted."""
 
     uri: str
     steps: tuple[ProbeStep, ...]
@@ -52,21 +52,21 @@ def prove_conditional_writes(
     sleep: Callable[[float], None] = time.sleep,
     monotonic_s: Callable[[], float] = time.monotonic,
 ) -> ProbeResult:
-    """Ask the store, on scratch keys, each question on which the commit protocol rests; return the findings.
+    """Check, on scratch keys, each property of the store that the commit protocol needs; return the steps.
 
-    `scratch` is a fresh key such as `.probe/<random>`; `<scratch>-absent` is used as well. The probe deletes both
-    afterwards, as they are no lake data; where it may not delete, it leaves `scratch` and says so in the result.
-    `watch` is told each step, also the one that is refused.
-    Raises StoreRefused naming the step that went wrong, StoreUnavailable where an outcome stayed unknown over 8 tries
-    or 30 s, SettingsError where the store refuses the caller.
-    Safe to repeat: with another `scratch`; no key of the lake is touched.
+    `scratch` is a fresh key such as `.probe/<random>`; the key `<scratch>-absent` is used too. The probe deletes both at
+    the end, as they are not lake data. If it may not delete, it leaves `scratch` and sets `scratch_left` in the result.
+    `watch` is called with each step, including a step that fails.
+    Raises StoreRefused with the step that failed, StoreUnavailable if an outcome is still unknown after 8 tries or 30 s,
+    SettingsError if the store refuses the caller.
+    Safe to repeat with another `scratch`: no key of the lake is written.
     """
     probe = _Probe(store, scratch, watch, sleep, monotonic_s)
     left = True
     try:
         probe.run()
     finally:
-        # Deleting is a kindness: a writer's policy may forbid it, and a failed probe has more important news.
+        # A failed delete is ignored: a writer's policy may forbid it, and it must not hide the error of a failed probe.
         with suppress(SettingsError, StoreUnavailable, StoreRefused):
             store.delete([scratch, probe.absent])
             left = False
@@ -108,7 +108,7 @@ class _Probe:
             "changed",
         )
         self._holds(_SECOND, second)
-        # Stores differ here, and both answers are honest: S3 says 404, R2 and Ozone 412.
+        # Stores differ here, and both responses are correct: S3 returns 404, R2 and Ozone 412.
         answer = self._certain(lambda: self._store.replace(self.absent, _LOSER, expected=second))
         self._refused(
             "replace an object that is not there (If-Match)", answer, "missing", "changed"
@@ -133,10 +133,10 @@ class _Probe:
         )
 
     def _certain(self, write: Callable[[], Outcome], lands: bytes | None = None) -> Outcome:
-        """The outcome of a write that is sent again while it is unknown, but not for ever.
+        """Send a write, again while its outcome is unknown, at most 8 times or for 30 s; return the last outcome.
 
-        Safe to repeat: one that must be refused is refused each time; of one that must land (`lands`), an earlier try
-        that landed makes the next one refused, and the object then holds its bytes.
+        Safe to repeat: a write that must be refused is refused each time. If a write that must land (`lands`, its bytes)
+        landed in an earlier try, the next try is refused, and the object contains these bytes: this counts as applied.
         """
         deadline = self._monotonic_s() + _DOUBT_S
         outcome = write()
@@ -166,7 +166,7 @@ class _Probe:
         )
 
     def _holds(self, body: bytes, etag: ETag) -> None:
-        """The object is what the last write that was applied made of it."""
+        """Check that the object has the bytes and the ETag of the last applied write."""
         expected = f"the {len(body)} bytes written, under the ETag of that write"
         match self._store.get(self._scratch):
             case None:

@@ -1,8 +1,8 @@
-"""The store on S3, or on a server that speaks it, through boto3.
+"""The store on S3, or on a server with the S3 API, through boto3.
 
 Endpoint, region and credentials come from boto3's own chain (`AWS_ENDPOINT_URL_S3`, `AWS_DEFAULT_REGION`,
-`AWS_PROFILE`, roles, ...). botocore itself addresses a custom endpoint by path and falls back to us-east-1 where no
-region is set; tests hold it to both.
+`AWS_PROFILE`, roles, ...). botocore uses path-style addresses for a custom endpoint, and us-east-1 if no region is set.
+Tests check both.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ _OWNER, _ENCRYPTION, _KMS_KEY, _CHECKSUMS = (
 )
 _ACCOUNT = re.compile(r"[0-9]{12}")
 
-# What a boto3 call can fail with. OSError is not here: a local file that cannot be read is the caller's.
+# The errors of a boto3 call. OSError is not one of them: it means that a local file cannot be read.
 _FAILURES = (ClientError, BotoCoreError, ResponseParserError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3Settings:
-    """How to talk to S3, as far as boto3's own chain does not say it.
+    """The settings of S3 that are not part of boto3's own chain.
 
-    `endpoint_url` None: boto3's chain. `bucket_owner`: an AWS account id, sent as ExpectedBucketOwner each time.
-    `encryption` is sent as ServerSideEncryption with each object written, `kms_key` with it; None: the bucket's default.
-    `checksums`: whether boto3 adds and checks checksums of its own wherever S3 knows them. A file larger than
-    `one_put_bytes_max` goes in parts of `part_bytes` (S3 takes none below 5 MiB but the last, and advises parts from
-    100 MB on).
+    `endpoint_url`: None means boto3's chain. `bucket_owner`: an AWS account id, sent as ExpectedBucketOwner in each
+    request. `encryption` is sent as ServerSideEncryption with each written object, and `kms_key` with it; None means the
+    bucket's default. `checksums`: if True, boto3 adds and checks its own checksums in each request that supports them.
+    A file larger than `one_put_bytes_max` is uploaded in parts of `part_bytes`. (In S3, each part but the last has at
+    least 5 MiB; S3 advises multipart uploads from 100 MB on.)
     """
 
     endpoint_url: str | None = None
@@ -77,7 +77,7 @@ class S3Settings:
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> S3Settings:
-        """Read what TALLYSTICK_S3_* say; raises SettingsError naming the variable and what it may hold."""
+        """Read the variables TALLYSTICK_S3_*. Raises SettingsError with the variable and its allowed values."""
         known = {name for name in environ if name.startswith(_ENV_PREFIX) and environ[name]}
         if unknown := sorted(known - {_OWNER, _ENCRYPTION, _KMS_KEY, _CHECKSUMS}):
             raise _unfit(unknown[0], "is not a setting", "remove it, or correct its name.")
@@ -100,7 +100,7 @@ class S3Settings:
         )
 
     def answering_within(self, seconds: float) -> S3Settings:
-        """Return settings by which a read ends within about this time, in all its tries, if the server is silent."""
+        """Return settings with which a read ends within about `seconds`, over all its tries, if the server is silent."""
         one_try_s = seconds / (2 * _GET_TRIES)
         return replace(
             self,
@@ -115,10 +115,10 @@ def _unfit(name: str, why: str, hint: str) -> SettingsError:
 
 
 class S3Store:
-    """One prefix of one bucket. Thread-safe; not to be shared across a fork (open a new one in the child).
+    """A store on one prefix of one bucket. It is thread-safe. After a fork, open a new one in the child.
 
-    Writes go through a client of their own with one HTTP attempt. With boto3's default retries a PUT that landed and
-    whose reply was lost is sent again and answered 412: our own success would look like a lost race.
+    Writes use a separate client with one HTTP attempt. With boto3's default retries, if a PUT lands and its response is
+    lost, boto3 sends it again and gets a 412: the successful write would look like a lost race.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class S3Store:
         settings: S3Settings | None = None,
         session: boto3.session.Session | None = None,
     ) -> None:
-        """Make the clients; no request to S3 is sent. Raises InvalidPipeline (uri) and SettingsError."""
+        """Create the clients. No request is sent to S3. Raises InvalidPipeline if `uri` is not allowed, SettingsError."""
         self._address = parse_s3_uri(uri)
         self._settings = settings or S3Settings()
         make = _client_factory(session, self._settings)
@@ -153,7 +153,7 @@ class S3Store:
 
     @property
     def endpoint_url(self) -> str:
-        """Where requests go, as boto3 resolved it."""
+        """The endpoint URL that boto3 resolved."""
         return self._endpoint_url
 
     def get(self, key: str) -> Stored | None:
@@ -161,13 +161,13 @@ class S3Store:
         for left in reversed(range(_GET_TRIES)):
             try:
                 answer = self._reader.get_object(**self._common, Key=full_key)
-                # Body and ETag of one response: two requests could straddle a swap.
+                # Body and ETag are from one response: between two requests, the object could be swapped.
                 return Stored(body=answer["Body"].read(), etag=ETag(answer["ETag"]))
             except _FAILURES as error:
                 judged = judge(error)
                 if judged.verdict is Verdict.NO_OBJECT:
                     return None
-                # boto3 tries again until the headers are there; a body that breaks off afterwards is ours to retry.
+                # boto3 retries only until the headers arrive. If the body then breaks off, the request is retried here.
                 if (
                     left
                     and judged.verdict is Verdict.UNKNOWN
@@ -178,7 +178,10 @@ class S3Store:
         raise AssertionError("the last try returns or raises")
 
     def create(self, key: str, body: bytes | Path) -> Outcome:
-        """As the port says. Safe to repeat: where an earlier try landed, S3 answers 412 and this answers `exists`."""
+        """Implement `Store.create`.
+
+        Safe to repeat: if an earlier try landed, S3 returns 412 and this returns `exists`.
+        """
         full_key = self._address.full_key(key)
         exists = NotApplied(because="exists")
         if not isinstance(body, Path):
@@ -189,7 +192,7 @@ class S3Store:
             return self._put(full_key, stream, exists, IfNoneMatch="*")
 
     def replace(self, key: str, body: bytes, *, expected: ETag) -> Outcome:
-        """As the port says. Safe to repeat with the same bytes: where an earlier try landed, the ETag has moved."""
+        """Implement `Store.replace`. Safe to repeat with the same bytes: if an earlier try landed, the ETag differs."""
         return self._put(
             self._address.full_key(key), body, NotApplied(because="changed"), IfMatch=expected
         )
@@ -214,7 +217,7 @@ class S3Store:
             request["ContinuationToken"] = page["NextContinuationToken"]
 
     def delete(self, keys: Iterable[str]) -> None:
-        """As the port says, 1000 keys a request. Safe to repeat: S3 counts an absent object as deleted."""
+        """Implement `Store.delete`, with 1000 keys per request. Safe to repeat: S3 counts an absent object as deleted."""
         full_keys = (self._address.full_key(key) for key in keys)
         while batch := [*islice(full_keys, _DELETE_KEYS_MAX)]:
             wanted = f"delete {len(batch)} objects, the first of them {batch[0]!r}"
@@ -227,7 +230,7 @@ class S3Store:
                 self._raise(judge(error), wanted, error)
             failed = [line for line in answer.get("Errors", ()) if line.get("Code") != "NoSuchKey"]
             if failed:
-                # A 200 that carries errors of single keys; they have codes, but no statuses.
+                # The response is a 200 with errors of single keys. These errors have codes, but no statuses.
                 code = failed[0].get("Code", "")
                 status = 403 if code == "AccessDenied" else 500
                 judged = S3Answer(
@@ -239,8 +242,8 @@ class S3Store:
     def _put(
         self, full_key: str, body: bytes | IO[bytes], refused: NotApplied, **condition: str
     ) -> Outcome:
-        """One PutObject, one attempt. `refused` is what a 412 means for this condition."""
-        # Annotated as Any: the stubs cannot know which of the two conditions is in the dictionary.
+        """Send one PutObject in one attempt. `refused`: the outcome if the response is a 412."""
+        # Annotated as Any: the stubs cannot express which of the two conditions is in the dictionary.
         put: Callable[..., Any] = self._writer.put_object
         return self._write(
             full_key,
@@ -267,7 +270,10 @@ class S3Store:
         refused: NotApplied,
         missing: NotApplied | None = None,
     ) -> Outcome:
-        """What the answer to a conditional write proves; `missing` is what "no such object" means for it."""
+        """Send a conditional write and return its outcome.
+
+        `refused` is for a 412. `missing` is for a missing object; if it is None, the outcome is `Unknown`.
+        """
         try:
             answer = send()
         except _FAILURES as error:
@@ -282,29 +288,32 @@ class S3Store:
                 case _:
                     self._raise(judged, f"write {full_key!r}", error)
         etag = answer.get("ETag")
-        # Without a token nobody could replace the object; a second try is answered 412 and tells more.
+        # Without an ETag the object could not be replaced. The next try of the caller gets a 412, which is certain.
         return Applied(etag=ETag(etag)) if etag else Unknown(because="HTTP 200 without an ETag")
 
     def _raise(self, judged: S3Answer, action: str, cause: Exception | None) -> NoReturn:
         error = explain(
             judged, action=action, bucket=self._address.bucket, endpoint_url=self._endpoint_url
         )
-        # botocore's texts about credentials can quote what a credential process printed: none of that in a traceback.
+        # botocore's messages about credentials can quote the output of a credential process. Keep them out of tracebacks.
         quiet = judged.verdict in _ABOUT_CREDENTIALS | {Verdict.DENIED}
         try:
             raise error from (None if quiet else cause)
         finally:
             if quiet:
                 error.__context__ = (
-                    None  # Python sets it from the caller's handler, whatever `from` says
+                    None  # Python sets it from the caller's handler, regardless of `from`
                 )
 
 
 def _client_factory(
     session: boto3.session.Session | None, settings: S3Settings
 ) -> Callable[[int], S3Client]:
-    """Return a maker of S3 clients by number of HTTP attempts; raises SettingsError when boto3 cannot be set up."""
-    # boto3's shared default session may not be used from several threads at once; this one is ours.
+    """Return a function that creates an S3 client for a number of HTTP attempts.
+
+    Raises SettingsError or StoreUnavailable as `_usable`, and the function SettingsError if the endpoint contains a user.
+    """
+    # boto3's shared default session must not be used by several threads at the same time, so create another one.
     own = session or _usable(boto3.session.Session)
 
     checksums: Any = "when_supported" if settings.checksums else "when_required"
@@ -317,16 +326,16 @@ def _client_factory(
             max_pool_connections=settings.connections_max,
             tcp_keepalive=True,
             user_agent_extra="tallystick",
-            # boto3 >= 1.36 would add CRC trailers by itself, which other servers refuse or even store inside the object
-            # (boto3#4392, #4435). Nothing is lost: where no checksum is sent, botocore signs the body's SHA-256, so a
-            # body damaged on its way is refused all the same.
+            # By default, boto3 >= 1.36 adds CRC trailers, which other servers refuse or even store inside the object
+            # (boto3#4392, #4435). They are not needed: if no checksum is sent, botocore signs the SHA-256 of the body, so
+            # the server refuses a damaged body.
             request_checksum_calculation=checksums,
             response_checksum_validation=checksums,
         )
         client: S3Client = _usable(
             lambda: own.client("s3", endpoint_url=settings.endpoint_url, config=config)
         )
-        # A password with a slash is no user info to urllib, which takes the user for the host.
+        # Search for "@" in the text: if a password contains a slash, urllib does not parse it as user info.
         if "@" in client.meta.endpoint_url:
             raise SettingsError(
                 f"the S3 endpoint {without_user_info(client.meta.endpoint_url)} carries a user name or a password.",
@@ -338,19 +347,19 @@ def _client_factory(
 
 
 def _usable(make: Callable[[], T]) -> T:
-    """Return what boto3 makes.
+    """Call `make` and return its result.
 
-    Raises SettingsError where its settings do not let it, StoreUnavailable where its credentials' source does not answer.
+    Raises SettingsError if boto3 refuses its settings, StoreUnavailable if the credentials' source does not respond.
     """
     verdict = None
     try:
         return make()
     except BotoCoreError as error:
         verdict = judge_failure(error)
-        # Texts about credentials can quote what a credential process printed.
+        # Messages about credentials can quote the output of a credential process.
         reason = type(error).__name__ if verdict in _ABOUT_CREDENTIALS else str(error)
     except ValueError:
-        # Its text quotes the endpoint, which may hold a password; so it is no context of ours either.
+        # The message contains the endpoint, which may contain a password. So it is not the new error's context either.
         reason = "the endpoint is no URL"
     if verdict is Verdict.CREDENTIALS_LATE:
         raise StoreUnavailable(

@@ -1,4 +1,4 @@
-"""The tries of one write whose outcome may be unknown: when to send it again, and when to give up."""
+"""Sends one write again while its outcome is unknown, until a deadline."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ PAUSE_MAX_S = 2.0
 
 
 def pause(runtime: Runtime, tries: int) -> None:
-    """Sleep before the next try, the longer the more tries there were.
+    """Sleep before the next try, up to PAUSE_MAX_S. `tries`: the tries so far; the sleep grows exponentially with it.
 
-    Full jitter: each swap invalidates the work of the others, so writers must not stay in step.
+    The jitter is full: each swap forces the other writers to start again, so they must not retry at the same moments.
     """
     runtime.sleep(min(PAUSE_MAX_S, PAUSE_S * 2 ** min(tries, 10)) * runtime.chance())
 
 
 class WriteTries:
-    """The tries of one write of `what`, for at most `unknown_s` after the first."""
+    """The tries of one write, for at most `unknown_s` seconds. `what` is the written object, for messages."""
 
     def __init__(self, runtime: Runtime, what: str, *, unknown_s: float = UNKNOWN_S) -> None:
         self._world, self._what = runtime, what
@@ -30,13 +30,17 @@ class WriteTries:
         self._unknown = 0
 
     def send(self, write: Callable[[], Outcome]) -> Outcome:
-        """Send once; an error after an unknown try must not hide that it is unknown. Raises OutcomeUnknown then."""
+        """Send the write once and return its outcome.
+
+        If an earlier try is unknown, StoreUnavailable becomes `Unknown`, and any other error becomes OutcomeUnknown,
+        because the earlier try may have landed. Else errors are raised unchanged.
+        """
         try:
             return write()
         except StoreUnavailable as error:
             if not self._unknown:
                 raise
-            # This try did not land, an earlier one may have: try until the store answers again.
+            # This try did not land, but an earlier one may have. The caller tries until the store responds again.
             return Unknown(because=str(error))
         except TallystickError as error:
             if self._unknown:
@@ -44,7 +48,7 @@ class WriteTries:
             raise
 
     def wait_or_give_up(self, why: str) -> None:
-        """Wait before the next try after one that ended unknown. Raises OutcomeUnknown once the time is up."""
+        """Wait before the next try after one that ended unknown. Raises OutcomeUnknown if the deadline is over."""
         self._unknown += 1
         if self._world.monotonic_s() >= self._deadline:
             raise self._in_doubt(why)
