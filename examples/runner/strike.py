@@ -1,9 +1,9 @@
-"""Kills the publishing task between `begun` and `published`, by a gate that all its requests to S3 go through.
+"""Kills the publishing task between `in_progress` and `published`, by a gate that all its requests to S3 go through.
 
-The gate knows the task's process by the ledger page that says `begun`. Once the root that names this page has landed,
-the task goes on in short steps, and stands still while somebody looks outside whether rows of it are out already. At the
-first it is killed: in the middle. One that is quicker dies when it asks to note `published`: all is out then, and
-nobody knows. So a strike never misses a task that publishes something.
+The gate knows the task's process by the ledger page that says `in_progress`. Once the root that names this page has
+landed, the task goes on in short steps, and stands still while somebody looks outside whether rows of it are out
+already. At the first it is killed: in the middle. One that is quicker dies when it asks to note `published`: all is out
+then, and nobody knows. So a strike never misses a task that publishes something.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import psutil
 from examples.demo.gate import Gate, Handler, holder_of
 
 STEP_S = 0.005
-_BEGUN = re.compile(rb'"begun":"[0-9a-f]{32}"')
+_BEGUN = re.compile(rb'"in_progress":"[0-9a-f]{32}"')
 _PAGE = re.compile(r"/ledger/[^/]+\.json$")
 _ROOT = re.compile(r"/root\.json$")
 
@@ -76,7 +76,7 @@ class Strike(Gate):
     def _begin(
         self, handler: Handler, method: str, path: str, body: bytes, sender: psutil.Process
     ) -> None:
-        """Pass on the swap that says `begun`; where it has landed, the task goes on in steps only."""
+        """Pass on the swap that says `in_progress`; where it has landed, the task goes on in steps only."""
         status, headers, answer = self.forward(method, path, body, dict(handler.headers.items()))
         if status == 200:
             sender.suspend()

@@ -156,7 +156,11 @@ class PublishingSchedule(Schedule):
                 if done["plan"] == entry["committed"]["plan"]:
                     for key in done["added"].get("a", ()):
                         held += [(tuple(r),) for r in json.loads(self.sim.objects[key].body)]
-            if slot is None or slot["begun"] is not None or slot["published"] != slot["wanted"]:
+            if (
+                slot is None
+                or slot["in_progress"] is not None
+                or slot["published"] != slot["wanted"]
+            ):
                 raise Violation(f"P2: {entry['interval']} is still pending ({slot}): {told}")
         for key, stored in self.sim.objects.items():
             if key.startswith("commits/"):

@@ -66,7 +66,7 @@ from tallystick.engine import combine
 
 def transform(records):
     if claimed("held"):
-        partials = combine.Partials.to_ipc
+        partials = combine.PartialRows.to_ipc
 
         def last(self):
             # The partial rows are the last thing that a task makes: its files are uploaded by then (C4).
@@ -74,7 +74,7 @@ def transform(records):
             held()
             return partials(self)
 
-        combine.Partials.to_ipc = last
+        combine.PartialRows.to_ipc = last
     return flights(records)
 """
 HELD_BEFORE_UPLOAD = """

@@ -23,7 +23,7 @@ def judge_ledger(
     """The committed intervals tile the log, and what they say of it is what was sent."""
     pages = [objects.json(key) for _, _, key in root["pages"]]
     entries = sorted((e for p in pages for e in p["entries"]), key=lambda e: e["interval"])
-    boundaries = {b["at"]: b["topics"].get(topic, []) for p in pages for b in p["boundaries"]}
+    boundaries = {b["at"]: b["positions"].get(topic, []) for p in pages for b in p["boundaries"]}
     origins = root["topics"][topic]["origins"]
     problem = _not_settled(entries)
     yield none_of("ledger: all", f"{len(entries)} intervals, each committed, none pending", problem)

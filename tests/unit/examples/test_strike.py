@@ -1,4 +1,4 @@
-"""The strike kills a publisher between `begun` and `published`, in the middle where it can, and nobody else."""
+"""The strike kills a publisher between `in_progress` and `published`, in the middle where it can, and nobody else."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 from examples.runner.strike import Strike
 
-# It does what a publisher does: page and root with `begun`, ten rows outside, page and root without it.
+# It does what a publisher does: page and root with `in_progress`, ten rows outside, page and root without it.
 PUBLISHER = """
 import http.client, sys, time
 address, out, pause, page = sys.argv[1], sys.argv[2], float(sys.argv[3]), sys.argv[4]
@@ -32,11 +32,11 @@ for row in range(10):
     with open(out, "a") as file:
         file.write("row\\n")
     time.sleep(pause)
-put("ledger/2.json", '{"begun":null}')
+put("ledger/2.json", '{"in_progress":null}')
 put("root.json", "published")
 print("noted", flush=True)
 """
-BEGUN = '{"begun":"' + "0" * 32 + '"}'
+BEGUN = '{"in_progress":"' + "0" * 32 + '"}'
 
 
 class Upstream(BaseHTTPRequestHandler):
@@ -132,5 +132,5 @@ def test_one_that_is_too_quick_to_be_seen_dies_when_it_notes_the_end(
 def test_who_begins_nothing_is_left_alone(upstream: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
     with Strike(upstream, out=lambda: rows(out)) as strike:
-        assert publish(strike, out, pause_s=0, page='{"begun":null}').stdout == "noted\n"
+        assert publish(strike, out, pause_s=0, page='{"in_progress":null}').stdout == "noted\n"
         assert strike.blow is None
