@@ -19,7 +19,7 @@ from tallystick.format.offsets import OffsetRange
 from tallystick.format.report import RangeAccount
 from tallystick.kafka import reader
 from tallystick.kafka.planning import LogPlanner
-from tallystick.operations.plan import granting
+from tallystick.operations.plan import attempt as plan_attempt
 from tallystick.protocol import boundaries, committing
 from tallystick.protocol.ledger import Ledger
 
@@ -33,7 +33,7 @@ _NEVER_MS = 2**52  # later than any record: the look-up answers with the end of 
 @contextmanager
 def empty_interval_skipped() -> Iterator[None]:
     """An interval without offsets is called committed, and no entry says so."""
-    real = granting.PlanAttempt.grant
+    real = plan_attempt.PlanAttempt.grant
 
     def forget(self: Any, decision: Any, wanted: Any) -> Any:
         change = real(self, decision, wanted)
@@ -41,7 +41,7 @@ def empty_interval_skipped() -> Iterator[None]:
             change.ledger.drop(done.interval)
         return replace(change, committed=())
 
-    with silenced(), patch.object(granting.PlanAttempt, "grant", forget):
+    with silenced(), patch.object(plan_attempt.PlanAttempt, "grant", forget):
         yield
 
 
@@ -95,8 +95,8 @@ def topic_id_unchecked() -> Iterator[None]:
     """A topic is known by its name."""
     with (
         silenced(),
-        patch.object(granting.PlanAttempt, "_same_incarnation", lambda *_: None),
-        patch.object(granting.PlanAttempt, "_refuse_diverged", lambda *_: None),
+        patch.object(plan_attempt.PlanAttempt, "_same_incarnation", lambda *_: None),
+        patch.object(plan_attempt.PlanAttempt, "_refuse_diverged", lambda *_: None),
         patch.object(committing, "differs_from_root", lambda *_: None),
     ):
         yield
@@ -105,16 +105,16 @@ def topic_id_unchecked() -> Iterator[None]:
 @contextmanager
 def loss_accepted_silently() -> Iterator[None]:
     """What retention took is passed over although nobody accepted that."""
-    real = granting.PlanAttempt._planned_range
+    real = plan_attempt.PlanAttempt._planned_range
 
     def passed_over(
         self: Any, name: str, partition: int, start: Any, end: Any, log_start: int
     ) -> Any:
-        lenient = replace(self.asked, params=replace(self.asked.params, accept_loss=True))
-        with patch.object(self, "asked", lenient):
+        lenient = replace(self.plan_request, params=replace(self.plan_request.params, accept_loss=True))
+        with patch.object(self, "plan_request", lenient):
             return real(self, name, partition, start, end, log_start)
 
-    with patch.object(granting.PlanAttempt, "_planned_range", passed_over):
+    with patch.object(plan_attempt.PlanAttempt, "_planned_range", passed_over):
         yield
 
 

@@ -86,7 +86,7 @@ def begun_is_forgotten_by_a_commit() -> Iterator[None]:
     def forgetful(slot: Any, plan: str, *, nothing: bool) -> OutputSlot:
         return replace(real(slot, plan, nothing=nothing), in_progress=None)
 
-    with _quiet_invariants(), patch.object(slots, "wanting", forgetful):
+    with _quiet_invariants(), patch.object(slots, "with_plan", forgetful):
         yield
 
 
@@ -105,7 +105,7 @@ def what_is_there_is_forgotten() -> Iterator[None]:
 @contextmanager
 def newest_first() -> Iterator[None]:
     """What is wanted is published, whatever was begun before."""
-    real = slots.hint
+    real = slots.next_step
 
     def hasty(slot: OutputSlot) -> slots.Step:
         return (
@@ -117,7 +117,7 @@ def newest_first() -> Iterator[None]:
 
     with (
         _quiet_invariants(),
-        patch.object(slots, "hint", hasty),
+        patch.object(slots, "next_step", hasty),
         patch.object(slots, "in_progress", begin),
     ):
         yield
