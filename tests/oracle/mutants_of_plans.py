@@ -110,7 +110,9 @@ def loss_accepted_silently() -> Iterator[None]:
     def passed_over(
         self: Any, name: str, partition: int, start: Any, end: Any, log_start: int
     ) -> Any:
-        lenient = replace(self.plan_request, params=replace(self.plan_request.params, accept_loss=True))
+        lenient = replace(
+            self.plan_request, params=replace(self.plan_request.params, accept_loss=True)
+        )
         with patch.object(self, "plan_request", lenient):
             return real(self, name, partition, start, end, log_start)
 
