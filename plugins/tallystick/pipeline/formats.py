@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from tallystick.format.canonical import dumps
 from tallystick.format.codec import StoredValue
 from tallystick.pipeline.columns import Column, refuse, unique
 
@@ -37,6 +38,13 @@ class Format(StoredValue):
             )
         object.__setattr__(self, "columns", unique(self.columns, f"format {self.name}"))
         object.__setattr__(self, "options", dict(self.options))
+        try:
+            dumps(self.options)
+        except TypeError as error:
+            raise refuse(
+                f"format {self.name}: options: {error}.",
+                "use strings, whole numbers, true, false, null, and lists and objects of them.",
+            ) from error
 
 
 @dataclass(frozen=True, slots=True)

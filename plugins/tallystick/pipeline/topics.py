@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tallystick.format import keys
 from tallystick.pipeline.columns import refuse
-from tallystick.pipeline.formats import Format, Json
+from tallystick.pipeline.formats import JSON, Format, Json
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +18,8 @@ class Topic:
 
     def __post_init__(self) -> None:
         keys.check_topic(self.name)
+        if isinstance(self.decode, Format) and self.decode.name == JSON:
+            Json.of(self.decode)  # its options are checked here, the others' by their decoder
         if self.decode is not None and not isinstance(self.decode, Json | Format):
             raise refuse(
                 f"topic {self.name}: decode={self.decode!r} is not known.",

@@ -8,9 +8,11 @@ from pathlib import Path
 from tallystick.errors import StoreUnavailable
 from tallystick.runtime import Runtime
 from tallystick.store import Applied, ETag, NotApplied, Store, Unknown
-from tallystick.store.tries import UNKNOWN_S, WriteTries, pause
+from tallystick.store.tries import UNKNOWN_S, WriteTries
 
 TRIES_MAX = 6
+# Longer than between swaps: an upload has few tries, and a store that throttles needs seconds.
+FRESH_PAUSE_S = 0.2
 
 
 def create_once(
@@ -56,7 +58,7 @@ def create_fresh(
             return key, outcome.etag
         why = outcome.because
         if isinstance(outcome, Unknown):
-            pause(runtime, tries)
+            runtime.sleep(FRESH_PAUSE_S * 2**tries * runtime.chance())
     raise StoreUnavailable(
         f"{what} did not succeed in {TRIES_MAX} tries ({why}).",
         hint="check that the store answers (AWS_ENDPOINT_URL_S3, network, credentials); then retry.",

@@ -25,7 +25,7 @@ class WriteTries:
     """The tries of one write, for at most `unknown_s` seconds. `what` is the written object, for messages."""
 
     def __init__(self, runtime: Runtime, what: str, *, unknown_s: float = UNKNOWN_S) -> None:
-        self._world, self._what = runtime, what
+        self._runtime, self._what = runtime, what
         self._deadline = runtime.monotonic_s() + unknown_s
         self._unknown = 0
 
@@ -50,9 +50,9 @@ class WriteTries:
     def wait_or_give_up(self, why: str) -> None:
         """Wait before the next try after one that ended unknown. Raises OutcomeUnknown if the deadline is over."""
         self._unknown += 1
-        if self._world.monotonic_s() >= self._deadline:
+        if self._runtime.monotonic_s() >= self._deadline:
             raise self._in_doubt(why)
-        pause(self._world, self._unknown - 1)
+        pause(self._runtime, self._unknown - 1)
 
     def _in_doubt(self, why: str) -> OutcomeUnknown:
         return OutcomeUnknown(

@@ -137,6 +137,17 @@ def test_a_name_that_is_none_is_refused(name: Any) -> None:
         Format(name, COLUMNS)
 
 
+@pytest.mark.parametrize("options", [{"ratio": 0.5}, {"mark": b";"}, {1: "a"}, {"big": 2**63}])
+def test_options_that_no_plan_can_hold_are_refused_with_the_declaration(options: Any) -> None:
+    with pytest.raises(InvalidPipeline, match="format csv: options: "):
+        Format("csv", COLUMNS, options)
+
+
+def test_an_option_that_json_does_not_have_is_refused_with_the_declaration() -> None:
+    with pytest.raises(InvalidPipeline, match="format json has no option 'separator'"):
+        Topic("events", decode=Format("json", COLUMNS, {"separator": ","}))
+
+
 GOOD = {"rows": [1, 2], "kept": [0, 2], "dead": [1], "reasons": ("bad",)}
 
 
