@@ -98,10 +98,10 @@ def average() -> Row:
 
 def upsert() -> Row:
     words = [("p1", 100, "new"), ("p2", 50, "new"), ("p1", 120, "cancelled"), ("p1", 110, "paid")]
-    message = at(1, "04:00").isoformat()
+    happened = at(1, "04:00").isoformat()
     # A late copy of what happened earlier: the log's order decides, not the clocks.
     rows = [
-        record(o, at(1, f"0{9 - o}:00"), txn_id=x, account="A", cents=c, status=s, message=message)
+        record(o, at(1, f"0{9 - o}:00"), txn_id=x, account="A", cents=c, status=s, happened=happened)
         for o, (x, c, s) in enumerate(words)
     ]
     return play(

@@ -54,7 +54,7 @@ def test_arguments_name_plans_and_an_attempt() -> None:
     other = PLAN.replace("a" * 32, "b" * 32)
     found = parse_arguments(["--plan", PLAN, "--plan", other, "--attempt", "try-1"])
     assert [str(p) for p in found.plans] == [PLAN, other]
-    assert (found.plans[0].root, found.plans[0].key) == ("s3://lake/flights", KEY)
+    assert (found.plans[0].lake_uri, found.plans[0].key) == ("s3://lake/flights", KEY)
     assert found.attempt == "try-1"
 
 
