@@ -29,20 +29,20 @@ class Bench:
 
     def __init__(self, folder: Path, *, lateness: timedelta = timedelta(0)) -> None:
         self.folder = folder
-        made = pipeline(f"memory://operators-{next(NAMES)}")
+        base = pipeline(f"memory://operators-{next(NAMES)}")
         self.pipeline = Pipeline(
-            name=made.name,
-            topics=made.topics,
-            warehouse=made.warehouse,
-            job=made.job,
-            tables=made.tables,
+            name=base.name,
+            topics=base.topics,
+            warehouse=base.warehouse,
+            job=base.job,
+            tables=base.tables,
             lateness=lateness,
         )
         self.log = FakeLog()
         fill(self.log)
         self.deploy("version 1")
         self.program = folder / "spark-submit"
-        self.says(
+        self.write_program(
             {
                 "error": {
                     "kind": "action_required",
@@ -58,7 +58,7 @@ class Bench:
         job.parent.mkdir(exist_ok=True)
         job.write_text(f"# {source}\n")
 
-    def says(self, result: Any, *, code: int = 0, prints: str = "the job talks") -> None:
+    def write_program(self, result: Any, *, code: int = 0, prints: str = "the job talks") -> None:
         """Let spark-submit print this, write this result file (None: none) and end with this code."""
         text = None if result is None else json.dumps(result)
         self.program.write_text(
@@ -72,10 +72,8 @@ class Bench:
 
     @property
     def calls(self) -> list[list[str]]:
-        noted = self.program.with_name("spark-submit.calls")
-        return (
-            [json.loads(line) for line in noted.read_text().splitlines()] if noted.exists() else []
-        )
+        file = self.program.with_name("spark-submit.calls")
+        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
     @property
     def lake(self) -> Lake:
@@ -96,10 +94,10 @@ class Bench:
 
     def stage(self, run: FakeRun) -> Any:
         """Execute the stage task with a spark-submit that stages what was planned."""
-        left = [p["plan"] for p in run.told["plan"]["plans"] if not p["committed"]]
+        left = [p["plan"] for p in run.returned["plan"]["plans"] if not p["committed"]]
         snapshot = self.lake.load_existing()
         open_ = [k for k in left if not _committed(snapshot.whole_ledger().entries, k)]
-        self.says(
+        self.write_program(
             [
                 {"plan": k, "report": stage(self.lake, self.log, k, attempt=run.attempt.hex)}
                 for k in open_
@@ -107,7 +105,7 @@ class Bench:
         )
         return run.execute(self.task("stage"))
 
-    def whole(self, run: FakeRun) -> Any:
+    def run_all(self, run: FakeRun) -> Any:
         """Execute all three tasks."""
         run.execute(self.task("plan"))
         self.stage(run)
@@ -133,7 +131,7 @@ class _Planner:
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     monkeypatch.setenv("TALLYSTICK_KAFKA_DEFAULT", '{"bootstrap_servers": "nowhere:9092"}')
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "local[2]"}')
-    made = Bench(tmp_path)
-    monkeypatch.setattr(_Planner, "log", made.log, raising=False)
+    base = Bench(tmp_path)
+    monkeypatch.setattr(_Planner, "log", base.log, raising=False)
     monkeypatch.setattr("tallystick.kafka.planning.LogPlanner", _Planner)
-    return made
+    return base

@@ -22,7 +22,7 @@ class FakeRun:
     run_id: str = "scheduled__2013-01-02T00:00:00+00:00"
     clear_number: int | None = 0
     params: dict[str, Any] = field(default_factory=dict)
-    told: dict[str, Any] = field(default_factory=dict)
+    returned: dict[str, Any] = field(default_factory=dict)
     events: dict[Any, Any] = field(default_factory=dict)
     pushed: dict[tuple[str, str], Any] = field(default_factory=dict)
     attempt: uuid.UUID = field(default_factory=uuid.uuid4)
@@ -52,17 +52,17 @@ class FakeRun:
         }
 
     def _pull(self, task_ids: str) -> Any:
-        return self.told.get(task_ids)
+        return self.returned.get(task_ids)
 
     def execute(self, operator: Any) -> Any:
         """Run a task, and keep what it returns for the next ones."""
-        self.told[operator.task_id] = operator.execute(self.context(operator.task_id))
-        return self.told[operator.task_id]
+        self.returned[operator.task_id] = operator.execute(self.context(operator.task_id))
+        return self.returned[operator.task_id]
 
 
 class _Events:
-    def __init__(self, kept: dict[Any, Any]) -> None:
-        self._kept = kept
+    def __init__(self, by_asset: dict[Any, Any]) -> None:
+        self._by_asset = by_asset
 
     def __getitem__(self, asset: Any) -> Any:
-        return self._kept.setdefault(asset.name, SimpleNamespace(extra=None))
+        return self._by_asset.setdefault(asset.name, SimpleNamespace(extra=None))

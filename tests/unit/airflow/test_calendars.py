@@ -49,15 +49,15 @@ SCHEDULES = {
     "monthly": ("0 0 1 * *", None, 70 * DAY),
     "mondays": ("0 6 * * 1", WEEK, 15 * DAY),
 }
-# Airflow 3.3.2 stands still there: see test_an_hourly_schedule_stands_still_where_clocks_move_by_half_an_hour.
-STANDS_STILL = ("Australia/Lord_Howe", "hourly")
+# Airflow 3.3.2 stands still there: see test_an_hourly_schedule_stops_when_clocks_move_by_half_an_hour.
+STOPPED = ("Australia/Lord_Howe", "hourly")
 CASES = [
     pytest.param(
         change, name, id=f"{change.zone}-{'forward' if change.by > timedelta() else 'back'}-{name}"
     )
     for change in CHANGES
     for name in SCHEDULES
-    if (change.zone, name) != STANDS_STILL
+    if (change.zone, name) != STOPPED
 ]
 
 
@@ -66,7 +66,7 @@ def tiles(intervals: Sequence[Interval]) -> bool:
 
 
 def lengths(intervals: Iterable[Interval]) -> set[timedelta]:
-    return {one.end - one.start for one in intervals}
+    return {interval.end - interval.start for interval in intervals}
 
 
 @pytest.mark.parametrize(("change", "name"), CASES)
@@ -78,16 +78,18 @@ def test_intervals_over_a_change_of_clocks_tile_time_and_the_log(change: Change,
     assert len(intervals) >= 3
     assert tiles(intervals)
     assert intervals[0].start <= change.at < intervals[-1].end
-    over = next(one for one in intervals if one.start <= change.at - MS < one.end)
+    over = next(
+        interval for interval in intervals if interval.start <= change.at - MS < interval.end
+    )
     if usual is not None:
         # The day on which clocks go forward is shorter by just that; an hour stays an hour.
         odd = usual if name == "hourly" else usual - change.by
         assert over.end - over.start == odd
         assert lengths(intervals) <= {usual, odd}
     small = lake_of(intervals)
-    for one in intervals:
-        small.run(one)
-    assert committed(small) == [(one, 3) for one in intervals]
+    for interval in intervals:
+        small.run(interval)
+    assert committed(small) == [(interval, 3) for interval in intervals]
     status = read_status(small.lake)
     assert status.gaps == ()
     assert status.totals.offsets == small.log.topics[TOPIC].partitions[0].end
@@ -97,7 +99,7 @@ def test_intervals_over_a_change_of_clocks_tile_time_and_the_log(change: Change,
 
 @pytest.mark.parametrize("backwards", [False, True], ids=["forwards", "backwards"])
 @pytest.mark.parametrize(("change", "name"), CASES)
-def test_a_backfill_over_a_change_of_clocks_makes_the_intervals_of_the_schedule(
+def test_a_backfill_over_a_change_of_clocks_has_the_intervals_of_the_schedule(
     change: Change, name: str, backwards: bool
 ) -> None:
     cron, _, around = SCHEDULES[name]
@@ -115,12 +117,12 @@ def test_a_backfill_of_what_the_schedule_committed_plans_nothing_and_backwards_g
     calendar = Calendar(cron, change.at - around, zone=change.zone)
     intervals = calendar.scheduled(change.at + around)
     forwards, backwards = lake_of(intervals), lake_of(intervals)
-    for one in intervals:
-        forwards.run(one)
-    for one in calendar.backfill(intervals[0].start, intervals[-1].start, backwards=True):
-        planned = forwards.plan(one, run=f"backfill__{one.end.isoformat()}")
-        assert (planned.intervals, planned.covered) == ((), (one,))
-        backwards.run(one, run=f"backfill__{one.end.isoformat()}")
+    for interval in intervals:
+        forwards.run(interval)
+    for interval in calendar.backfill(intervals[0].start, intervals[-1].start, backwards=True):
+        planned = forwards.plan(interval, run=f"backfill__{interval.end.isoformat()}")
+        assert (planned.intervals, planned.covered) == ((), (interval,))
+        backwards.run(interval, run=f"backfill__{interval.end.isoformat()}")
     assert committed(backwards) == committed(forwards)
     ledgers = [s.lake.load_existing().whole_ledger().boundaries for s in (forwards, backwards)]
     assert ledgers[0] == ledgers[1]
@@ -131,38 +133,42 @@ def test_a_backfill_of_what_the_schedule_committed_plans_nothing_and_backwards_g
 
 # An hour stays an hour, so a schedule of hours has no odd interval to be left out.
 @pytest.mark.parametrize(("change", "name"), [c for c in CASES if "hourly" not in c.values])
-def test_the_command_of_a_gap_beside_a_change_of_clocks_fills_it(change: Change, name: str) -> None:
+def test_the_command_of_a_gap_next_to_a_change_of_clocks_fills_it(
+    change: Change, name: str
+) -> None:
     """The odd interval is a gap, and so is the one after the next."""
     cron, _, around = SCHEDULES[name]
     calendar = Calendar(cron, change.at - around - 40 * DAY * (name == "monthly"), zone=change.zone)
     intervals = calendar.scheduled(change.at + 1.5 * around)
     small = lake_of(intervals)
-    odd = next(n for n, one in enumerate(intervals) if one.start <= change.at - MS < one.end)
-    left_out = {odd, odd + 2} & set(range(len(intervals) - 1))
-    for number, one in enumerate(intervals):
+    changed = next(
+        n for n, interval in enumerate(intervals) if interval.start <= change.at - MS < interval.end
+    )
+    left_out = {changed, changed + 2} & set(range(len(intervals) - 1))
+    for number, interval in enumerate(intervals):
         if number not in left_out:
-            small.run(one)
+            small.run(interval)
     assert [h.interval for h in read_status(small.lake).gaps] == [
         intervals[n] for n in sorted(left_out)
     ]
     follow(small, calendar)
-    assert committed(small) == [(one, 3) for one in intervals]
+    assert committed(small) == [(interval, 3) for interval in intervals]
 
 
 def test_in_utc_a_gap_of_whole_days_is_filled_by_a_backfill() -> None:
     calendar = Calendar("@daily", datetime(2013, 1, 1, tzinfo=UTC))
     intervals = calendar.scheduled(datetime(2013, 1, 8, tzinfo=UTC))
     small = lake_of(intervals)
-    for one in (*intervals[:2], *intervals[5:]):
-        small.run(one)
+    for interval in (*intervals[:2], *intervals[5:]):
+        small.run(interval)
     assert follow(small, calendar) == ["backfill"]
-    assert committed(small) == [(one, 3) for one in intervals]
+    assert committed(small) == [(interval, 3) for interval in intervals]
 
 
 # ---------------------------------------------------------------- what Airflow 3.3.2 does not do
 
 
-def test_an_hourly_schedule_stands_still_where_clocks_move_by_half_an_hour() -> None:
+def test_an_hourly_schedule_stops_when_clocks_move_by_half_an_hour() -> None:
     """Airflow logs an error and makes no run any more; the page says: leave hourly schedules in UTC."""
     for change in CHANGES[4:]:
         first, last = change.at - 4 * HOUR, change.at + 4 * HOUR
@@ -172,7 +178,9 @@ def test_an_hourly_schedule_stands_still_where_clocks_move_by_half_an_hour() -> 
         assert len(Calendar("0 * * * *", first).scheduled(last)) == 8
 
 
-def test_a_date_that_a_zone_skipped_is_no_gap_and_its_eve_is_filled_by_the_exact_dates() -> None:
+def test_a_date_that_a_zone_skipped_is_no_gap_and_the_day_before_is_filled_by_its_exact_dates() -> (
+    None
+):
     """Samoa had no 30 December 2011. Airflow's backfill of the 29th alone makes no run; the Trigger form does."""
     first = datetime(2011, 12, 27, 10, tzinfo=UTC)
     calendar = Calendar("0 0 * * *", first, zone="Pacific/Apia")
@@ -180,15 +188,15 @@ def test_a_date_that_a_zone_skipped_is_no_gap_and_its_eve_is_filled_by_the_exact
     assert tiles(intervals)
     assert lengths(intervals) == {DAY}
     small = lake_of(intervals)
-    eve = Interval(start=first + 2 * DAY, end=first + 3 * DAY)
-    for one in intervals:
-        if one != eve:
-            small.run(one)
-    assert calendar.backfill(eve.start, eve.start) == []
-    assert eve in calendar.backfill(eve.start - DAY, eve.start)
-    dates = {"from": eve.start.isoformat(), "to": eve.end.isoformat()}
-    small.run(eve, run="manual__1", **dates)
-    assert committed(small) == [(one, 3) for one in intervals]
+    day_before = Interval(start=first + 2 * DAY, end=first + 3 * DAY)
+    for interval in intervals:
+        if interval != day_before:
+            small.run(interval)
+    assert calendar.backfill(day_before.start, day_before.start) == []
+    assert day_before in calendar.backfill(day_before.start - DAY, day_before.start)
+    dates = {"from": day_before.start.isoformat(), "to": day_before.end.isoformat()}
+    small.run(day_before, run="manual__1", **dates)
+    assert committed(small) == [(interval, 3) for interval in intervals]
 
 
 # ---------------------------------------------------------------- the epoch of the topic
@@ -217,13 +225,13 @@ def topic_since(at: datetime, *, log_start: int = 0) -> SmallLake:
         (datetime(1970, 1, 1, tzinfo=UTC), [0, 0, 0]),
     ],
 )
-def test_the_first_interval_may_begin_anywhere_about_the_topics_first_record(
+def test_the_first_interval_may_begin_before_at_or_after_the_topics_first_record(
     start: datetime, records: list[int]
 ) -> None:
     small = topic_since(FIRST_RECORD)
     intervals = [Interval(start=start + n * DAY, end=start + (n + 1) * DAY) for n in range(3)]
-    for one in intervals:
-        small.run(one)
+    for interval in intervals:
+        small.run(interval)
     assert committed(small) == list(zip(intervals, records, strict=True))
     # What lies before is another interval, of any length, and joins on.
     before = Interval(start=start - DAY, end=start)
@@ -248,7 +256,7 @@ def test_the_first_interval_may_begin_anywhere_about_the_topics_first_record(
         (FIRST_RECORD - DAY, FIRST_RECORD, None),
     ],
 )
-def test_where_the_first_records_have_expired_the_beginning_is_declared_or_refused(
+def test_if_the_first_records_have_expired_the_beginning_must_be_declared(
     begin: datetime | None, start: datetime, records: list[int] | None
 ) -> None:
     small = topic_since(FIRST_RECORD, log_start=1)
@@ -261,8 +269,8 @@ def test_where_the_first_records_have_expired_the_beginning_is_declared_or_refus
         ):
             small.plan(intervals[0])
         return
-    for one in intervals:
-        small.run(one)
+    for interval in intervals:
+        small.run(interval)
     assert committed(small) == list(zip(intervals, records, strict=True))
 
 
@@ -284,8 +292,8 @@ def stored() -> dict[str, bytes]:
     calendar = Calendar("0 0 * * *", change.at - 3 * DAY, zone=change.zone)
     intervals = calendar.scheduled(change.at + 2 * DAY)
     small = lake_of(intervals)
-    for one in calendar.backfill(intervals[0].start, intervals[-1].start, backwards=True):
-        small.run(one, run=f"backfill__{one.end.isoformat()}")
+    for interval in calendar.backfill(intervals[0].start, intervals[-1].start, backwards=True):
+        small.run(interval, run=f"backfill__{interval.end.isoformat()}")
     small.run(
         intervals[1],
         run="manual",
@@ -301,7 +309,7 @@ def stored() -> dict[str, bytes]:
 @pytest.mark.parametrize(
     "process_zone", ["Pacific/Apia", "Asia/Kathmandu", "America/New_York"], indirect=True
 )
-def test_the_zone_of_the_process_changes_not_one_byte(process_zone: str) -> None:
+def test_the_zone_of_the_process_changes_no_byte(process_zone: str) -> None:
     assert time.tzname[0] in {"+13", "+0545", "EST"}, "the zone holds in this process"
     found = stored()
     with pytest.MonkeyPatch.context() as patch:

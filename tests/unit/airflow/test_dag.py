@@ -38,14 +38,14 @@ HEAVY = (
 )
 
 
-def made(**given: Any) -> DAG:
+def dag_of(**given: Any) -> DAG:
     return replay_dag(
         pipeline("s3://lake/small"), **{"schedule": "@daily", "start_date": START, **given}
     )
 
 
 def test_three_tasks_in_a_row() -> None:
-    dag = made()
+    dag = dag_of()
     assert [t.task_id for t in dag.topological_sort()] == ["plan", "stage", "commit"]
     assert dag.task_dict["commit"].max_active_tis_per_dag == 1
     assert dag.task_dict["stage"].durable is False
@@ -53,19 +53,19 @@ def test_three_tasks_in_a_row() -> None:
 
 
 def test_cron_text_means_data_intervals_in_utc() -> None:
-    timetable = made(schedule="0 * * * *").timetable
+    timetable = dag_of(schedule="0 * * * *").timetable
     assert isinstance(timetable, CronDataIntervalTimetable)
-    assert made(schedule=None).timetable.__class__.__name__ == "NullTimetable"
+    assert dag_of(schedule=None).timetable.__class__.__name__ == "NullTimetable"
 
 
-def test_job_lies_beside_the_dag_files_folder() -> None:
-    assert made().task_dict["plan"].job_root == str(Path(__file__).resolve().parent.parent)
-    assert made(job_root="/srv/project").task_dict["stage"].job_root == "/srv/project"
-    assert made().fileloc == __file__
+def test_job_root_is_the_parent_of_the_dag_files_folder() -> None:
+    assert dag_of().task_dict["plan"].job_root == str(Path(__file__).resolve().parent.parent)
+    assert dag_of(job_root="/srv/project").task_dict["stage"].job_root == "/srv/project"
+    assert dag_of().fileloc == __file__
 
 
 def test_form_offers_every_parameter_and_no_other() -> None:
-    params = made().params
+    params = dag_of().params
     assert tuple(params) == NAMES
     assert params.dump() == defaults()
     for name in NAMES:
@@ -87,7 +87,7 @@ def test_form_offers_every_parameter_and_no_other() -> None:
     ],
 )
 def test_form_refuses_what_the_plan_would_refuse(name: str, value: Any) -> None:
-    params = made().params
+    params = dag_of().params
     with pytest.raises(ValueError, match=name):
         params[name] = value
     with pytest.raises(InvalidRequest):
@@ -96,14 +96,14 @@ def test_form_refuses_what_the_plan_would_refuse(name: str, value: Any) -> None:
 
 @pytest.mark.parametrize("value", ["2013-01-04", "2013-01-04T06:00:00+00:00", "2013-01-04T06:00"])
 def test_form_takes_each_spelling_of_a_date_that_the_plan_takes(value: str) -> None:
-    params = made().params
+    params = dag_of().params
     params["from"] = value
     params["to"] = "2013-01-05"
     assert parse_params(params.dump()).start is not None
 
 
-def test_a_date_that_the_form_lets_through_is_refused_by_the_plan() -> None:
-    params = made().params
+def test_an_invalid_date_that_the_form_accepts_is_refused_by_the_plan() -> None:
+    params = dag_of().params
     params["from"] = "yesterday"
     params["to"] = "2013-01-05"
     with pytest.raises(InvalidRequest, match="from='yesterday'"):
@@ -112,26 +112,26 @@ def test_a_date_that_the_form_lets_through_is_refused_by_the_plan() -> None:
 
 def test_once_is_refused_when_the_dag_is_parsed() -> None:
     with pytest.raises(InvalidPipeline, match=r"@once.*holds no time"):
-        made(schedule="@once")
+        dag_of(schedule="@once")
 
 
 def test_pool_limits_the_stages() -> None:
-    dag = made(pool="spark")
+    dag = dag_of(pool="spark")
     assert (dag.task_dict["stage"].pool, dag.task_dict["plan"].pool) == ("spark", "default_pool")
 
 
 def test_start_without_a_zone_is_refused() -> None:
     with pytest.raises(InvalidPipeline, match="has no zone"):
-        made(start_date=datetime(2013, 1, 4))  # noqa: DTZ001
+        dag_of(start_date=datetime(2013, 1, 4))  # noqa: DTZ001
 
 
 def test_spark_options_are_checked_when_the_dag_is_parsed() -> None:
     with pytest.raises(InvalidPipeline, match=r"spark\.jars"):
-        made(spark_conf={"spark.jars": "s3://x/y.jar"})
+        dag_of(spark_conf={"spark.jars": "s3://x/y.jar"})
 
 
 def test_commit_announces_the_pipelines_asset() -> None:
-    (asset,) = made().task_dict["commit"].outlets
+    (asset,) = dag_of().task_dict["commit"].outlets
     assert (asset.name, asset.uri) == ("s3://lake/small?pipeline=small",) * 2
     assert asset == asset_of(pipeline("s3://lake/small"))
 
@@ -149,16 +149,18 @@ def test_assets_of_two_pipelines_share_neither_name_nor_uri_as_airflow_demands()
     assert len({a.name for a in assets}) == len({a.uri for a in assets}) == 3
 
 
-def test_serialised_dag_says_nothing_of_this_machine() -> None:
+def test_serialised_dag_contains_no_path_of_this_machine() -> None:
     stored = str(
-        DagSerialization.serialize_dag(made(job_root="/canary/project", spark_binary="/canary/bin"))
+        DagSerialization.serialize_dag(
+            dag_of(job_root="/canary/project", spark_binary="/canary/bin")
+        )
     )
     assert "canary" not in stored
 
 
-def test_page_explains_the_doors() -> None:
-    for door in ("schedule", "Backfill", "Clear", "Trigger", "replace"):
-        assert door in str(made().doc_md)
+def test_page_explains_the_user_actions() -> None:
+    for action in ("schedule", "Backfill", "Clear", "Trigger", "replace"):
+        assert action in str(dag_of().doc_md)
 
 
 def demo() -> DAG:
@@ -170,14 +172,14 @@ def demo() -> DAG:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_dags_folder_is_whole() -> None:
+def test_dags_folder_has_no_import_errors() -> None:
     dag = demo()
     assert dag.fileloc == str(PROJECT / "dags" / "flights.py")
     assert dag.task_dict["plan"].job_root == str(PROJECT)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_the_example_of_a_dataframe_job_waits_to_be_switched_on() -> None:
+def test_the_example_of_a_dataframe_job_is_paused_upon_creation() -> None:
     from airflow.dag_processing.dagbag import DagBag
 
     bag = DagBag(dag_folder=str(PROJECT / "dags"), bundle_path=PROJECT / "dags", bundle_name="test")
@@ -197,10 +199,10 @@ def test_demo_catches_up_the_fourth_to_the_sixth_of_january() -> None:
         assert isinstance(info.data_interval, DataInterval)
         days.append(info.data_interval.start.day)
     assert days == [4, 5, 6]
-    earlier = stored.iter_dagrun_infos_between(
+    before_the_start = stored.iter_dagrun_infos_between(
         datetime(2013, 1, 1, tzinfo=UTC), datetime(2013, 1, 3, tzinfo=UTC)
     )
-    assert [i.data_interval.start.day for i in earlier if i.data_interval] == [1, 2, 3]
+    assert [i.data_interval.start.day for i in before_the_start if i.data_interval] == [1, 2, 3]
 
 
 def test_parsing_a_dag_file_loads_nothing_heavy() -> None:
@@ -212,7 +214,7 @@ def test_parsing_a_dag_file_loads_nothing_heavy() -> None:
     assert seen.stdout.splitlines()[-1] == "[]"
 
 
-def test_own_share_of_parsing_is_small() -> None:
+def test_parsing_a_dag_file_loads_few_modules() -> None:
     """Modules, not seconds: what a DAG file loads of ours, beside Airflow itself."""
     code = (
         "import sys, airflow.sdk, airflow.providers.apache.spark.operators.spark_submit;"

@@ -49,12 +49,12 @@ def environment(worker: dict[str, str], master: str = "local[2]") -> dict[str, s
     )
 
 
-def test_driver_sees_no_secret_but_its_own() -> None:
+def test_driver_gets_no_secret_but_its_own() -> None:
     seen = environment({**CANARIES, **ALLOWED})
     assert not [value for value in seen.values() if "canary" in value]
 
 
-def test_driver_sees_what_it_needs() -> None:
+def test_driver_gets_what_it_needs() -> None:
     seen = environment(ALLOWED)
     assert ALLOWED.items() <= seen.items()
     assert seen["TALLYSTICK_KAFKA_DEFAULT"] == KAFKA.as_env_json()
@@ -82,7 +82,7 @@ def test_cluster_master_leaves_the_workers_python_to_the_cluster() -> None:
     assert "spark.driver.bindAddress" not in conf
 
 
-def test_configured_python_stands() -> None:
+def test_configured_python_is_used() -> None:
     assert environment({"PYSPARK_PYTHON": "/opt/python"})["PYSPARK_PYTHON"] == "/opt/python"
 
 
@@ -95,21 +95,21 @@ def test_configured_python_stands() -> None:
         ("environment/bin/python", sys.executable),
     ],
 )
-def test_a_python_out_of_an_archive_is_the_executors_alone(workers: str, drivers: str) -> None:
+def test_a_python_from_an_archive_is_used_by_executors_only(workers: str, drivers: str) -> None:
     seen = environment({"PYSPARK_PYTHON": workers}, master="yarn")
     assert (seen["PYSPARK_PYTHON"], seen["PYSPARK_DRIVER_PYTHON"]) == (workers, drivers)
 
 
 def test_executors_python_of_a_dag_does_not_become_the_drivers() -> None:
     """Spark starts the driver with spark.pyspark.python too, unless spark.pyspark.driver.python says otherwise."""
-    asked = {"spark.pyspark.python": "./environment/bin/python"}
-    conf = driver_conf(asked, master="yarn", driver_python="/opt/python")
+    requested = {"spark.pyspark.python": "./environment/bin/python"}
+    conf = driver_conf(requested, master="yarn", driver_python="/opt/python")
     assert conf["spark.pyspark.python"] == "./environment/bin/python"
     assert conf["spark.pyspark.driver.python"] == "/opt/python"
 
 
 @pytest.mark.parametrize("master", ["local[2]", "spark://master:7077"])
-def test_spark_page_is_off_whatever_is_asked(master: str) -> None:
+def test_spark_ui_is_always_off(master: str) -> None:
     conf = driver_conf({"spark.ui.enabled": "true"}, master=master, driver_python="p")
     assert conf["spark.ui.enabled"] == "false"
 
@@ -194,7 +194,7 @@ def test_sizes_and_counts_may_be_set(key: str) -> None:
         "spark.executor.memory\n--jars=x",
     ],
 )
-def test_what_loads_code_or_holds_secrets_may_not_be_set(key: str) -> None:
+def test_settings_that_load_code_or_hold_secrets_are_refused(key: str) -> None:
     with pytest.raises(InvalidPipeline, match="not on the allow-list"):
         check_conf({key: "1"})
 
@@ -205,17 +205,17 @@ def test_value_that_is_no_text_is_refused() -> None:
 
 
 def test_a_reference_to_a_kubernetes_secret_may_be_set() -> None:
-    asked = {"spark.kubernetes.executor.secretKeyRef.AWS_SECRET_ACCESS_KEY": "s3:secret-access-key"}
-    assert check_conf(asked) == asked
+    conf = {"spark.kubernetes.executor.secretKeyRef.AWS_SECRET_ACCESS_KEY": "s3:secret-access-key"}
+    assert check_conf(conf) == conf
 
 
 @pytest.mark.parametrize(
     "value", ["canary/w+J=", "canary", "Canary:key", "canary:", ":canary", "ca nary:key"]
 )
-def test_what_is_no_reference_is_refused_and_not_shown(value: str) -> None:
-    asked = {"spark.kubernetes.executor.secretKeyRef.AWS_SECRET_ACCESS_KEY": value}
+def test_a_value_that_is_no_secret_reference_is_refused_and_not_shown(value: str) -> None:
+    conf = {"spark.kubernetes.executor.secretKeyRef.AWS_SECRET_ACCESS_KEY": value}
     with pytest.raises(InvalidPipeline, match="no reference to a Kubernetes secret") as refused:
-        check_conf(asked)
+        check_conf(conf)
     assert value not in str(refused.value)
 
 

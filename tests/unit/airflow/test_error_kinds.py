@@ -52,7 +52,7 @@ from tallystick.store.tries import UNKNOWN_S
 from tallystick_devstack.testing.faults import Call, Fault, FaultyStore
 from tallystick_devstack.testing.servers import free_port
 from unit.airflow.runs import FakeRun
-from unit.cli.asking import tally, too_wide
+from unit.cli.invoke import tally, too_wide
 from unit.outputs.sendings import SCOPE, publication
 
 # kafka-python reads its schemas in a way that Python 3.11 (not 3.13) calls deprecated.
@@ -63,7 +63,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "reference" / "errors.md"
 GROUPS = (errors.RetryLater, errors.Superseded, errors.ActionRequired)
 # Superseded is a group of its own and its only kind.
 SHARED = (errors.RetryLater, errors.ActionRequired)
-HALF_A_THING = re.compile(
+PYTHON_IN_TEXT = re.compile(
     r"Traceback|object at 0x|datetime\.|Path\(|<class|(?<!-)\bNone\b(?!-)|\[\]|\['|\{'|\('"
 )
 
@@ -73,12 +73,12 @@ class Case:
     """How a kind comes about in a lake whose first day is committed, and what must be told."""
 
     run: Callable[[SmallLake], object]
-    told: tuple[str, ...]
+    message: tuple[str, ...]
     hint: str
 
 
-def asked(small: SmallLake, declared: Pipeline, interval: Interval) -> object:
-    question = PlanRequest(
+def plan_declared(small: SmallLake, declared: Pipeline, interval: Interval) -> object:
+    request = PlanRequest(
         pipeline=declared,
         job_source=b"job",
         request=Request(dag="small", run="asked", clear=0),
@@ -86,7 +86,7 @@ def asked(small: SmallLake, declared: Pipeline, interval: Interval) -> object:
         dates=RunDates(data_interval=interval, run_after=interval.end),
         first=day(1),
     )
-    return plan(small.lake, small.log, question)
+    return plan(small.lake, small.log, request)
 
 
 def moved_on(snapshot: Snapshot) -> Update[None]:
@@ -108,7 +108,7 @@ def contended(small: SmallLake) -> object:
     return Lake(small.store, late, proven=True).swap(overtaken)
 
 
-def in_doubt(small: SmallLake) -> object:
+def with_unknown_outcome(small: SmallLake) -> object:
     def no_reply(call: Call) -> Fault | None:
         return Fault.DROP if (call.verb, call.key) == ("replace", keys.ROOT) else None
 
@@ -131,7 +131,7 @@ def other_columns(small: SmallLake) -> object:
     declared = pipeline(small.store.uri)
     columns = [Column("n", "int"), Column("kind", "string", required=False)]
     tables = [replace(declared.tables[0], columns=columns), declared.tables[1]]
-    return asked(small, replace(declared, tables=tables), days(2, 3))
+    return plan_declared(small, replace(declared, tables=tables), days(2, 3))
 
 
 def changed_file(small: SmallLake) -> object:
@@ -179,7 +179,7 @@ def onto_a_full_disk() -> None:
         raise
 
 
-def told_by_a_task(work: Callable[[], None]) -> None:
+def error_of_a_task(work: Callable[[], None]) -> None:
     """Raise what the last try of a Spark task answers to its driver."""
     _, answer = caught(work, 1)
     raise error_from(json.loads(answer or ""))
@@ -225,106 +225,112 @@ PORT = free_port()
 SPAN = str(days(2, 3))
 CASES: dict[str, Case] = {
     "not_yet": Case(
-        run=lambda small: asked(small, pipeline(small.store.uri), days(1, 1 + 365 * 20)),
-        told=("2013-01-01T00:00:00.000Z", "may still get records until 2032-12-27T00:00:00.000Z"),
+        run=lambda small: plan_declared(small, pipeline(small.store.uri), days(1, 1 + 365 * 20)),
+        message=(
+            "2013-01-01T00:00:00.000Z",
+            "may still get records until 2032-12-27T00:00:00.000Z",
+        ),
         hint="the task tries again by itself",
     ),
     "store_unavailable": Case(
         run=lambda _: Lake(open_store("s3://lake/flights"), counting_world()).load_existing(),
-        told=(f"http://127.0.0.1:{PORT}", "flights/root.json"),
+        message=(f"http://127.0.0.1:{PORT}", "flights/root.json"),
         hint="AWS_ENDPOINT_URL_S3",
     ),
     "kafka_unavailable": Case(
         run=lambda _: LogPlanner(
             KafkaSettings(bootstrap_servers=(f"127.0.0.1:{PORT}",), bootstrap_timeout_ms=300)
         ).__enter__(),
-        told=(f"Kafka at 127.0.0.1:{PORT} did not give its metadata", "ECONNREFUSED"),
+        message=(f"Kafka at 127.0.0.1:{PORT} did not give its metadata", "ECONNREFUSED"),
         hint="bootstrap_servers",
     ),
     "scratch_full": Case(
-        run=lambda _: told_by_a_task(onto_a_full_disk),
-        told=("/dev/full on ", "No space left on device", "Nothing was committed"),
+        run=lambda _: error_of_a_task(onto_a_full_disk),
+        message=("/dev/full on ", "No space left on device", "Nothing was committed"),
         hint="spark.local.dir",
     ),
     "swap_contended": Case(
         run=contended,
-        told=("1 swaps of memory://memory/root.json", "lost to other writers"),
+        message=("1 swaps of memory://memory/root.json", "lost to other writers"),
         hint="max_active_tis_per_dag",
     ),
     "outcome_unknown": Case(
-        run=in_doubt,
-        told=("memory://memory/root.json", "after 1 tries (timeout"),
+        run=with_unknown_outcome,
+        message=("memory://memory/root.json", "after 1 tries (timeout"),
         hint="run the task again",
     ),
     "output_unavailable": Case(
         run=silent_broker,
-        told=("output feed of [2013-01-01T00:00:00.000Z", "topic feed of connection default"),
+        message=("output feed of [2013-01-01T00:00:00.000Z", "topic feed of connection default"),
         hint="the next try goes on where this one stood",
     ),
     "output_busy": Case(
         run=held_folder,
-        told=("another process has held ", "output feed"),
+        message=("another process has held ", "output feed"),
         hint="try again later",
     ),
     "superseded": Case(
         run=overtaken_request,
-        told=("(clear 1)", "clear 3", "[2013-01-02T00:00:00.000Z, 2013-01-04T00:00:00.000Z)"),
+        message=("(clear 1)", "clear 3", "[2013-01-02T00:00:00.000Z, 2013-01-04T00:00:00.000Z)"),
         hint="Trigger with from=2013-01-02T00:00:00.000Z, to=2013-01-04T00:00:00.000Z, take_over=true",
     ),
     "invalid_request": Case(
-        run=lambda small: asked(
+        run=lambda small: plan_declared(
             small,
             pipeline(small.store.uri),
             Interval(start=day(1).replace(year=1960), end=day(1)),
         ),
-        told=("1960-01-01T00:00:00.000Z", "before 1970"),
+        message=("1960-01-01T00:00:00.000Z", "before 1970"),
         hint="use a later start_date",
     ),
     "invalid_pipeline": Case(
-        run=lambda small: asked(
+        run=lambda small: plan_declared(
             small, replace(pipeline(small.store.uri), name="other"), days(2, 3)
         ),
-        told=("the lake of pipeline 'small', not of 'other'",),
+        message=("the lake of pipeline 'small', not of 'other'",),
         hint="a warehouse of its own",
     ),
     "settings": Case(
         run=lambda _: resolve(KafkaSettings, "main", environ={}),
-        told=("'main'", "TALLYSTICK_KAFKA_MAIN is not set", "TALLYSTICK_SECRETS_DIR is not set"),
+        message=("'main'", "TALLYSTICK_KAFKA_MAIN is not set", "TALLYSTICK_SECRETS_DIR is not set"),
         hint='set TALLYSTICK_KAFKA_MAIN to JSON such as {"bootstrap_servers": "host:port"}',
     ),
     "job_changed": Case(
         run=other_job,
-        told=("000000000000 is deployed", " was planned", "2013-01-02T00:00:00.000Z"),
+        message=("000000000000 is deployed", " was planned", "2013-01-02T00:00:00.000Z"),
         hint="clear this run's plan task",
     ),
     "identity_changed": Case(
         run=recreated,
-        told=("topic events has id topic-id-2", "the ledger knows id topic-id-1"),
+        message=("topic events has id topic-id-2", "the ledger knows id topic-id-1"),
         hint="tally topic adopt events",
     ),
     "schema_changed": Case(
         run=other_columns,
-        told=("table events", "'n' is long in the lake", "declared as int"),
+        message=("table events", "'n' is long in the lake", "declared as int"),
         hint="under another name",
     ),
     "outside_retention": Case(
         run=expired,
-        told=("events[1]: offsets [4, 10) are wanted, the log begins at 6", "2 offsets are gone"),
+        message=(
+            "events[1]: offsets [4, 10) are wanted, the log begins at 6",
+            "2 offsets are gone",
+        ),
         hint="accept_loss=true",
     ),
     "log_damaged": Case(
         run=rewritten,
-        told=("events", "the boundary at 2013-01-02T00:00:00.000Z", "epoch 1", "not 0"),
+        message=("events", "the boundary at 2013-01-02T00:00:00.000Z", "epoch 1", "not 0"),
         hint="ask whoever runs the cluster",
     ),
     "report_rejected": Case(
         run=changed_file,
-        told=("memory://memory/attempts/", "has 11 bytes and ETag", "reported were"),
+        message=("memory://memory/attempts/", "has 11 bytes and ETag", "reported were"),
         hint="clear this run's stage task",
     ),
     "output_refused": Case(
         run=null_key,
-        told=(
+        message=(
             "output feed of [2013-01-01T00:00:00.000Z",
             "row 1 has no value in its key column 'k'",
         ),
@@ -332,17 +338,21 @@ CASES: dict[str, Case] = {
     ),
     "store_refused": Case(
         run=lambda _: Lake(Overwrites("odd"), counting_world()).open("small"),
-        told=("memory://odd", "stale If-Match", "expected 'refused: changed', answered 'applied'"),
+        message=(
+            "memory://odd",
+            "stale If-Match",
+            "expected 'refused: changed', answered 'applied'",
+        ),
         hint="Amazon S3",
     ),
     "root_vanished": Case(
         run=vanished,
-        told=("memory://memory/root.json is not there, but memory://memory/", " is."),
+        message=("memory://memory/root.json is not there, but memory://memory/", " is."),
         hint="restore root.json from a bucket version",
     ),
     "corrupt": Case(
         run=newer,
-        told=("memory://memory/root.json", "tallystick.root/9", "tallystick.root/1"),
+        message=("memory://memory/root.json", "tallystick.root/9", "tallystick.root/1"),
         hint="restore it from a bucket version",
     ),
 }
@@ -379,7 +389,7 @@ def raised(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tallystick
     with pytest.raises(TallystickError) as caught:
         case.run(small)
     assert type(caught.value) is kind
-    for part in case.told:
+    for part in case.message:
         assert part in caught.value.message
     assert case.hint in caught.value.hint
     if request.param == "corrupt":
@@ -392,16 +402,16 @@ def raised(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tallystick
         gc.collect()  # that socket, within this test
 
 
-def test_a_kind_is_told_with_both_values_and_a_next_step(raised: TallystickError) -> None:
+def test_each_kind_has_both_values_and_a_next_step(raised: TallystickError) -> None:
     # What the case names was checked when it was raised; this is what holds for all.
     for part in (raised.message, raised.hint):
         assert part.endswith("."), part
-        assert not HALF_A_THING.search(part), part
+        assert not PYTHON_IN_TEXT.search(part), part
         assert "\n" not in part
     assert str(raised) == f"{raised.message} Next: {raised.hint}"
 
 
-def test_a_task_ends_as_the_page_says_and_its_log_has_all_of_it_in_lines_that_fit(
+def test_a_task_ends_as_documented_and_its_log_has_the_whole_error_in_lines_that_fit(
     raised: TallystickError, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     with (
@@ -411,24 +421,24 @@ def test_a_task_ends_as_the_page_says_and_its_log_has_all_of_it_in_lines_that_fi
     ):
         raise raised
     group = next(g for g in GROUPS if isinstance(raised, g))
-    what, _ = documented()[group.__name__]
-    assert isinstance(ended.value, AirflowFailException) is ("retried" not in what)
-    told = str(ended.value)
-    assert told.startswith(raised.message)
-    assert told.endswith(f" Next: {raised.hint}")
-    assert told.count(SPAN) == 1
+    action, _ = documented()[group.__name__]
+    assert isinstance(ended.value, AirflowFailException) is ("retried" not in action)
+    text = str(ended.value)
+    assert text.startswith(raised.message)
+    assert text.endswith(f" Next: {raised.hint}")
+    assert text.count(SPAN) == 1
     assert ended.value.__cause__ is None
     lines = [r.getMessage() for r in caplog.records]
     assert [line for line in lines if len(line) > WIDTH_MAX and " " in line.strip()] == []
     more = f"More: docs/how-to/when-a-task-says.md#{raised.kind}"
-    assert " ".join(line.strip() for line in lines) == f"{raised.kind}: {told} {more}"
+    assert " ".join(line.strip() for line in lines) == f"{raised.kind}: {text} {more}"
     # The same where it was met inside the Spark job.
     write_error(str(tmp_path / "result.json"), raised)
     with pytest.raises(type(raised), match=re.escape(str(raised))):
         raise_told(tmp_path / "result.json")
 
 
-def test_each_task_tells_the_interval_with_the_error(
+def test_each_task_names_the_interval_with_the_error(
     raised: TallystickError,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -444,7 +454,7 @@ def test_each_task_tells_the_interval_with_the_error(
     job.write_text("# job")
     dag = replay_dag(declared, schedule="@daily", start_date=day(1), job_root=tmp_path)
     run = FakeRun(interval=days(2, 3), run_after=day(3))
-    run.told = {"plan": {"interval": None, "version": 1, "plans": []}, "stage": []}
+    run.returned = {"plan": {"interval": None, "version": 1, "plans": []}, "stage": []}
     for task in ("plan", "stage", "commit"):
         caplog.clear()
         with caplog.at_level(logging.WARNING), pytest.raises(AirflowException, match="Next: ") as e:
@@ -457,7 +467,7 @@ def test_each_task_tells_the_interval_with_the_error(
         assert run.pushed[task, NOTE] == f"{task}: {raised.kind}: {shown}"
 
 
-def test_the_command_line_and_the_spark_job_end_with_the_pages_code(
+def test_the_command_line_and_the_spark_job_exit_with_the_documented_code(
     raised: TallystickError, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_: str | None) -> None:

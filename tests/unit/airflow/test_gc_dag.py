@@ -43,19 +43,19 @@ def execute(dag: DAG, *, delete: bool) -> Any:
     )
 
 
-def test_a_dag_that_was_not_told_to_delete_is_a_dry_run() -> None:
+def test_a_dag_without_delete_is_a_dry_run() -> None:
     assert dag_of().params["delete"] is False
     assert dag_of(delete=True).params["delete"] is True
 
 
-def test_it_has_a_task_per_lake_one_at_a_time_and_catches_up_with_nothing() -> None:
+def test_it_has_a_task_per_lake_one_at_a_time_and_no_catchup() -> None:
     dag = gc_dag({"a": LAKE, "b": "memory://other"}, delete=True)
     assert set(dag.task_dict) == {"a", "b"}
     assert (dag.max_active_tasks, dag.max_active_runs, dag.catchup) == (1, 1, False)
     assert dag.fileloc == __file__
 
 
-def test_it_says_what_would_go_and_then_deletes_it(
+def test_a_dry_run_counts_what_the_next_run_deletes(
     lake: SmallLake, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = set(lake.keys(""))
@@ -73,13 +73,13 @@ def test_it_says_what_would_go_and_then_deletes_it(
     assert execute(dag_of(), delete=True)["objects"] == 0
 
 
-def test_a_lake_that_nothing_was_ever_planned_in_is_no_error() -> None:
+def test_a_lake_without_any_plan_is_no_error() -> None:
     store = open_store(LAKE)
     store.delete([listed.key for listed in store.list("")])
     assert execute(dag_of(), delete=True)["objects"] == 0
 
 
-def test_a_root_that_vanished_fails_it_for_good(lake: SmallLake) -> None:
+def test_a_vanished_root_fails_the_task_without_a_retry(lake: SmallLake) -> None:
     lake.store.delete([keys.ROOT])
     with pytest.raises(AirflowFailException, match=r"there is no memory://gc-dag/root\.json"):
         execute(dag_of(), delete=True)
@@ -92,7 +92,7 @@ def test_lakes_without_a_name_are_refused(lakes: dict[str, str]) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_the_demos_gc_waits_to_be_switched_on() -> None:
+def test_the_demos_gc_is_paused_upon_creation() -> None:
     from airflow.dag_processing.dagbag import DagBag
 
     bag = DagBag(dag_folder=str(PROJECT / "dags"), bundle_path=PROJECT / "dags", bundle_name="test")

@@ -66,12 +66,12 @@ def settings_of(name: str, pipeline: Any = None) -> dict[str, str]:
     found = {"pipeline": pipeline, "replay_dag": build, "datetime": datetime, "UTC": UTC}
     exec(compile(text, name, "exec"), found)
     assert len(built) == 1
-    asked: dict[str, str] = found["EXECUTORS"]
-    return asked
+    executors: dict[str, str] = found["EXECUTORS"]
+    return executors
 
 
 @cache
-def words_of_spark() -> bytes:
+def texts_of_spark() -> bytes:
     """Every text in the classes of Spark's own JARs that read settings and environments."""
     spec = find_spec("pyspark")
     assert spec is not None
@@ -87,37 +87,37 @@ def words_of_spark() -> bytes:
     return b"\n".join(found)
 
 
-def known_to_spark(word: str) -> bool:
+def exists_in_spark(word: str) -> bool:
     # The one word that Spark puts together when it starts: its parts are there.
     last = ".serviceAccountName"
     parts = [word.removesuffix(last), last] if word.endswith(last) else [word]
-    return all(part.encode() in words_of_spark() for part in parts)
+    return all(part.encode() in texts_of_spark() for part in parts)
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_the_dag_of_a_page_is_taken(name: str, clicks: Any) -> None:
-    asked = settings_of(name, clicks)
-    assert check_conf(asked) == asked
+def test_the_dag_of_a_page_is_accepted(name: str, clicks: Any) -> None:
+    conf = settings_of(name, clicks)
+    assert check_conf(conf) == conf
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_spark_knows_each_setting_of_a_page(name: str) -> None:
-    told = {*settings_of(name), *re.findall(r"`(spark\.[A-Za-z0-9.]+)", page(name))}
+def test_each_setting_of_a_page_exists_in_spark(name: str) -> None:
+    settings = {*settings_of(name), *re.findall(r"`(spark\.[A-Za-z0-9.]+)", page(name))}
     for block in blocks(name, "properties"):
-        told |= set(re.findall(r"^(spark\.\S+) ", block, re.MULTILINE))
+        settings |= set(re.findall(r"^(spark\.\S+) ", block, re.MULTILINE))
     # Spark's words end where a name of ours begins: spark.executorEnv.<variable>.
-    words = {re.sub(r"(executorEnv\.|secretKeyRef\.).+", r"\1", key) for key in told}
-    assert [word for word in sorted(words) if not known_to_spark(word)] == []
+    words = {re.sub(r"(executorEnv\.|secretKeyRef\.).+", r"\1", key) for key in settings}
+    assert [word for word in sorted(words) if not exists_in_spark(word)] == []
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_the_connection_of_a_page_is_taken(
+def test_the_connection_of_a_page_is_accepted(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    [said] = re.findall(
+    [value] = re.findall(
         r"^(?:    AIRFLOW_CONN_SPARK_DEFAULT=|  value: )'(\{.*\})'$", page(name), re.MULTILINE
     )
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", said)
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", value)
     hook = ScrubbedSparkSubmit(
         conf={},
         kafka_name="default",
@@ -125,33 +125,37 @@ def test_the_connection_of_a_page_is_taken(
         result_file=tmp_path / "r",
         conn_id="spark_default",
     )
-    assert hook._connection["master"] == json.loads(said)["host"]
+    assert hook._connection["master"] == json.loads(value)["host"]
     assert hook._connection["deploy_mode"] == "client"
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_each_variable_of_a_page_is_read_by_someone(name: str) -> None:
-    told = set(re.findall(r"\b(?:TALLYSTICK|SPARK|PYSPARK)_[A-Z0-9_]+", page(name)))
+def test_each_variable_of_a_page_is_read(name: str) -> None:
+    named = set(re.findall(r"\b(?:TALLYSTICK|SPARK|PYSPARK)_[A-Z0-9_]+", page(name)))
     code = "\n".join(p.read_text() for p in (ROOT / "plugins").rglob("*.py"))
     known = {*compose_code._spark_variables(), "SPARK_CONF_DIR"}
     # Ours alone: the page gives it to the pod, and its setting takes it from there.
     known |= set(re.findall(r"\$\{env:(\w+)\}", page(name)))
-    unknown = {v for v in told - known if v not in code}
+    unknown = {v for v in named - known if v not in code}
     assert unknown == set()
 
 
-def test_what_a_page_gives_the_drivers_pod_reaches_the_driver() -> None:
+def test_the_driver_gets_the_variables_that_a_page_sets_on_its_pod() -> None:
     [text] = [b for b in blocks("run-on-kubernetes", "yaml") if b.startswith("# environment of")]
-    given = {one["name"]: "x" for one in yaml.safe_load(text)}
-    connection = given.pop("AIRFLOW_CONN_SPARK_DEFAULT")
+    environment = {variable["name"]: "x" for variable in yaml.safe_load(text)}
+    connection = environment.pop("AIRFLOW_CONN_SPARK_DEFAULT")
     assert connection
     seen = driver_environment(
-        given, kafka_name="default", kafka=KAFKA, result_file=Path("r"), master="k8s://https://host"
+        environment,
+        kafka_name="default",
+        kafka=KAFKA,
+        result_file=Path("r"),
+        master="k8s://https://host",
     )
-    assert given.items() <= seen.items()
+    assert environment.items() <= seen.items()
     referred = re.findall(r"\$\{env:(\w+)\}", " ".join(settings_of("run-on-kubernetes").values()))
     assert referred
-    assert set(referred) <= given.keys()
+    assert set(referred) <= environment.keys()
 
 
 def test_secrets_and_accounts_of_the_kubernetes_page_fit_together() -> None:
@@ -160,33 +164,33 @@ def test_secrets_and_accounts_of_the_kubernetes_page_fit_together() -> None:
         for text in blocks("run-on-kubernetes", "yaml")
         if "apiVersion" in text
     )
-    asked = settings_of("run-on-kubernetes")
-    named = {(one["kind"], one["metadata"]["name"]) for one in accounts}
+    conf = settings_of("run-on-kubernetes")
+    named = {(account["kind"], account["metadata"]["name"]) for account in accounts}
     assert (
         "ServiceAccount",
-        asked["spark.kubernetes.authenticate.executor.serviceAccountName"],
+        conf["spark.kubernetes.authenticate.executor.serviceAccountName"],
     ) in named
-    [binding] = [one for one in accounts if one["kind"] == "RoleBinding"]
+    [binding] = [account for account in accounts if account["kind"] == "RoleBinding"]
     assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) in named
-    assert {one["metadata"]["namespace"] for one in accounts} == {"airflow"}
-    made: dict[str, set[str]] = {}
+    assert {account["metadata"]["namespace"] for account in accounts} == {"airflow"}
+    created: dict[str, set[str]] = {}
     for words in commands("run-on-kubernetes"):
         if words[0] == "kubectl":
             assert words[1:6] == ["--namespace", "airflow", "create", "secret", "generic"]
-            made[words[6]] = {w.split("=")[1] for w in words[7:]}
-    for key, value in asked.items():
+            created[words[6]] = {w.split("=")[1] for w in words[7:]}
+    for key, value in conf.items():
         if ".secretKeyRef." in key:
             secret, _, entry = value.partition(":")
-            assert entry in made[secret], key
+            assert entry in created[secret], key
     [pod] = template
     [volume] = pod["spec"]["volumes"]
-    assert made[volume["secret"]["secretName"]] == {"default.json"}
+    assert created[volume["secret"]["secretName"]] == {"default.json"}
     [container] = pod["spec"]["containers"]
     assert container["volumeMounts"][0]["name"] == volume["name"]
     assert container["volumeMounts"][0]["mountPath"] == container["env"][0]["value"]
 
 
-def test_a_secret_that_is_mounted_as_the_page_says_is_taken() -> None:
+def test_a_secret_that_is_mounted_as_on_the_page_is_accepted() -> None:
     """The kubelet adds 0440 for a pod with fsGroup, and leaves the file to root (its SetVolumeOwnership)."""
     [pod] = [yaml.safe_load(b) for b in blocks("run-on-kubernetes", "yaml") if "kind: Pod" in b]
     assert pod["spec"]["securityContext"]["fsGroup"]
@@ -195,7 +199,7 @@ def test_a_secret_that_is_mounted_as_the_page_says_is_taken() -> None:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_each_command_of_a_page_is_one(name: str) -> None:
+def test_each_command_of_a_page_exists(name: str) -> None:
     files = Files.read()
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     for words in commands(name):
@@ -215,14 +219,14 @@ def test_each_command_of_a_page_is_one(name: str) -> None:
         assert spark == f"pyspark=={version}"
 
 
-def test_links_between_the_pages_lead_somewhere() -> None:
+def test_links_between_the_pages_resolve() -> None:
     for name in PAGES:
         for target in re.findall(r"\]\(([\w./-]+\.md)", page(name)):
             assert (ROOT / "docs" / "how-to" / target).is_file(), target
         assert f"docs/how-to/{name}.md" in README
 
 
-CALLED = {
+POD_ENVIRONMENT = {
     "SPARK_DRIVER_URL": "spark://CoarseGrainedScheduler@10.0.0.7:7079",
     "SPARK_EXECUTOR_ID": "3",
     "SPARK_EXECUTOR_CORES": "2",
@@ -235,7 +239,7 @@ CALLED = {
 }
 
 
-def test_the_entrypoint_starts_an_executor_as_kubernetes_asks(tmp_path: Path) -> None:
+def test_the_entrypoint_starts_an_executor_for_kubernetes(tmp_path: Path) -> None:
     for name, body in {
         "java": 'printf "%s\\n" "$SPARK_HOME" "$@"',
         "find_spark_home.py": "echo /spark",
@@ -244,15 +248,15 @@ def test_the_entrypoint_starts_an_executor_as_kubernetes_asks(tmp_path: Path) ->
         (tmp_path / name).chmod(0o755)
     options = {f"SPARK_JAVA_OPT_{i}": f"-Doption={i} a=b" for i in range(12)}
     path = os.pathsep.join([str(tmp_path), os.defpath])
-    asked = [str(ROOT / "entrypoint.sh"), "executor"]
-    environment = {"PATH": path, **options, **CALLED}
-    done = subprocess.run(asked, env=environment, capture_output=True, text=True, check=True)
+    command = [str(ROOT / "entrypoint.sh"), "executor"]
+    environment = {"PATH": path, **options, **POD_ENVIRONMENT}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     home, *words = done.stdout.splitlines()
     assert home == "/spark"
     assert words[:12] == list(options.values())  # in the order of their numbers
     assert words[12:16] == ["-Xms1024m", "-Xmx1024m", "-cp", "/opt/spark/conf:/spark/jars/*"]
     assert dict(zip(words[17::2], words[18::2], strict=True)) == {
-        "--driver-url": CALLED["SPARK_DRIVER_URL"],
+        "--driver-url": POD_ENVIRONMENT["SPARK_DRIVER_URL"],
         "--executor-id": "3",
         "--cores": "2",
         "--app-id": "spark-1",
@@ -261,11 +265,11 @@ def test_the_entrypoint_starts_an_executor_as_kubernetes_asks(tmp_path: Path) ->
         "--podName": "exec-3",
     }
     # What it starts, and what it is told by, is in this Spark.
-    for word in (words[16].replace(".", "/"), *CALLED, "SPARK_JAVA_OPT_", *words[17::2]):
-        assert word.encode() in words_of_spark(), word
+    for word in (words[16].replace(".", "/"), *POD_ENVIRONMENT, "SPARK_JAVA_OPT_", *words[17::2]):
+        assert word.encode() in texts_of_spark(), word
 
 
-def test_the_entrypoint_leaves_every_other_word_to_airflow(tmp_path: Path) -> None:
+def test_the_entrypoint_passes_every_other_command_to_airflow(tmp_path: Path) -> None:
     script = (ROOT / "entrypoint.sh").read_text()
     assert script.count("exec /entrypoint ") == 1
     airflow = tmp_path / "airflow-entrypoint"

@@ -32,7 +32,7 @@ from tallystick.operations.status import read_status
 from tallystick.pipeline import Column, Pipeline, Table
 from tallystick.store.memory import MemoryStore
 from tallystick.store.open import open_store
-from unit.cli.asking import tally
+from unit.cli.invoke import tally
 
 DOCS = Path(__file__).parents[3] / "docs"
 LAKE = "memory://how-to-lake"
@@ -62,9 +62,11 @@ class Operator:
         self.small = small
         self.calendar = Calendar(schedule, datetime(2013, 1, 1, tzinfo=UTC))
         self.runs: dict[datetime, tuple[str, Interval, int]] = {}
-        for one in read_status(small.lake).intervals:
-            self.runs.setdefault(one.interval.start, (one.owner.run, one.interval, one.owner.clear))
-        self.said: list[str] = []
+        for entry in read_status(small.lake).intervals:
+            self.runs.setdefault(
+                entry.interval.start, (entry.owner.run, entry.interval, entry.owner.clear)
+            )
+        self.printed: list[str] = []
         self._manual = itertools.count(1)
 
     def follow(self, name: str, blocks: slice = slice(None)) -> list[str]:
@@ -74,33 +76,35 @@ class Operator:
                 if words[0] == "tally":
                     result = tally(*words[1:])
                     assert result.exit_code == 0, (line, result.output, result.stderr)
-                    self.said.append(result.stdout)
+                    self.printed.append(result.stdout)
                 else:
                     assert words[0] == "airflow", line
                     self._airflow(airflow_parser().parse_args(words[1:]))
-        return self.said
+        return self.printed
 
-    def _airflow(self, asked: Any) -> None:
-        assert getattr(asked, "dag_id", None) == self.small.dag
-        if asked.subcommand == "trigger":
-            conf = json.loads(asked.conf)
+    def _airflow(self, args: Any) -> None:
+        assert getattr(args, "dag_id", None) == self.small.dag
+        if args.subcommand == "trigger":
+            conf = json.loads(args.conf)
             # Its dates are its conf's; a run without them has no data interval here.
             self.small.run(days(1, 2), run=f"manual__{next(self._manual)}", **conf)
-        elif asked.subcommand == "clear":
-            assert (asked.task_regex, asked.downstream, asked.yes) == ("plan", True, True)
-            found = [at for at in self.runs if asked.start_date <= at <= asked.end_date]
+        elif args.subcommand == "clear":
+            assert (args.task_regex, args.downstream, args.yes) == ("plan", True, True)
+            found = [at for at in self.runs if args.start_date <= at <= args.end_date]
             assert found, "a clear of nothing"
             for at in sorted(found):
                 self._again(at, {})
-        elif asked.subcommand == "create":
-            assert asked.reprocess_behavior == "completed"
-            made = self.calendar.backfill(asked.from_date, asked.to_date)
+        elif args.subcommand == "create":
+            assert args.reprocess_behavior == "completed"
+            made = self.calendar.backfill(args.from_date, args.to_date)
             assert made, "No runs to create"
-            for one in made:
-                self.runs.setdefault(one.start, (f"backfill__{one.end.isoformat()}", one, -1))
-                self._again(one.start, json.loads(asked.dag_run_conf or "{}"))
+            for interval in made:
+                self.runs.setdefault(
+                    interval.start, (f"backfill__{interval.end.isoformat()}", interval, -1)
+                )
+                self._again(interval.start, json.loads(args.dag_run_conf or "{}"))
         else:
-            assert asked.subcommand in ("pause", "unpause")
+            assert args.subcommand in ("pause", "unpause")
 
     def _again(self, at: datetime, conf: dict[str, Any]) -> None:
         run, interval, clear = self.runs[at]
@@ -123,7 +127,7 @@ def flights(small: SmallLake) -> SmallLake:
 
 
 def generations(small: SmallLake) -> dict[Interval, int]:
-    return {one.interval: one.generation for one in read_status(small.lake).committed}
+    return {entry.interval: entry.generation for entry in read_status(small.lake).committed}
 
 
 # ---------------------------------------------------------------- the pages, followed
@@ -134,27 +138,27 @@ def test_rerun(store: MemoryStore) -> None:
     small = good_lake(store, dag="flights")
     small.job = b"version 3"
     before = generations(small)
-    said = Operator(small).follow("rerun")
+    printed = Operator(small).follow("rerun")
     after = generations(small)
     # Cleared for the changed job, and once more with force; the others stand.
     assert after[days(2, 3)] == before[days(2, 3)] + 2
     assert after[days(1, 2)] == before[days(1, 2)]
-    assert "1 gap:" in said[1]
-    assert "No gaps." in said[2]
-    assert "it is a gap now" in said[3]
-    assert "Proven: " in said[4]
-    assert [one.interval for one in read_status(small.lake).grants] == []
+    assert "1 gap:" in printed[1]
+    assert "No gaps." in printed[2]
+    assert "it is a gap now" in printed[3]
+    assert "Proven: " in printed[4]
+    assert [grant.interval for grant in read_status(small.lake).grants] == []
 
 
 def test_replace(store: MemoryStore) -> None:
     small = flights(SmallLake(store=store))
     for number in (1, 2, 3):
         small.run(days(number, number + 1))
-    said = Operator(small).follow("replace")
-    told = " ".join(said[0].split())
-    assert told.count("would be replaced; committed by flights / scheduled__") == 2
-    assert said[1].count("generation 2, replaces version") == 2
-    assert "Proven: " in said[2]
+    printed = Operator(small).follow("replace")
+    preview = " ".join(printed[0].split())
+    assert preview.count("would be replaced; committed by flights / scheduled__") == 2
+    assert printed[1].count("generation 2, replaces version") == 2
+    assert "Proven: " in printed[2]
     # Days 2 and 3 by the Trigger, then all three by the backfill.
     assert generations(small) == {days(1, 2): 2, days(2, 3): 3, days(3, 4): 3}
 
@@ -166,14 +170,14 @@ def test_recover_from_lost_retention(store: MemoryStore) -> None:
     with pytest.raises(AirflowFailException) as ended, airflow_errors(str(days(2, 3))):
         small.plan(days(2, 3))
     assert fenced("recover-from-lost-retention", "text") == [f"outside_retention: {ended.value}\n"]
-    said = Operator(small).follow("recover-from-lost-retention")
-    assert "LOST: 2 offsets, gone before they were read" in said[0]
-    assert "Proven: " in said[1]
+    printed = Operator(small).follow("recover-from-lost-retention")
+    assert "LOST: 2 offsets, gone before they were read" in printed[0]
+    assert "Proven: " in printed[1]
     # The run that failed finds the interval committed.
     assert small.plan(days(2, 3)).intervals == ()
 
 
-def test_the_very_first_interval_is_refused_as_the_page_says() -> None:
+def test_the_very_first_interval_is_refused_as_documented() -> None:
     small = SmallLake()
     small.log.expire(TOPIC, 0, before=1)
     with pytest.raises(errors.OutsideRetention) as refused:
@@ -188,9 +192,9 @@ def test_move_to_a_new_cluster(store: MemoryStore, monkeypatch: pytest.MonkeyPat
     small = flights(SmallLake(store=store))
     small.run(days(1, 2))
     operator = Operator(small)
-    said = operator.follow("move-to-a-new-cluster", slice(1))
-    assert "No gaps." in said[0]
-    assert "grant" not in said[0]
+    printed = operator.follow("move-to-a-new-cluster", slice(1))
+    assert "No gaps." in printed[0]
+    assert "grant" not in printed[0]
     old = small.log.topics[TOPIC]
     small.log.create(TOPIC, partitions=2)
     small.log.append(TOPIC, 1, day(2), n=7, kind="moved")
@@ -214,8 +218,8 @@ def test_move_to_a_new_cluster(store: MemoryStore, monkeypatch: pytest.MonkeyPat
     assert "--confirm topic-id-2" in dry
     lost = sum(p.end for p in old.partitions) - 7  # all but day 1
     wanted = f"LOST: {lost} offsets of events, recorded in the interval that begins at 2013-01-02."
-    for told in (dry, done):
-        assert wanted in " ".join(told.split())
+    for output in (dry, done):
+        assert wanted in " ".join(output.split())
     assert "topic events@2: 2 partitions" in status
     (committed,) = small.run(days(2, 3))
     assert (committed.totals.records, committed.totals.lost) == (1, lost)
@@ -228,11 +232,11 @@ def test_change_the_schedule(store: MemoryStore) -> None:
         at = day(3).replace(hour=hour)
         small.run(Interval(start=at, end=at + (day(2) - day(1)) / 4))
     small.run(days(5, 6))
-    said = Operator(small).follow("change-the-schedule")
-    told = " ".join(said[0].split())
+    printed = Operator(small).follow("change-the-schedule")
+    status = " ".join(printed[0].split())
     [line] = [w for w in fenced("change-the-schedule", "sh")[0].splitlines() if "trigger" in w]
-    assert " ".join(line.split()) in told.replace("\\ ", "")
-    assert "No gaps." in said[1]
+    assert " ".join(line.split()) in status.replace("\\ ", "")
+    assert "No gaps." in printed[1]
 
 
 def with_carriers(warehouse: str) -> Pipeline:
@@ -249,9 +253,9 @@ def test_add_a_table(store: MemoryStore) -> None:
     demanded = ("verify", "--deep", "--every-record", "per_carrier")
     small.run(days(4, 5))
     assert tally(*demanded).exit_code == 1, "the past is not filled yet"
-    said = Operator(small).follow("add-a-table")
-    assert "per_carrier" in said[0]
-    assert "Proven: " in said[1]
+    printed = Operator(small).follow("add-a-table")
+    assert "per_carrier" in printed[0]
+    assert "Proven: " in printed[1]
     # A table that is no longer declared stays, and an interval that is replaced loses its rows there.
     small.declared = pipeline
     rows = {t["name"]: t["rows"] for t in json.loads(tally("tables", "--json").stdout)["tables"]}
@@ -295,7 +299,7 @@ def test_every_kind_has_an_entry_and_every_entry_a_kind() -> None:
     assert entries().keys() == kinds().keys()
 
 
-def test_each_entry_says_where_to_look_what_to_press_and_links_to_the_reference() -> None:
+def test_each_entry_has_what_to_look_at_what_to_press_and_a_link_to_the_reference() -> None:
     reference = (DOCS / "reference" / "errors.md").read_text(encoding="utf-8")
     for name, entry in entries().items():
         class_name = kinds()[name].__name__
@@ -305,7 +309,7 @@ def test_each_entry_says_where_to_look_what_to_press_and_links_to_the_reference(
     assert "(../how-to/when-a-task-says.md)" in reference
 
 
-def test_the_pages_example_is_what_a_task_says() -> None:
+def test_the_pages_example_is_the_error_of_a_task() -> None:
     small = SmallLake()
     small.run(days(1, 2))
     small.declared = narrower
@@ -320,7 +324,7 @@ def narrower(warehouse: str) -> Pipeline:
     return replace(made, tables=[replace(made.tables[0], columns=columns), made.tables[1]])
 
 
-def test_links_between_pages_lead_somewhere() -> None:
+def test_links_between_pages_resolve() -> None:
     for name in (*PAGES, "when-a-task-says"):
         for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page(name)):
             assert (DOCS / "how-to" / target).resolve().is_file(), (name, target)

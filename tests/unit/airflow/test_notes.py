@@ -55,7 +55,7 @@ def run_of(interval: Interval | None = None, **given: Any) -> FakeRun:
 
 def test_xcom_and_asset_event_of_a_commit_hold_its_counts(bench: Bench) -> None:
     run = run_of()
-    event = bench.whole(run)
+    event = bench.run_all(run)
     assert event["totals"] == ONE_DAY
     assert event["generation"] == 1
     committed = event["committed"]
@@ -65,7 +65,7 @@ def test_xcom_and_asset_event_of_a_commit_hold_its_counts(bench: Bench) -> None:
         "per_kind": committed["rows"]["per_kind"],
     }
     assert committed["bytes"] == sum(
-        f.size_bytes for f in reported(bench, run.told["stage"][0]["report"])
+        f.size_bytes for f in reported(bench, run.returned["stage"][0]["report"])
     )
     assert {k: committed[k] for k in ("intervals", "already", "totals")} == {
         "intervals": 1,
@@ -82,30 +82,30 @@ def reported(bench: Bench, key: str) -> Any:
     return report.files
 
 
-def test_a_clear_of_commit_counts_what_the_earlier_try_committed(bench: Bench) -> None:
+def test_a_clear_of_commit_counts_what_the_previous_try_committed(bench: Bench) -> None:
     run = run_of()
-    first = bench.whole(run)
+    first = bench.run_all(run)
     again = run.execute(bench.task("commit"))
     assert again == first | {"committed": first["committed"] | {"already": 1}}
     note = f"5 records, 2 dead letters, committed before, version {first['version']}"
     assert run.pushed["commit", NOTE] == note
 
 
-def test_reports_that_gc_took_leave_the_counts_and_no_rows(
+def test_without_its_reports_a_commit_has_counts_but_no_rows(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = run_of()
-    bench.whole(run)
-    bench.lake.store.delete([one["report"] for one in run.told["stage"]])
+    bench.run_all(run)
+    bench.lake.store.delete([staged["report"] for staged in run.returned["stage"]])
     committed = run.execute(bench.task("commit"))["committed"]
     assert (committed["totals"], committed["rows"], committed["bytes"]) == (ONE_DAY, None, None)
 
 
-def test_a_run_without_work_says_that_nothing_was_left(bench: Bench) -> None:
+def test_the_note_of_a_run_without_work_states_that_nothing_was_left(bench: Bench) -> None:
     run = run_of()
-    version = bench.whole(run)["version"]
+    version = bench.run_all(run)["version"]
     run.clear_number = 1
-    event = bench.whole(run)
+    event = bench.run_all(run)
     assert event["totals"] == ONE_DAY
     assert event["committed"] == {
         "intervals": 0,
@@ -118,37 +118,37 @@ def test_a_run_without_work_says_that_nothing_was_left(bench: Bench) -> None:
 
 
 def test_a_run_whose_interval_others_committed_names_them(bench: Bench) -> None:
-    version = bench.whole(run_of(run_id="first"))["version"]
+    version = bench.run_all(run_of(run_id="first"))["version"]
     second = run_of(run_id="second")
-    event = bench.whole(second)
+    event = bench.run_all(second)
     assert event["totals"] == ONE_DAY
     assert second.pushed["commit", NOTE] == f"covered by run first, version {version}"
 
 
-def test_a_run_that_leaves_out_what_another_one_holds_names_it(bench: Bench) -> None:
+def test_a_run_that_skips_what_another_run_holds_names_that_run(bench: Bench) -> None:
     run_of(run_id="first").execute(bench.task("plan"))
     second = run_of(run_id="second")
-    event = bench.whole(second)
+    event = bench.run_all(second)
     assert (event["totals"], event["generation"]) == (NO_TOTALS, None)
     note = f"nothing was committed; 1 interval held by run first, version {event['version']}"
     assert second.pushed["commit", NOTE] == note
 
 
-def test_a_run_over_what_is_not_new_says_so(bench: Bench) -> None:
-    version = bench.whole(run_of())["version"]
+def test_the_note_of_a_run_over_nothing_new_states_it(bench: Bench) -> None:
+    version = bench.run_all(run_of())["version"]
     run = FakeRun(interval=None, run_after=days(1, 2).end, run_id="manual")
-    event = bench.whole(run)
+    event = bench.run_all(run)
     assert event["interval"] is None
     assert event["totals"] == NO_TOTALS
     assert run.pushed["commit", NOTE] == f"nothing is new, version {version}"
 
 
 def test_several_intervals_are_summed(bench: Bench) -> None:
-    bench.whole(run_of())
-    bench.whole(run_of(days(2, 3), run_id="second"))
+    bench.run_all(run_of())
+    bench.run_all(run_of(days(2, 3), run_id="second"))
     params = {"mode": "replace", "from": "2013-01-01", "to": "2013-01-03"}
     run = run_of(days(1, 3), run_id="third", params=params)
-    event = bench.whole(run)
+    event = bench.run_all(run)
     assert event["generation"] == 2
     assert event["committed"]["intervals"] == 2
     assert event["committed"]["totals"] == event["totals"]
@@ -160,7 +160,7 @@ def test_several_intervals_are_summed(bench: Bench) -> None:
 # ---------------------------------------------------------------- errors
 
 
-def test_an_error_that_cannot_be_left_for_the_page_is_raised_all_the_same(
+def test_an_error_is_raised_even_if_its_note_cannot_be_stored(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     context = run_of(params={"form": 1}).context("plan")
@@ -174,7 +174,7 @@ def test_an_error_that_cannot_be_left_for_the_page_is_raised_all_the_same(
     assert "the run's page will not show 'error': OSError" in caplog.text
 
 
-def test_what_is_left_of_an_error_holds_no_password() -> None:
+def test_the_stored_error_contains_no_password() -> None:
     run = run_of()
     error = SchemaChanged("http://me:s3cret@host is old.", hint="ask http://me:s3cret@host.")
     leave_error(run.context("plan")["ti"], error)
@@ -182,7 +182,7 @@ def test_what_is_left_of_an_error_holds_no_password() -> None:
     assert "s3cret" not in str(run.pushed)
 
 
-def test_the_callback_of_the_alerts_page_says_the_error_and_the_next_step(
+def test_the_callback_of_the_alerts_page_prints_the_error_and_the_next_step(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = (Path(__file__).parents[3] / "docs" / "how-to" / "alerts.md").read_text("utf-8")
@@ -236,8 +236,8 @@ def test_lines_fit_and_lose_no_word(line: str) -> None:
 
 
 def test_every_line_of_a_run_fits(bench: Bench, capfd: pytest.CaptureFixture[str]) -> None:
-    bench.whole(run_of(run_id="scheduled__2013-01-02T00:00:00+00:00"))
-    bench.whole(run_of(run_id="manual__2013-01-02T00:00:00.123456+00:00_abcdefgh"))
+    bench.run_all(run_of(run_id="scheduled__2013-01-02T00:00:00+00:00"))
+    bench.run_all(run_of(run_id="manual__2013-01-02T00:00:00.123456+00:00_abcdefgh"))
     lines = [
         line.split("] ", 1)[1].rsplit(" [airflow.task", 1)[0].rstrip()
         for line in capfd.readouterr().out.splitlines()
@@ -439,5 +439,5 @@ def test_a_run_without_a_session_gets_no_note() -> None:
     listener.on_dag_run_success(dag_run=SimpleNamespace(id=1, run_id="r"), msg="success")
 
 
-def test_the_plugin_brings_the_listener() -> None:
+def test_the_plugin_registers_the_listener() -> None:
     assert TallystickPlugin.listeners == [listener]

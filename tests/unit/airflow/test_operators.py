@@ -39,40 +39,40 @@ def run_of(interval: Interval | None = None, **given: Any) -> FakeRun:
     return FakeRun(interval=interval, run_after=interval.end, **given)
 
 
-def test_whole_run_commits_and_tells_what_is_covered(bench: Bench) -> None:
+def test_run_commits_and_returns_what_is_covered(bench: Bench) -> None:
     run = run_of()
-    told = bench.whole(run)
-    assert told["covered"] == [days(1, 2).to_json()]
-    assert told["version"] == bench.lake.load_existing().root.version
-    assert keys.record_version(told["record"]) == told["version"]
-    assert run.events[asset_of(bench.pipeline).name].extra == told
+    event = bench.run_all(run)
+    assert event["covered"] == [days(1, 2).to_json()]
+    assert event["version"] == bench.lake.load_existing().root.version
+    assert keys.record_version(event["record"]) == event["version"]
+    assert run.events[asset_of(bench.pipeline).name].extra == event
     assert len(bench.calls) == 1
 
 
 def test_xcom_holds_keys_and_digests_only(bench: Bench) -> None:
     run = run_of()
     planned = run.execute(bench.task("plan"))
-    (piece,) = planned["plans"]
-    frozen = bench.lake.plan(piece["plan"])
+    (granted,) = planned["plans"]
+    frozen = bench.lake.plan(granted["plan"])
     assert frozen is not None
-    assert piece == {"plan": frozen.key, "sha256": frozen.sha256, "committed": False}
+    assert granted == {"plan": frozen.key, "sha256": frozen.sha256, "committed": False}
     assert planned["interval"] == days(1, 2).to_json()
     (staged,) = bench.stage(run)
     assert staged["plan"] == frozen.key
     assert keys.check_report(staged["report"])
-    assert json.loads(json.dumps(run.told)) == run.told
+    assert json.loads(json.dumps(run.returned)) == run.returned
 
 
 def test_argv_is_plans_with_digests_and_the_attempt(bench: Bench) -> None:
     run = run_of()
-    bench.whole(run)
+    bench.run_all(run)
     (argv,) = bench.calls
-    (piece,) = run.told["plan"]["plans"]
-    where = f"{bench.pipeline.warehouse}/{piece['plan']}@{piece['sha256']}"
+    (granted,) = run.returned["plan"]["plans"]
+    address = f"{bench.pipeline.warehouse}/{granted['plan']}@{granted['sha256']}"
     assert argv[-5:] == [
         str(bench.folder / bench.pipeline.job),
         "--plan",
-        where,
+        address,
         "--attempt",
         run.attempt.hex,
     ]
@@ -83,7 +83,7 @@ def test_clear_after_the_commit_starts_no_spark_and_changes_nothing(
     bench: Bench, task: str
 ) -> None:
     run = run_of()
-    bench.whole(run)
+    bench.run_all(run)
     before = bench.lake.load_existing().root
     run.clear_number = 1
     names = ["plan", "stage", "commit"]
@@ -97,7 +97,7 @@ def test_clear_after_the_commit_starts_no_spark_and_changes_nothing(
 @pytest.mark.parametrize("task", ["plan", "stage", "commit"])
 def test_clear_of_one_task_alone_is_a_no_op_too(bench: Bench, task: str) -> None:
     run = run_of()
-    bench.whole(run)
+    bench.run_all(run)
     before = bench.lake.load_existing().root
     run.clear_number = 1
     run.execute(bench.task(task))
@@ -107,10 +107,10 @@ def test_clear_of_one_task_alone_is_a_no_op_too(bench: Bench, task: str) -> None
 
 def test_clear_after_a_change_replaces(bench: Bench) -> None:
     run = run_of()
-    first = bench.whole(run)
+    first = bench.run_all(run)
     bench.deploy("version 2")
     run.clear_number = 1
-    second = bench.whole(run)
+    second = bench.run_all(run)
     assert second["version"] > first["version"]
     (entry,) = bench.lake.load_existing().whole_ledger().entries
     assert entry.committed is not None
@@ -118,11 +118,11 @@ def test_clear_after_a_change_replaces(bench: Bench) -> None:
     assert len(bench.calls) == 2
 
 
-def test_clear_of_stage_after_a_change_says_what_to_clear(
+def test_clear_of_stage_after_a_change_logs_what_to_clear(
     bench: Bench, capfd: pytest.CaptureFixture[str]
 ) -> None:
     run = run_of()
-    bench.whole(run)
+    bench.run_all(run)
     bench.deploy("version 2")
     capfd.readouterr()
     assert run.execute(bench.task("stage")) == []
@@ -145,14 +145,14 @@ def test_retry_of_a_task_gets_the_same_plan(bench: Bench) -> None:
     assert run.execute(bench.task("plan")) == first
 
 
-def test_second_run_over_the_same_days_is_green_and_says_who_has_them(
+def test_second_run_over_the_same_days_succeeds_and_names_the_first(
     bench: Bench, capfd: pytest.CaptureFixture[str]
 ) -> None:
     run_of().execute(bench.task("plan"))
     other = run_of(run_id="backfill__1")
-    told = bench.whole(other)
-    assert told["covered"] == []
-    assert told["held"] == [days(1, 2).to_json()]
+    event = bench.run_all(other)
+    assert event["covered"] == []
+    assert event["held"] == [days(1, 2).to_json()]
     assert "held by small / scheduled__" in capfd.readouterr().out
     assert not bench.calls
 
@@ -160,7 +160,7 @@ def test_second_run_over_the_same_days_is_green_and_says_who_has_them(
 def test_take_over_supersedes_the_first_run_without_a_retry(bench: Bench) -> None:
     first, second = run_of(), run_of(run_id="backfill__1", params={"take_over": True})
     first.execute(bench.task("plan"))
-    bench.whole(second)
+    bench.run_all(second)
     with pytest.raises(AirflowFailException, match="no longer granted"):
         first.execute(bench.task("stage"))
     assert len(bench.calls) == 1
@@ -168,27 +168,27 @@ def test_take_over_supersedes_the_first_run_without_a_retry(bench: Bench) -> Non
 
 def test_interval_without_records_is_committed_by_its_plan(bench: Bench) -> None:
     run = run_of(days(5, 6))
-    told = bench.whole(run)
-    assert told["covered"] == [days(5, 6).to_json()]
+    event = bench.run_all(run)
+    assert event["covered"] == [days(5, 6).to_json()]
     assert not bench.calls
 
 
 def test_trigger_without_dates_takes_what_is_new(bench: Bench) -> None:
-    bench.whole(run_of(days(1, 3)))
+    bench.run_all(run_of(days(1, 3)))
     run = FakeRun(interval=None, run_after=day(7), run_id="manual__1")
-    told = bench.whole(run)
-    assert told["interval"] == days(3, 7).to_json()
+    event = bench.run_all(run)
+    assert event["interval"] == days(3, 7).to_json()
     again = FakeRun(interval=None, run_after=day(7), run_id="manual__2")
-    assert bench.whole(again)["interval"] is None
+    assert bench.run_all(again)["interval"] is None
     assert len(bench.calls) == 2
 
 
 def test_replace_by_form(bench: Bench) -> None:
-    bench.whole(run_of(days(1, 2)))
-    bench.whole(run_of(days(2, 3), run_id="scheduled__2"))
+    bench.run_all(run_of(days(1, 2)))
+    bench.run_all(run_of(days(2, 3), run_id="scheduled__2"))
     form = {"mode": "replace", "from": "2013-01-01T00:00:00+00:00", "to": "2013-01-03T00:00:00Z"}
-    told = bench.whole(FakeRun(interval=None, run_after=day(7), run_id="manual__1", params=form))
-    assert told["covered"] == [days(1, 2).to_json(), days(2, 3).to_json()]
+    event = bench.run_all(FakeRun(interval=None, run_after=day(7), run_id="manual__1", params=form))
+    assert event["covered"] == [days(1, 2).to_json(), days(2, 3).to_json()]
     assert [e.generation for e in bench.lake.load_existing().whole_ledger().entries] == [2, 2]
     assert [argv.count("--plan") for argv in bench.calls] == [1, 1, 2]
 
@@ -214,7 +214,7 @@ def test_bad_params_fail_at_once_with_what_is_allowed(
 
 
 def test_cut_through_an_interval_names_both_boundaries(bench: Bench) -> None:
-    bench.whole(run_of(days(1, 3)))
+    bench.run_all(run_of(days(1, 3)))
     form = {"mode": "replace", "from": "2013-01-02", "to": "2013-01-03"}
     with pytest.raises(AirflowFailException, match=r"2013-01-01T.*2013-01-03T"):
         run_of(run_id="manual__1", params=form).execute(bench.task("plan"))
@@ -230,7 +230,7 @@ def test_open_transaction_is_waited_for_without_a_retry(
     assert caught.value.reschedule_date > before
     assert "last stable offset" in capfd.readouterr().out
     bench.log.hold("events", 0, stable=None)
-    assert bench.whole(run_of())["covered"] == [days(1, 2).to_json()]
+    assert bench.run_all(run_of())["covered"] == [days(1, 2).to_json()]
 
 
 def test_lateness_is_waited_for_to_its_end(tmp_path: Path) -> None:
@@ -261,7 +261,9 @@ def test_error_of_the_job_reaches_the_task_with_its_text(
 ) -> None:
     run = run_of()
     run.execute(bench.task("plan"))
-    bench.says({"error": {"kind": kind, "message": "seen 3, wanted 4.", "hint": "look."}}, code=1)
+    bench.write_program(
+        {"error": {"kind": kind, "message": "seen 3, wanted 4.", "hint": "look."}}, code=1
+    )
     with pytest.raises(AirflowException, match=r"seen 3, wanted 4\. .*Next: look\.") as caught:
         run.execute(bench.task("stage"))
     assert isinstance(caught.value, AirflowFailException) is final
@@ -270,7 +272,7 @@ def test_error_of_the_job_reaches_the_task_with_its_text(
 def test_job_that_died_is_retried_with_its_last_lines(bench: Bench) -> None:
     run = run_of()
     run.execute(bench.task("plan"))
-    bench.says(None, code=137)
+    bench.write_program(None, code=137)
     with pytest.raises(AirflowException, match="the job talks") as caught:
         run.execute(bench.task("stage"))
     assert not isinstance(caught.value, AirflowFailException)
@@ -318,7 +320,7 @@ def test_a_job_that_dies_ends_in_one_line_and_is_tried_again_only_if_that_can_he
 ) -> None:
     run = run_of()
     run.execute(bench.task("plan"))
-    bench.says(None, code=1, prints=prints)
+    bench.write_program(None, code=1, prints=prints)
     with pytest.raises(AirflowException) as caught:
         run.execute(bench.task("stage"))
     text = str(caught.value)
@@ -342,10 +344,10 @@ def test_a_job_for_another_python_is_left_to_its_driver(
     assert run_of().execute(bench.task("plan"))["plans"]
 
 
-def test_job_that_runs_no_transform_is_told_so(bench: Bench) -> None:
+def test_job_that_runs_no_transform_is_refused(bench: Bench) -> None:
     run = run_of()
     run.execute(bench.task("plan"))
-    bench.says(None)
+    bench.write_program(None)
     with pytest.raises(AirflowFailException, match=r"run\(transform\)"):
         run.execute(bench.task("stage"))
 
@@ -353,26 +355,26 @@ def test_job_that_runs_no_transform_is_told_so(bench: Bench) -> None:
 def test_commit_takes_only_what_this_runs_stage_named(bench: Bench) -> None:
     run = run_of()
     run.execute(bench.task("plan"))
-    (piece,) = run.told["plan"]["plans"]
+    (granted,) = run.returned["plan"]["plans"]
     stage(
-        bench.lake, bench.log, piece["plan"], attempt="another"
+        bench.lake, bench.log, granted["plan"], attempt="another"
     )  # a whole report that nobody named
-    run.told["stage"] = []
+    run.returned["stage"] = []
     with pytest.raises(AirflowFailException, match="named no report"):
         run.execute(bench.task("commit"))
 
 
-def test_plan_that_was_swapped_on_the_store_is_not_staged(bench: Bench) -> None:
+def test_plan_that_was_replaced_on_the_store_is_not_staged(bench: Bench) -> None:
     run = run_of()
     run.execute(bench.task("plan"))
-    run.told["plan"]["plans"][0]["sha256"] = "0" * 64
+    run.returned["plan"]["plans"][0]["sha256"] = "0" * 64
     with pytest.raises(AirflowFailException, match="digest"):
         run.execute(bench.task("stage"))
     assert not bench.calls
 
 
 def test_one_lost_gap_does_not_hold_up_the_others(bench: Bench) -> None:
-    bench.whole(run_of(days(2, 3), run_id="scheduled__2"))
+    bench.run_all(run_of(days(2, 3), run_id="scheduled__2"))
     wide = run_of(days(1, 4), run_id="manual__wide")
     wide.execute(bench.task("plan"))
     bench.stage(wide)
@@ -386,15 +388,15 @@ def test_one_lost_gap_does_not_hold_up_the_others(bench: Bench) -> None:
     assert committed == [days(2, 3), days(3, 4)]
 
 
-def test_task_without_its_upstreams_word_says_what_to_clear(bench: Bench) -> None:
+def test_task_without_the_xcom_of_its_upstream_names_the_task_to_clear(bench: Bench) -> None:
     with pytest.raises(AirflowFailException, match="clear the plan task"):
         run_of().execute(bench.task("stage"))
 
 
-def test_story_is_short_and_says_the_counts(
+def test_log_of_a_run_is_short_and_has_the_counts(
     bench: Bench, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    bench.whole(run_of())
+    bench.run_all(run_of())
     lines = [line for line in capfd.readouterr().out.splitlines() if "[info " in line]
     assert any("topic events: 7 offsets in 2 partitions" in line for line in lines)
     assert any("5 records, 2 dead letters" in line for line in lines)
@@ -413,7 +415,7 @@ def test_a_run_whose_records_are_all_dead_letters_warns(
         for offset, record in enumerate(partition.records):
             if record.kind == "data":
                 partition.records[offset] = replace(record, kind="dead")
-    bench.whole(run_of())
+    bench.run_all(run_of())
     parts = (re.search(r"\[warning  \] +(.*) \[", line) for line in logged(capsys))
     warned = " ".join(part[1] for part in parts if part)
     assert warned.count("7 of 7 records of [2013-01-01T00:00:00.000Z, ") == 1
@@ -431,10 +433,10 @@ def test_a_warning_of_the_driver_is_a_warning_of_the_task(
         "2026-01-02 03:04:05,678 INFO tallystick.spark interval",
         "26/01/02 03:04:05 WARN Utils: Spark's own",
     )
-    bench.says(None, code=1, prints="\n".join(lines))
+    bench.write_program(None, code=1, prints="\n".join(lines))
     with pytest.raises(AirflowException):
         run.execute(bench.task("stage"))
-    shown = [line for line in logged(capsys) if any(f"] {one}" in line for one in lines)]
+    shown = [line for line in logged(capsys) if any(f"] {text}" in line for text in lines)]
     assert [line.split("[")[1].split("]")[0].strip() for line in shown] == [
         "warning",
         "info",
@@ -447,9 +449,9 @@ def test_links_open_what_was_written(bench: Bench) -> None:
     for name, prefix in (("plan", "plans/"), ("stage", "attempts/"), ("commit", "commits/")):
         task = bench.task(name)
         if name == "stage":
-            (piece,) = run.told["plan"]["plans"]
-            report = stage(bench.lake, bench.log, piece["plan"], attempt=run.attempt.hex)
-            bench.says([{"plan": piece["plan"], "report": report}])
+            (granted,) = run.returned["plan"]["plans"]
+            report = stage(bench.lake, bench.log, granted["plan"], attempt=run.attempt.hex)
+            bench.write_program([{"plan": granted["plan"], "report": report}])
         run.execute(task)
         assert task.linked.startswith(f"{bench.pipeline.warehouse}/{prefix}")
 
@@ -460,12 +462,12 @@ def test_a_plan_that_is_gone_before_its_task_ends_is_named(
     """A lifecycle rule, or somebody who tidies up, between the grant and the look at what was granted."""
     planned = PlanOperator.ask
 
-    def tidied(task: PlanOperator, lake: Lake, question: PlanRequest) -> PlanResult:
-        found = planned(task, lake, question)
-        lake.store.delete([piece.plan for piece in found.intervals])
+    def delete_plans(task: PlanOperator, lake: Lake, request: PlanRequest) -> PlanResult:
+        found = planned(task, lake, request)
+        lake.store.delete([granted.plan for granted in found.intervals])
         return found
 
-    monkeypatch.setattr(PlanOperator, "ask", tidied)
+    monkeypatch.setattr(PlanOperator, "ask", delete_plans)
     run = run_of()
     with pytest.raises(
         AirflowFailException, match=r"/plans/.* was granted at version 2 and is not"

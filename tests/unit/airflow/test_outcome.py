@@ -33,13 +33,13 @@ def tree(top: type[TallystickError]) -> Iterator[type[TallystickError]]:
             yield from tree(below)
 
 
-def told(path: Path, value: Any) -> Path:
+def result_file(path: Path, value: Any) -> Path:
     path.write_text(json.dumps(value), encoding="utf-8")
     return path
 
 
 @pytest.mark.parametrize("kind", list(tree(RetryLater)), ids=lambda k: k.__name__)
-def test_what_time_mends_is_retried(kind: type[TallystickError]) -> None:
+def test_errors_to_retry_later_are_retried(kind: type[TallystickError]) -> None:
     with (
         pytest.raises(
             AirflowException, match=r"seen 1, wanted 2\. This run wants .* Next: wait\."
@@ -53,7 +53,7 @@ def test_what_time_mends_is_retried(kind: type[TallystickError]) -> None:
 @pytest.mark.parametrize(
     "kind", [*tree(Superseded), *tree(ActionRequired)], ids=lambda k: k.__name__
 )
-def test_what_a_person_decides_is_not_retried(kind: type[TallystickError]) -> None:
+def test_superseded_and_action_required_are_not_retried(kind: type[TallystickError]) -> None:
     with (
         pytest.raises(
             AirflowFailException, match=r"seen 1, wanted 2\. This run wants .* Next: decide\."
@@ -64,14 +64,14 @@ def test_what_a_person_decides_is_not_retried(kind: type[TallystickError]) -> No
 
 
 @pytest.mark.parametrize("message", ["seen 1, wanted 2.", f"{SPAN} may still get records."])
-def test_what_the_run_wants_is_told_once(message: str) -> None:
+def test_the_span_of_the_run_is_in_the_message_once(message: str) -> None:
     with pytest.raises(AirflowFailException) as caught, airflow_errors(SPAN):
         raise ActionRequired(message, hint="decide.")
     assert str(caught.value).count(SPAN) == 1
     assert str(caught.value).startswith(message)
 
 
-def test_foreign_errors_pass_as_they_are() -> None:
+def test_other_errors_are_raised_unchanged() -> None:
     with pytest.raises(ZeroDivisionError), airflow_errors(SPAN):
         raise ZeroDivisionError
 
@@ -80,26 +80,24 @@ def test_foreign_errors_pass_as_they_are() -> None:
 def test_error_of_a_job_comes_back_as_it_was_raised(
     kind: type[TallystickError], tmp_path: Path
 ) -> None:
-    said = {"kind": kind.kind, "message": "a.", "hint": "b."}
+    error = {"kind": kind.kind, "message": "a.", "hint": "b."}
     with pytest.raises(kind) as caught:
-        raise_told(told(tmp_path / "r", {"error": said}))
+        raise_told(result_file(tmp_path / "r", {"error": error}))
     assert type(caught.value) is kind
     assert (caught.value.message, caught.value.hint) == ("a.", "b.")
     assert str(pickle.loads(pickle.dumps(caught.value))) == "a. Next: b."
 
 
-def test_foreign_error_of_a_job_is_retried_with_its_text(tmp_path: Path) -> None:
-    said = {"kind": "error", "message": "KeyError: 'origin'", "hint": "read the log."}
-    assert error_from(said) is None
+def test_other_error_of_a_job_is_retried_with_its_text(tmp_path: Path) -> None:
+    error = {"kind": "error", "message": "KeyError: 'origin'", "hint": "read the log."}
+    assert error_from(error) is None
     with pytest.raises(AirflowException, match="KeyError: 'origin'") as caught:
-        raise_told(told(tmp_path / "r", {"error": said}))
+        raise_told(result_file(tmp_path / "r", {"error": error}))
     assert not isinstance(caught.value, AirflowFailException)
 
 
 @pytest.mark.parametrize("text", [None, "", "{", "[]", '{"error": 1}', "1"])
-def test_job_that_told_nothing_leaves_the_word_to_its_output(
-    text: str | None, tmp_path: Path
-) -> None:
+def test_result_file_without_an_error_raises_nothing(text: str | None, tmp_path: Path) -> None:
     path = tmp_path / "r"
     if text is not None:
         path.write_text(text)
@@ -110,8 +108,10 @@ def plans(*names: str) -> Any:
     return [SimpleNamespace(key=name) for name in names]
 
 
-def test_result_names_exactly_the_plans_that_were_asked_for(tmp_path: Path) -> None:
-    path = told(tmp_path / "r", [{"plan": "b", "report": "rb"}, {"plan": "a", "report": None}])
+def test_result_names_exactly_the_requested_plans(tmp_path: Path) -> None:
+    path = result_file(
+        tmp_path / "r", [{"plan": "b", "report": "rb"}, {"plan": "a", "report": None}]
+    )
     assert read_result(path, plans("a", "b")) == [
         {"plan": "b", "report": "rb"},
         {"plan": "a", "report": None},
@@ -123,7 +123,7 @@ def test_result_names_exactly_the_plans_that_were_asked_for(tmp_path: Path) -> N
 )
 def test_result_for_other_plans_is_refused(value: Any, tmp_path: Path) -> None:
     with pytest.raises(ReportRejected, match="was started for a and named "):
-        read_result(told(tmp_path / "r", value), plans("a"))
+        read_result(result_file(tmp_path / "r", value), plans("a"))
 
 
 def test_job_that_never_ran_its_transform_is_named(tmp_path: Path) -> None:
@@ -131,6 +131,6 @@ def test_job_that_never_ran_its_transform_is_named(tmp_path: Path) -> None:
         read_result(tmp_path / "none", plans("a"))
 
 
-def test_every_kind_is_told_apart() -> None:
+def test_every_kind_has_its_own_name() -> None:
     kinds = [known.kind for known in tree(errors.TallystickError)]
     assert len(set(kinds)) == len(kinds)

@@ -19,7 +19,7 @@ from tallystick.errors import SettingsError
 pytestmark = pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning")
 
 
-def test_airflows_own_connection_is_the_last_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_airflows_own_connection_is_read_last(monkeypatch: pytest.MonkeyPatch) -> None:
     words = {
         "conn_type": "postgres",
         "host": "db",
@@ -37,7 +37,9 @@ def test_airflows_own_connection_is_the_last_place(monkeypatch: pytest.MonkeyPat
     assert settings_named(PostgresSettings, "main").host == "env"
 
 
-def test_what_is_nowhere_is_told_with_airflows_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_undefined_connection_is_reported_with_airflows_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with pytest.raises(
         SettingsError, match=r"PostgreSQL connection 'gone' is not defined"
     ) as caught:

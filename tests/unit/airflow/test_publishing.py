@@ -52,7 +52,7 @@ def seen(folder: Path) -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def test_a_dag_with_outputs_has_a_task_more(bench: Bench, folder: Path) -> None:
+def test_a_dag_with_outputs_has_the_task_publish(bench: Bench, folder: Path) -> None:
     assert [t.task_id for t in bench.dag.topological_sort()] == [
         "plan",
         "stage",
@@ -64,7 +64,7 @@ def test_a_dag_with_outputs_has_a_task_more(bench: Bench, folder: Path) -> None:
 
 def test_commit_leaves_outputs_alone_and_publish_publishes(bench: Bench, folder: Path) -> None:
     run = run_of(1)
-    bench.whole(run)
+    bench.run_all(run)
     assert not folder.exists()
     assert run.execute(bench.task("publish")) == {"published": {"files": 1}}
     rows = seen(folder)["20130101"]
@@ -73,11 +73,11 @@ def test_commit_leaves_outputs_alone_and_publish_publishes(bench: Bench, folder:
     assert list((folder / HIDDEN).glob("*.prepared")) == []
 
 
-def test_publish_again_does_nothing_and_says_so(
+def test_publish_again_does_nothing_and_logs_it(
     bench: Bench, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = run_of(1)
-    bench.whole(run)
+    bench.run_all(run)
     run.execute(bench.task("publish"))
     before = {path: path.stat().st_mtime_ns for path in folder.glob("*.jsonl")}
     assert run.execute(bench.task("publish")) == {"published": {"files": 0}}
@@ -85,10 +85,10 @@ def test_publish_again_does_nothing_and_says_so(
     assert {path: path.stat().st_mtime_ns for path in folder.glob("*.jsonl")} == before
 
 
-def test_any_later_run_publishes_what_an_earlier_one_left(bench: Bench, folder: Path) -> None:
-    bench.whole(run_of(1))  # and its publish task never ran
+def test_any_later_run_publishes_what_a_previous_run_left(bench: Bench, folder: Path) -> None:
+    bench.run_all(run_of(1))  # and its publish task never ran
     later = run_of(2)
-    bench.whole(later)
+    bench.run_all(later)
     assert later.execute(bench.task("publish")) == {"published": {"files": 2}}
     assert seen(folder).keys() == {"20130101", "20130102"}
 
@@ -97,24 +97,24 @@ def test_a_clear_after_a_change_of_the_job_publishes_the_new_rows(
     bench: Bench, folder: Path
 ) -> None:
     run = run_of(1)
-    bench.whole(run)
+    bench.run_all(run)
     run.execute(bench.task("publish"))
     before = next(folder.glob("*.jsonl")).stat().st_ino
     bench.deploy("version 2")
     again = run_of(1, clear_number=1)
-    bench.whole(again)
+    bench.run_all(again)
     assert again.execute(bench.task("publish")) == {"published": {"files": 1}}
     assert next(folder.glob("*.jsonl")).stat().st_ino != before
     assert len(seen(folder)["20130101"]) == 5
 
 
-def test_an_output_that_is_away_holds_up_no_commit_and_is_tried_again(
+def test_an_unavailable_output_delays_no_commit_and_is_tried_again(
     bench: Bench, folder: Path
 ) -> None:
     folder.write_text("a file where the folder belongs")
     run = run_of(1)
-    bench.whole(run)
-    assert run.told["commit"]["covered"]
+    bench.run_all(run)
+    assert run.returned["commit"]["covered"]
     with pytest.raises(AirflowFailException, match=r"output files: .* cannot be made"):
         run.execute(bench.task("publish"))
     folder.unlink()
@@ -193,7 +193,7 @@ def test_an_output_that_raises_anything_harms_no_commit_and_no_other_output(
     (files,) = bench.pipeline.outputs
     bench.pipeline = replace(bench.pipeline, outputs=[OddKind(), files])
     run = run_of(1)
-    bench.whole(run)
+    bench.run_all(run)
     with pytest.raises(AirflowException, match="output feed: ZeroDivisionError"):
         run.execute(bench.task("publish"))
     assert seen(folder).keys() == {"20130101"}
@@ -226,8 +226,8 @@ def test_an_output_that_cannot_be_opened_or_closed_harms_no_commit_and_no_other_
     (files,) = bench.pipeline.outputs
     bench.pipeline = replace(bench.pipeline, outputs=[RaisingKind(wire=Wire(), opens=opens), files])
     run = run_of(1)
-    bench.whole(run)
-    assert run.told["commit"]["covered"]
+    bench.run_all(run)
+    assert run.returned["commit"]["covered"]
     if opens:
         assert run.execute(bench.task("publish")) == {"published": {"feed": 1, "files": 1}}
         assert "output feed is not closed: ZeroDivisionError: close" in caplog.text
@@ -244,17 +244,17 @@ class Away(FakeOutput):
         raise OutputUnavailable("the receiver of feed is away.", hint="nothing.")
 
 
-def test_a_kind_of_ones_own_is_opened_by_itself(bench: Bench) -> None:
+def test_a_kind_of_the_users_own_is_opened_by_its_own_method(bench: Bench) -> None:
     wire = Wire()
     bench.pipeline = replace(bench.pipeline, outputs=[OwnKind(wire=wire)])
     run = run_of(1)
-    bench.whole(run)
+    bench.run_all(run)
     assert wire.messages == []
     assert run.execute(bench.task("publish")) == {"published": {"feed": 1}}
     assert len(wire.held()) == 5
 
 
-def test_one_output_that_fails_holds_up_no_other_and_fails_the_task(
+def test_an_output_that_fails_stops_no_other_and_fails_the_task(
     bench: Bench, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (files,) = bench.pipeline.outputs
@@ -262,14 +262,14 @@ def test_one_output_that_fails_holds_up_no_other_and_fails_the_task(
     other = OwnKind(name="other", target="memory:other", wire=Wire(), away=True)
     bench.pipeline = replace(bench.pipeline, outputs=[away, files, other])
     run = run_of(1)
-    bench.whole(run)
+    bench.run_all(run)
     with pytest.raises(AirflowException, match="feed is away"):
         run.execute(bench.task("publish"))
     assert "not published: to output other: output_unavailable" in capsys.readouterr().out
     assert seen(folder).keys() == {"20130101"}
 
 
-def test_what_cannot_be_opened_is_named(bench: Bench) -> None:
+def test_an_output_that_cannot_be_opened_is_named(bench: Bench) -> None:
     def never(kind: Any, _: str) -> Any:
         pytest.fail(f"{kind} is not needed")
 

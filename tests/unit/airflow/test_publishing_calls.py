@@ -32,7 +32,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:D
 
 
 @pytest.fixture
-def desk(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+def server(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
     """A receiver of two outputs over one table: one that is corrected, one that is called once per key."""
     found = Desk()
     monkeypatch.setenv("TALLYSTICK_HTTP_DEFAULT", '{"timeout_s": 20}')
@@ -51,40 +51,40 @@ def desk(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
         yield found
 
 
-def paths(desk: Desk) -> Counter[str]:
+def paths(server: Desk) -> Counter[str]:
     """How many calls each output made."""
-    return Counter(call.path for call in desk.calls)
+    return Counter(call.path for call in server.calls)
 
 
-def test_a_run_calls_for_its_rows_once_and_a_rerun_for_none(bench: Bench, desk: Desk) -> None:
+def test_a_run_calls_for_its_rows_once_and_a_rerun_for_none(bench: Bench, server: Desk) -> None:
     run = run_of(1)
-    bench.whole(run)
-    assert desk.calls == []
+    bench.run_all(run)
+    assert server.calls == []
     assert run.execute(bench.task("publish")) == {"published": {"feed": 1, "keyed": 1}}
-    assert paths(desk) == {"/feed": 5, "/n": 5}
+    assert paths(server) == {"/feed": 5, "/n": 5}
     assert run.execute(bench.task("publish")) == {"published": {"feed": 0, "keyed": 0}}
-    assert len(desk.calls) == 10
+    assert len(server.calls) == 10
 
 
-def test_a_replacement_with_the_same_rows_calls_for_nothing(bench: Bench, desk: Desk) -> None:
+def test_a_replacement_with_the_same_rows_calls_for_nothing(bench: Bench, server: Desk) -> None:
     run = run_of(1)
-    bench.whole(run)
+    bench.run_all(run)
     run.execute(bench.task("publish"))
     bench.deploy("version 2")
     again = run_of(1, clear_number=1)
-    bench.whole(again)
+    bench.run_all(again)
     assert again.execute(bench.task("publish")) == {"published": {"feed": 1, "keyed": 1}}
-    assert len(desk.calls) == 10
+    assert len(server.calls) == 10
 
 
-def test_gc_leaves_the_notes_of_calls(bench: Bench, desk: Desk) -> None:
+def test_gc_keeps_the_notes_of_calls(bench: Bench, server: Desk) -> None:
     for first in (1, 2):
         run = run_of(first)
-        bench.whole(run)
+        bench.run_all(run)
         run.execute(bench.task("publish"))
     store = bench.lake.store
-    notes = [one.key for one in store.list("calls/")]
-    told = collect(
+    notes = [listed.key for listed in store.list("calls/")]
+    result = collect(
         bench.lake,
         IcebergReach(store),
         delete=True,
@@ -92,22 +92,22 @@ def test_gc_leaves_the_notes_of_calls(bench: Bench, desk: Desk) -> None:
         cancel_after=timedelta(0),
         doubt_grace=timedelta(0),
     )
-    assert told.kept["call"].objects == len(notes) > 2
-    assert [one.key for one in store.list("calls/")] == notes
-    assert told.foreign == ()
+    assert result.kept["call"].objects == len(notes) > 2
+    assert [listed.key for listed in store.list("calls/")] == notes
+    assert result.foreign == ()
 
 
 def test_a_receiver_that_refuses_a_row_fails_the_task_and_not_the_other_output(
-    bench: Bench, desk: Desk
+    bench: Bench, server: Desk
 ) -> None:
-    desk.faults = {2: "400"}
+    server.faults = {2: "400"}
     run = run_of(1)
-    bench.whole(run)
+    bench.run_all(run)
     with pytest.raises(AirflowFailException, match=r"output feed of .* answered 400"):
         run.execute(bench.task("publish"))
-    assert paths(desk)["/n"] == 5
+    assert paths(server)["/n"] == 5
     assert run.execute(bench.task("publish")) == {"published": {"feed": 1, "keyed": 0}}
-    assert len(desk.acted) == 10
+    assert len(server.acted) == 10
 
 
 def test_declaring_outputs_of_calls_loads_nothing_heavy() -> None:
@@ -120,14 +120,14 @@ def test_declaring_outputs_of_calls_loads_nothing_heavy() -> None:
     assert seen.stdout.splitlines()[-1] == "[]"
 
 
-def test_an_airflow_connection_is_read_in_our_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+def test_an_airflow_connection_becomes_our_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    requested: list[str] = []
     found = Connection(
         conn_id="any", conn_type="http", host="host", port=8443, login="me", password="canary"
     )
-    monkeypatch.setattr(BaseHook, "get_connection", lambda name: asked.append(name) or found)
+    monkeypatch.setattr(BaseHook, "get_connection", lambda name: requested.append(name) or found)
     http, smtp = settings_named(HttpSettings, "main"), settings_named(SmtpSettings, "main")
-    assert asked == ["http_main", "smtp_main"]
+    assert requested == ["http_main", "smtp_main"]
     assert (http.base_url, http.username, http.password) == ("https://host:8443", "me", "canary")
     assert (smtp.host, smtp.port, smtp.username, smtp.password) == ("host", 8443, "me", "canary")
     assert "canary" not in f"{http} {smtp}"
@@ -136,7 +136,7 @@ def test_an_airflow_connection_is_read_in_our_words(monkeypatch: pytest.MonkeyPa
 def test_the_extra_of_an_airflow_connection_is_checked_without_being_quoted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for extra, told in (
+    for extra, text in (
         ('{"bearer": "canary"}', "'bearer' is not a setting"),
         ('["canary"]', "extra of the Airflow connection 'http_main'"),
     ):
@@ -144,11 +144,13 @@ def test_the_extra_of_an_airflow_connection_is_checked_without_being_quoted(
         monkeypatch.setattr(BaseHook, "get_connection", lambda _, found=found: found)
         with pytest.raises(SettingsError) as caught:
             settings_named(HttpSettings, "main")
-        assert told in str(caught.value)
+        assert text in str(caught.value)
         assert "canary" not in str(caught.value)
 
 
-def test_a_mail_server_that_is_nowhere_names_every_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_undefined_mail_server_is_reported_with_every_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def no_connection(_: str) -> Any:
         raise AirflowNotFoundException("not there")
 

@@ -30,10 +30,10 @@ def run(**given: Any) -> Any:
     return SimpleNamespace(**{**dict.fromkeys(dates), "run_type": "scheduled", **known, **given})
 
 
-@pytest.mark.parametrize(("told", "number"), [(0, 0), (3, 3), (None, 0)])
-def test_request_is_dag_run_and_clear_number(told: int | None, number: int) -> None:
-    asked = request_of(run(clear_number=told))
-    assert (asked.dag, asked.run, asked.clear) == ("small", "scheduled__1", number)
+@pytest.mark.parametrize(("clear_number", "number"), [(0, 0), (3, 3), (None, 0)])
+def test_request_is_dag_run_and_clear_number(clear_number: int | None, number: int) -> None:
+    request = request_of(run(clear_number=clear_number))
+    assert (request.dag, request.run, request.clear) == ("small", "scheduled__1", number)
 
 
 def test_a_run_without_a_logical_date_has_no_interval() -> None:
@@ -42,7 +42,7 @@ def test_a_run_without_a_logical_date_has_no_interval() -> None:
     assert dates.run_after == AT
 
 
-def test_interval_of_airflow_is_ours() -> None:
+def test_data_interval_of_airflow_becomes_an_interval() -> None:
     start, end = pendulum.datetime(2013, 1, 1), pendulum.datetime(2013, 1, 2)
     dates = dates_of(run(data_interval_start=start, data_interval_end=end))
     assert dates.data_interval == Interval(start=datetime(2013, 1, 1, tzinfo=UTC), end=AT)
@@ -59,7 +59,7 @@ LOCAL = pendulum.datetime(2013, 1, 1, 7, tz="Asia/Tokyo")
 
 
 @pytest.mark.parametrize(
-    ("dates", "params", "told"),
+    ("dates", "params", "span"),
     [
         ({"data_interval_start": AT - timedelta(days=1), "data_interval_end": AT}, {}, DAY_1),
         (
@@ -80,10 +80,10 @@ LOCAL = pendulum.datetime(2013, 1, 1, 7, tz="Asia/Tokyo")
         ({}, {"mode": "erase"}, "what is new until 2013-01-02T00:00:00.000Z"),
     ],
 )
-def test_what_a_run_wants_can_be_told_whatever_is_wrong_with_it(
-    dates: dict[str, Any], params: dict[str, Any], told: str
+def test_the_span_of_a_run_can_be_named_even_if_its_parameters_are_wrong(
+    dates: dict[str, Any], params: dict[str, Any], span: str
 ) -> None:
-    assert told in span_of(run(**dates), params)
+    assert span in span_of(run(**dates), params)
 
 
 def test_instants_are_utc_and_whole_milliseconds() -> None:
@@ -121,9 +121,9 @@ def test_secrets_folder_comes_before_airflow(
     assert settings_named(KafkaSettings, SMALL.kafka).endpoint == "file:9092"
 
 
-def test_airflow_connection_is_read_in_kafka_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_airflow_connection_becomes_kafka_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TALLYSTICK_KAFKA_DEFAULT", raising=False)
-    asked: list[str] = []
+    requested: list[str] = []
     found = Connection(
         conn_id="kafka_default",
         conn_type="kafka",
@@ -133,9 +133,9 @@ def test_airflow_connection_is_read_in_kafka_words(monkeypatch: pytest.MonkeyPat
         password="canary",
         extra='{"security_protocol": "SASL_SSL", "sasl_mechanism": "SCRAM-SHA-512"}',
     )
-    monkeypatch.setattr(BaseHook, "get_connection", lambda name: asked.append(name) or found)
+    monkeypatch.setattr(BaseHook, "get_connection", lambda name: requested.append(name) or found)
     settings = settings_named(KafkaSettings, SMALL.kafka)
-    assert asked == ["kafka_default"]
+    assert requested == ["kafka_default"]
     assert (settings.endpoint, settings.sasl_plain_username, settings.sasl_plain_password) == (
         "broker:9093",
         "reader",
@@ -153,7 +153,7 @@ def test_airflow_connection_is_read_in_kafka_words(monkeypatch: pytest.MonkeyPat
         ("[::1],[::2]:1", None, "[::1]:9092,[::2]:1"),
     ],
 )
-def test_hosts_of_an_airflow_connection_get_its_port_where_they_have_none(
+def test_hosts_of_an_airflow_connection_get_its_port_if_they_have_none(
     monkeypatch: pytest.MonkeyPatch, host: str, port: int | None, endpoint: str
 ) -> None:
     monkeypatch.delenv("TALLYSTICK_KAFKA_DEFAULT", raising=False)
@@ -164,7 +164,7 @@ def test_hosts_of_an_airflow_connection_get_its_port_where_they_have_none(
     )
 
 
-def test_words_that_are_not_on_the_list_are_refused_without_their_value(
+def test_unknown_settings_are_refused_without_their_value(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("TALLYSTICK_KAFKA_DEFAULT", raising=False)
@@ -179,7 +179,7 @@ def test_words_that_are_not_on_the_list_are_refused_without_their_value(
     assert "canary" not in str(caught.value)
 
 
-def test_connection_that_is_nowhere_names_every_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_undefined_connection_is_reported_with_every_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TALLYSTICK_KAFKA_DEFAULT", raising=False)
     monkeypatch.delenv("TALLYSTICK_SECRETS_DIR", raising=False)
     monkeypatch.setattr(BaseHook, "get_connection", no_connection)

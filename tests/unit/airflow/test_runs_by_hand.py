@@ -74,7 +74,7 @@ def test_data_interval_that_a_person_typed_is_the_span() -> None:
 
 
 @pytest.mark.parametrize("infers", [False, True])
-def test_span_of_the_form_counts_whatever_the_logical_date_is(infers: bool) -> None:
+def test_span_of_the_form_counts_for_any_logical_date(infers: bool) -> None:
     assert asked_of(run(**exact(NOON)), SPAN, infers=infers)[0] == SPAN
     same = {"logical_date": NOON, **interval(days(1, 3))}
     assert asked_of(run(**same), SPAN, infers=infers)[0] == SPAN
@@ -113,24 +113,24 @@ def test_backfill_with_a_span_in_its_parameters_is_refused() -> None:
     assert "`from` and `to` empty" in refused.value.hint
 
 
-def test_backfill_that_took_over_a_run_by_hand_is_refused_with_the_way_on() -> None:
+def test_backfill_that_took_over_a_run_by_hand_is_refused_with_a_hint() -> None:
     with pytest.raises(InvalidRequest, match="holds no time") as refused:
         asked_of(run("backfill", **exact(day(5))), RunParams())
     assert "took over a run by hand" in refused.value.hint
 
 
 @pytest.mark.parametrize(
-    ("kind", "dates", "told"),
+    ("kind", "dates", "span"),
     [
         ("manual", exact(day(3)), "what is new until 2013-01-03T00:00:00.000Z"),
         ("manual", interval(days(2, 3)), str(days(2, 3))),
         ("backfill", exact(day(3)), "[2013-01-03T00:00:00.000Z, 2013-01-03T00:00:00.000Z)"),
     ],
 )
-def test_errors_name_what_a_run_by_hand_is_about(
-    kind: str, dates: dict[str, datetime], told: str
+def test_errors_name_the_span_of_a_run_by_hand(
+    kind: str, dates: dict[str, datetime], span: str
 ) -> None:
-    assert span_of(run(kind, **dates), {}) == told
+    assert span_of(run(kind, **dates), {}) == span
 
 
 # ---------------------------------------------------------------- as a task
@@ -151,21 +151,21 @@ def by_hand(number: int, at: datetime, **params: Any) -> FakeRun:
 def test_trigger_as_the_form_proposes_takes_what_is_new_and_a_clear_of_it_asks_for_the_same(
     bench: Bench,
 ) -> None:
-    bench.whole(FakeRun(interval=days(1, 3), run_after=day(3)))
+    bench.run_all(FakeRun(interval=days(1, 3), run_after=day(3)))
     pressed = by_hand(1, NOON)
-    told = bench.whole(pressed)
-    assert told["interval"] == Interval(start=day(3), end=NOON).to_json()
+    first = bench.run_all(pressed)
+    assert first["interval"] == Interval(start=day(3), end=NOON).to_json()
     pressed.clear_number = 1
     root = bench.lake.load_existing().root
-    assert bench.whole(pressed)["interval"] == told["interval"]
+    assert bench.run_all(pressed)["interval"] == first["interval"]
     assert bench.lake.load_existing().root == root
 
 
 def test_replace_as_the_form_proposes_and_without_a_span_is_refused(bench: Bench) -> None:
-    bench.whole(FakeRun(interval=days(1, 3), run_after=day(3)))
+    bench.run_all(FakeRun(interval=days(1, 3), run_after=day(3)))
     before = bench.lake.load_existing().root
     with pytest.raises(AirflowFailException, match="mode=replace without dates"):
-        bench.whole(by_hand(1, NOON, mode="replace"))
+        bench.run_all(by_hand(1, NOON, mode="replace"))
     assert bench.lake.load_existing().root == before
 
 
@@ -173,4 +173,4 @@ def test_typed_data_interval_that_is_not_over_is_refused_and_not_waited_for(benc
     future = Interval(start=day(1), end=datetime(2999, 1, 1, tzinfo=UTC))
     typed = FakeRun(interval=future, run_after=NOON, run_type="manual", run_id="manual__1")
     with pytest.raises(AirflowFailException, match="is later than"):
-        bench.whole(typed)
+        bench.run_all(typed)

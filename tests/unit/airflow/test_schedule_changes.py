@@ -35,9 +35,9 @@ def whole(count: int) -> list[Interval]:
 
 def ran(small: SmallLake, intervals: list[Interval]) -> dict[datetime, Interval]:
     """Run them as scheduled runs; returns Airflow's runs by logical date."""
-    for one in intervals:
-        small.run(one, run=f"scheduled__{one.end.isoformat()}")
-    return {one.start: one for one in intervals}
+    for interval in intervals:
+        small.run(interval, run=f"scheduled__{interval.end.isoformat()}")
+    return {interval.start: interval for interval in intervals}
 
 
 def gaps(small: SmallLake) -> list[Interval]:
@@ -46,7 +46,7 @@ def gaps(small: SmallLake) -> list[Interval]:
 
 def each_record_once(small: SmallLake) -> bool:
     """Intervals tile, and together they hold the log."""
-    known = [one for one, _ in committed(small)]
+    known = [interval for interval, _ in committed(small)]
     tiled = all(left.end == right.start for left, right in itertools.pairwise(known))
     offsets = read_status(small.lake).totals.offsets
     return tiled and offsets == small.log.topics["events"].partitions[0].end and gaps(small) == []
@@ -63,11 +63,11 @@ def test_from_hourly_to_daily_at_midnight_leaves_no_gap() -> None:
     assert following == [hours(24, 48), hours(48, 72), hours(72, 96)]
     ran(small, following)
     assert each_record_once(small)
-    assert committed(small)[6:] == [(one, 72) for one in following]
+    assert committed(small)[6:] == [(interval, 72) for interval in following]
     assert verify(small.lake, deep=True).proven
 
 
-def test_from_hourly_to_daily_within_a_day_leaves_a_gap_that_status_tells_and_fills() -> None:
+def test_from_hourly_to_daily_within_a_day_leaves_a_gap_that_the_command_of_status_fills() -> None:
     """Airflow goes on with the next midnight: the rest of the day is no run's, and only the ledger knows."""
     small = lake_of(whole(72)[22:])
     runs = ran(small, whole(30)[22:])
@@ -100,11 +100,11 @@ def test_a_daily_run_over_committed_hours_plans_only_the_remainder(done: int) ->
 def test_a_daily_run_over_scattered_hours_fills_each_gap_and_touches_nothing_else() -> None:
     small = lake_of(whole(24))
     ran(small, [hours(n, n + 1) for n in (3, 4, 11)])
-    before = {one: n for one, n in committed(small)}
+    before = {interval: n for interval, n in committed(small)}
     small.run(hours(0, 24), run="scheduled__day")
     after = dict(committed(small))
     assert set(after) - set(before) == {hours(0, 3), hours(5, 11), hours(12, 24)}
-    assert {one: after[one] for one in before} == before
+    assert {interval: after[interval] for interval in before} == before
     assert each_record_once(small)
     assert small.plan(hours(0, 24), run="backfill__day").intervals == ()
 
@@ -120,8 +120,8 @@ def test_from_daily_to_hourly_leaves_no_gap_and_hours_of_a_committed_day_are_cov
     assert following == [hours(n, n + 1) for n in range(48, 54)]
     ran(small, following)
     assert each_record_once(small)
-    for one in hourly.backfill(START + 20 * HOUR, START + 27 * HOUR):
-        planned = small.plan(one, run=f"backfill__{one.end.isoformat()}")
+    for hour in hourly.backfill(START + 20 * HOUR, START + 27 * HOUR):
+        planned = small.plan(hour, run=f"backfill__{hour.end.isoformat()}")
         assert (planned.intervals, len(planned.covered)) == ((), 1)
     assert each_record_once(small)
 
@@ -162,20 +162,20 @@ def test_after_a_change_the_command_of_each_gap_fills_it(
         intervals += calendar.scheduled(START + until * DAY, after=last)
     small = lake_of(hours(n, n + 6) for n in range(0, 24 * schedules[-1][1], 6))
     gap = hours(*left_out)
-    ran(small, [one for one in intervals if not gap.overlaps(one)])
+    ran(small, [interval for interval in intervals if not gap.overlaps(interval)])
     assert gaps(small) == [gap]
-    follow(small, calendar, {one.start: one for one in intervals})
+    follow(small, calendar, {interval.start: interval for interval in intervals})
     assert each_record_once(small)
 
 
-def test_status_believes_the_new_schedule_once_three_of_its_runs_are_there() -> None:
+def test_status_uses_the_new_schedule_after_three_of_its_runs() -> None:
     small = lake_of(hours(n, n + 6) for n in range(0, 9 * 24, 6))
-    told: list[timedelta | None] = []
+    lengths: list[timedelta | None] = []
     ran(small, whole(48)[36:])
     for number in range(2, 6):
         ran(small, [hours(24 * number, 24 * number + 24)])
-        told.append(read_status(small.lake).every)
-    assert told == [HOUR, HOUR, DAY, DAY]
+        lengths.append(read_status(small.lake).every)
+    assert lengths == [HOUR, HOUR, DAY, DAY]
     # And a gap among the new ones is a backfill's again.
     ran(small, [hours(7 * 24, 8 * 24)])
     (gap,) = read_status(small.lake).gaps
@@ -187,5 +187,5 @@ def test_the_rest_of_an_interval_that_others_had_in_part_is_not_taken_for_the_sc
     dates = {"from": "2013-01-05T00:00", "to": "2013-01-05T06:00"}
     small.run(hours(96, 102), run="manual", **dates)
     ran(small, [hours(24 * n, 24 * n + 24) for n in range(5)])
-    assert [one for one, _ in committed(small)][-2:] == [hours(96, 102), hours(102, 120)]
+    assert [interval for interval, _ in committed(small)][-2:] == [hours(96, 102), hours(102, 120)]
     assert read_status(small.lake).every == DAY

@@ -114,16 +114,16 @@ def test_unknown_connection_is_an_error_and_not_yarn(
         hook(tmp_path, conn_id="nowhere")
 
 
-def test_connection_that_vanishes_between_two_looks_is_retried(
+def test_connection_that_vanishes_between_two_reads_is_retried(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     connection(monkeypatch, host="local[2]")
-    looks: list[str] = []
+    reads: list[str] = []
     real = ScrubbedSparkSubmit.get_connection
 
     def flaky(name: str) -> Any:
-        looks.append(name)
-        if len(looks) > 1:
+        reads.append(name)
+        if len(reads) > 1:
             raise AirflowException("the server did not answer")
         return real(name)
 
@@ -138,7 +138,7 @@ def test_cluster_mode_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         hook(tmp_path)
 
 
-def test_own_spark_submit_is_used_where_none_is_configured(
+def test_own_spark_submit_is_used_if_none_is_configured(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     connection(monkeypatch, host="local[2]")
@@ -159,8 +159,8 @@ def test_argv_and_log_hold_no_secret(
         "import json, os, sys\n"
         "with open(sys.argv[0] + '.seen', 'w') as seen:\n    json.dump([sys.argv[1:], dict(os.environ)], seen)\n"
     )
-    one = hook(tmp_path, spark_binary=program(tmp_path, body))
-    one.submit("job.py")
+    submit_hook = hook(tmp_path, spark_binary=program(tmp_path, body))
+    submit_hook.submit("job.py")
     logged = capfd.readouterr()
     argv, environ = json.loads((tmp_path / "spark-submit.seen").read_text())
     assert "canary" not in " ".join(argv)
@@ -174,32 +174,32 @@ def test_argv_and_log_hold_no_secret(
 
 
 @pytest.mark.parametrize(
-    ("asked", "namespace"),
+    ("conf", "namespace"),
     [({}, "of-the-connection"), ({"spark.kubernetes.namespace": "of-the-dag"}, "of-the-dag")],
 )
 def test_on_kubernetes_the_program_runs_without_airflows_kubernetes_provider(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, asked: dict[str, str], namespace: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, conf: dict[str, str], namespace: str
 ) -> None:
     """Airflow's hook wants it to watch a driver's pod: here the driver is the program, and its exit code counts."""
     extra = {"deploy-mode": "client", "namespace": "of-the-connection"}
     connection(monkeypatch, host="k8s://https://kubernetes.default.svc", extra=extra)
     body = "import json, sys\nwith open(sys.argv[0] + '.seen', 'w') as seen:\n    json.dump(sys.argv, seen)\n"
-    hook(tmp_path, conf=asked, spark_binary=program(tmp_path, body)).submit("job.py")
+    hook(tmp_path, conf=conf, spark_binary=program(tmp_path, body)).submit("job.py")
     argv = json.loads((tmp_path / "spark-submit.seen").read_text())
     assert argv[1:3] == ["--master", "k8s://https://kubernetes.default.svc"]
-    said = [word for word in argv if word.startswith("spark.kubernetes.namespace=")]
-    assert said == [f"spark.kubernetes.namespace={namespace}"]
+    namespaces = [word for word in argv if word.startswith("spark.kubernetes.namespace=")]
+    assert namespaces == [f"spark.kubernetes.namespace={namespace}"]
     with pytest.raises(AirflowException, match="ended with exit code 3"):
         hook(tmp_path, spark_binary=program(tmp_path, "raise SystemExit(3)\n")).submit("job.py")
 
 
 def test_failure_shows_the_last_lines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     connection(monkeypatch, host="local[2]")
-    one = hook(
+    submit_hook = hook(
         tmp_path, spark_binary=program(tmp_path, "import sys\nprint('no java here')\nsys.exit(3)\n")
     )
     with pytest.raises(AirflowException, match="no java here"):
-        one.submit("job.py")
+        submit_hook.submit("job.py")
 
 
 def test_missing_program_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -228,29 +228,29 @@ def test_kill_that_comes_before_the_program_runs_is_not_lost(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     connection(monkeypatch, host="local[2]")
-    one = hook(tmp_path, spark_binary=program(tmp_path, FAMILY))
-    one.on_kill()
+    submit_hook = hook(tmp_path, spark_binary=program(tmp_path, FAMILY))
+    submit_hook.on_kill()
     with pytest.raises(AirflowException):
-        one.submit("job.py")
+        submit_hook.submit("job.py")
 
 
 def test_kill_reaches_what_the_program_started(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     connection(monkeypatch, host="local[2]")
-    one = hook(tmp_path, spark_binary=program(tmp_path, FAMILY))
+    submit_hook = hook(tmp_path, spark_binary=program(tmp_path, FAMILY))
     failed: list[BaseException] = []
 
     def work() -> None:
         try:
-            one.submit("job.py")
+            submit_hook.submit("job.py")
         except AirflowException as error:
             failed.append(error)
 
     task = threading.Thread(target=work)
     task.start()
     both = family(tmp_path)
-    one.on_kill()
+    submit_hook.on_kill()
     task.join(DEADLINE_S)
     assert failed
     until(lambda: not any(running(pid) for pid in both))

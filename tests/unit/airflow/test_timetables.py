@@ -82,7 +82,7 @@ def tasks_of(dag: Any, logical_date: datetime | None, kind: DagRunType) -> list[
     "logical_date",
     [None, FIRST - 9 * DAY, FIRST, LAST + DAY, datetime(2026, 11, 22, 22, 50, 29, tzinfo=UTC)],
 )
-def test_run_by_hand_has_its_tasks_whatever_its_logical_date(
+def test_run_by_hand_has_its_tasks_for_any_logical_date(
     schedule: Any, logical_date: datetime | None
 ) -> None:
     dag = stored(made(schedule, end_date=LAST))
@@ -90,7 +90,7 @@ def test_run_by_hand_has_its_tasks_whatever_its_logical_date(
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=repr)
-def test_schedule_begins_and_ends_where_it_is_bounded_and_backfills_go_beyond(
+def test_schedule_keeps_its_bounds_and_backfills_may_exceed_them(
     schedule: Any,
 ) -> None:
     dag = stored(made(schedule, end_date=LAST))
@@ -112,13 +112,13 @@ def test_schedule_without_an_end_goes_on_and_without_catchup_begins_with_the_las
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=repr)
-def test_run_by_hand_is_given_no_interval_by_the_schedule(schedule: Any) -> None:
+def test_schedule_infers_no_interval_for_a_run_by_hand(schedule: Any) -> None:
     at = pendulum.datetime(2026, 11, 22, 22, 50, 29)
     inferred = stored(made(schedule)).timetable.infer_manual_data_interval(run_after=at)
     assert (inferred.start, inferred.end) == (at, at)
 
 
-def test_a_length_of_time_means_intervals_of_it_from_the_start_on() -> None:
+def test_a_timedelta_gives_intervals_of_its_length_from_the_start_date() -> None:
     start = FIRST + timedelta(minutes=7)
     dag = stored(made(timedelta(hours=1), start_date=start))
     hour = timedelta(hours=1)
@@ -131,7 +131,7 @@ def test_a_length_under_a_second_is_refused_when_the_dag_is_parsed(length: timed
         made(length)
 
 
-def test_a_length_that_leads_on_only_once_is_refused() -> None:
+def test_a_length_that_advances_only_once_is_refused() -> None:
     """The 31st of the month, from the 31st on."""
     with pytest.raises(InvalidPipeline, match="shorter than a second"):
         made(relativedelta(day=31))

@@ -10,7 +10,7 @@ import pytest
 from support.small_lake import SmallLake, good_lake
 from tallystick.store.memory import MemoryStore
 from tallystick.store.open import open_store
-from unit.cli.asking import LAKE
+from unit.cli.invoke import LAKE
 
 
 @pytest.fixture(autouse=True)

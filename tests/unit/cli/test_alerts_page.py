@@ -13,7 +13,7 @@ import pytest
 
 from support.small_lake import SmallLake
 from tallystick.cli.health import PROBLEMS
-from unit.cli.asking import LAKE, ask
+from unit.cli.invoke import LAKE, tally_json
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "how-to" / "alerts.md").read_text(encoding="utf-8")
@@ -25,7 +25,7 @@ LAG = {"connection": "default", "topics": {"events": {"lag": 5, "gone": 0}}, "er
 LATE = {"connection": "default", "topics": {"events": {"lag": 10**9, "gone": 1}}, "error": {}}
 
 
-def well() -> dict[str, Any]:
+def healthy() -> dict[str, Any]:
     return {
         "problems": {},
         "intervals": [{"dead_share": 0.01}],
@@ -50,15 +50,15 @@ def holds(rule: str, answer: Any) -> bool:
     return done.returncode == 0
 
 
-def test_the_page_has_its_rules_and_its_links_lead_somewhere() -> None:
+def test_the_page_has_its_rules_and_its_links_resolve() -> None:
     assert len(RULES) == 10
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", PAGE):
         if not target.startswith("https://"):
             assert (DOCS / "how-to" / target).resolve().is_file(), target
 
 
-def test_rules_name_fields_and_problems_that_are_there(lake: SmallLake) -> None:
-    form = ask("status", LAKE)
+def test_rules_name_fields_and_problems_that_exist(lake: SmallLake) -> None:
+    form = tally_json("status", LAKE)
     assert {rule.split(".problems.")[1].split()[0] for rule in RULES if ".problems." in rule} <= {
         *PROBLEMS
     }
@@ -68,6 +68,6 @@ def test_rules_name_fields_and_problems_that_are_there(lake: SmallLake) -> None:
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="this machine has no jq")
 @pytest.mark.parametrize("rule", RULES)
-def test_each_rule_holds_on_a_lake_that_is_well_and_not_on_a_bad_one(rule: str) -> None:
-    assert holds(rule, well())
+def test_each_rule_holds_for_a_healthy_lake_and_not_for_a_bad_one(rule: str) -> None:
+    assert holds(rule, healthy())
     assert not holds(rule, BAD)

@@ -17,7 +17,7 @@ from tallystick.cli import errors as report
 from tallystick.cli import run as cli_run
 from tallystick.cli import sql
 from tallystick.format import keys
-from unit.cli.asking import LAKE, tally
+from unit.cli.invoke import LAKE, tally
 
 
 class Boom(Exception):
@@ -36,7 +36,7 @@ class Boom(Exception):
         (errors.SettingsError, 77),
     ],
 )
-def test_an_error_ends_with_its_groups_code_and_no_trace(
+def test_an_error_exits_with_its_groups_code_and_no_trace(
     monkeypatch: pytest.MonkeyPatch, kind: type[errors.TallystickError], code: int
 ) -> None:
     def fail(_: str | None) -> None:
@@ -54,7 +54,7 @@ def test_an_error_ends_with_its_groups_code_and_no_trace(
     }
 
 
-def test_the_spark_entry_ends_with_the_same_codes() -> None:
+def test_the_spark_entry_exits_with_the_same_codes() -> None:
     from tallystick.spark import outcome
 
     for kind in (errors.NotYet, errors.Superseded, errors.Corrupt):
@@ -63,7 +63,7 @@ def test_the_spark_entry_ends_with_the_same_codes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "message"),
     [
         (b"{", "not canonical JSON"),
         (b'{"format":"tallystick.root/9"}', "another version of tallystick"),
@@ -71,12 +71,12 @@ def test_the_spark_entry_ends_with_the_same_codes() -> None:
 )
 @pytest.mark.parametrize("argv", [["status"], ["log"], ["tables"], ["verify"], ["sql", "select 1"]])
 def test_a_root_that_cannot_be_read_is_refused_by_every_command(
-    lake: SmallLake, argv: list[str], body: bytes, told: str
+    lake: SmallLake, argv: list[str], body: bytes, message: str
 ) -> None:
     lake.overwrite(keys.ROOT, body)
     result = tally(*argv, LAKE)
     assert result.exit_code == 77
-    assert told in " ".join(result.stderr.split())
+    assert message in " ".join(result.stderr.split())
     assert lake.store.get(keys.ROOT).body == body  # type: ignore[union-attr]
 
 
@@ -84,19 +84,19 @@ def test_a_root_that_cannot_be_read_is_refused_by_every_command(
     "argv",
     [["nonsense"], ["status", "--nonsense"], ["status", "a", "b"], ["sql"], ["log", "-n", "0"]],
 )
-def test_wrong_usage_ends_with_2(argv: list[str]) -> None:
+def test_wrong_usage_exits_with_2(argv: list[str]) -> None:
     result = tally(*argv)
     assert result.exit_code == 2
     assert "Traceback" not in result.stderr
 
 
-def test_a_uri_that_is_none_is_refused() -> None:
+def test_an_invalid_uri_is_refused() -> None:
     result = tally("status", "/tmp/lake")
     assert result.exit_code == 77
     assert "begins with neither s3:// nor memory://" in " ".join(result.stderr.split())
 
 
-def test_ctrl_c_ends_with_130_and_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_exits_with_130_and_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(_: str | None) -> None:
         raise KeyboardInterrupt
 
@@ -117,9 +117,7 @@ def test_a_defect_keeps_its_trace_and_is_not_taken_for_a_counter_example(
     assert "Boom: unexpected" in capsys.readouterr().err
 
 
-def test_a_reader_that_has_seen_enough_is_no_error(
-    lake: SmallLake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_closed_pipe_is_no_error(lake: SmallLake, monkeypatch: pytest.MonkeyPatch) -> None:
     def closed(_: str) -> None:
         raise BrokenPipeError
 
@@ -128,7 +126,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(
     assert tally("log", LAKE).exit_code == 141
 
 
-def test_row_demands_need_rows(lake: SmallLake) -> None:
+def test_every_record_needs_deep(lake: SmallLake) -> None:
     result = tally("verify", LAKE, "--every-record", "events")
     assert (result.exit_code, "add --deep" in result.stderr) == (77, True)
 
@@ -137,7 +135,7 @@ def test_version() -> None:
     assert tally("--version").stdout.startswith("tally 0.")
 
 
-def test_the_commands_cost_no_heavy_import_until_they_run() -> None:
+def test_the_commands_import_nothing_heavy_until_they_run() -> None:
     code = """
         import sys
         from tallystick.cli import main
@@ -164,7 +162,7 @@ def test_the_commands_cost_no_heavy_import_until_they_run() -> None:
         (503, errors.StoreUnavailable),
     ],
 )
-def test_rows_that_cannot_be_read_are_told_by_what_the_server_answered(
+def test_unreadable_rows_raise_the_kind_that_fits_the_servers_answer(
     lake: SmallLake, monkeypatch: pytest.MonkeyPatch, status: int, kind: type[Exception]
 ) -> None:
     refused = duckdb.HTTPException(f"HTTP code {status}")

@@ -5,49 +5,49 @@ from __future__ import annotations
 import pytest
 
 from support.small_lake import SmallLake
-from unit.cli.asking import LAKE, ask, tally, too_wide
+from unit.cli.invoke import LAKE, tally, tally_json, too_wide
 
 
 def objects(lake: SmallLake) -> set[str]:
     return set(lake.keys(""))
 
 
-def test_without_delete_it_tells_and_changes_nothing(lake: SmallLake) -> None:
+def test_without_delete_it_reports_and_changes_nothing(lake: SmallLake) -> None:
     before = objects(lake)
-    told = tally("gc", LAKE, "--reader-grace", "0s")
-    assert told.exit_code == 0
+    result = tally("gc", LAKE, "--reader-grace", "0s")
+    assert result.exit_code == 0
     assert objects(lake) == before
-    assert "a dry run: nothing was changed" in " ".join(told.stdout.split())
-    assert "would go with --delete" in told.stdout
-    assert "ledger pages" in told.stdout
-    assert too_wide(told.stdout) == []
+    assert "a dry run: nothing was changed" in " ".join(result.stdout.split())
+    assert "would go with --delete" in result.stdout
+    assert "ledger pages" in result.stdout
+    assert too_wide(result.stdout) == []
 
 
-def test_with_delete_it_says_what_went_and_a_repeat_finds_nothing(lake: SmallLake) -> None:
+def test_with_delete_it_reports_what_it_deleted_and_a_repeat_finds_nothing(lake: SmallLake) -> None:
     before = objects(lake)
-    form = ask("gc", LAKE, "--delete", "--reader-grace", "0s", "--cancel-after", "never")
+    report = tally_json("gc", LAKE, "--delete", "--reader-grace", "0s", "--cancel-after", "never")
     gone = before - objects(lake)
-    assert form["deleted"] is True
-    assert sum(heap["objects"] for heap in form["garbage"].values()) == len(gone) > 0
-    assert form["cancelled"] == []
+    assert report["deleted"] is True
+    assert sum(heap["objects"] for heap in report["garbage"].values()) == len(gone) > 0
+    assert report["cancelled"] == []
     again = tally("gc", LAKE, "--delete", "--reader-grace", "0s", "--cancel-after", "never")
     assert "There is nothing to collect." in again.stdout
     assert tally("verify", LAKE, "--deep").exit_code == 0
 
 
-def test_grants_that_are_given_up_are_told_with_their_owner(lake: SmallLake) -> None:
-    told = tally("gc", LAKE)  # it was planned longer ago than the seven days of the default
-    assert "2013-01-06 to 2013-01-07 to small / scheduled" in " ".join(told.stdout.split())
-    assert "would be given up; a gap is left" in " ".join(told.stdout.split())
-    form = ask("gc", LAKE, "--delete")
-    assert [(c["from"], c["committed"]) for c in form["cancelled"]] == [
+def test_cancelled_grants_are_reported_with_their_owner(lake: SmallLake) -> None:
+    result = tally("gc", LAKE)  # it was planned longer ago than the seven days of the default
+    assert "2013-01-06 to 2013-01-07 to small / scheduled" in " ".join(result.stdout.split())
+    assert "would be given up; a gap is left" in " ".join(result.stdout.split())
+    report = tally_json("gc", LAKE, "--delete")
+    assert [(c["from"], c["committed"]) for c in report["cancelled"]] == [
         ("2013-01-06T00:00:00.000Z", False)
     ]
-    assert ask("status", LAKE)["grants"] == []
+    assert tally_json("status", LAKE)["grants"] == []
 
 
 @pytest.mark.parametrize("text", ["1w", "-1h", "", "h", "1.5h", "12", "999999d", "٣d"])
-def test_a_time_that_is_none_is_refused_by_name(lake: SmallLake, text: str) -> None:
+def test_an_invalid_duration_is_refused_by_name(lake: SmallLake, text: str) -> None:
     result = tally("gc", LAKE, f"--reader-grace={text}")
     assert result.exit_code == 77
     assert "--reader-grace is" in result.stderr

@@ -19,10 +19,10 @@ from tallystick.cli.errors import note
 from tallystick_devstack import cli as stack
 from tallystick_devstack.airflow import AirflowStack
 from tallystick_devstack.info import PartInfo, PartState, StackInfo, StackState
-from unit.cli.asking import ask, tally
+from unit.cli.invoke import tally, tally_json
 
 
-def test_local_without_its_parts_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_without_its_parts_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tallystick_devstack.stack", None)
     # An earlier import leaves the module on its package, where `from ... import` would find it.
     monkeypatch.delattr("tallystick_devstack.stack", raising=False)
@@ -31,14 +31,14 @@ def test_local_without_its_parts_says_what_to_install(monkeypatch: pytest.Monkey
     assert "pip install tallystick-devstack" in " ".join(result.stderr.split())
 
 
-def test_local_status_and_down_where_nothing_ever_ran() -> None:
+def test_local_status_and_down_without_a_stack() -> None:
     assert "No stack was ever started in" in tally("local", "status").stdout
     assert "No stack runs in" in tally("local", "down").stdout
-    assert ask("local", "down")["stopped"] is False
-    assert ask("local", "status")["state"] == "never started"
+    assert tally_json("local", "down")["stopped"] is False
+    assert tally_json("local", "status")["state"] == "never started"
 
 
-def test_local_up_hands_on_what_was_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+def test_local_up_passes_its_options_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     from tallystick_devstack import stack as local_stack
 
     (tmp_path / "dags").mkdir()
@@ -55,10 +55,10 @@ def test_local_up_hands_on_what_was_asked(monkeypatch: pytest.MonkeyPatch, tmp_p
         airflow_user="admin",
         airflow_password="hidden",
     )
-    asked: dict[str, Any] = {}
+    options: dict[str, Any] = {}
 
     def up(state_dir: Any, **rest: Any) -> StackInfo:
-        asked.update(rest, state_dir=state_dir)
+        options.update(rest, state_dir=state_dir)
         return info
 
     module = SimpleNamespace(
@@ -67,9 +67,9 @@ def test_local_up_hands_on_what_was_asked(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setattr(stack, "stack_module", lambda: module)
     state_dir = tmp_path / ".tally"
     tally("local", "up", "--spark-cluster", "--state-dir", str(state_dir))
-    assert asked["parts"] == ("kafka", "s3", "postgres", "spark", "airflow")
+    assert options["parts"] == ("kafka", "s3", "postgres", "spark", "airflow")
     result = tally("local", "up", "--state-dir", str(state_dir))
-    assert asked == {
+    assert options == {
         "state_dir": state_dir,
         "project_dir": tmp_path,
         "parts": ("kafka", "s3", "postgres", "airflow"),
@@ -133,9 +133,9 @@ def test_status_shows_an_address_only_if_something_may_answer_and_fails_if_a_par
     assert form.stderr == ""
 
 
-@pytest.mark.parametrize(("options", "told"), [([], "kafka: starting\n"), (["--json"], "")])
-def test_up_tells_its_steps_to_people_only(
-    monkeypatch: pytest.MonkeyPatch, options: list[str], told: str
+@pytest.mark.parametrize(("options", "steps"), [([], "kafka: starting\n"), (["--json"], "")])
+def test_up_prints_its_steps_only_without_json(
+    monkeypatch: pytest.MonkeyPatch, options: list[str], steps: str
 ) -> None:
     def up(_: Any, *, report: Callable[[str], None], **__: Any) -> None:
         report("kafka: starting")
@@ -147,8 +147,8 @@ def test_up_tells_its_steps_to_people_only(
     )
     result = tally("local", "up", *options)
     assert result.exit_code == 0
-    said = result.stderr.splitlines(keepends=True)
-    assert "".join(line for line in said if not line.startswith("DAGs and jobs: ")) == told
+    lines = result.stderr.splitlines(keepends=True)
+    assert "".join(line for line in lines if not line.startswith("DAGs and jobs: ")) == steps
 
 
 def test_up_runs_the_project_of_the_state_unless_another_one_is_chosen(
@@ -157,10 +157,10 @@ def test_up_runs_the_project_of_the_state_unless_another_one_is_chosen(
     checkout, copy = tmp_path, tmp_path / ".tally" / "project"
     for project in (checkout, copy):
         (project / "dags").mkdir(parents=True)
-    asked: list[Path] = []
+    projects: list[Path] = []
 
     def up(_: Any, *, project_dir: Path, **__: Any) -> None:
-        asked.append(project_dir)
+        projects.append(project_dir)
 
     before: list[StackInfo | None] = [None]
     module = SimpleNamespace(up=up, status=lambda _: before[0], PARTS=(), ALL_PARTS=())
@@ -182,7 +182,7 @@ def test_up_runs_the_project_of_the_state_unless_another_one_is_chosen(
     tally(*words, "--project", str(checkout))
     before[0] = dataclasses.replace(info, project_dir=str(tmp_path / "gone"))
     tally(*words)
-    assert asked == [checkout, copy, checkout, checkout]
+    assert projects == [checkout, copy, checkout, checkout]
 
 
 def _stack(monkeypatch: pytest.MonkeyPatch, info: Any) -> None:
@@ -199,10 +199,10 @@ def test_env_is_what_a_shell_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     }
     _stack(monkeypatch, SimpleNamespace(running=True, environment=lambda: variables))
     monkeypatch.setenv("PATH", os.defpath)  # the shell that asks is the shell that is told
-    assert ask("local", "env")["variables"] == variables
-    told = tally("local", "env").stdout
+    assert tally_json("local", "env")["variables"] == variables
+    exports = tally("local", "env").stdout
     shell = subprocess.run(
-        ["sh", "-c", f"eval {shlex.quote(told)}; env -0; command -v airflow"],
+        ["sh", "-c", f"eval {shlex.quote(exports)}; env -0; command -v airflow"],
         env={"PATH": os.defpath, "AWS_PROFILE": "production", "AWS_SESSION_TOKEN": "x"},
         capture_output=True,
         text=True,
@@ -226,9 +226,11 @@ def test_env_without_a_running_stack_prints_nothing(
 
 def test_a_shell_gets_airflows_database_and_not_its_signing_keys(tmp_path: Path) -> None:
     airflow = AirflowStack(tmp_path, dags_dir=tmp_path, plugins_dir=tmp_path, database="db://x")
-    told = airflow.shell_environment()
-    assert told["AIRFLOW_HOME"] == str(tmp_path)
-    assert told["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"] == "db://x"
-    kept = json.loads((tmp_path / "secrets.json").read_text())
-    assert not set(kept.values()) & set(told.values())
-    assert set(kept.values()) - {kept["admin_password"]} <= set(airflow.environment().values())
+    variables = airflow.shell_environment()
+    assert variables["AIRFLOW_HOME"] == str(tmp_path)
+    assert variables["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"] == "db://x"
+    secrets = json.loads((tmp_path / "secrets.json").read_text())
+    assert not set(secrets.values()) & set(variables.values())
+    assert set(secrets.values()) - {secrets["admin_password"]} <= set(
+        airflow.environment().values()
+    )

@@ -12,20 +12,20 @@ from tallystick.cli import app as cli
 from tallystick.format import keys
 from tallystick.store import ETag, Outcome
 from tallystick.store.memory import MemoryStore
-from unit.cli.asking import LAKE, ask, tally, too_wide
+from unit.cli.invoke import LAKE, tally, tally_json, too_wide
 
 DAY_6 = ("--from", "2013-01-06", "--to", "2013-01-07")
 
 
-def test_plan_says_what_a_run_would_do_and_why(lake: SmallLake) -> None:
-    told = tally("plan", LAKE, "--from", "2013-01-03", "--to", "2013-01-08").stdout
-    assert "2013-01-04 to 2013-01-05: would be planned: nothing is committed there" in told
-    assert "2013-01-03 to 2013-01-04: stays as small / scheduled" in told
-    assert "2013-01-06 to 2013-01-07: is granted to small / scheduled" in told
-    assert "1 boundary would be looked up in Kafka and set." in told
-    assert too_wide(told) == []
-    form = ask("plan", LAKE, "--from", "2013-01-04", "--to", "2013-01-05")
-    assert form["parts"] == [
+def test_plan_shows_what_a_run_would_do_and_why(lake: SmallLake) -> None:
+    output = tally("plan", LAKE, "--from", "2013-01-03", "--to", "2013-01-08").stdout
+    assert "2013-01-04 to 2013-01-05: would be planned: nothing is committed there" in output
+    assert "2013-01-03 to 2013-01-04: stays as small / scheduled" in output
+    assert "2013-01-06 to 2013-01-07: is granted to small / scheduled" in output
+    assert "1 boundary would be looked up in Kafka and set." in output
+    assert too_wide(output) == []
+    answer = tally_json("plan", LAKE, "--from", "2013-01-04", "--to", "2013-01-05")
+    assert answer["parts"] == [
         {
             "from": "2013-01-04T00:00:00.000Z",
             "to": "2013-01-05T00:00:00.000Z",
@@ -36,11 +36,11 @@ def test_plan_says_what_a_run_would_do_and_why(lake: SmallLake) -> None:
 
 
 def test_plan_of_what_is_committed_starts_no_spark(lake: SmallLake) -> None:
-    told = tally("plan", LAKE, "--from", "2013-01-01", "--to", "2013-01-04").stdout
-    assert "Nothing would be staged: no Spark would be started." in told
+    output = tally("plan", LAKE, "--from", "2013-01-01", "--to", "2013-01-04").stdout
+    assert "Nothing would be staged: no Spark would be started." in output
 
 
-def test_release_frees_an_interval_and_a_repeat_says_that_nothing_is_granted(
+def test_release_frees_an_interval_and_a_repeat_is_refused(
     lake: SmallLake,
 ) -> None:
     result = tally("release", LAKE, *DAY_6)
@@ -51,16 +51,16 @@ def test_release_frees_an_interval_and_a_repeat_says_that_nothing_is_granted(
     again = tally("release", LAKE, *DAY_6)
     assert again.exit_code == 77
     assert "is not granted to anybody" in " ".join(again.stderr.split())
-    assert ask("status", LAKE)["grants"] == []
+    assert tally_json("status", LAKE)["grants"] == []
 
 
 def test_release_as_json(lake: SmallLake) -> None:
-    form = ask("release", LAKE, *DAY_6)
-    assert (form["version"], form["generation"], form["committed"]) == (12, 1, False)
-    assert form["owner"]["dag"] == "small"
+    answer = tally_json("release", LAKE, *DAY_6)
+    assert (answer["version"], answer["generation"], answer["committed"]) == (12, 1, False)
+    assert answer["owner"]["dag"] == "small"
 
 
-def test_a_date_that_is_none_is_refused(lake: SmallLake) -> None:
+def test_an_invalid_date_is_refused(lake: SmallLake) -> None:
     result = tally("release", LAKE, "--from", "yesterday", "--to", "2013-01-07")
     assert result.exit_code == 77
     assert "from='yesterday' is no date" in result.stderr
@@ -68,29 +68,31 @@ def test_a_date_that_is_none_is_refused(lake: SmallLake) -> None:
 
 @pytest.mark.parametrize("prefix", ["plans/", "attempts/", "commits/", "ledger/", "root.json"])
 @pytest.mark.parametrize("whole", [False, True], ids=["key", "address"])
-def test_show_shows_each_kind_of_object(lake: SmallLake, prefix: str, whole: bool) -> None:
+def test_show_prints_each_kind_of_object(lake: SmallLake, prefix: str, whole: bool) -> None:
     key = lake.keys(prefix)[0]
     words = [f"{LAKE}/{key}"] if whole else [key, LAKE]
     found = lake.store.get(key)
     assert found is not None
-    assert ask("show", *words) == json.loads(found.body)
-    told = tally("show", *words)
-    assert json.loads(told.stdout) == json.loads(found.body)
-    assert len(told.stdout.splitlines()) > 5
+    assert tally_json("show", *words) == json.loads(found.body)
+    result = tally("show", *words)
+    assert json.loads(result.stdout) == json.loads(found.body)
+    assert len(result.stdout.splitlines()) > 5
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("tables/events/x", LAKE), "is no key of an object that can be shown"),
         (("s3://bucket/elsewhere/x.json",), "names no object that tallystick writes"),
         (("plans/none.json", LAKE), "there is no memory://cli-lake/plans/none.json"),
     ],
 )
-def test_show_of_nothing_says_so(lake: SmallLake, words: tuple[str, ...], said: str) -> None:
+def test_show_of_an_unknown_object_is_refused(
+    lake: SmallLake, words: tuple[str, ...], message: str
+) -> None:
     result = tally("show", *words)
     assert result.exit_code == 77
-    assert said in " ".join(result.stderr.split())
+    assert message in " ".join(result.stderr.split())
 
 
 def test_show_of_a_damaged_object_is_refused(lake: SmallLake) -> None:
@@ -101,16 +103,16 @@ def test_show_of_a_damaged_object_is_refused(lake: SmallLake) -> None:
     assert "unknown field 'surprise'" in " ".join(result.stderr.split())
 
 
-def test_probe_tells_each_question(lake: SmallLake) -> None:
+def test_probe_prints_each_step(lake: SmallLake) -> None:
     result = tally("probe", LAKE)
     assert result.exit_code == 0
     assert "ok    create an object that is not there (If-None-Match: *)" in result.stdout
     assert "FAIL" not in result.stdout
     assert f"{LAKE} honours conditional writes." in result.stdout
     assert lake.keys(".probe/") == []
-    form = ask("probe", LAKE)
-    assert form["conditional_writes"] is True
-    assert len(form["steps"]) > 8
+    answer = tally_json("probe", LAKE)
+    assert answer["conditional_writes"] is True
+    assert len(answer["steps"]) > 8
 
 
 class Overwriting(MemoryStore):
@@ -122,7 +124,7 @@ class Overwriting(MemoryStore):
         return self.create(key, body)
 
 
-def test_probe_of_a_store_that_cannot_says_at_which_question(
+def test_probe_of_an_unfit_store_names_the_step_that_failed(
     lake: SmallLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake.lake.store = Overwriting("cannot")
@@ -139,39 +141,39 @@ def test_probe_of_a_store_that_cannot_says_at_which_question(
 
 
 def test_tables_as_of_a_version_are_those_of_its_commit(lake: SmallLake) -> None:
-    log = ask("log", LAKE)["commits"]
-    now = {t["name"]: t["rows"] for t in ask("tables", LAKE)["tables"]}
+    log = tally_json("log", LAKE)["commits"]
+    now = {t["name"]: t["rows"] for t in tally_json("tables", LAKE)["tables"]}
     seen: list[int] = []
     for commit in reversed(log):
-        found = ask("tables", LAKE, "--as-of", str(commit["version"]))
+        found = tally_json("tables", LAKE, "--as-of", str(commit["version"]))
         assert found["version"] == commit["version"]
         seen.append({t["name"]: t["rows"] for t in found["tables"]}["events"])
     assert seen == sorted(seen) != [now["events"]] * len(seen)
     assert seen[-1] == now["events"]
     # A plan's swap commits nothing: the tables are those of the commit before.
     first = log[-1]["version"]
-    assert ask("tables", LAKE, "--as-of", str(first + 1))["version"] == first
+    assert tally_json("tables", LAKE, "--as-of", str(first + 1))["version"] == first
 
 
 @pytest.mark.parametrize(
-    ("version", "said"), [("1", "nothing was committed"), ("99", "has no version 99")]
+    ("version", "message"), [("1", "nothing was committed"), ("99", "has no version 99")]
 )
-def test_a_version_without_tables_is_refused(lake: SmallLake, version: str, said: str) -> None:
+def test_a_version_without_tables_is_refused(lake: SmallLake, version: str, message: str) -> None:
     result = tally("tables", LAKE, "--as-of", version)
     assert result.exit_code == 77
-    assert said in " ".join(result.stderr.split())
+    assert message in " ".join(result.stderr.split())
 
 
 def test_a_grant_of_a_replacement_is_released_too(lake: SmallLake) -> None:
     lake.job = b"version 3"
     lake.plan(days(2, 3), clear=2)
-    told = tally("release", LAKE, "--from", "2013-01-02", "--to", "2013-01-03").stdout
-    assert "its committed rows stay" in " ".join(told.split())
+    output = tally("release", LAKE, "--from", "2013-01-02", "--to", "2013-01-03").stdout
+    assert "its committed rows stay" in " ".join(output.split())
     assert keys.ROOT in lake.keys("root")
 
 
 @pytest.mark.parametrize(
-    ("argv", "told"),
+    ("argv", "message"),
     [
         (["plan", "--from", "yesterday", "--to", "2013-01-02"], "from='yesterday' is no date"),
         (["release", "--from", "2013-01-02", "--to", "2013-01-01"], "is not before to=2013-01-01"),
@@ -192,8 +194,8 @@ def test_a_grant_of_a_replacement_is_released_too(lake: SmallLake) -> None:
         (["show", "commits/x.json"], "there is no memory://cli-lake/commits/x.json"),
     ],
 )
-def test_a_question_that_is_none_is_refused_with_what_is_allowed(
-    lake: SmallLake, monkeypatch: pytest.MonkeyPatch, argv: list[str], told: str
+def test_an_invalid_request_is_refused_with_what_is_allowed(
+    lake: SmallLake, monkeypatch: pytest.MonkeyPatch, argv: list[str], message: str
 ) -> None:
     monkeypatch.setenv("TALLYSTICK_LAKE", LAKE)
     # Views on memory:// are no matter of SQL; an empty cut is one.
@@ -202,7 +204,7 @@ def test_a_question_that_is_none_is_refused_with_what_is_allowed(
     result = tally(*argv)
     assert (result.exit_code, result.stdout) == (77, "")
     assert result.stderr.startswith("invalid_request: ")
-    assert told in " ".join(result.stderr.split())
+    assert message in " ".join(result.stderr.split())
     assert "\nNext: " in result.stderr
     assert too_wide(result.stderr) == []
     assert {key: lake.store.get(key) for key in lake.keys("")} == before

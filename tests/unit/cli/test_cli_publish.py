@@ -12,7 +12,7 @@ import pytest
 from support.small_lake import SmallLake, days, pipeline
 from tallystick.outputs.files import FileOutput
 from tallystick.pipeline import Pipeline
-from unit.cli.asking import LAKE, ask, tally, too_wide
+from unit.cli.invoke import LAKE, tally, tally_json, too_wide
 
 FILE = """
 from dataclasses import replace
@@ -45,15 +45,15 @@ def folder(lake: SmallLake, tmp_path: Path) -> Path:
     return path
 
 
-def test_status_says_what_is_pending_and_the_command_that_brings_it(folder: Path) -> None:
-    told = tally("status", LAKE).stdout
+def test_status_shows_what_is_pending_and_the_command_that_publishes_it(folder: Path) -> None:
+    output = tally("status", LAKE).stdout
     assert (
         "PENDING: 2 intervals that outputs lack:\n  feed: 2013-01-07 to 2013-01-08, generation 1"
-        in told
+        in output
     )
-    assert f"tally publish {LAKE} --pipeline FILE" in told
-    assert too_wide(told) == []
-    assert ask("status", LAKE)["pending"][0] == {
+    assert f"tally publish {LAKE} --pipeline FILE" in output
+    assert too_wide(output) == []
+    assert tally_json("status", LAKE)["pending"][0] == {
         "from": "2013-01-07T00:00:00.000Z",
         "to": "2013-01-08T00:00:00.000Z",
         "output": "feed",
@@ -62,40 +62,43 @@ def test_status_says_what_is_pending_and_the_command_that_brings_it(folder: Path
     }
 
 
-def test_publish_brings_it_and_a_repeat_finds_nothing(folder: Path) -> None:
+def test_publish_sends_what_is_pending_and_a_repeat_finds_nothing(folder: Path) -> None:
     file = str(folder.parent / "small.py")
-    told = tally("publish", LAKE, "--pipeline", file)
-    assert told.exit_code == 0, told.stderr
+    result = tally("publish", LAKE, "--pipeline", file)
+    assert result.exit_code == 0, result.stderr
     assert (
         "2 intervals published:\n  2013-01-07 to 2013-01-08 to feed: 1 row, generation 1"
-        in told.stdout
+        in result.stdout
     )
-    assert too_wide(told.stdout) == []
+    assert too_wide(result.stdout) == []
     assert len(list(folder.glob("*.jsonl"))) == 2
     assert "Outputs lack nothing." in tally("publish", LAKE, "--pipeline", file).stdout
     assert "PENDING" not in tally("status", LAKE).stdout
 
 
 def test_publish_as_json(folder: Path) -> None:
-    form = ask("publish", LAKE, "--pipeline", str(folder.parent / "small.py"), "--output", "feed")
-    assert [(one["output"], one["rows"], one["resumed"]) for one in form["published"]] == [
-        ("feed", 1, False)
-    ] * 2
-    assert form["failed"] == []
+    answer = tally_json(
+        "publish", LAKE, "--pipeline", str(folder.parent / "small.py"), "--output", "feed"
+    )
+    assert [
+        (published["output"], published["rows"], published["resumed"])
+        for published in answer["published"]
+    ] == [("feed", 1, False)] * 2
+    assert answer["failed"] == []
 
 
-def test_what_cannot_be_published_is_told_and_is_the_exit_code(folder: Path) -> None:
+def test_a_failed_output_is_reported_and_sets_the_exit_code(folder: Path) -> None:
     folder.write_text("a file where the folder belongs")
     file = str(folder.parent / "small.py")
-    told = tally("publish", LAKE, "--pipeline", file)
-    assert told.exit_code == 77
-    assert "NOT PUBLISHED: feed: settings: output feed: " in " ".join(told.stdout.split())
-    form = tally("publish", LAKE, "--pipeline", file, "--json")
-    assert json.loads(form.stdout)["failed"][0]["kind"] == "settings"
+    result = tally("publish", LAKE, "--pipeline", file)
+    assert result.exit_code == 77
+    assert "NOT PUBLISHED: feed: settings: output feed: " in " ".join(result.stdout.split())
+    as_json = tally("publish", LAKE, "--pipeline", file, "--json")
+    assert json.loads(as_json.stdout)["failed"][0]["kind"] == "settings"
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (None, "is no Python file"),
         ("1/0", "cannot be loaded: ZeroDivisionError"),
@@ -103,17 +106,19 @@ def test_what_cannot_be_published_is_told_and_is_the_exit_code(folder: Path) -> 
     ],
 )
 def test_a_file_that_declares_nothing_is_named(
-    folder: Path, tmp_path: Path, content: str | None, said: str
+    folder: Path, tmp_path: Path, content: str | None, message: str
 ) -> None:
     file = tmp_path / "other.py"
     if content is not None:
         file.write_text(content)
-    told = tally("publish", LAKE, "--pipeline", str(file))
-    assert told.exit_code == 77
-    assert said in " ".join(told.stderr.split())
+    result = tally("publish", LAKE, "--pipeline", str(file))
+    assert result.exit_code == 77
+    assert message in " ".join(result.stderr.split())
 
 
 def test_an_output_that_is_not_declared_is_named(folder: Path) -> None:
-    told = tally("publish", LAKE, "--pipeline", str(folder.parent / "small.py"), "--output", "mail")
-    assert told.exit_code == 77
-    assert "declares no output 'mail'" in " ".join(told.stderr.split())
+    result = tally(
+        "publish", LAKE, "--pipeline", str(folder.parent / "small.py"), "--output", "mail"
+    )
+    assert result.exit_code == 77
+    assert "declares no output 'mail'" in " ".join(result.stderr.split())

@@ -16,9 +16,9 @@ from support.small_lake import SmallLake, days, fill
 from tallystick.cli import sql
 from tallystick.errors import InvalidRequest
 from tallystick.store.open import open_store
-from unit.cli.asking import LAKE, tally
+from unit.cli.invoke import LAKE, tally
 
-FOR_EVER = {
+ENDLESS = {
     "while it is computed": "select count(*) from range(1000000000000)",
     "while its rows are read": "select * from range(1000000000000)",
     "in a join": "select count(*) from range(10000000) a, range(10000000) b",
@@ -38,10 +38,10 @@ def empty() -> SmallLake:
 
 
 @pytest.mark.parametrize("form", sql.FORMATS)
-@pytest.mark.parametrize("question", FOR_EVER.values(), ids=FOR_EVER)
-def test_a_question_without_end_is_ended(empty: SmallLake, question: str, form: str) -> None:
+@pytest.mark.parametrize("query", ENDLESS.values(), ids=ENDLESS)
+def test_an_endless_query_is_interrupted(empty: SmallLake, query: str, form: str) -> None:
     with pytest.raises(InvalidRequest) as ended:
-        sql.answer(empty.lake, question, form=form, timeout=LIMIT)
+        sql.answer(empty.lake, query, form=form, timeout=LIMIT)
     assert "took longer than" in ended.value.message
     assert "--timeout" in ended.value.hint
 
@@ -55,7 +55,7 @@ def test_a_question_without_end_is_ended(empty: SmallLake, question: str, form: 
     ],
     ids=["interrupted", "the stream is closed", "it returns as if it had ended"],
 )
-def test_an_interrupted_question_is_too_long_however_duckdb_ends_it(
+def test_an_interrupted_query_took_too_long_however_duckdb_ends_it(
     outcome: duckdb.Error | None,
 ) -> None:
     """DuckDB 1.5.5 closed the stream in about every sixth of 12,000 interrupted questions."""
@@ -86,8 +86,8 @@ def _within_limit(
         work()
 
 
-def test_the_command_ends_with_its_code_and_says_how_to_go_on(empty: SmallLake) -> None:
-    result = tally("sql", FOR_EVER["in a join"], LAKE, "--timeout", "1s", "--json")
+def test_the_command_exits_with_77_and_the_error_as_json(empty: SmallLake) -> None:
+    result = tally("sql", ENDLESS["in a join"], LAKE, "--timeout", "1s", "--json")
     assert result.exit_code == 77
     assert result.stdout == ""
     error = json.loads(result.stderr)["error"]
@@ -96,19 +96,19 @@ def test_the_command_ends_with_its_code_and_says_how_to_go_on(empty: SmallLake) 
 
 
 @pytest.mark.parametrize("timeout", ["never", "1s", "5m", "99999d"])
-def test_a_question_within_its_time_is_answered(empty: SmallLake, timeout: str) -> None:
+def test_a_query_within_its_limit_is_answered(empty: SmallLake, timeout: str) -> None:
     result = tally("sql", "select 42 n", LAKE, "--timeout", timeout, "--json")
     assert json.loads(result.stdout) == {"columns": ["n"], "rows": [[42]]}
 
 
 @pytest.mark.parametrize("timeout", ["0s", "5", "-1s", "soon"])
-def test_a_time_that_is_none_is_refused(empty: SmallLake, timeout: str) -> None:
+def test_an_invalid_timeout_is_refused(empty: SmallLake, timeout: str) -> None:
     result = tally("sql", "select 42", LAKE, "--timeout", timeout)
     assert result.exit_code == 77
     assert "--timeout is" in result.stderr
 
 
-def test_a_slow_reader_costs_the_question_no_time(
+def test_a_slow_reader_uses_up_nothing_of_the_limit(
     empty: SmallLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A pager may stay open for an hour: the limit is on DuckDB's work."""
@@ -125,14 +125,14 @@ def test_a_slow_reader_costs_the_question_no_time(
     assert len(seen) == 3
 
 
-def test_a_question_that_needs_too_much_memory_says_so(
+def test_a_query_that_needs_too_much_memory_is_refused(
     empty: SmallLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def small() -> duckdb.DuckDBPyConnection:
         return duckdb.connect(":memory:", config={"memory_limit": "1MB", "temp_directory": ""})
 
     monkeypatch.setattr(sql, "_nothing_to_read", small)
-    question = "select max(a) from (from range(5000000) t(a) order by hash(a))"
+    query = "select max(a) from (from range(5000000) t(a) order by hash(a))"
     with pytest.raises(InvalidRequest, match="needs more memory than DuckDB takes") as refused:
-        sql.answer(empty.lake, question, form="table", timeout=None)
+        sql.answer(empty.lake, query, form="table", timeout=None)
     assert "80 %" in refused.value.hint

@@ -13,7 +13,7 @@ from support.fakes import FakeTopic
 from support.small_lake import SmallLake, day, days
 from tallystick.cli import topic as command
 from tallystick.tables.reading import static_table
-from unit.cli.asking import LAKE, ask, tally, too_wide
+from unit.cli.invoke import LAKE, tally, tally_json, too_wide
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def seen(topic: FakeTopic) -> Any:
     )
 
 
-def said(*argv: str) -> str:
+def output_of(*argv: str) -> str:
     """What a command that must succeed says, in one line."""
     result = tally(*argv)
     assert result.exit_code == 0, result.stderr
@@ -63,38 +63,42 @@ ADOPT = ("topic", "adopt", "events", LAKE)
 CONFIRM = ("--confirm", "topic-id-2")
 
 
-def test_it_says_what_would_be_done_and_changes_nothing(recreated: SmallLake) -> None:
+def test_without_confirm_it_shows_the_adoption_and_changes_nothing(recreated: SmallLake) -> None:
     before = recreated.root()
-    told = said(*ADOPT)
+    output = output_of(*ADOPT)
     assert (
-        "topic events with id topic-id-2 in cluster fake-cluster would follow the one with" in told
+        "topic events with id topic-id-2 in cluster fake-cluster would follow the one with"
+        in output
     )
-    assert "id topic-id-1 in cluster fake-cluster, from 2013-01-07 (UTC) on." in told
-    assert "name it events@2." in told
-    assert "Granted and not committed: staged plans can still be committed" in told
-    assert "2013-01-06 to 2013-01-07" in told
-    assert "Nothing was changed. Say where the old topic ended (--old-kafka, --old-end)" in told
-    assert told.endswith("To do it, for good: --confirm topic-id-2")
+    assert "id topic-id-1 in cluster fake-cluster, from 2013-01-07 (UTC) on." in output
+    assert "name it events@2." in output
+    assert "Granted and not committed: staged plans can still be committed" in output
+    assert "2013-01-06 to 2013-01-07" in output
+    assert "Nothing was changed. Say where the old topic ended (--old-kafka, --old-end)" in output
+    assert output.endswith("To do it, for good: --confirm topic-id-2")
     assert recreated.root() == before
 
 
-def test_it_is_done_once_and_status_tells_it(recreated: SmallLake) -> None:
+def test_an_adoption_is_done_once_and_status_shows_it(recreated: SmallLake) -> None:
     for _ in range(2):
-        told = said(*ADOPT, "--old-end", "0=18", "--old-end", "1=22", *CONFIRM)
-        assert "topic events with id topic-id-2 in cluster fake-cluster follows the one" in told
+        output = output_of(*ADOPT, "--old-end", "0=18", "--old-end", "1=22", *CONFIRM)
+        assert "topic events with id topic-id-2 in cluster fake-cluster follows the one" in output
         assert (
-            "LOST: 1 offset of events, recorded in the interval that begins at 2013-01-07." in told
+            "LOST: 1 offset of events, recorded in the interval that begins at 2013-01-07."
+            in output
         )
-        assert "--confirm" not in told
-    status = said("status", LAKE)
+        assert "--confirm" not in output
+    status = output_of("status", LAKE)
     assert (
         "topic events: 2 partitions, id topic-id-1, cluster fake-cluster; closed at 2013-01-07"
         in status
     )
     assert "topic events@2: 1 partition, id topic-id-2, cluster fake-cluster" in status
-    assert ask("status", LAKE)["topics"]["events"]["closed_since"] == "2013-01-07T00:00:00.000Z"
+    assert (
+        tally_json("status", LAKE)["topics"]["events"]["closed_since"] == "2013-01-07T00:00:00.000Z"
+    )
     recreated.run(days(7, 9))
-    assert "LOST: 1 offset, gone before they were read; an operator accepted that:" in said(
+    assert "LOST: 1 offset, gone before they were read; an operator accepted that:" in output_of(
         "status", LAKE
     )
     assert tally("verify", "--deep", LAKE).exit_code == 0
@@ -104,24 +108,24 @@ def test_it_is_done_once_and_status_tells_it(recreated: SmallLake) -> None:
     assert set(rows.column("_topic").to_pylist()) == {"events", "events@2"}
 
 
-def test_the_old_cluster_is_asked_where_the_old_topic_ends(recreated: SmallLake) -> None:
-    form = ask(*ADOPT, "--old-kafka", "old")
-    assert form["done"] is False
-    assert form["closed"]["lost"] == [0, 0]
-    assert form["closed"]["read_to"] == [17, 22]
-    assert form["adopted"] == {
+def test_the_end_of_the_old_topic_is_read_from_the_old_cluster(recreated: SmallLake) -> None:
+    answer = tally_json(*ADOPT, "--old-kafka", "old")
+    assert answer["done"] is False
+    assert answer["closed"]["lost"] == [0, 0]
+    assert answer["closed"]["read_to"] == [17, 22]
+    assert answer["adopted"] == {
         "name": "events@2",
         "id": "topic-id-2",
         "cluster": "fake-cluster",
         "origins": [0],
     }
-    told = refused(*ADOPT, "--old-kafka", "default")
-    assert "connection default leads to topic events with id topic-id-2" in told
-    assert "the ledger reads id topic-id-1" in told
+    message = refused(*ADOPT, "--old-kafka", "default")
+    assert "connection default leads to topic events with id topic-id-2" in message
+    assert "the ledger reads id topic-id-1" in message
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (CONFIRM, "nobody has said where the old topic events ended"),
         (("--old-end", "unknown", "--confirm", "topic-id-1"), "topic-id-1 was confirmed"),
@@ -133,33 +137,33 @@ def test_the_old_cluster_is_asked_where_the_old_topic_ends(recreated: SmallLake)
         (("--old-end", "0=1", "--old-kafka", "old"), "both say where the old topic ended"),
     ],
 )
-def test_what_is_not_said_clearly_is_not_done(
-    recreated: SmallLake, words: tuple[str, ...], told: str
+def test_unclear_options_are_refused_and_change_nothing(
+    recreated: SmallLake, words: tuple[str, ...], message: str
 ) -> None:
     before = recreated.root()
-    assert told in refused(*ADOPT, *words)
+    assert message in refused(*ADOPT, *words)
     assert recreated.root() == before
 
 
-def test_the_same_command_again_says_what_it_did(recreated: SmallLake) -> None:
+def test_the_same_command_again_shows_what_it_did(recreated: SmallLake) -> None:
     """Its answer may have been lost; the old connection leads to what is closed by then."""
-    first, second = (said(*ADOPT, "--old-kafka", "old", *CONFIRM) for _ in range(2))
+    first, second = (output_of(*ADOPT, "--old-kafka", "old", *CONFIRM) for _ in range(2))
     assert first.startswith(second)
     assert first.endswith("2013-01-06 to 2013-01-07")  # what still waits is said once
     assert "follows the one" in second
 
 
-def test_an_unknown_end_is_said_in_so_many_words(recreated: SmallLake) -> None:
-    told = said(*ADOPT, "--old-end", "unknown", *CONFIRM)
-    assert "LOST" not in told
-    with_json = ask(*ADOPT, "--old-end", "unknown", *CONFIRM)
+def test_an_unknown_end_is_accepted_and_records_no_loss(recreated: SmallLake) -> None:
+    output = output_of(*ADOPT, "--old-end", "unknown", *CONFIRM)
+    assert "LOST" not in output
+    with_json = tally_json(*ADOPT, "--old-end", "unknown", *CONFIRM)
     assert (with_json["done"], with_json["closed"]["lost"]) == (True, [0, 0])
 
 
-def test_a_topic_that_kafka_would_not_have_is_refused(lake: SmallLake) -> None:
+def test_an_invalid_topic_name_is_refused(lake: SmallLake) -> None:
     assert "topic name 'events@2' is not allowed" in refused("topic", "adopt", "events@2", LAKE)
 
 
 def test_without_a_connection_the_error_names_the_variable(lake: SmallLake) -> None:
-    told = refused(*ADOPT)
-    assert "TALLYSTICK_KAFKA_DEFAULT is not set" in told
+    message = refused(*ADOPT)
+    assert "TALLYSTICK_KAFKA_DEFAULT is not set" in message

@@ -18,7 +18,7 @@ from tallystick.cli import waiting
 from tallystick.cli.waiting import WatchedStore
 from tallystick.store.memory import MemoryStore
 from tallystick.store.s3 import _GET_TRIES, S3Settings
-from unit.cli.asking import LAKE, tally
+from unit.cli.invoke import LAKE, tally
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def frozen() -> Iterator[str]:
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
 
 
-def asked(endpoint: str, *argv: str, **environ: str) -> subprocess.CompletedProcess[str]:
+def run_tally(endpoint: str, *argv: str, **environ: str) -> subprocess.CompletedProcess[str]:
     """Run `tally` in a process of its own, whose standard error is no terminal; it must end by itself."""
     return subprocess.run(
         [sys.executable, "-c", "from tallystick.cli import main; main()", *argv],
@@ -47,8 +47,8 @@ def asked(endpoint: str, *argv: str, **environ: str) -> subprocess.CompletedProc
     )
 
 
-def test_a_frozen_store_ends_a_command_with_a_word_and_a_code(frozen: str) -> None:
-    ended = asked(frozen, "--timeout", "3", "status", "s3://lake/flights")
+def test_a_frozen_store_ends_a_command_with_a_notice_and_an_exit_code(frozen: str) -> None:
+    ended = run_tally(frozen, "--timeout", "3", "status", "s3://lake/flights")
     assert ended.returncode == 75, ended.stderr
     server, waiting, *_ = ended.stderr.splitlines()
     assert server == f"Lake s3://lake/flights at {frozen}."
@@ -63,19 +63,19 @@ def test_a_frozen_store_ends_a_command_with_a_word_and_a_code(frozen: str) -> No
 
 def test_the_environment_sets_the_limit_and_json_stays_json(frozen: str) -> None:
     words = ["status", "s3://lake/flights", "--json"]
-    ended = asked(frozen, *words, TALLYSTICK_TIMEOUT="2")
+    ended = run_tally(frozen, *words, TALLYSTICK_TIMEOUT="2")
     assert ended.returncode == 75, ended.stderr
     assert json.loads(ended.stderr)["error"]["kind"] == "store_unavailable"
 
 
 @pytest.mark.parametrize("limit", ["0", "-1", "nan", "soon", "1e9"])
-def test_a_limit_that_is_none_is_refused(limit: str) -> None:
+def test_an_invalid_limit_is_refused(limit: str) -> None:
     result = tally("--timeout", limit, "status", LAKE)
     assert result.exit_code == 77
     assert f"the time limit (--timeout, TALLYSTICK_TIMEOUT) is {limit!r}" in result.stderr
 
 
-def test_all_tries_of_a_read_fit_the_limit_and_a_task_has_its_own_patience() -> None:
+def test_all_tries_of_a_read_fit_the_limit_and_a_task_has_its_own_limits() -> None:
     limited = S3Settings().answering_within(60)
     one_read_s = _GET_TRIES * limited.read_attempts_max * limited.read_timeout_s
     assert one_read_s == 60
@@ -87,37 +87,37 @@ class Slow(MemoryStore):
 
     def __init__(self) -> None:
         super().__init__("slow")
-        self.let = threading.Event()
+        self.may_answer = threading.Event()
 
     def get(self, key: str) -> Any:
-        assert self.let.wait(60)
+        assert self.may_answer.wait(60)
         return super().get(key)
 
     def list(self, prefix: str) -> Iterator[Any]:
         yield from super().list(prefix)
-        assert self.let.wait(60)
+        assert self.may_answer.wait(60)
 
 
 @pytest.mark.parametrize("call", ["get", "list"])
-def test_a_call_that_takes_long_is_named_once_and_a_quick_one_never(
+def test_a_slow_call_is_named_once_and_a_quick_call_never(
     monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    slow, notes, said = Slow(), [], threading.Event()
+    slow, notes, noticed = Slow(), [], threading.Event()
 
     def note(text: str) -> None:
         notes.append(text)
-        said.set()
+        noticed.set()
 
     monkeypatch.setattr(waiting, "note", note)
     store = WatchedStore(slow, notice_s=0.01)
     slow.create("a", b"one")
-    ask = (lambda: store.get("a")) if call == "get" else (lambda: list(store.list("")))
+    call_store = (lambda: store.get("a")) if call == "get" else (lambda: list(store.list("")))
     answers: list[Any] = []
-    asking = threading.Thread(target=lambda: answers.append(ask()))
-    asking.start()
-    assert said.wait(60)
-    slow.let.set()
-    asking.join(60)
+    thread = threading.Thread(target=lambda: answers.append(call_store()))
+    thread.start()
+    assert noticed.wait(60)
+    slow.may_answer.set()
+    thread.join(60)
     assert answers[0] == (slow.get("a") if call == "get" else list(slow.list("")))
     assert len(notes) == 1
     what = "reading a" if call == "get" else "listing all objects"

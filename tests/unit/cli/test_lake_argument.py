@@ -13,27 +13,27 @@ from support.small_lake import SmallLake
 from tallystick import errors
 from tallystick.cli import lake_argument
 from tallystick_devstack.info import LAKE_BUCKET, StackInfo, supervisor_lock, write_stack
-from unit.cli.asking import LAKE, ask, tally
+from unit.cli.invoke import LAKE, tally, tally_json
 
 
-def test_no_lake_at_all_says_what_to_do() -> None:
+def test_without_a_lake_the_error_names_what_to_do() -> None:
     result = tally("status")
     assert result.exit_code == 77
-    told = " ".join(result.stderr.split())
-    assert "neither an argument nor TALLYSTICK_LAKE is given" in told
-    assert 'eval "$(tally local env)"' in told
+    message = " ".join(result.stderr.split())
+    assert "neither an argument nor TALLYSTICK_LAKE is given" in message
+    assert 'eval "$(tally local env)"' in message
 
 
 def test_the_environment_names_the_lake(lake: SmallLake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TALLYSTICK_LAKE", LAKE)
-    assert ask("status")["lake"] == LAKE
+    assert tally_json("status")["lake"] == LAKE
 
 
 def test_an_argument_wins_over_the_environment(
     lake: SmallLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TALLYSTICK_LAKE", "memory://another")
-    assert ask("status", LAKE)["lake"] == LAKE
+    assert tally_json("status", LAKE)["lake"] == LAKE
 
 
 def test_another_server_than_aws_is_named_on_standard_error(

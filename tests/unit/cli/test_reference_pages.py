@@ -40,7 +40,7 @@ def test_the_page_of_errors_has_exactly_the_kinds_of_the_code_each_under_its_gro
         assert set(headings) == _kinds(group)
 
 
-def test_each_error_says_what_to_do() -> None:
+def test_each_error_has_what_to_do() -> None:
     page = (REFERENCE / "errors.md").read_text()
     entries = re.split(r"^### ", page, flags=re.MULTILINE)[1:]
     assert [entry for entry in entries if "\n**What to do:** " not in entry] == []

@@ -31,13 +31,13 @@ def gaps(small: SmallLake) -> list[Gap]:
     return list(read_status(small.lake).gaps)
 
 
-def test_intervals_say_their_state_and_owner() -> None:
+def test_intervals_have_their_state_and_owner() -> None:
     answer = read_status(good_lake().lake)
-    told = [
-        (one.interval.start.day, one.state, one.generation, one.owner.clear)
-        for one in answer.intervals
+    found = [
+        (entry.interval.start.day, entry.state, entry.generation, entry.owner.clear)
+        for entry in answer.intervals
     ]
-    assert told == [
+    assert found == [
         (1, "committed", 1, 0),
         (2, "committed", 2, 1),
         (3, "committed", 1, 0),
@@ -54,9 +54,13 @@ def test_a_pending_replacement_shows_both_its_rows_and_its_grant() -> None:
     small.job = b"version 2"
     small.plan(days(1, 2), clear=1)
     answer = read_status(small.lake)
-    (one,) = answer.intervals
+    (entry,) = answer.intervals
     (grant,) = answer.grants
-    assert (one.state, one.generation, one.totals and one.totals.records) == ("replacing", 1, 5)
+    assert (entry.state, entry.generation, entry.totals and entry.totals.records) == (
+        "replacing",
+        1,
+        5,
+    )
     assert (grant.generation, grant.replaces, grant.request.clear) == (2, True, 1)
 
 
@@ -99,7 +103,7 @@ def test_without_a_scheduled_run_gaps_are_filled_by_their_exact_dates() -> None:
     assert read_status(small.lake).every is None
 
 
-def test_a_command_really_fills_its_gap() -> None:
+def test_the_command_of_a_gap_fills_it() -> None:
     """The trigger command's conf goes through the params that a run reads."""
     small = SmallLake()
     small.run(days(1, 2), run="manual__1")
@@ -133,25 +137,25 @@ def test_the_dag_of_the_nearest_interval_is_named() -> None:
     assert commands[1] == backfill("2013-01-05", "2013-01-05", dag="other")
 
 
-def test_losses_are_told() -> None:
+def test_losses_are_listed() -> None:
     small = SmallLake()
     small.run(days(1, 2))
     small.log.expire(TOPIC, 0, before=6)
     small.run(days(2, 3), accept_loss=True)
     answer = read_status(small.lake)
-    assert [(one.interval, one.totals and one.totals.lost) for one in answer.lost] == [
+    assert [(entry.interval, entry.totals and entry.totals.lost) for entry in answer.lost] == [
         (days(2, 3), 3)
     ]
 
 
-def test_losses_of_a_compacted_replacement_are_told() -> None:
+def test_losses_of_a_compacted_replacement_are_listed() -> None:
     """Compacted since it was committed, and replaced by the fewer records that were left."""
     small = SmallLake()
     small.run(days(1, 2))
     compact(small)
     small.run(days(1, 2), run="manual__1", mode="replace", accept_compaction=True)
-    (one,) = read_status(small.lake).fewer
-    assert (one.interval, one.before, one.now) == (days(1, 2), 7, 3)
+    (replaced,) = read_status(small.lake).fewer
+    assert (replaced.interval, replaced.before, replaced.now) == (days(1, 2), 7, 3)
     # Replaced once more, as it is now: what the interval once held is not forgotten.
     small.run(days(1, 2), run="manual__2", mode="replace")
     assert [(f.before, f.now) for f in read_status(small.lake).fewer] == [(7, 3)]
@@ -187,20 +191,20 @@ def aging(**passed: float) -> SmallLake:
 
 
 @pytest.mark.parametrize(("hours", "stuck"), [(0, False), (23.9, False), (24, True), (80, True)])
-def test_a_grant_tells_its_age_and_an_old_one_is_perhaps_stuck(hours: float, stuck: bool) -> None:
+def test_a_grant_has_its_age_and_an_old_grant_may_be_stuck(hours: float, stuck: bool) -> None:
     (grant,) = read_status(aging(hours=hours).lake).grants
     assert (grant.planned_at, grant.age, grant.stuck) == (NOW, timedelta(hours=hours), stuck)
 
 
-def test_the_release_command_of_a_grant_really_ends_it() -> None:
+def test_the_release_command_of_a_grant_ends_it() -> None:
     small = aging(days=3)
     (grant,) = read_status(small.lake).grants
     assert grant.release[:3] == ("tally", "release", "memory://memory")
     words = dict(itertools.pairwise(grant.release))
-    asked = parse_params({"from": words["--from"], "to": words["--to"]})
-    assert asked.start is not None
-    assert asked.end is not None
-    release(small.lake, Interval(start=asked.start, end=asked.end))
+    params = parse_params({"from": words["--from"], "to": words["--to"]})
+    assert params.start is not None
+    assert params.end is not None
+    release(small.lake, Interval(start=params.start, end=params.end))
     assert read_status(small.lake).grants == ()
 
 
@@ -219,14 +223,14 @@ def test_a_grant_whose_plan_cannot_be_read_does_not_hide_the_rest(how: str) -> N
 
 def ended(small: SmallLake) -> list[tuple[Interval, int, list[str]]]:
     found = read_status(small.lake).cancelled
-    return [(one.interval, one.count, [r.run for r in one.requests]) for one in found]
+    return [(grant.interval, grant.count, [r.run for r in grant.requests]) for grant in found]
 
 
 def test_grants_that_committed_or_are_held_have_not_ended() -> None:
     assert ended(good_lake()) == []
 
 
-def test_a_grant_that_was_taken_over_is_told_until_the_taker_commits() -> None:
+def test_a_grant_that_was_taken_over_is_listed_until_its_new_owner_commits() -> None:
     small = SmallLake()
     small.plan(days(1, 2), run="first")
     small.plan(days(1, 2), run="second", take_over=True)
@@ -235,7 +239,7 @@ def test_a_grant_that_was_taken_over_is_told_until_the_taker_commits() -> None:
     assert ended(small) == []
 
 
-def test_a_replacement_that_was_released_is_told_beside_the_rows_that_stand() -> None:
+def test_a_released_replacement_is_listed_and_the_committed_rows_stay() -> None:
     small = SmallLake()
     small.run(days(1, 2), run="first")
     small.plan(days(1, 2), run="second", mode="replace")
@@ -247,7 +251,7 @@ def test_a_replacement_that_was_released_is_told_beside_the_rows_that_stand() ->
     assert ended(small) == [(days(1, 2), 2, ["second", "third"])]
 
 
-def test_of_a_grant_that_left_a_gap_the_ledger_knows_nothing() -> None:
+def test_a_released_grant_that_left_a_gap_is_not_listed() -> None:
     small = SmallLake()
     small.run(days(1, 2))
     small.plan(days(2, 3), run="second")
@@ -258,7 +262,7 @@ def test_of_a_grant_that_left_a_gap_the_ledger_knows_nothing() -> None:
 # ---------------------------------------------------------------- odd lakes, log, tables
 
 
-def test_a_lake_before_its_first_plan_has_nothing() -> None:
+def test_a_lake_before_its_first_plan_is_empty() -> None:
     small = SmallLake()
     small.lake.open("small")
     answer = read_status(small.lake)
@@ -278,7 +282,7 @@ def test_the_log_is_the_chain_newest_first() -> None:
     assert answer.before is None
 
 
-def test_the_log_stops_at_its_limit_and_says_what_is_before() -> None:
+def test_the_log_stops_at_its_limit_and_names_the_record_before() -> None:
     answer = read_log(good_lake().lake, limit=2)
     assert len(answer.commits) == 2
     assert answer.before == read_log(good_lake().lake, limit=3).commits[2].record
@@ -293,7 +297,7 @@ def test_a_log_with_a_missing_record_is_an_error() -> None:
         read_log(small.lake, limit=100)
 
 
-def test_tables_say_where_they_lie_and_what_they_hold() -> None:
+def test_tables_have_their_location_and_their_counts() -> None:
     small = good_lake()
     by_name = {table.name: table for table in read_tables(small.lake).tables}
     assert {name: (t.rows, t.files) for name, t in by_name.items()} == {

@@ -38,15 +38,15 @@ def connected(url: str, settings: HttpSettings, notes: MemoryStore | None = None
     return HttpReceiver(declared, lambda: settings, notes or store(), patience_s=0.0)
 
 
-def test_a_certificate_is_checked_and_one_that_is_known_serves(tmp_path: Path) -> None:
+def test_a_certificate_is_checked_and_a_trusted_one_is_accepted(tmp_path: Path) -> None:
     certificate = self_signed(tmp_path / "own.pem")
-    desk = Desk()
-    with receiver(desk, certificate=certificate) as url:
+    server = Desk()
+    with receiver(server, certificate=certificate) as url:
         with pytest.raises(SettingsError, match="self-signed certificate"):
             publish(connected(url, HttpSettings()), publication(OLD))
-        assert desk.calls == []
+        assert server.calls == []
         publish(connected(url, HttpSettings(cafile=str(certificate))), publication(OLD))
-    assert len(desk.calls) == 3
+    assert len(server.calls) == 3
     with pytest.raises(SettingsError, match=r"cafile /nowhere.pem cannot be used: No such file"):
         publish(connected("https://a/b", HttpSettings(cafile="/nowhere.pem")), publication(OLD))
 
@@ -59,15 +59,15 @@ def test_a_certificate_is_checked_and_one_that_is_known_serves(tmp_path: Path) -
         (HttpSettings(username="me", password=SECRET), "Basic bWU6czNjcjN0LXQwa2Vu"),
     ],
 )
-def test_secrets_reach_the_receiver_and_nobody_else(
+def test_secrets_reach_only_the_receiver(
     settings: HttpSettings, sent: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Not even where the receiver says them back."""
     caplog.set_level(logging.DEBUG)
-    desk = Desk(faults={0: "400"}, body=f"who is {sent} or {SECRET}?".encode() + b"\n\x1b" * 500)
-    with receiver(desk) as url, pytest.raises(OutputRefused) as caught:
+    server = Desk(faults={0: "400"}, body=f"who is {sent} or {SECRET}?".encode() + b"\n\x1b" * 500)
+    with receiver(server) as url, pytest.raises(OutputRefused) as caught:
         publish(connected(url, settings), publication(OLD))
-    assert desk.calls[0].headers["authorization"] == sent
+    assert server.calls[0].headers["authorization"] == sent
     shown = f"{caught.value} {caught.value.__context__} {settings} {caplog.text}"
     assert SECRET not in shown
     assert "bWU6" not in shown
@@ -76,12 +76,12 @@ def test_secrets_reach_the_receiver_and_nobody_else(
 
 
 def test_a_base_url_may_hold_a_secret_in_its_path() -> None:
-    desk = Desk(faults={0: "404"})
-    with receiver(desk) as url, pytest.raises(OutputRefused) as caught:
+    server = Desk(faults={0: "404"})
+    with receiver(server) as url, pytest.raises(OutputRefused) as caught:
         publish(
             connected("/rows", HttpSettings(base_url=f"{url}/hook/{SECRET}/")), publication(OLD)
         )
-    assert desk.calls[0].path == f"/hook/{SECRET}/rows"
+    assert server.calls[0].path == f"/hook/{SECRET}/rows"
     assert SECRET not in str(caught.value)
     assert SECRET not in repr(HttpSettings(base_url=f"https://a/{SECRET}"))
     with pytest.raises(SettingsError, match="has no base_url"):
@@ -89,7 +89,7 @@ def test_a_base_url_may_hold_a_secret_in_its_path() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         ({"headers": {"Idempotency-Key": SECRET}}, "header Idempotency-Key is one that tallystick"),
         ({"headers": {"X-A": f"{SECRET}\r\nX-B: 1"}}, "a sign that no header has"),
@@ -103,10 +103,10 @@ def test_a_base_url_may_hold_a_secret_in_its_path() -> None:
         ({"base_url": f"https://me:{SECRET}@a"}, "base_url is not"),
     ],
 )
-def test_a_connection_that_cannot_be_meant_is_refused(words: dict[str, Any], told: str) -> None:
+def test_an_invalid_connection_is_refused(words: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingsError) as caught:
         resolve(HttpSettings, "main", environ={"TALLYSTICK_HTTP_MAIN": json.dumps(words)})
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert "TALLYSTICK_HTTP_MAIN" in str(caught.value)
     assert SECRET not in f"{caught.value} {caught.value.__context__}"
 

@@ -42,7 +42,7 @@ def test_a_mapping_handed_in_comes_last() -> None:
     assert resolve(KafkaSettings, "main", environ={}, fallback=PLAIN).endpoint == "a:1,b:2"
 
 
-def test_an_unknown_connection_says_where_it_was_looked_for(tmp_path: Path) -> None:
+def test_an_unknown_connection_is_reported_with_every_place(tmp_path: Path) -> None:
     with pytest.raises(
         SettingsError,
         match=r"TALLYSTICK_KAFKA_MY_MAIN is not set and TALLYSTICK_SECRETS_DIR is not",
@@ -75,7 +75,7 @@ def test_an_unknown_connection_says_where_it_was_looked_for(tmp_path: Path) -> N
         ("another", 0o600, False),
     ],
 )
-def test_a_secret_file_is_taken_when_it_is_ours_or_roots_and_others_cannot_touch_it(
+def test_a_secret_file_is_accepted_if_it_is_ours_or_roots_and_closed_to_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: str, mode: int, taken: bool
 ) -> None:
     path = tmp_path / "main.json"
@@ -95,12 +95,12 @@ def test_a_secret_file_is_taken_when_it_is_ours_or_roots_and_others_cannot_touch
     if taken:
         assert resolve(KafkaSettings, "main", environ=environ).sasl_plain_password == PASSWORD
         return
-    says = (
+    message = (
         "belongs to user 1001, we are 1000"
         if owner == "another"
         else f"has mode {mode:04o}.*Next: chmod 06"
     )
-    with pytest.raises(SettingsError, match=says) as refused:
+    with pytest.raises(SettingsError, match=message) as refused:
         resolve(KafkaSettings, "main", environ=environ)
     assert PASSWORD not in str(refused.value)
 
@@ -118,7 +118,7 @@ def test_a_secret_file_may_be_a_link_but_not_a_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("body", [b"\xff\xfe", b"x" * (65 << 10)])
-def test_a_secret_file_that_cannot_be_one_is_refused(tmp_path: Path, body: bytes) -> None:
+def test_a_secret_file_that_is_no_text_or_too_large_is_refused(tmp_path: Path, body: bytes) -> None:
     path = tmp_path / "main.json"
     path.write_bytes(body)
     path.chmod(0o600)
@@ -129,7 +129,7 @@ def test_a_secret_file_that_cannot_be_one_is_refused(tmp_path: Path, body: bytes
 @pytest.mark.parametrize(
     "name", ["", "A", "a.b", "../a", "a/b", "-a", "_a", "a b", "ä", "a" * 64, "a\n"]
 )
-def test_odd_names_are_refused(name: str) -> None:
+def test_invalid_names_are_refused(name: str) -> None:
     with pytest.raises(SettingsError, match="is not a connection name"):
         check_connection_name(name)
 
@@ -138,7 +138,7 @@ def test_names_become_variables() -> None:
     assert env_name(KafkaSettings, "my-main_2") == "TALLYSTICK_KAFKA_MY_MAIN_2"
 
 
-def test_secrets_show_nowhere() -> None:
+def test_secrets_are_not_in_the_repr() -> None:
     settings = made(SASL)
     assert PASSWORD not in repr(settings)
     assert PASSWORD not in str(settings)
@@ -153,7 +153,7 @@ def test_the_json_form_comes_back_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"isolation_level": "read_uncommitted"}, "'isolation_level' is not a setting"),
         ({"group_id": "g"}, "'group_id' is not a setting"),
@@ -191,10 +191,10 @@ def test_the_json_form_comes_back_the_same() -> None:
         ({"proxy_url": f"http://u:{PASSWORD}@p:1"}, "proxy_url is not a SOCKS5 address"),
     ],
 )
-def test_what_does_not_fit_is_refused_by_name_and_never_by_value(
-    change: dict[str, Any], said: str
+def test_a_wrong_setting_is_refused_by_name_and_without_its_value(
+    change: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(SettingsError, match=said) as refused:
+    with pytest.raises(SettingsError, match=message) as refused:
         made(SASL | change)
     assert refused.value.message.startswith("here: ")
     assert PASSWORD not in str(refused.value)

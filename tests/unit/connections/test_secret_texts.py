@@ -33,7 +33,7 @@ from tallystick.kafka.client import KafkaClient
 from tallystick.pipeline import Pipeline
 from tallystick.store.open import open_store
 from tallystick_devstack.testing.servers import free_port
-from unit.cli.asking import tally
+from unit.cli.invoke import tally
 
 # As long and as odd as AWS's keys are: a slash, a plus.
 CANARY = "canary/of+a/secret"
@@ -86,7 +86,7 @@ def in_environment(text: str) -> KafkaSettings:
         json.dumps(LOGIN | {"ssl_password": CANARY}),
     ],
 )
-def test_a_connection_that_is_none_is_refused_without_quoting_it(
+def test_an_invalid_connection_is_refused_without_quoting_it(
     text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     refused = quiet(SettingsError, lambda: in_environment(text), caplog)
@@ -104,7 +104,7 @@ def test_a_connection_that_is_none_is_refused_without_quoting_it(
         "socks5://me:canary@[h:1",
     ],
 )
-def test_a_proxy_that_is_none_is_refused_without_quoting_it(
+def test_an_invalid_proxy_is_refused_without_quoting_it(
     url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     refused = quiet(
@@ -114,7 +114,7 @@ def test_a_proxy_that_is_none_is_refused_without_quoting_it(
 
 
 @pytest.mark.parametrize(
-    ("body", "mode", "told"),
+    ("body", "mode", "message"),
     [
         (json.dumps(LOGIN).encode(), 0o644, "has mode 0644"),
         (json.dumps(LOGIN).encode(), 0o620, "has mode 0620"),
@@ -123,8 +123,8 @@ def test_a_proxy_that_is_none_is_refused_without_quoting_it(
         (json.dumps(LOGIN | {"x": CANARY * 9999}).encode(), 0o600, "is larger than 65536 bytes"),
     ],
 )
-def test_a_secrets_file_that_is_refused_is_not_quoted(
-    tmp_path: Path, body: bytes, mode: int, told: str, caplog: pytest.LogCaptureFixture
+def test_a_refused_secrets_file_is_not_quoted(
+    tmp_path: Path, body: bytes, mode: int, message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "main.json"
     path.write_bytes(body)
@@ -132,7 +132,7 @@ def test_a_secrets_file_that_is_refused_is_not_quoted(
     environ = {"TALLYSTICK_SECRETS_DIR": str(tmp_path)}
     refused = quiet(SettingsError, lambda: resolve(KafkaSettings, "main", environ=environ), caplog)
     assert f"secret file {path}" in refused.message
-    assert told in refused.message
+    assert message in refused.message
 
 
 def test_a_secrets_file_that_cannot_be_opened_or_is_anothers_is_named(
@@ -162,7 +162,7 @@ def test_a_secrets_file_that_cannot_be_opened_or_is_anothers_is_named(
     ],
     ids=["plain", "TLS", "behind a proxy"],
 )
-def test_brokers_that_are_not_there_are_named_and_no_password(
+def test_unreachable_brokers_are_named_without_a_password(
     words: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     port = free_port()
@@ -188,7 +188,7 @@ def test_brokers_that_are_not_there_are_named_and_no_password(
         "s3:/AKIA:se@cret/canary@lake/flights",
     ],
 )
-def test_a_lake_root_with_a_key_in_it_is_refused_without_quoting_the_key(
+def test_a_lake_uri_with_a_key_in_it_is_refused_without_quoting_the_key(
     uri: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     given = vars_of(pipeline("memory://lake")) | {"warehouse": uri}
@@ -238,13 +238,13 @@ def talkative_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
 
 
 @pytest.mark.usefixtures("talkative_credentials")
-def test_what_a_credential_process_prints_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_output_of_a_credential_process_is_not_shown(caplog: pytest.LogCaptureFixture) -> None:
     refused = quiet(StoreUnavailable, lambda: open_store("s3://lake/flights"), caplog)
     assert "did not answer (CredentialRetrievalError)" in refused.message
 
 
 @pytest.mark.usefixtures("talkative_credentials")
-def test_what_a_credential_process_prints_is_not_told_by_sql(
+def test_the_output_of_a_credential_process_is_not_shown_by_sql(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     from tallystick.tables.sql import duckdb_connection
@@ -265,7 +265,7 @@ def test_a_key_that_duckdb_cannot_take_is_not_quoted(caplog: pytest.LogCaptureFi
     assert "AWS_SECRET_ACCESS_KEY" in refused.hint
 
 
-def test_a_database_url_that_a_job_stumbles_over_is_struck_out() -> None:
+def test_a_password_in_the_error_of_a_job_is_masked() -> None:
     def transform(_: object) -> object:
         raise ConnectionError(f"cannot reach postgresql://me:{CANARY}@db:5432/flights, is it up?")
 
@@ -281,7 +281,7 @@ def test_a_database_url_that_a_job_stumbles_over_is_struck_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "masked"),
     [
         (f"a://me:{CANARY}@h/b and c://d:e@f", "a://***@h/b and c://***@f"),
         ("http://me@h:1/b", "http://***@h:1/b"),
@@ -294,13 +294,13 @@ def test_a_database_url_that_a_job_stumbles_over_is_struck_out() -> None:
         ("me@h, a:b@c", "me@h, a:b@c"),
     ],
 )
-def test_users_and_passwords_of_urls_are_struck_out_and_nothing_else(text: str, told: str) -> None:
-    assert without_user_info(text) == told
+def test_users_and_passwords_of_urls_are_masked_and_nothing_else(text: str, masked: str) -> None:
+    assert without_user_info(text) == masked
     error = TallystickError(text, hint=text)
-    assert (error.message, error.hint, error.args) == (told, told, (told, told))
+    assert (error.message, error.hint, error.args) == (masked, masked, (masked, masked))
 
 
-def test_names_are_listed_as_people_write_them() -> None:
+def test_listed_names_are_separated_by_commas() -> None:
     assert listed(["a", 1]) == "a, 1"
     assert listed([]) == "none"
     with pytest.raises(TallystickError, match=r"here\.offset: expected an integer, found a list"):

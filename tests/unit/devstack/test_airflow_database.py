@@ -32,7 +32,7 @@ def test_an_unreachable_database_is_named_and_nothing_is_started(tmp_path: Path)
     assert stack.processes == {}
 
 
-def test_a_database_that_was_made_anew_is_migrated_although_a_mark_says_it_was(
+def test_a_recreated_database_is_migrated_despite_its_mark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`migrated.json` lies in Airflow's folder, and the database's own may be removed alone."""

@@ -89,9 +89,7 @@ def test_components_that_answer_are_left_alone(stack: FakeAirflow) -> None:
 
 
 @pytest.mark.parametrize("name", COMPONENTS)
-def test_a_component_that_lives_and_says_nothing_is_killed_and_started_anew(
-    stack: FakeAirflow, name: str
-) -> None:
+def test_a_silent_component_is_killed_and_restarted(stack: FakeAirflow, name: str) -> None:
     silent: Any = stack.processes[name]
     stack.hung = {name}
     stack.start()
@@ -120,7 +118,7 @@ def test_a_slow_api_server_does_not_make_the_others_look_silent(stack: FakeAirfl
     assert not scheduler.killed
 
 
-def test_a_component_that_does_not_come_up_is_told(
+def test_a_component_that_does_not_come_up_is_an_error(
     stack: FakeAirflow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(airflow, "_START_S", 0.1)

@@ -26,18 +26,18 @@ def a_java(flags: list[str]) -> None:
     subprocess.run([find_java(), *flags, "-version"], check=True, capture_output=True)
 
 
-def test_it_is_made_once_and_then_used(archive: ClassArchive) -> None:
+def test_an_archive_is_created_once_and_then_used(archive: ClassArchive) -> None:
     assert archive.flags == []
     archive.make(a_java)
     assert archive.flags == [f"-XX:SharedArchiveFile={archive.path}"]
     assert [p for p in archive.folder.iterdir()] == [archive.path]
-    told = subprocess.run(
+    started = subprocess.run(
         [find_java(), *archive.flags, "-Xlog:cds", "-version"],
         check=True,
         capture_output=True,
         text=True,
     )
-    assert f"trying to map {archive.path}" in told.stdout
+    assert f"trying to map {archive.path}" in started.stdout
 
     def never(flags: list[str]) -> None:
         raise AssertionError("it was there")
@@ -46,7 +46,7 @@ def test_it_is_made_once_and_then_used(archive: ClassArchive) -> None:
 
 
 @pytest.mark.parametrize("change", ["content", "time", "another jar", "java"])
-def test_of_other_jars_or_another_java_it_is_another_one(
+def test_other_jars_or_another_java_need_another_archive(
     archive: ClassArchive, change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archive.make(a_java)
@@ -69,7 +69,7 @@ def test_of_other_jars_or_another_java_it_is_another_one(
     assert [p for p in archive.folder.iterdir()] == [archive.path]
 
 
-def test_what_cannot_be_archived_leaves_nothing(archive: ClassArchive) -> None:
+def test_a_failed_archive_leaves_nothing(archive: ClassArchive) -> None:
     def fails(flags: list[str]) -> None:
         raise SettingsError("exit code 1.", hint="look.")
 
@@ -81,7 +81,7 @@ def test_what_cannot_be_archived_leaves_nothing(archive: ClassArchive) -> None:
     assert list(archive.folder.iterdir()) == []
 
 
-def test_a_torn_one_is_never_used(archive: ClassArchive) -> None:
+def test_a_torn_archive_is_never_used(archive: ClassArchive) -> None:
     def torn(flags: list[str]) -> None:
         a_java(flags)
         fresh = Path(flags[0].partition("=")[2])
@@ -94,7 +94,7 @@ def test_a_torn_one_is_never_used(archive: ClassArchive) -> None:
     assert list(archive.folder.iterdir()) == []
 
 
-def test_drivers_are_told_of_it_in_one_word_even_where_its_path_has_spaces(
+def test_drivers_get_the_archive_as_one_option_even_if_its_path_has_spaces(
     archive: ClassArchive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(class_archive, "of_spark", lambda: archive)

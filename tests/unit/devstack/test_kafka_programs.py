@@ -33,17 +33,19 @@ def test_a_download_that_fails_shows_its_last_lines_and_where_the_rest_is(
     monkeypatch.setenv("JAVA_HOME", str(java(tmp_path, "echo no route to host; exit 3")))
     with pytest.raises(SettingsError) as caught:
         fetch_jars(tmp_path / "cache" / "kafka")
-    told = str(caught.value)
-    assert "the download of Kafka" in told
-    assert "ended with exit code 3" in told
-    assert "no route to host" in told
-    assert "check network and proxy" in told
+    message = str(caught.value)
+    assert "the download of Kafka" in message
+    assert "ended with exit code 3" in message
+    assert "no route to host" in message
+    assert "check network and proxy" in message
     (log,) = (tmp_path / "cache").iterdir()
-    assert str(log) in told
+    assert str(log) in message
     assert log.read_text() == "no route to host\n"
 
 
-def test_a_format_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_format_is_an_error_with_its_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("JAVA_HOME", str(java(tmp_path, "echo disk full; exit 1")))
     jars = tmp_path / "jars"
     jars.mkdir()
@@ -51,7 +53,7 @@ def test_a_format_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
         KafkaBroker(tmp_path / "state", ivy_dir=jars).start()
 
 
-def test_a_download_dies_with_whoever_asked_for_it(tmp_path: Path) -> None:
+def test_a_download_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     home = java(tmp_path, f"echo $$ > {pid_file}.new; mv {pid_file}.new {pid_file}; sleep 600")
     code = (

@@ -8,7 +8,7 @@ from tallystick.errors import SettingsError
 from tallystick_devstack import prepare
 
 
-def test_what_cannot_be_archived_is_told_and_the_rest_is_prepared(
+def test_a_failed_archive_is_reported_and_the_rest_is_prepared(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -24,14 +24,14 @@ def test_what_cannot_be_archived_is_told_and_the_rest_is_prepared(
     monkeypatch.setattr(prepare, "_archive_spark", no_room)
     assert prepare.main() == 0
     assert sorted(found) == ["Kafka", "Spark", "broker", "decoders"]
-    told = capsys.readouterr().err
+    printed = capsys.readouterr().err
     archived = (
         "Kafka's classes: archived\nSpark's classes: not archived, it will start more slowly: "
     )
-    assert f"{archived}[Errno 28] No space left on device\n" in told
+    assert f"{archived}[Errno 28] No space left on device\n" in printed
 
 
-def test_a_broker_that_cannot_be_fetched_is_told(
+def test_a_broker_that_cannot_be_fetched_is_reported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail() -> None:

@@ -97,7 +97,7 @@ def test_a_server_that_ignores_the_request_is_killed(tmp_path: Path, mark: str) 
     assert child.exit_code == 128 + signal.SIGKILL
 
 
-def test_a_server_that_ends_takes_along_what_it_left_behind(tmp_path: Path, mark: str) -> None:
+def test_what_a_server_started_ends_with_it(tmp_path: Path, mark: str) -> None:
     child = ChildProcess(
         ["sh", "-c", f"(setsid sleep {mark} &); echo done; exit 3"],
         name="server",
@@ -140,16 +140,18 @@ def test_a_server_that_dies_early_reports_its_own_last_lines(tmp_path: Path) -> 
     assert str(log_path) in caught.value.hint
 
 
-def test_a_process_that_ends_behind_a_look_is_looked_at_again(tmp_path: Path, mark: str) -> None:
+def test_a_process_that_ends_right_after_a_check_is_checked_again(
+    tmp_path: Path, mark: str
+) -> None:
     """A migration that ended well between two looks at it was called a failed one."""
     with ChildProcess(["sleep", mark], name="step", log_path=tmp_path / "log") as child:
 
-        def looked() -> bool:
-            has_ended = not child.alive
+        def has_ended() -> bool:
+            ended = not child.alive
             child.kill()  # behind the look
-            return has_ended
+            return ended
 
-        wait_until(looked, deadline_s=20, what="the end of step", process=child)
+        wait_until(has_ended, deadline_s=20, what="the end of step", process=child)
         assert not child.alive
 
 
@@ -177,7 +179,7 @@ def test_waiting_ends_at_its_deadline_while_the_server_lives(tmp_path: Path, mar
     assert not running(mark)
 
 
-def test_the_environment_is_the_given_one_only(
+def test_a_program_gets_only_the_given_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "not for servers")
@@ -194,7 +196,7 @@ def test_the_environment_is_the_given_one_only(
     assert "AWS_" not in text
 
 
-def test_a_port_is_free_until_somebody_listens_there(tmp_path: Path) -> None:
+def test_a_port_is_free_until_a_server_listens_there(tmp_path: Path) -> None:
     port = free_port()
     assert port_is_free(port)
     script = (

@@ -65,14 +65,14 @@ def states(stack: LocalStack) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_a_download_of_kafka_is_told_before_it_begins(
+def test_a_download_of_kafka_is_reported_before_it_begins(
     stack: LocalStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool
 ) -> None:
     monkeypatch.setattr(stack.kafka, "_jar_dir", tmp_path if there else tmp_path / "none yet")
-    told: list[str] = []
-    stack.start(told.append)
-    at = told.index("kafka: starting") + 1
-    assert told[at].startswith("kafka: up" if there else "kafka: fetching its jars"), told
+    reported: list[str] = []
+    stack.start(reported.append)
+    at = reported.index("kafka: starting") + 1
+    assert reported[at].startswith("kafka: up" if there else "kafka: fetching its jars"), reported
 
 
 @pytest.mark.parametrize(
@@ -84,18 +84,18 @@ def test_a_download_of_kafka_is_told_before_it_begins(
         ("airflow", RetryLater("its database is away.", hint="try again.")),
     ],
 )
-def test_a_part_that_cannot_be_revived_is_given_up_and_the_others_run_on(
+def test_a_part_that_cannot_be_restarted_fails_and_the_others_run_on(
     stack: LocalStack, servers: dict[str, FakeServer], name: str, error: TallystickError
 ) -> None:
     servers[name].alive = False
     servers[name].fault = error
-    told: list[str] = []
+    reported: list[str] = []
     for _ in range(5):
-        stack.revive(told.append)
+        stack.revive(reported.append)
     assert servers[name].starts == 1 + 3
     assert states(stack) == {part: "failed" if part == name else "running" for part in PARTS}
-    assert f"{name}: {error}" in told
-    assert told[-1] == f"{name}: given up after 3 restarts; the other parts run on"
+    assert f"{name}: {error}" in reported
+    assert reported[-1] == f"{name}: given up after 3 restarts; the other parts run on"
 
 
 def _no_bucket(stack: LocalStack, fault: Callable[[str], None]) -> None:
@@ -107,7 +107,7 @@ def _no_database(stack: LocalStack, fault: Callable[[str], None]) -> None:
 
 
 @pytest.mark.parametrize(("name", "break_it"), [("s3", _no_bucket), ("postgres", _no_database)])
-def test_a_part_whose_server_is_up_and_that_was_not_made_ready_is_tried_again(
+def test_a_part_that_is_up_but_not_ready_is_started_again(
     stack: LocalStack,
     servers: dict[str, FakeServer],
     name: str,
@@ -119,20 +119,20 @@ def test_a_part_whose_server_is_up_and_that_was_not_made_ready_is_tried_again(
 
     break_it(stack, fails_once)
     servers[name].alive = False
-    told: list[str] = []
-    stack.revive(told.append)
+    reported: list[str] = []
+    stack.revive(reported.append)
     assert states(stack)[name] == "starting"
-    stack.revive(told.append)
+    stack.revive(reported.append)
     assert states(stack)[name] == "running"
-    assert f"{name}: not ready, starting it again" in told
+    assert f"{name}: not ready, starting it again" in reported
 
 
-def test_a_server_that_answers_no_bucket_request_is_an_error_of_ours(tmp_path: Path) -> None:
+def test_a_server_that_answers_no_bucket_request_is_a_tallystick_error(tmp_path: Path) -> None:
     server = S3Server(tmp_path, port=free_port())
     with pytest.raises(StoreUnavailable, match=rf"{server.endpoint} did not create the bucket b"):
         server.create_bucket("b")
 
 
-def test_a_database_server_that_is_away_is_an_error_of_ours(tmp_path: Path) -> None:
+def test_an_unreachable_database_server_is_a_tallystick_error(tmp_path: Path) -> None:
     with pytest.raises(RetryLater, match="did not create the database airflow: connection to"):
         Postgres(tmp_path).create_database("airflow")

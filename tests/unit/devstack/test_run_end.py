@@ -94,7 +94,7 @@ def started(folder: Path, run: subprocess.Popen[bytes]) -> list[psutil.Process]:
         psutil.Process(run.pid),
         *psutil.Process(run.pid).children(recursive=True),
         *found,
-        *(child for one in found for child in one.children(recursive=True)),
+        *(child for process in found for child in process.children(recursive=True)),
     ]
 
 

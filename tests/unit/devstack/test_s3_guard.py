@@ -89,7 +89,7 @@ def with_header(request: Request, name: str, old: str, new: str) -> Request:
 
 
 @pytest.mark.parametrize("presigned", [False, True])
-def test_what_botocore_signs_is_let_in(presigned: bool) -> None:
+def test_a_request_that_botocore_signs_is_accepted(presigned: bool) -> None:
     assert refusal(signed(presigned=presigned), LOGIN, now()) is None
 
 
@@ -131,7 +131,7 @@ FORGED: dict[str, tuple[Callable[[Request], Request], str]] = {
 
 
 @pytest.mark.parametrize("how", FORGED)
-def test_a_request_that_was_not_signed_so_is_refused(how: str) -> None:
+def test_a_request_that_differs_from_the_signed_one_is_refused(how: str) -> None:
     forge, code = FORGED[how]
     refused = refusal(forge(signed()), LOGIN, now())
     assert refused is not None
@@ -173,7 +173,7 @@ def test_a_presigned_url_cannot_be_given_more_time() -> None:
         (b"X-Amz-Date", b"99991231T235959Z"),
     ],
 )
-def test_a_presigned_url_with_times_that_are_none_is_refused(name: bytes, value: bytes) -> None:
+def test_a_presigned_url_with_invalid_times_is_refused(name: bytes, value: bytes) -> None:
     request = signed(presigned=True)
     query = re.sub(rb"(%s=)[^&]*" % name, rb"\g<1>" + value, request.query)
     assert query != request.query
@@ -234,7 +234,7 @@ def ask(server: S3Server, method: str, path: str, **headers: str) -> http.client
         ("POST", "/_ministack/reset"),
     ],
 )
-def test_without_a_signature_nothing_is_answered_and_no_page_is_invited(
+def test_without_a_signature_every_request_is_refused_and_no_answer_has_cors_headers(
     server: S3Server, method: str, path: str
 ) -> None:
     page = {"Origin": "http://127.0.0.1:9911", "Access-Control-Request-Method": "PUT"}
@@ -245,7 +245,7 @@ def test_without_a_signature_nothing_is_answered_and_no_page_is_invited(
     ]
 
 
-def test_a_request_with_the_key_invites_no_page_either(server: S3Server) -> None:
+def test_the_answer_to_a_signed_request_has_no_cors_headers(server: S3Server) -> None:
     headers: dict[str, str] = {}
     client = server.client()
     client.meta.events.register(
@@ -269,8 +269,11 @@ def test_a_person_opens_a_linked_object_with_the_keys_as_user_and_password(
         words = base64.b64encode(f"{ACCESS_KEY}:{secret}".encode()).decode()
         return {**page, "Authorization": f"Basic {words}"}
 
-    asked = ask(server, "GET", path, **page)
-    assert (asked.status, asked.getheader("WWW-Authenticate", "")[:12]) == (401, "Basic realm=")
+    unsigned = ask(server, "GET", path, **page)
+    assert (unsigned.status, unsigned.getheader("WWW-Authenticate", "")[:12]) == (
+        401,
+        "Basic realm=",
+    )
     assert ask(server, "GET", path, **basic("tallystick")).status == 401
     assert ask(server, "GET", path, **basic(server.secret_key)).status == 200
     # A page elsewhere could make a browser send them along.

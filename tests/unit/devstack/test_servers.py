@@ -75,7 +75,7 @@ def test_postgres_keeps_what_it_holds_over_a_stop_and_a_kill(tmp_path: Path, fol
         server.stop()
 
 
-def test_a_socket_folder_that_somebody_else_made_is_refused(tmp_path: Path) -> None:
+def test_a_socket_folder_that_is_not_ours_is_refused(tmp_path: Path) -> None:
     server = Postgres(tmp_path / ("a-folder-with-a-long-name/" * 6))
     mine = tmp_path / "mine"
     mine.mkdir()

@@ -36,7 +36,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SparkCluster:
     return made
 
 
-def test_a_worker_that_died_comes_back_beside_one_that_has_worked_long(
+def test_a_dead_worker_is_restarted_next_to_one_with_a_long_log(
     cluster: SparkCluster,
 ) -> None:
     died: Any = cluster.workers[1]
@@ -60,16 +60,20 @@ def test_a_worker_that_does_not_register_is_an_error_with_its_last_lines(
         cluster.start()
 
 
-def test_every_process_listens_on_the_loopback_interface_and_knows_the_secret_by_its_file(
+def test_every_process_listens_on_the_loopback_interface_and_reads_the_secret_from_a_file(
     cluster: SparkCluster,
 ) -> None:
-    found: list[Any] = list(cluster.processes)
-    assert [one.env["SPARK_LOCAL_IP"] for one in found] == ["127.0.0.1", "127.0.0.2", "127.0.0.3"]
+    processes: list[Any] = list(cluster.processes)
+    assert [process.env["SPARK_LOCAL_IP"] for process in processes] == [
+        "127.0.0.1",
+        "127.0.0.2",
+        "127.0.0.3",
+    ]
     conf = Path(cluster.environment()["SPARK_CONF_DIR"], "spark-defaults.conf")
     secret = dict(line.split(maxsplit=1) for line in conf.read_text().splitlines())
     assert secret["spark.authenticate"] == "true"
     assert conf.stat().st_mode & 0o777 == 0o600
-    for one in found:
-        assert one.words[one.words.index("--host") + 1] == one.env["SPARK_LOCAL_IP"]
-        assert secret["spark.authenticate.secret"] not in f"{one.words} {one.env}"
-        assert one.env["AWS_REGION"] == "r"
+    for process in processes:
+        assert process.words[process.words.index("--host") + 1] == process.env["SPARK_LOCAL_IP"]
+        assert secret["spark.authenticate.secret"] not in f"{process.words} {process.env}"
+        assert process.env["AWS_REGION"] == "r"

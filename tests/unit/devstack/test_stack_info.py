@@ -85,7 +85,7 @@ def test_a_stopped_stack_stays_stopped(tmp_path: Path) -> None:
     assert info.state == "stopped"
 
 
-def test_where_no_stack_ever_was_there_is_none(tmp_path: Path) -> None:
+def test_a_folder_without_a_stack_has_no_description(tmp_path: Path) -> None:
     assert read_stack(tmp_path / "nowhere") is None
     assert supervisor_pid(tmp_path / "nowhere") is None
 
@@ -100,7 +100,7 @@ def test_a_description_shows_no_secrets(tmp_path: Path) -> None:
     assert "hunter2" not in repr(described(tmp_path))
 
 
-def test_a_stack_without_airflow_says_so(tmp_path: Path) -> None:
+def test_a_stack_without_airflow_has_no_airflow_address(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="without Airflow"):
         dataclasses.replace(described(tmp_path), airflow_url=None).airflow()
 
@@ -130,7 +130,7 @@ def test_a_second_supervisor_is_refused_with_the_first_ones_id_until_that_one_is
 
 
 @pytest.mark.parametrize(
-    ("asked", "started"),
+    ("requested", "started"),
     [
         ({"airflow"}, ("postgres", "airflow")),
         ({"s3", "kafka"}, ("kafka", "s3")),
@@ -138,15 +138,15 @@ def test_a_second_supervisor_is_refused_with_the_first_ones_id_until_that_one_is
         ({"airflow", "spark"}, ("postgres", "spark", "airflow")),
     ],
 )
-def test_parts_start_in_one_order_and_airflow_brings_its_database(
-    asked: set[str], started: tuple[str, ...]
+def test_parts_start_in_a_fixed_order_and_airflow_includes_its_database(
+    requested: set[str], started: tuple[str, ...]
 ) -> None:
-    assert wanted_parts(asked) == started
+    assert wanted_parts(requested) == started
 
 
-@pytest.mark.parametrize("asked", [{"redis"}, set()])
-def test_unknown_parts_are_named_with_the_known_ones(asked: set[str]) -> None:
+@pytest.mark.parametrize("requested", [{"redis"}, set()])
+def test_unknown_parts_are_named_with_the_known_ones(requested: set[str]) -> None:
     with pytest.raises(
         InvalidRequest, match=r"is no part of the stack.*kafka, s3, postgres, spark, airflow"
     ):
-        wanted_parts(asked)
+        wanted_parts(requested)

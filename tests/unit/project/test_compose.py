@@ -118,7 +118,7 @@ def files() -> Files:
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_the_files_are_right(check: Check, files: Files) -> None:
+def test_the_files_pass_every_check(check: Check, files: Files) -> None:
     assert check(files) == []
 
 
@@ -127,7 +127,7 @@ def test_the_files_are_right(check: Check, files: Files) -> None:
     MUTANTS,
     ids=[f"{c.__name__}-{n[:30]!r}" for c, _, _, n in MUTANTS],
 )
-def test_a_bent_file_is_found(check: Check, file: str, old: str, new: str, files: Files) -> None:
+def test_each_mutant_is_detected(check: Check, file: str, old: str, new: str, files: Files) -> None:
     text = getattr(files, file)
     assert old in text
     assert check(replace(files, **{file: text.replace(old, new)})) != []
@@ -137,7 +137,7 @@ def test_each_check_has_a_mutant() -> None:
     assert {check for check, _, _, _ in MUTANTS} == set(CHECKS)
 
 
-def test_a_key_that_stands_twice_is_an_error(files: Files) -> None:
+def test_a_duplicate_key_is_an_error(files: Files) -> None:
     bent = files.compose.replace("    restart:", "    restart: always\n    restart:", 1)
     with pytest.raises(yaml.YAMLError, match="restart"):
         _ = replace(files, compose=bent).document
@@ -166,8 +166,8 @@ def test_make_fills_in_every_secret_for_its_owner_alone_and_never_twice(
 
 
 def test_git_never_takes_the_secrets() -> None:
-    asked = subprocess.run(["git", "check-ignore", "-q", ".env"], cwd=ROOT, check=False)
-    assert asked.returncode == 0
+    ignored = subprocess.run(["git", "check-ignore", "-q", ".env"], cwd=ROOT, check=False)
+    assert ignored.returncode == 0
 
 
 def test_the_login_is_written_as_airflow_reads_it(tmp_path: Path, files: Files) -> None:

@@ -259,17 +259,17 @@ def test_the_page_has_its_sections_and_no_other() -> None:
     assert list(sections()) == [*CASES, "Chaos, played so far"]
 
 
-def test_the_table_of_what_was_played_is_that_of_its_file() -> None:
-    known = played.read()
-    assert played.shown() == played.as_markdown(known)
-    for one in known:
-        assert one.nemesis in NEMESES, one
-        assert one.rounds > 0, one
-        assert one.seeds[0] <= one.seeds[1], one
-        assert (one.duplicates, one.missing) == (0, 0), one
+def test_the_table_of_chaos_rounds_is_generated_from_its_file() -> None:
+    courses = played.read()
+    assert played.shown() == played.as_markdown(courses)
+    for course in courses:
+        assert course.nemesis in NEMESES, course
+        assert course.rounds > 0, course
+        assert course.seeds[0] <= course.seeds[1], course
+        assert (course.duplicates, course.missing) == (0, 0), course
 
 
-def test_what_is_played_is_added_once_and_summed_by_nemesis(tmp_path: Path) -> None:
+def test_chaos_rounds_are_added_once_and_summed_by_nemesis(tmp_path: Path) -> None:
     file, page = tmp_path / "chaos.json", tmp_path / "page.md"
     page.write_text(f"before\n{played.BEGIN}\nold\n{played.END}\nafter\n")
     line = Line(nemesis="task", what="", first_seed=5, last_seed=6, rounds=2, records=1_200)
@@ -277,7 +277,7 @@ def test_what_is_played_is_added_once_and_summed_by_nemesis(tmp_path: Path) -> N
     for date in ("2026-11-22", "2026-11-24", "2026-11-24"):
         made = played.played_of([line, idle], date=date, commit="0123456789")
         played.keep(made, file, page)
-    assert [one.date for one in played.read(file)] == ["2026-11-22", "2026-11-24"]
+    assert [course.date for course in played.read(file)] == ["2026-11-22", "2026-11-24"]
     assert "| `task` | 4 | 2,400 | 0 | 0 | 2026-11-22 to 2026-11-24 | 5-6 |\n" in page.read_text()
     assert page.read_text().startswith("before\n")
     assert page.read_text().endswith(f"{played.END}\nafter\n")
@@ -293,13 +293,13 @@ def test_every_test_that_a_line_names_exists(section: str) -> None:
         if cell == OPEN:
             continue
         named = cell.split(" <br> ")
-        for one in named:
-            if chaos := re.fullmatch(r"`make chaos NEMESIS=([\w-]+)`", one):
-                assert chaos[1] in NEMESES, (case, one)
+        for test in named:
+            if chaos := re.fullmatch(r"`make chaos NEMESIS=([\w-]+)`", test):
+                assert chaos[1] in NEMESES, (case, test)
                 continue
-            match = re.fullmatch(r"`(tests/[\w/]+\.py)::(test_\w+)`", one)
-            assert match is not None, (case, one)
-            assert match[2] in known_in(ROOT / match[1]), (case, one)
+            match = re.fullmatch(r"`(tests/[\w/]+\.py)::(test_\w+)`", test)
+            assert match is not None, (case, test)
+            assert match[2] in known_in(ROOT / match[1]), (case, test)
         assert len(named) == len(set(named)), case
 
 
@@ -312,10 +312,10 @@ def test_every_case_that_must_be_there_has_a_line(section: str) -> None:
 
 @pytest.mark.parametrize("section", CASES)
 def test_the_counts_are_those_of_the_lines(section: str) -> None:
-    told = re.search(r"^(\d+) cases, (\d+) open\.", sections()[section], re.MULTILINE)
-    assert told is not None
+    counts = re.search(r"^(\d+) cases, (\d+) open\.", sections()[section], re.MULTILINE)
+    assert counts is not None
     cells = [cell for _, cell in lines(section)]
-    assert (int(told[1]), int(told[2])) == (len(cells), cells.count(OPEN))
+    assert (int(counts[1]), int(counts[2])) == (len(cells), cells.count(OPEN))
 
 
 def test_no_calendar_is_open() -> None:

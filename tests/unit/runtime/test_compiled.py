@@ -23,7 +23,7 @@ def homeless() -> Callable[..., Any]:
     return twice
 
 
-def test_without_a_place_for_the_cache_a_kernel_is_compiled_all_the_same(
+def test_a_kernel_is_compiled_even_without_a_place_for_its_cache(
     homeless: Callable[..., Any],
 ) -> None:
     assert kernel()(homeless)(21) == 42

@@ -21,7 +21,7 @@ def small() -> SmallLake:
     return SmallLake()
 
 
-def test_a_boundary_stands_before_the_first_data_record_at_or_after_its_instant(
+def test_a_boundary_is_before_the_first_data_record_at_or_after_its_instant(
     small: SmallLake,
 ) -> None:
     assert offsets(small.log, 1) == [0, 0]
@@ -46,7 +46,7 @@ def test_an_open_transaction_before_the_boundary_is_not_yet(small: SmallLake) ->
     assert len(small.run(days(1, 2))) == 1
 
 
-def test_a_recreated_topic_is_another(small: SmallLake) -> None:
+def test_a_recreated_topic_has_another_identity(small: SmallLake) -> None:
     small.run(days(1, 2))
     small.log.create(TOPIC, partitions=2)
     with pytest.raises(IdentityChanged, match="topic-id-2"):

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 from support.small_lake import TOPIC, SmallLake, day, days
-from tallystick.cli import lag as asking
+from tallystick.cli import lag
 from tallystick.cli.health import PROBLEMS
 from tallystick.cli.lag import TopicEnds, read_lag
 from tallystick.errors import KafkaUnavailable
 from tallystick.operations.release import release
 from tallystick.operations.status import read_status
-from unit.cli.asking import LAKE, ask, tally, too_wide
+from unit.cli.invoke import LAKE, tally, tally_json, too_wide
 
 
-def said(*argv: str, code: int = 0) -> str:
+def output_of(*argv: str, code: int = 0) -> str:
     """What a command says that must end with this code, in one line."""
     result = tally(*argv)
     assert result.exit_code == code, (result.stdout, result.stderr)
@@ -28,7 +28,7 @@ def said(*argv: str, code: int = 0) -> str:
     return " ".join(result.stdout.split())
 
 
-def well(lake: SmallLake) -> None:
+def make_healthy(lake: SmallLake) -> None:
     """Fill the good lake's gap and end its grant, so that nothing is left to look at."""
     lake.run(days(4, 5))
     release(lake.lake, days(6, 7))
@@ -38,21 +38,21 @@ def well(lake: SmallLake) -> None:
 # ---------------------------------------------------------------- --ok
 
 
-def test_ok_ends_with_0_where_nothing_is_to_be_looked_at(lake: SmallLake) -> None:
-    well(lake)
-    assert said("status", LAKE, "--ok").endswith("No gaps. OK.")
-    form = ask("status", LAKE, "--ok")
-    assert (form["ok"], form["problems"]) == (True, {})
+def test_ok_exits_with_0_without_problems(lake: SmallLake) -> None:
+    make_healthy(lake)
+    assert output_of("status", LAKE, "--ok").endswith("No gaps. OK.")
+    answer = tally_json("status", LAKE, "--ok")
+    assert (answer["ok"], answer["problems"]) == (True, {})
 
 
-def test_without_ok_status_ends_with_0_whatever_is_there(lake: SmallLake) -> None:
-    assert "OK" not in said("status", LAKE)
-    form = ask("status", LAKE)
-    assert (form["ok"], form["problems"]) == (False, {"gaps": 1, "stuck": 1})
+def test_without_ok_status_exits_with_0_despite_problems(lake: SmallLake) -> None:
+    assert "OK" not in output_of("status", LAKE)
+    answer = tally_json("status", LAKE)
+    assert (answer["ok"], answer["problems"]) == (False, {"gaps": 1, "stuck": 1})
 
 
-def test_ok_ends_with_1_and_names_what_is_there(lake: SmallLake) -> None:
-    assert said("status", LAKE, "--ok", code=1).endswith("NOT OK: 1 gaps, 1 stuck.")
+def test_ok_exits_with_1_and_names_the_problems(lake: SmallLake) -> None:
+    assert output_of("status", LAKE, "--ok", code=1).endswith("NOT OK: 1 gaps, 1 stuck.")
     result = tally("status", LAKE, "--ok", "--json")
     assert result.exit_code == 1
     assert '"ok": false' in result.stdout
@@ -60,24 +60,24 @@ def test_ok_ends_with_1_and_names_what_is_there(lake: SmallLake) -> None:
 
 def test_what_is_allowed_is_no_problem(lake: SmallLake) -> None:
     allowed = ("--allow", "gaps", "--allow", "stuck")
-    assert said("status", LAKE, "--ok", *allowed).endswith("OK.")
-    assert said("status", LAKE, "--ok", *allowed[:2], code=1).endswith("NOT OK: 1 stuck.")
+    assert output_of("status", LAKE, "--ok", *allowed).endswith("OK.")
+    assert output_of("status", LAKE, "--ok", *allowed[:2], code=1).endswith("NOT OK: 1 stuck.")
 
 
 def test_an_unknown_problem_is_refused_with_the_known_ones(lake: SmallLake) -> None:
     result = tally("status", LAKE, "--ok", "--allow", "gap")
     assert result.exit_code == 77
-    told = " ".join(result.stderr.split())
-    assert "--allow gap is not known." in told
-    assert ", ".join(PROBLEMS) in told
+    message = " ".join(result.stderr.split())
+    assert "--allow gap is not known." in message
+    assert ", ".join(PROBLEMS) in message
 
 
 def test_a_loss_is_a_problem_until_it_is_allowed(lake: SmallLake) -> None:
-    well(lake)
+    make_healthy(lake)
     lake.log.expire(TOPIC, 0, before=9)
     lake.run(days(3, 4), run="manual__loss", accept_loss=True, mode="replace")
-    assert "NOT OK: 1 lost." in said("status", LAKE, "--ok", code=1)
-    assert said("status", LAKE, "--ok", "--allow", "lost").endswith("OK.")
+    assert "NOT OK: 1 lost." in output_of("status", LAKE, "--ok", code=1)
+    assert output_of("status", LAKE, "--ok", "--allow", "lost").endswith("OK.")
 
 
 def test_a_lake_that_cannot_be_read_is_not_ok_either(lake: SmallLake) -> None:
@@ -96,31 +96,31 @@ def all_dead(lake: SmallLake) -> None:
 
 
 def test_each_interval_shows_its_share_of_dead_letters(lake: SmallLake) -> None:
-    told = said("status", LAKE)
-    assert "2013-01-02 2013-01-03 committed 2 5 2 (28%) 11" in told
-    shares = [one["dead_share"] for one in ask("status", LAKE)["intervals"]]
+    output = output_of("status", LAKE)
+    assert "2013-01-02 2013-01-03 committed 2 5 2 (28%) 11" in output
+    shares = [interval["dead_share"] for interval in tally_json("status", LAKE)["intervals"]]
     assert shares == [2 / 7, 2 / 7, 2 / 7, None, None]
-    assert ask("status", LAKE)["dead_share"] == 6 / 21
+    assert tally_json("status", LAKE)["dead_share"] == 6 / 21
 
 
-def test_an_interval_that_is_all_dead_is_seen(lake: SmallLake) -> None:
-    well(lake)
+def test_an_interval_of_dead_letters_alone_is_a_problem(lake: SmallLake) -> None:
+    make_healthy(lake)
     all_dead(lake)
-    told = said("status", LAKE, "--ok", code=1)
-    assert "committed 1 0 4 (all) 4" in told
-    assert "ALL DEAD: 1 interval with dead letters and no record:" in told
-    assert "2013-01-07 to 2013-01-08: 4 dead letters" in told
-    assert told.endswith("NOT OK: 1 dead.")
-    assert ask("status", LAKE)["intervals"][-1]["dead_share"] == 1.0
+    output = output_of("status", LAKE, "--ok", code=1)
+    assert "committed 1 0 4 (all) 4" in output
+    assert "ALL DEAD: 1 interval with dead letters and no record:" in output
+    assert "2013-01-07 to 2013-01-08: 4 dead letters" in output
+    assert output.endswith("NOT OK: 1 dead.")
+    assert tally_json("status", LAKE)["intervals"][-1]["dead_share"] == 1.0
 
 
 def test_the_last_commits_time_and_the_generations_are_shown(lake: SmallLake) -> None:
-    told = said("status", LAKE)
-    assert "last commit at 2024-05-01 00:00:00 (UTC)" in told
-    assert "3 intervals of generation 1, 1 interval of generation 2." in told
-    form = ask("status", LAKE)
-    assert form["committed_at"] == "2024-05-01T00:00:00.000Z"
-    assert form["generations"] == {"1": 3, "2": 1}
+    output = output_of("status", LAKE)
+    assert "last commit at 2024-05-01 00:00:00 (UTC)" in output
+    assert "3 intervals of generation 1, 1 interval of generation 2." in output
+    answer = tally_json("status", LAKE)
+    assert answer["committed_at"] == "2024-05-01T00:00:00.000Z"
+    assert answer["generations"] == {"1": 3, "2": 1}
 
 
 def test_a_damaged_record_hides_nothing_else(lake: SmallLake) -> None:
@@ -128,8 +128,8 @@ def test_a_damaged_record_hides_nothing_else(lake: SmallLake) -> None:
     assert record is not None
     lake.lake.store.delete([record])
     lake.lake.store.create(record, b"{}")
-    assert ask("status", LAKE)["committed_at"] is None
-    assert "4 intervals committed" in said("status", LAKE)
+    assert tally_json("status", LAKE)["committed_at"] is None
+    assert "4 intervals committed" in output_of("status", LAKE)
 
 
 # ---------------------------------------------------------------- lag
@@ -148,14 +148,14 @@ def ends_of(lake: SmallLake) -> TopicEnds:
 @pytest.fixture
 def kafka(lake: SmallLake, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A Kafka that answers as the lake's log stands; the connections that were asked for."""
-    asked: list[str] = []
+    connections: list[str] = []
 
     def answer(connection: str, topics: Sequence[str]) -> Mapping[str, TopicEnds]:
-        asked.append(connection)
+        connections.append(connection)
         return {topic: ends_of(lake) for topic in topics}
 
-    monkeypatch.setattr(asking, "ask_kafka", answer)
-    return asked
+    monkeypatch.setattr(lag, "ask_kafka", answer)
+    return connections
 
 
 def test_lag_is_what_comes_after_the_latest_committed_interval(
@@ -165,9 +165,9 @@ def test_lag_is_what_comes_after_the_latest_committed_interval(
     assert status.committed_to == day(6)
     behind = sum(ends_of(lake).ends) - sum(status.read_to[TOPIC])
     assert behind > 0
-    told = said("status", LAKE)
-    assert f"lag of topic events: {behind} offsets after 2013-01-06" in told
-    assert ask("status", LAKE)["lag"] == {
+    output = output_of("status", LAKE)
+    assert f"lag of topic events: {behind} offsets after 2013-01-06" in output
+    assert tally_json("status", LAKE)["lag"] == {
         "connection": "default",
         "topics": {
             "events": {
@@ -183,18 +183,18 @@ def test_lag_is_what_comes_after_the_latest_committed_interval(
 
 
 def test_lag_falls_to_0_when_all_is_committed(lake: SmallLake, kafka: list[str]) -> None:
-    well(lake)
-    assert ask("status", LAKE)["lag"]["topics"]["events"]["lag"] == 0
+    make_healthy(lake)
+    assert tally_json("status", LAKE)["lag"]["topics"]["events"]["lag"] == 0
     lake.log.append(TOPIC, 1, day(9), n=1)
-    assert ask("status", LAKE)["lag"]["topics"]["events"]["lag"] == 1
+    assert tally_json("status", LAKE)["lag"]["topics"]["events"]["lag"] == 1
 
 
-def test_lag_says_what_the_log_has_lost_of_it(lake: SmallLake, kafka: list[str]) -> None:
+def test_lag_includes_what_the_log_has_lost(lake: SmallLake, kafka: list[str]) -> None:
     status = read_status(lake.lake)
     read = status.read_to[TOPIC][0]
     lake.log.expire(TOPIC, 0, before=read + 2)
-    assert "the log has lost 2 of them" in said("status", LAKE)
-    assert ask("status", LAKE)["lag"]["topics"]["events"]["gone"] == 2
+    assert "the log has lost 2 of them" in output_of("status", LAKE)
+    assert tally_json("status", LAKE)["lag"]["topics"]["events"]["gone"] == 2
 
 
 def test_lag_counts_a_new_partition_from_its_beginning(lake: SmallLake) -> None:
@@ -212,59 +212,59 @@ def test_lag_counts_a_new_partition_from_its_beginning(lake: SmallLake) -> None:
 
 
 def test_the_connection_is_the_plans_unless_one_is_named(lake: SmallLake, kafka: list[str]) -> None:
-    ask("status", LAKE, "--kafka", "other")
+    tally_json("status", LAKE, "--kafka", "other")
     assert kafka == ["other"]
 
 
-def test_kafka_is_not_asked_where_nobody_wants_it(lake: SmallLake, kafka: list[str]) -> None:
-    assert "lag not asked for" in said("status", LAKE, "--no-kafka")
-    assert ask("status", LAKE, "--no-kafka")["lag"] is None
+def test_kafka_is_not_contacted_with_no_kafka(lake: SmallLake, kafka: list[str]) -> None:
+    assert "lag not asked for" in output_of("status", LAKE, "--no-kafka")
+    assert tally_json("status", LAKE, "--no-kafka")["lag"] is None
     assert kafka == []
 
 
-def test_without_a_connection_status_says_so_and_is_well(lake: SmallLake) -> None:
-    told = said("status", LAKE)
-    assert "lag not known (settings): Kafka connection 'default' is not defined" in told
-    error = ask("status", LAKE)["lag"]["error"]
-    assert (error["kind"], ask("status", LAKE)["lag"]["topics"]) == ("settings", {})
+def test_without_a_connection_status_states_it_and_succeeds(lake: SmallLake) -> None:
+    output = output_of("status", LAKE)
+    assert "lag not known (settings): Kafka connection 'default' is not defined" in output
+    error = tally_json("status", LAKE)["lag"]["error"]
+    assert (error["kind"], tally_json("status", LAKE)["lag"]["topics"]) == ("settings", {})
 
 
 def test_another_incarnation_gives_no_lag(lake: SmallLake, kafka: list[str]) -> None:
     lake.log.create(TOPIC, partitions=2)
-    told = said("status", LAKE)
-    assert "lag not known (identity_changed): topic events has the id" in told
+    output = output_of("status", LAKE)
+    assert "lag not known (identity_changed): topic events has the id" in output
 
 
-def test_brokers_that_are_not_there_or_silent_are_given_up(
+def test_unreachable_or_silent_brokers_give_no_lag(
     lake: SmallLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections and never answers
         port = silent.getsockname()[1]
         settings = f'{{"bootstrap_servers": "127.0.0.1:{port}"}}'
         monkeypatch.setenv("TALLYSTICK_KAFKA_DEFAULT", settings)
-        monkeypatch.setattr(asking, "_ANSWER_MS", 200)
-        assert "lag not known (kafka_unavailable)" in said("status", LAKE)
-    assert "lag not known (kafka_unavailable)" in said("status", LAKE)
+        monkeypatch.setattr(lag, "_ANSWER_MS", 200)
+        assert "lag not known (kafka_unavailable)" in output_of("status", LAKE)
+    assert "lag not known (kafka_unavailable)" in output_of("status", LAKE)
 
 
-def test_a_question_that_hangs_ends_at_its_limit(lake: SmallLake) -> None:
-    let_go = threading.Event()
+def test_a_lag_request_that_hangs_ends_at_its_limit(lake: SmallLake) -> None:
+    released = threading.Event()
 
     def hang(*_: Any) -> Mapping[str, TopicEnds]:
-        let_go.wait(60)
+        released.wait(60)
         return {}
 
     status = read_status(lake.lake)
     try:
         found = read_lag(lake.lake, status, connection=None, ask=hang, limit_s=0.05)
-        assert not let_go.is_set()
+        assert not released.is_set()
     finally:
-        let_go.set()
+        released.set()
     assert isinstance(found.error, KafkaUnavailable)
     assert "has not answered within 0.05 s" in str(found.error)
 
 
-def test_a_defect_in_the_question_is_no_lag(lake: SmallLake) -> None:
+def test_a_defect_in_the_lag_request_is_raised(lake: SmallLake) -> None:
     def broken(*_: Any) -> Mapping[str, TopicEnds]:
         raise ZeroDivisionError
 

@@ -11,7 +11,7 @@ from tallystick.cli import app as cli
 
 WIDTH_MAX = 100
 LAKE = "memory://cli-lake"
-ANSWERS = (["status"], ["log"], ["tables"], ["verify"], ["verify", "--deep"])
+READ_COMMANDS = (["status"], ["log"], ["tables"], ["verify"], ["verify", "--deep"])
 
 
 def tally(*argv: str) -> Result:
@@ -19,13 +19,13 @@ def tally(*argv: str) -> Result:
     return CliRunner().invoke(cli.app, list(argv), prog_name="tally")
 
 
-def ask(*argv: str) -> Any:
+def tally_json(*argv: str) -> Any:
     """The JSON answer of a command that must succeed."""
     result = tally(*argv, "--json")
     assert result.exit_code == 0, result.stderr
     return json.loads(result.stdout)
 
 
-def too_wide(told: str) -> list[str]:
+def too_wide(text: str) -> list[str]:
     """Lines beyond the width; a key or URI that is longer by itself stays whole on a line of its own."""
-    return [line for line in told.splitlines() if len(line) > WIDTH_MAX and " " in line.strip()]
+    return [line for line in text.splitlines() if len(line) > WIDTH_MAX and " " in line.strip()]

@@ -45,7 +45,7 @@ class Watched:
 
     def __init__(self, *argv: str, terminal: bool) -> None:
         self._ours, theirs = pty.openpty() if terminal else os.pipe()
-        self.told = ""
+        self.printed = ""
         self.process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM, *argv],
             stdin=subprocess.PIPE,
@@ -61,7 +61,7 @@ class Watched:
 
     def shows(self, words: str) -> bool:
         self._read()
-        return words in self.told or self.process.poll() is not None
+        return words in self.printed or self.process.poll() is not None
 
     def ends(self) -> int:
         self.process.communicate(b"\n", timeout=60)
@@ -77,16 +77,16 @@ class Watched:
                 return
             if not part:
                 return
-            self.told += part.decode()
+            self.printed += part.decode()
 
 
 @pytest.fixture
 def started() -> Iterator[list[Watched]]:
     running: list[Watched] = []
     yield running
-    for one in running:
-        one.process.kill()
-        one.process.wait()
+    for watched in running:
+        watched.process.kill()
+        watched.process.wait()
 
 
 @pytest.mark.parametrize(
@@ -100,13 +100,13 @@ def started() -> Iterator[list[Watched]]:
         (["sql", "select 1", LAKE], "reading the tables' metadata"),
     ],
 )
-def test_on_a_terminal_a_command_that_takes_long_says_what_it_does(
+def test_on_a_terminal_a_slow_command_shows_what_it_does(
     started: list[Watched], argv: list[str], words: str
 ) -> None:
     tally = Watched(*argv, terminal=True)
     started.append(tally)
     wait_until(lambda: tally.shows(words), deadline_s=60, what=f"{words!r} on the terminal")
-    assert words in tally.told
+    assert words in tally.printed
     assert tally.ends() == 0
 
 
@@ -120,10 +120,10 @@ def test_on_a_terminal_a_command_that_takes_long_says_what_it_does(
     ids=lambda argv: argv[0],
 )
 @pytest.mark.parametrize(("terminal", "options"), [(True, ["--json"]), (False, [])])
-def test_with_json_or_in_a_file_nothing_moves(
+def test_with_json_or_without_a_terminal_no_progress_is_shown(
     started: list[Watched], argv: list[str], terminal: bool, options: list[str]
 ) -> None:
     tally = Watched(*argv, *options, terminal=terminal)
     started.append(tally)
     assert tally.ends() == 0
-    assert tally.told == ""
+    assert tally.printed == ""
