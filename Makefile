@@ -110,6 +110,10 @@ bench-memory: setup ## memory of one read, by the size of its range
 golden: setup ## a table of what three clients write in five codecs, compared with confluent-kafka's consumer
 	$(RUN)/python tests/bench/golden_table.py
 
+.PHONY: docs
+docs: setup ## write the generated pages: docs/reference/api.md and protocol.md
+	$(RUN)/python -m docs.generate
+
 .PHONY: format
 format: setup ## rewrite the code in the house's format
 	$(RUN)/ruff check --fix .

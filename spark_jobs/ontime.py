@@ -8,8 +8,7 @@ import pyarrow.csv
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tallystick.spark import run_dataframe
-from tallystick.spark.context import Context
+from tallystick.spark import Context, run_dataframe
 
 LATE_MINUTES = 15
 

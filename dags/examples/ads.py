@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tallystick import Column, Json, Lookback, Pipeline, Table, Topic
 from tallystick.airflow import replay_dag
-from tallystick.outputs.kafka import KafkaOutput
+from tallystick.outputs import KafkaOutput
 
 # What producers send of an impression and of a click alike.
 EVENT = [Column("id", "string"), Column("user", "string"), Column("ad", "string")]

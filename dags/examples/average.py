@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tallystick import Column, Json, Lookback, Pipeline, Table, Topic
 from tallystick.airflow import replay_dag
-from tallystick.outputs.files import FileOutput
+from tallystick.outputs import FileOutput
 
 LAKES = os.environ.get("TALLYSTICK_EXAMPLES_LAKES", "s3://lake/examples")
 FOLDER = os.environ.get("TALLYSTICK_EXAMPLES_FOLDER", "/srv/tallystick-examples")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tallystick import Column, Json, Lookback, Pipeline, Table, Topic
 from tallystick.airflow import replay_dag
-from tallystick.outputs.calls import HttpOutput
+from tallystick.outputs import HttpOutput
 
 USAGE = [
     Column("customer", "string"),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tallystick import Column, Json, Pipeline, Table, Topic
 from tallystick.airflow import replay_dag
-from tallystick.outputs.kafka import KafkaOutput
+from tallystick.outputs import KafkaOutput
 
 FLIGHT = [
     Column("origin", "string"),

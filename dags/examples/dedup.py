@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tallystick import Column, Json, Lookback, Pipeline, Table, Topic
 from tallystick.airflow import replay_dag
-from tallystick.outputs.calls import EmailOutput
+from tallystick.outputs import EmailOutput
 
 ALARM = [Column("device", "string"), Column("owner", "string"), Column("what", "string")]
 LAKES = os.environ.get("TALLYSTICK_EXAMPLES_LAKES", "s3://lake/examples")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tallystick import Column, Json, Pipeline, Table, Topic
 from tallystick.airflow import replay_dag
-from tallystick.outputs.files import FileOutput
+from tallystick.outputs import FileOutput
 
 FLIGHT = [
     Column("carrier", "string"),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tallystick import Column, Json, Pipeline, Table, Topic
 from tallystick.airflow import replay_dag
-from tallystick.outputs.postgres import PostgresOutput
+from tallystick.outputs import PostgresOutput
 
 PAYMENT = [
     Column("txn_id", "string"),

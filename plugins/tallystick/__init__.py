@@ -25,10 +25,14 @@ runtime        clock, ids and random numbers; compiled loops
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tallystick.runtime.lazy import lazy
+from tallystick.runtime.version import VERSION
 
 if TYPE_CHECKING:
+    from tallystick.operations.read_snapshot import LakeSnapshot as LakeSnapshot
+    from tallystick.operations.read_snapshot import read_snapshot as read_snapshot
     from tallystick.pipeline import Column as Column
     from tallystick.pipeline import Format as Format
     from tallystick.pipeline import Json as Json
@@ -37,14 +41,26 @@ if TYPE_CHECKING:
     from tallystick.pipeline import Table as Table
     from tallystick.pipeline import Topic as Topic
 
-__version__ = "0.1.0"
-__all__ = ["Column", "Format", "Json", "Lookback", "Pipeline", "Table", "Topic", "__version__"]
+__version__ = VERSION
+_DECLARED = ["Column", "Format", "Json", "Lookback", "Pipeline", "Table", "Topic"]
+__all__ = [
+    "Column",
+    "Format",
+    "Json",
+    "LakeSnapshot",
+    "Lookback",
+    "Pipeline",
+    "Table",
+    "Topic",
+    "__version__",
+    "read_snapshot",
+]
 
-
-def __getattr__(name: str) -> Any:
-    if name in __all__:
-        return getattr(importlib.import_module("tallystick.pipeline"), name)
-    raise AttributeError(f"module 'tallystick' has no attribute {name!r}")
+__getattr__ = lazy(
+    __name__,
+    {name: "tallystick.pipeline" for name in _DECLARED}
+    | {name: "tallystick.operations.read_snapshot" for name in ("LakeSnapshot", "read_snapshot")},
+)
 
 
 def __dir__() -> list[str]:

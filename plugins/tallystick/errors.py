@@ -37,6 +37,34 @@ import re
 from collections.abc import Iterable
 from typing import ClassVar
 
+__all__ = [
+    "ActionRequired",
+    "Corrupt",
+    "IdentityChanged",
+    "InvalidPipeline",
+    "InvalidRequest",
+    "JobChanged",
+    "KafkaUnavailable",
+    "LogDamaged",
+    "NotYet",
+    "OutcomeUnknown",
+    "OutputBusy",
+    "OutputRefused",
+    "OutputUnavailable",
+    "OutsideRetention",
+    "ReportRejected",
+    "RetryLater",
+    "RootVanished",
+    "SchemaChanged",
+    "ScratchFull",
+    "SettingsError",
+    "StoreRefused",
+    "StoreUnavailable",
+    "Superseded",
+    "SwapContended",
+    "TallystickError",
+]
+
 _WORD = re.compile(r"\S+")
 
 

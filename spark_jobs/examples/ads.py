@@ -11,9 +11,7 @@ from datetime import timedelta
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from tallystick.spark import run_dataframe
-from tallystick.spark.context import Context
-from tallystick.spark.state import deduplicated
+from tallystick.spark import Context, deduplicated, run_dataframe
 
 IMPRESSIONS, CLICKS = "examples-impressions", "examples-clicks"
 HORIZON, ATTRIBUTION = timedelta(hours=6), timedelta(minutes=30)

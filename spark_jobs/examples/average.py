@@ -7,10 +7,7 @@ from decimal import Decimal
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tallystick.spark import run_dataframe
-from tallystick.spark.context import Context
-from tallystick.spark.state import running
-from tallystick.stateful import Aggregate
+from tallystick.spark import Aggregate, Context, run_dataframe, running
 
 # The sensor that was found to read half a degree too warm; with CALIBRATED its readings are corrected.
 CALIBRATED = False

@@ -7,10 +7,7 @@ from datetime import timedelta
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tallystick.spark import run_dataframe
-from tallystick.spark.context import Context
-from tallystick.spark.state import windowed
-from tallystick.stateful import Aggregate, Windows
+from tallystick.spark import Aggregate, Context, Windows, run_dataframe, windowed
 
 CENTS_PER_UNIT = {"compute": 5, "traffic": 1, "archive": 2}
 HOURS = Windows(size=timedelta(hours=1), lateness=timedelta(minutes=15))

@@ -6,9 +6,7 @@ from datetime import timedelta
 
 from pyspark.sql import DataFrame
 
-from tallystick.spark import run_dataframe
-from tallystick.spark.context import Context
-from tallystick.spark.state import deduplicated
+from tallystick.spark import Context, deduplicated, run_dataframe
 
 HORIZON = timedelta(hours=1)
 

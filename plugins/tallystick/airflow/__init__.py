@@ -5,22 +5,20 @@ A DAG file needs only `replay_dag` or `gc_dag`.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tallystick.runtime.lazy import lazy
 
 if TYPE_CHECKING:
     from tallystick.airflow.dag import replay_dag as replay_dag
     from tallystick.airflow.gc import gc_dag as gc_dag
 
-_HOMES = {"gc_dag": "tallystick.airflow.gc", "replay_dag": "tallystick.airflow.dag"}
 __all__ = ["gc_dag", "replay_dag"]
 
-
-def __getattr__(name: str) -> Any:
-    # Imported lazily: every Airflow component loads the plugin of this package, and it does not need the operators.
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
-    raise AttributeError(f"module 'tallystick.airflow' has no attribute {name!r}")
+# Every Airflow component loads the plugin of this package, and the plugin does not need the operators.
+__getattr__ = lazy(
+    __name__, {"gc_dag": "tallystick.airflow.gc", "replay_dag": "tallystick.airflow.dag"}
+)
 
 
 def __dir__() -> list[str]:

@@ -73,9 +73,9 @@ Repeats = typer.Option(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from tallystick import __version__
+        from tallystick.runtime.version import VERSION
 
-        out(f"tally {__version__}")
+        out(f"tally {VERSION}")
         raise typer.Exit
 
 

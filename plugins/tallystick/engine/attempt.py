@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tallystick import __version__
 from tallystick.engine.combine import combined, from_ipc
 from tallystick.engine.input_splits import InputSplit
 from tallystick.engine.parquet import TableWriter
@@ -21,6 +20,7 @@ from tallystick.format.offsets import OffsetRange, tile
 from tallystick.format.plan import Plan, PlannedRange
 from tallystick.format.report import FileReport, RangeAccount, Report, account_totals
 from tallystick.protocol.invariants import account_problem
+from tallystick.runtime.version import VERSION
 
 log = logging.getLogger(__name__)
 DRIVER = "driver"
@@ -64,7 +64,7 @@ def assemble(
         plan_sha256=work.plan.sha256,
         fingerprint=work.plan.fingerprint,
         attempt=work.attempt,
-        library=__version__,
+        library=VERSION,
         files=tuple(sorted(files, key=lambda f: f.key)),
         accounts=accounts,
         lookback=lookback,

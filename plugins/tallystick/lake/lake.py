@@ -11,7 +11,6 @@ from functools import partial
 from itertools import islice
 from typing import TypeVar, cast
 
-from tallystick import __version__
 from tallystick.errors import (
     Corrupt,
     InvalidPipeline,
@@ -32,6 +31,7 @@ from tallystick.lake.snapshot import ObjectGone, RootMoved, Snapshot
 from tallystick.lake.update import NoUpdate, Update
 from tallystick.protocol.invariants import check_pages, check_swap
 from tallystick.runtime import Runtime
+from tallystick.runtime.version import VERSION
 from tallystick.store import Applied, ETag, NotApplied, Store, Unknown
 from tallystick.store.create_once import create_once
 from tallystick.store.probe import prove_conditional_writes
@@ -355,7 +355,7 @@ class Lake:
                 root_id=after.id,
                 parent=before.record,
                 committed_at=self.runtime.now(),
-                library=__version__,
+                library=VERSION,
                 intervals=change.committed,
                 tables=after.tables,
                 pages=index,

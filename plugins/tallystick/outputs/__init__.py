@@ -1,4 +1,35 @@
 """Outputs: places outside the lake that get each row of a committed table exactly once, also after reruns.
 
-`port` defines what an output does and what it gets. The other modules are the kinds that tallystick includes.
+A DAG file imports the kinds from here. `port` defines what an output does and what it gets; the other modules are the
+kinds that tallystick includes.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tallystick.runtime.lazy import lazy
+
+if TYPE_CHECKING:
+    from tallystick.outputs.calls import EmailOutput as EmailOutput
+    from tallystick.outputs.calls import HttpOutput as HttpOutput
+    from tallystick.outputs.files import FileOutput as FileOutput
+    from tallystick.outputs.kafka import KafkaOutput as KafkaOutput
+    from tallystick.outputs.postgres import PostgresOutput as PostgresOutput
+
+__all__ = ["EmailOutput", "FileOutput", "HttpOutput", "KafkaOutput", "PostgresOutput"]
+
+__getattr__ = lazy(
+    __name__,
+    {
+        "EmailOutput": "tallystick.outputs.calls",
+        "FileOutput": "tallystick.outputs.files",
+        "HttpOutput": "tallystick.outputs.calls",
+        "KafkaOutput": "tallystick.outputs.kafka",
+        "PostgresOutput": "tallystick.outputs.postgres",
+    },
+)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

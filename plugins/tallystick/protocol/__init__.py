@@ -1,7 +1,8 @@
 """The commit protocol: decisions, as total functions of a root and a request.
 
 Standard library only, no I/O, no clock, no randomness: roots, offsets, times and ids are arguments.
-docs/design/0001-commit-protocol.md has the steps, and the crash table that comments cite as C1..C15.
+docs/design/0001-commit-protocol.md has the steps. docs/reference/protocol.md has the codes that comments cite: the crash
+table C1 to C15 and the invariants I1 to I12.
 
 planning       the plans that a plan task may be granted
 open_interval  the interval of a run without dates

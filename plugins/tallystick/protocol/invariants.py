@@ -1,12 +1,12 @@
 """The invariants as predicates over (before, after), checked before each swap and in every test after each step.
 
 I1 each offset of a committed range belongs to exactly one committed interval. I2 neighbours share a boundary; ranges
-are monotone. I3 every object that the root reaches exists. I4 an acknowledged commit stays in the chain. I5 only a
-granted plan is committed; generations grow. I6 writers delete nothing. I7 accounts add up. I8 one root, one snapshot
-of all tables. I9 gc deletes nothing that is reached. I10 versions grow by one, records form one chain. I11 a column
-id always means one (name, type). I12 an output's name always means one target, and a plan is published only after a
-commit set it as wanted and a swap set it in progress, or at once if it has no row for the output and none was sent
-before.
+are monotone. I3 every object that the root reaches exists and is unchanged. I4 an acknowledged commit stays in the chain.
+I5 only a granted plan is committed; generations grow. I6 writers delete nothing. I7 the account of each committed range
+adds up and equals the tables. I8 a reader of one root sees all tables in the same snapshot. I9 gc deletes nothing that a
+retained version reaches or a granted plan owns. I10 versions grow by one; records form one chain. I11 a column id always
+means one (name, type). I12 an output's name always means one target, and a plan is published only after a commit set it
+as wanted and a swap set it in progress, or at once if it has no row for the output and none was sent before.
 
 I3, I6, I8 and I9 are about objects, not values: the store tests, `tally verify` and the explorer check them.
 """

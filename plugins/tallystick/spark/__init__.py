@@ -18,7 +18,44 @@ if __name__ == "__main__":
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from tallystick.runtime.lazy import lazy
+
+if TYPE_CHECKING:
+    from tallystick.spark.context import Context as Context
+    from tallystick.spark.state import deduplicated as deduplicated
+    from tallystick.spark.state import running as running
+    from tallystick.spark.state import sessioned as sessioned
+    from tallystick.spark.state import windowed as windowed
+    from tallystick.stateful import Aggregate as Aggregate
+    from tallystick.stateful import Sessions as Sessions
+    from tallystick.stateful import Windows as Windows
+
+__all__ = [
+    "Aggregate",
+    "Context",
+    "Sessions",
+    "Windows",
+    "deduplicated",
+    "run",
+    "run_dataframe",
+    "running",
+    "sessioned",
+    "windowed",
+]
+
+# pyspark, pyarrow and numba are imported on first use: a job file can be imported, tested and linted without them.
+__getattr__ = lazy(
+    __name__,
+    {"Context": "tallystick.spark.context"}
+    | {n: "tallystick.spark.state" for n in ("deduplicated", "running", "sessioned", "windowed")}
+    | {name: "tallystick.stateful" for name in ("Aggregate", "Sessions", "Windows")},
+)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
 
 
 def run(transform: Callable[..., Any]) -> None:
@@ -28,7 +65,6 @@ def run(transform: Callable[..., Any]) -> None:
     an operator must act, 1 for any other error. Safe to repeat: a run writes only under the prefix of its own attempt,
     and commits nothing.
     """
-    # pyspark, pyarrow and numba are imported here, so that a job file can be imported, tested and linted without them.
     from tallystick.spark.entry import main
 
     main(transform)
@@ -46,6 +82,3 @@ def run_dataframe(transform: Callable[..., Any]) -> None:
     from tallystick.spark.frames import stage_frames
 
     main(transform, staging=stage_frames)
-
-
-__all__ = ["run", "run_dataframe"]

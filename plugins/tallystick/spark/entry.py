@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tallystick import __version__
 from tallystick.connections.kafka import KafkaSettings
 from tallystick.connections.resolve import resolve
 from tallystick.engine.attempt import assemble
@@ -28,6 +27,7 @@ from tallystick.lake import Lake
 from tallystick.operations.stage import still_granted
 from tallystick.pipeline import DEAD_LETTERS
 from tallystick.runtime import system_runtime
+from tallystick.runtime.version import VERSION
 from tallystick.spark.arguments import Arguments, PlanRef, parse_arguments
 from tallystick.spark.outcome import (
     RESULT_FILE_ENV,
@@ -104,7 +104,7 @@ def _stage_all(
     lake = Lake(open_store(arguments.plans[0].lake_uri), system_runtime(), proven=True)
     log.info(
         "tallystick %s, attempt %s, %d plan(s)",
-        __version__,
+        VERSION,
         arguments.attempt,
         len(arguments.plans),
     )

@@ -7,7 +7,6 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TypeGuard
 
-from tallystick import __version__
 from tallystick.errors import (
     IdentityChanged,
     InvalidPipeline,
@@ -35,6 +34,7 @@ from tallystick.protocol import adoption, boundaries, planning
 from tallystick.protocol.ledger import Ledger
 from tallystick.protocol.publishing import outputs_with_plan
 from tallystick.protocol.staleness import to_refresh
+from tallystick.runtime.version import VERSION
 
 # For each grant, a plan is written before the swap. If another process swaps meanwhile, all these plans are void.
 GRANTS_MAX = 500
@@ -361,7 +361,7 @@ class PlanAttempt:
             accept_loss=params.accept_loss,
             accept_compaction=params.accept_compaction,
             planned_at=self.lake.runtime.now(),
-            library=__version__,
+            library=VERSION,
             accept_dead_letters=params.accept_dead_letters,
         )
         self.lake.put_new(plan.key, plan.encode())
