@@ -1,4 +1,4 @@
-"""One sample of every value that is stored, and Hypothesis strategies that build many."""
+"""Samples of every stored value, and Hypothesis strategies."""
 
 from __future__ import annotations
 
@@ -32,34 +32,34 @@ COLUMNS = (
 
 
 def uuid(number: int) -> str:
-    """A uuid that is the same in every run."""
+    """Return a uuid that is the same in every run."""
     return f"{number:032x}"
 
 
 def at(hour: float) -> datetime:
-    """Hour `hour` after T0."""
+    """Return the instant `hour` hours after T0."""
     return T0 + hour * HOUR
 
 
 def interval(first: float, last: float) -> Interval:
-    """[T0 + first hours, T0 + last hours)."""
+    """Return [T0 + first hours, T0 + last hours)."""
     return Interval(start=at(first), end=at(last))
 
 
 def request(run: str = "r1", clear: int = 0) -> Request:
-    """A request of the DAG `d`."""
+    """Return a request of the DAG `d`."""
     return Request(dag="d", run=run, clear=clear)
 
 
 def plan_key(first: float, last: float, number: int = 1) -> str:
-    """Key of a plan of that interval."""
+    """Return the key of a plan of that interval."""
     return keys.plan(at(first), at(last), uuid(number))
 
 
 def granted(
     first: float, last: float, *, run: str = "r1", clear: int = 0, generation: int = 1
 ) -> Granted:
-    """A grant whose plan's uuid is its generation."""
+    """Return a grant. The uuid of its plan is its generation."""
     return Granted(
         plan=plan_key(first, last, generation), request=request(run, clear), generation=generation
     )
@@ -75,7 +75,7 @@ def committed(
     fingerprint: str = "f1",
     records: int = 1,
 ) -> Committed:
-    """A commit whose plan's uuid is its generation."""
+    """Return a commit. The uuid of its plan is its generation."""
     return Committed(
         plan=plan_key(first, last, generation),
         request=request(run, clear),
@@ -95,7 +95,7 @@ def entry(
     served: tuple[Request, ...] = (),
     outputs: Mapping[str, OutputSlot] | None = None,
 ) -> Entry:
-    """An entry; its generation is the largest of its slots."""
+    """Return an entry. Its generation is the largest of its slots."""
     generation = max(slot.generation for slot in (grant, commit) if slot is not None)
     return Entry(
         interval=interval(first, last),
@@ -108,7 +108,7 @@ def entry(
 
 
 def boundary(hour: float, *offsets: int) -> Boundary:
-    """A boundary of topic `t` with these offsets per partition."""
+    """Return a boundary of topic `t` with these offsets per partition."""
     return Boundary(
         at=at(hour), positions={"t": tuple(Position(offset=o, leader_epoch=0) for o in offsets)}
     )
@@ -251,21 +251,21 @@ SAMPLE_ADOPTED = replace(
         "flights@2": RootTopic(topic_id="topic-2", cluster_id="cluster-2", origins=(3,)),
     },
 )
-SAMPLE_LOOKED = LookbackUsed(
+SAMPLE_LOOKBACK = LookbackUsed(
     since=at(-3),
     seen=(
         UsedInterval(interval=interval(-3, -1), fingerprint="f1", records=20),
         UsedInterval(interval=interval(-1, 0), fingerprint="f2", records=0),
     ),
 )
-SAMPLE_REPORT_LOOKED = replace(SAMPLE_REPORT, lookback=SAMPLE_LOOKED)
-SAMPLE_OWING = Page(
+SAMPLE_REPORT_LOOKBACK = replace(SAMPLE_REPORT, lookback=SAMPLE_LOOKBACK)
+SAMPLE_PAGE_PENDING = Page(
     entries=(
         entry(
             0,
             1,
             grant=granted(0, 1, generation=2),
-            commit=replace(committed(0, 1), lookback=SAMPLE_LOOKED),
+            commit=replace(committed(0, 1), lookback=SAMPLE_LOOKBACK),
             outputs={
                 "feed": OutputSlot(wanted=uuid(1)),
                 "invoices": OutputSlot(wanted=uuid(1), in_progress=uuid(1), published=uuid(9)),
@@ -323,7 +323,7 @@ totals = st.builds(
 
 @st.composite
 def accounts(draw: Any) -> RangeAccount:
-    """An account that adds up."""
+    """Draw an account that adds up."""
     counts = {
         name: draw(small)
         for name in ("records", "dead_letters", "aborted", "control", "absent", "lost")
@@ -340,7 +340,7 @@ def accounts(draw: Any) -> RangeAccount:
 
 @st.composite
 def pages(draw: Any, *, hours_max: int = 30) -> Page:
-    """A page of some intervals, gaps and boundaries."""
+    """Draw a page with some intervals, gaps and boundaries."""
     cuts = sorted(draw(st.sets(st.integers(0, hours_max), min_size=2, max_size=12)))
     entries = []
     for first, last in itertools.pairwise(cuts):

@@ -1,4 +1,4 @@
-"""Canonical JSON: one spelling out, and nothing but that in."""
+"""Canonical JSON: one spelling is written, and only that spelling is read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def read(body: bytes) -> dict[str, Any]:
 
 
 @given(st.dictionaries(st.text(max_size=6).filter(lambda k: k != "format"), values, max_size=5))
-def test_every_exact_value_comes_back(value: dict[str, Any]) -> None:
+def test_every_exact_value_round_trips(value: dict[str, Any]) -> None:
     body = dumps({"format": NAME, **value})
     got = read(body)
     assert got == value
@@ -72,7 +72,7 @@ def test_inexact_values_are_not_written(value: Any, why: str) -> None:
         (b'{"a":' + b"[" * 100 + b"]" * 100 + b"}", "nested deeper"),
     ],
 )
-def test_what_is_not_exactly_that_is_refused(body: bytes, why: str) -> None:
+def test_a_body_that_is_not_canonical_is_refused(body: bytes, why: str) -> None:
     with pytest.raises(Corrupt, match=why) as caught:
         read(body)
     assert "s3://lake/x.json" in caught.value.message

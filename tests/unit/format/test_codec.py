@@ -1,4 +1,4 @@
-"""The codec: type hints in, strict JSON out and back, with the path of whatever does not fit."""
+"""The codec: strict JSON from type hints and back; an error contains the path of the value that does not fit."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Everything(StoredObject):
     counts: Mapping[str, int]
     free: Mapping[str, Any]
     mixed: tuple[int | str | None, ...]
-    beside: Mapping[str, bytes] = field(default_factory=dict, metadata=NOT_STORED)
+    extra: Mapping[str, bytes] = field(default_factory=dict, metadata=NOT_STORED)
 
 
 SAMPLE = Everything(
@@ -86,7 +86,7 @@ STORED = {
 }
 
 
-def test_every_kind_of_hint_has_its_stored_form_and_comes_back() -> None:
+def test_every_kind_of_hint_has_a_stored_form_and_round_trips() -> None:
     assert SAMPLE.to_json() == STORED
     assert Everything.from_json(STORED, "here") == SAMPLE
     assert Everything.decode(SAMPLE.encode(), where="here") == SAMPLE
@@ -96,14 +96,14 @@ def test_every_kind_of_hint_has_its_stored_form_and_comes_back() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", "7"])
-def test_a_text_that_is_not_one_of_a_value_is_refused(text: str) -> None:
+def test_a_text_that_is_no_stored_value_is_refused(text: str) -> None:
     with pytest.raises(Corrupt, match=r"^here: not the text of a stored value"):
         Everything.from_text(text, "here")
 
 
-def test_a_field_that_is_not_stored_is_left_out_and_refused() -> None:
-    with pytest.raises(Corrupt, match="unknown field 'beside'"):
-        Everything.from_json(STORED | {"beside": {}}, "here")
+def test_a_field_that_is_not_stored_is_not_written_and_is_refused_on_read() -> None:
+    with pytest.raises(Corrupt, match="unknown field 'extra'"):
+        Everything.from_json(STORED | {"extra": {}}, "here")
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_a_field_that_is_not_stored_is_left_out_and_refused() -> None:
         ({"surprise": 1}, "here: unknown field 'surprise'"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_its_path(
+def test_a_value_that_does_not_fit_is_refused_with_its_path(
     change: Mapping[str, Any], problem: str
 ) -> None:
     with pytest.raises(Corrupt) as caught:
@@ -152,13 +152,13 @@ def test_what_does_not_fit_is_refused_with_its_path(
 
 
 @pytest.mark.parametrize("value", [None, 1, "x", [], True])
-def test_what_is_no_object_is_refused(value: Any) -> None:
+def test_a_value_that_is_no_object_is_refused(value: Any) -> None:
     with pytest.raises(Corrupt, match=r"^here: expected an object, found"):
         Everything.from_json(value, "here")
 
 
 @pytest.mark.parametrize("name", sorted(STORED))
-def test_every_field_is_needed(name: str) -> None:
+def test_every_field_is_required(name: str) -> None:
     cut = {key: value for key, value in STORED.items() if key != name}
     with pytest.raises(Corrupt, match=f"^here: missing field '{name}'"):
         Everything.from_json(cut, "here")
@@ -167,7 +167,7 @@ def test_every_field_is_needed(name: str) -> None:
 @pytest.mark.parametrize(
     "hint", [float, bytes, int | Inner, tuple[int, str], Mapping[int, str], list[int], Any]
 )
-def test_a_hint_without_a_stored_form_is_a_defect_at_the_first_use(hint: Any) -> None:
+def test_a_hint_without_a_stored_form_raises_a_type_error_at_the_first_use(hint: Any) -> None:
     @dataclass(frozen=True, slots=True, kw_only=True)
     class Odd(StoredValue):
         value: Any
@@ -177,7 +177,7 @@ def test_a_hint_without_a_stored_form_is_a_defect_at_the_first_use(hint: Any) ->
         Odd(value=1).to_json()
 
 
-def test_a_list_of_one_value_is_a_defect_at_the_first_use() -> None:
+def test_a_list_of_one_value_raises_a_type_error_at_the_first_use() -> None:
     @dataclass(frozen=True, slots=True, kw_only=True)
     class Single(StoredValue):
         AS_LIST: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""Column ids: given once, by the plan's swap, and never with another meaning."""
+"""Column ids: assigned once, by the swap of a plan, and never used for another column."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_an_id_means_one_column_for_ever(declarations: list[list[WantedColumn]])
         assert set(meaning) == {c.id for c in known}
 
 
-def test_a_column_that_is_dropped_stays_and_is_found_again() -> None:
+def test_a_dropped_column_stays_and_gets_its_id_back() -> None:
     first = allocate((), [want("a", required=False), want("b")], has_rows=False)
     second = allocate(first, [want("a")], has_rows=True)
     assert second == first
@@ -91,7 +91,7 @@ def test_other_types_are_refused(kind: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "1a", "a b", "a.b", "ä", "a" * 129])
-def test_odd_column_names_are_refused(name: str) -> None:
+def test_invalid_column_names_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match="is not 1 to 128"):
         check_column_name(name)
 
@@ -110,7 +110,7 @@ def test_a_column_checks_itself(number: int, kind: str, why: str) -> None:
         TableColumn(id=number, name="a", type=kind, required=True)
 
 
-def test_names_are_unique_whatever_their_case() -> None:
+def test_column_names_are_unique_regardless_of_case() -> None:
     columns = [
         TableColumn(id=i, name=n, type="int", required=True) for i, n in ((1, "a"), (2, "A"))
     ]

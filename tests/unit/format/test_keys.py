@@ -1,4 +1,4 @@
-"""Keys are built and taken apart in one place, and nothing odd gets into them."""
+"""Keys are built and parsed in one place, and invalid parts are refused."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ instants = st.datetimes(
 
 
 @given(instants)
-def test_an_instant_comes_back(instant: datetime) -> None:
+def test_an_instant_round_trips(instant: datetime) -> None:
     assert keys.parse_instant(keys.instant(instant)) == instant
 
 
 @given(instants, instants)
-def test_a_plans_key_tells_its_interval(start: datetime, end: datetime) -> None:
+def test_a_plans_key_contains_its_interval(start: datetime, end: datetime) -> None:
     assert keys.plan_interval(keys.plan(start, end, "0" * 32)) == (start, end)
 
 
@@ -36,16 +36,16 @@ def test_spellings_sort_as_instants_do(a: datetime, b: datetime) -> None:
 
 
 @pytest.mark.parametrize(
-    "odd",
+    "invalid",
     [
         datetime(2013, 1, 1),  # noqa: DTZ001 - the missing zone is the case
         datetime(2013, 1, 1, tzinfo=timezone(timedelta(hours=1))),
         datetime(2013, 1, 1, microsecond=1, tzinfo=UTC),
     ],
 )
-def test_only_utc_in_whole_milliseconds_is_an_instant(odd: datetime) -> None:
+def test_only_utc_in_whole_milliseconds_is_an_instant(invalid: datetime) -> None:
     with pytest.raises(ValueError, match=r"UTC|millisecond"):
-        keys.instant(odd)
+        keys.instant(invalid)
 
 
 @pytest.mark.parametrize(
@@ -60,14 +60,14 @@ def test_other_spellings_are_refused(text: str) -> None:
     "name",
     ["", "A", "-a", "_a", "a" * 64, "a/b", "a..b", "a.b", "a%2f", "a b", "ä", "a\n", "\u0430"],
 )
-def test_odd_names_are_refused(name: str) -> None:
+def test_invalid_names_are_refused(name: str) -> None:
     with pytest.raises(InvalidPipeline, match="not allowed") as caught:
         keys.check_name(name, "table")
     assert "a-z, 0-9" in caught.value.hint
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "a" * 250, "ä"])
-def test_odd_topics_are_refused(name: str) -> None:
+def test_invalid_topics_are_refused(name: str) -> None:
     with pytest.raises(InvalidPipeline, match="not allowed"):
         keys.check_topic(name)
 
@@ -85,7 +85,7 @@ def test_a_data_files_key_names_its_plan_and_attempt() -> None:
     assert keys.check_data_file(FILE_KEY, "flights") == FILE_KEY
 
 
-def test_an_attempts_scratch_lies_apart_from_every_table() -> None:
+def test_scratch_keys_are_outside_every_table() -> None:
     prefix = keys.scratch_prefix(plan_key(0, 1), "attempt-1")
     file = keys.scratch_file(plan_key(0, 1), "attempt-1", "00003", uuid(1))
     listed = keys.scratch_list(plan_key(0, 1), "attempt-1", uuid(1))
@@ -95,7 +95,7 @@ def test_an_attempts_scratch_lies_apart_from_every_table() -> None:
     assert keys.check_scratch(file) == file
 
 
-def test_keys_are_relative_and_hold_no_odd_part() -> None:
+def test_keys_of_every_kind_pass_their_checks() -> None:
     assert keys.metadata_prefix("flights") == "tables/flights/metadata/"
     assert keys.check_metadata("tables/flights/metadata/00001-a.metadata.json", "flights")
     assert keys.record_version(keys.record(12, uuid(1))) == 12
@@ -168,11 +168,11 @@ def test_a_key_of_another_shape_is_refused(check: Any, key: str) -> None:
         ("", "foreign"),
     ],
 )
-def test_a_key_tells_what_the_object_is(key: str, kind: str) -> None:
+def test_a_key_determines_the_kind_of_its_object(key: str, kind: str) -> None:
     assert keys.kind(key) == kind
 
 
-def test_a_note_of_a_call_says_what_it_is() -> None:
+def test_the_key_of_a_call_note_contains_its_kind_and_number() -> None:
     digits = 40 * "a"
     assert keys.call_parts(keys.call_try("feed", digits, 1)) == ("try", 1)
     assert keys.call_parts(keys.call_no("feed", digits, 12)) == ("no", 12)
@@ -191,7 +191,7 @@ def test_a_note_of_a_call_says_what_it_is() -> None:
             wrong()
 
 
-def test_an_intervals_objects_name_it_and_their_plan() -> None:
+def test_keys_of_an_interval_contain_the_interval_and_the_plan() -> None:
     part = keys.plan_parts(plan_key(0, 1))[0]
     for key in (plan_key(0, 1), FILE_KEY, keys.scratch_list(plan_key(0, 1), "a1", uuid(1))):
         assert keys.interval_of(key) == (part, uuid(1))
@@ -200,8 +200,8 @@ def test_an_intervals_objects_name_it_and_their_plan() -> None:
         keys.interval_of("root.json")
 
 
-def test_a_note_of_calls_lies_where_its_own_fields_say() -> None:
-    told = SAMPLE_CALLS
-    key = keys.calls(told.output, told.interval, told.plan, told.first, told.end)
-    assert told.key == key
-    assert key.startswith(f"calls/{told.output}/")
+def test_the_key_of_a_calls_note_follows_from_its_fields() -> None:
+    calls = SAMPLE_CALLS
+    key = keys.calls(calls.output, calls.interval, calls.plan, calls.first, calls.end)
+    assert calls.key == key
+    assert key.startswith(f"calls/{calls.output}/")

@@ -1,4 +1,4 @@
-"""The coverage algebra against the plain set of integers it stands for."""
+"""The coverage algebra, compared with plain sets of integers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_membership_is_that_of_the_set(coverage: Coverage, offset: int) -> None:
     st.lists(st.integers(0, 50), min_size=2, max_size=9, unique=True),
     st.randoms(use_true_random=False),
 )
-def test_what_is_cut_tiles_again_in_any_order(cuts: list[int], rnd: object) -> None:
+def test_the_pieces_of_a_range_tile_it_in_any_order(cuts: list[int], rnd: object) -> None:
     cuts.sort()
     pieces = [OffsetRange(start=a, end=b) for a, b in itertools.pairwise(cuts)]
     whole = OffsetRange(start=cuts[0], end=cuts[-1])
@@ -81,14 +81,14 @@ def test_an_impossible_position_is_refused(offset: int, epoch: int) -> None:
 
 
 def test_a_coverage_built_by_hand_checks_itself() -> None:
-    one, two = OffsetRange(start=0, end=2), OffsetRange(start=2, end=3)
+    first, second = OffsetRange(start=0, end=2), OffsetRange(start=2, end=3)
     with pytest.raises(ValueError, match="touch or overlap"):
-        Coverage((one, two))
+        Coverage((first, second))
     with pytest.raises(ValueError, match="no empty range"):
         Coverage((OffsetRange(start=1, end=1),))
 
 
-def test_a_range_knows_what_it_covers() -> None:
+def test_a_range_covers_the_ranges_inside_it_and_empty_ones() -> None:
     whole = OffsetRange(start=2, end=6)
     assert whole.covers(OffsetRange(start=2, end=6))
     assert whole.covers(OffsetRange(start=9, end=9))

@@ -1,4 +1,4 @@
-"""Bytes on S3 are an API: every stored value round-trips, matches its golden file, and refuses what it does not know."""
+"""Bytes on S3 are an API: every stored value round-trips, matches its golden file, and refuses unknown fields."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from unit.format.samples import (
     SAMPLE_CALL,
     SAMPLE_CALLS,
     SAMPLE_FILE,
-    SAMPLE_OWING,
     SAMPLE_PAGE,
+    SAMPLE_PAGE_PENDING,
     SAMPLE_PLAN,
     SAMPLE_PLAN_ACCEPTING,
     SAMPLE_RECORD,
     SAMPLE_REPORT,
-    SAMPLE_REPORT_LOOKED,
+    SAMPLE_REPORT_LOOKBACK,
     SAMPLE_ROOT,
     SAMPLE_WITH_OUTPUTS,
     at,
@@ -55,22 +55,22 @@ STORED: dict[str, StoredObject] = {
     "root": SAMPLE_ROOT,
     "adopted root": SAMPLE_ADOPTED,
     "root with outputs": SAMPLE_WITH_OUTPUTS,
-    "page with outputs": SAMPLE_OWING,
+    "page with outputs": SAMPLE_PAGE_PENDING,
     "page": SAMPLE_PAGE,
     "plan": SAMPLE_PLAN,
     "plan that accepts dead letters": SAMPLE_PLAN_ACCEPTING,
     "report": SAMPLE_REPORT,
-    "report that looked back": SAMPLE_REPORT_LOOKED,
+    "report with a lookback": SAMPLE_REPORT_LOOKBACK,
     "record": SAMPLE_RECORD,
     "calls": SAMPLE_CALLS,
     "call": SAMPLE_CALL,
 }
-# One file per format: of each kind of object the sample that has most in it.
+# One file per format: the fullest sample of each kind of object.
 FILES = {
     "root with outputs": "root-1.json",
     "page with outputs": "page-1.json",
     "plan that accepts dead letters": "plan-1.json",
-    "report that looked back": "report-1.json",
+    "report with a lookback": "report-1.json",
     "record": "record-1.json",
     "calls": "calls-1.json",
     "call": "call-1.json",
@@ -99,7 +99,7 @@ def test_every_format_has_one_golden_file() -> None:
 
 
 @stored
-def test_stored_objects_come_back(name: str) -> None:
+def test_stored_objects_round_trip(name: str) -> None:
     value = STORED[name]
     assert type(value).decode(value.encode(), where=name) == value
 
@@ -119,20 +119,20 @@ def test_stored_objects_come_back(name: str) -> None:
 def test_a_field_is_written_even_if_it_has_its_default(
     sample: StoredObject, path: tuple[Any, ...]
 ) -> None:
-    """One format per object: what is not there is written as empty, false or null, and never left out."""
+    """One format per object: an absent value is written as empty, false or null, and never left out."""
     assert not _at(json.loads(sample.encode()), path)
     cut = json.loads(sample.encode())
     del _at(cut, path[:-1])[path[-1]]
     assert f"missing field {path[-1]!r}" in refused(type(sample), cut, "here")
 
 
-def test_a_plan_that_replaces_nothing_comes_back() -> None:
+def test_a_plan_that_replaces_nothing_round_trips() -> None:
     plan = replace(SAMPLE_PLAN, replaces=None)
     assert Plan.decode(plan.encode(), where="plan") == plan
 
 
 def refused(kind: type[StoredObject], value: Any, name: str) -> str:
-    """Why `value`, in the one spelling, is not what it must be; the spelling itself is never the reason."""
+    """Return why `value`, in canonical spelling, is refused. The spelling itself is never the reason."""
     body = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
     with pytest.raises(Corrupt) as caught:
         kind.decode(body, where=name)
@@ -141,7 +141,7 @@ def refused(kind: type[StoredObject], value: Any, name: str) -> str:
 
 
 @stored
-def test_every_field_is_needed_and_no_other_is_taken(name: str) -> None:
+def test_every_field_is_required_and_unknown_fields_are_refused(name: str) -> None:
     value = STORED[name]
     whole = json.loads(value.encode())
     for path in list(_paths(whole)):
@@ -171,7 +171,7 @@ def _is_map(path: tuple[Any, ...]) -> bool:
 
 
 def _paths(value: Any, path: tuple[Any, ...] = ()) -> Any:
-    """Paths of all fields of objects whose fields are fixed; the keys of maps may come and go."""
+    """Yield the paths of all fields of objects with fixed fields; the keys of maps vary."""
     if isinstance(value, dict):
         for key, inner in value.items():
             if not _is_map(path) and not (path and path[0] == "spec"):
@@ -211,23 +211,23 @@ def test_another_version_is_refused_by_name(name: str, version: str) -> None:
 
 
 @given(samples.pages())
-def test_pages_come_back(page: Page) -> None:
+def test_pages_round_trip(page: Page) -> None:
     assert Page.decode(page.encode(), where="page") == page
 
 
 @given(samples.accounts())
-def test_accounts_come_back_and_add_up(account: RangeAccount) -> None:
+def test_accounts_round_trip_and_add_up(account: RangeAccount) -> None:
     assert RangeAccount.from_json(account.to_json(), "a") == account
     assert sum(account_totals((account, account)).values()) == 2 * (account.end - account.start)
 
 
 @given(samples.requests)
-def test_requests_come_back(value: Request) -> None:
+def test_requests_round_trip(value: Request) -> None:
     assert Request.from_json(value.to_json(), "r") == value
 
 
 @given(samples.totals)
-def test_totals_come_back(value: Totals) -> None:
+def test_totals_round_trip(value: Totals) -> None:
     assert Totals.from_json(value.to_json(), "t") == value
     assert value.offsets == sum(value.to_json())
     assert Totals.sum_of([value, Totals(), value]).to_json() == [2 * n for n in value.to_json()]
@@ -262,7 +262,7 @@ def test_totals_come_back(value: Totals) -> None:
         (Totals, [1, 2, 3, 4, 5, -6]),
     ],
 )
-def test_small_values_refuse_what_they_are_not(kind: type[StoredValue], value: Any) -> None:
+def test_small_values_refuse_other_shapes(kind: type[StoredValue], value: Any) -> None:
     with pytest.raises(Corrupt, match=r"^here"):
         kind.from_json(value, "here")
 
@@ -287,7 +287,9 @@ def test_small_values_refuse_what_they_are_not(kind: type[StoredValue], value: A
         ("plan", ["topics", 0, "ranges", 0], [1, 0, 0, 0, 0]),
     ],
 )
-def test_a_value_inside_is_refused_with_its_place(name: str, path: list[Any], value: Any) -> None:
+def test_a_nested_value_is_refused_with_the_name_of_its_object(
+    name: str, path: list[Any], value: Any
+) -> None:
     sample = STORED[name]
     whole = json.loads(sample.encode())
     _at(whole, tuple(path[:-1]))[path[-1]] = value
@@ -376,12 +378,12 @@ def _twice(value: Any) -> tuple[Any, Any]:
         (lambda: replace(SAMPLE_RECORD, intervals=()), "commits something"),
     ],
 )
-def test_a_value_checks_itself(build: Callable[[], object], why: str) -> None:
+def test_an_inconsistent_value_is_refused(build: Callable[[], object], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         build()
 
 
-def test_values_answer_about_themselves() -> None:
+def test_derived_properties_of_values() -> None:
     assert interval(0, 2).overlaps(interval(1, 3))
     assert not interval(0, 1).overlaps(interval(1, 2))
     assert interval(0, 3).covers(interval(1, 2))

@@ -1,4 +1,4 @@
-"""Which incarnation of a topic may follow which, where it begins, and what boundaries say of both."""
+"""Adoption: which incarnation of a topic may follow which, its origins, and the boundaries of both."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def adopt(root: Root, new: RootTopic, **ends: int) -> Any:
     return decide_adoption(root, LAST, "t", new, {int(p[1:]): end for p, end in ends.items()})
 
 
-def test_the_old_topic_is_closed_where_it_was_read_to_or_ended() -> None:
+def test_adoption_closes_the_old_topic_at_its_last_boundary_or_at_a_later_end() -> None:
     found = adopt(ROOT, NEW)
     assert isinstance(found, Adopt)
     assert (found.closed, found.adopted, found.since, found.lost) == ("t", "t@2", at(3), (0, 0))
@@ -60,7 +60,7 @@ def test_the_old_topic_is_closed_where_it_was_read_to_or_ended() -> None:
     assert later.topics["t"].closed.ends == (10, 25, 3)
 
 
-def test_what_is_not_to_be_adopted() -> None:
+def test_a_topic_that_cannot_follow_is_not_adopted() -> None:
     assert adopt(ROOT, OLD) == AlreadyRead(name="t", follows=None)
     assert adopt(ROOT, NEW, p0=9) == EndsTooEarly(partition=0, read_to=10, end=9)
     assert decide_adoption(ROOT, LAST, "other", NEW, {}) == NothingRead()
@@ -68,17 +68,17 @@ def test_what_is_not_to_be_adopted() -> None:
     adopted = replace(ROOT, topics=adopt(ROOT, NEW).topics)
     assert adopt(adopted, NEW) == AlreadyRead(name="t@2", follows="t")
     assert adopt(adopted, OLD) == ReadBefore(name="t")
-    # Topic ids are random: the same id on another cluster is a copy, as of one that was restored from its disks.
+    # Topic ids are random: the same id on another cluster is a copy, for example one restored from its disks.
     assert adopt(adopted, replace(NEW, cluster_id="d")) == SameTopic(name="t@2")
     assert adopt(ROOT, replace(OLD, cluster_id="d")) == SameTopic(name="t")
     assert adopt(adopted, replace(NEW, topic_id="3")).adopted == "t@3"
-    # Another topic of the pipeline may have any id: it is not this one.
+    # Another topic of the pipeline may have any id: it is not this topic.
     both = replace(ROOT, topics={"t": OLD, "u": NEW})
     assert adopt(both, NEW).adopted == "t@2"
 
 
-def test_ends_that_cannot_be_are_not_taken() -> None:
-    """A slip of the keyboard would stay in the root for ever."""
+def test_impossible_ends_are_refused() -> None:
+    """A typing error would stay in the root for ever."""
     assert adopt(ROOT, NEW, p3=1) == OddEnds(
         why="partition 3 is named, and the ledger knows no partition 2"
     )
@@ -98,47 +98,47 @@ def ledger() -> Ledger:
     return out
 
 
-def test_boundaries_after_an_adoption_leave_the_old_topic_at_its_end_and_ask_for_the_new_one() -> (
-    None
-):
+def test_boundaries_after_an_adoption_end_the_old_topic_and_look_up_the_new_one() -> None:
     assert settled(ledger(), TOPICS, "t", at(4)) == row(15, 20)
     assert settled(ledger(), TOPICS, "t@2", at(4)) is None
     assert settled(ledger(), {"t": OLD}, "t", at(4)) is None
 
 
-def test_boundaries_before_it_have_nothing_of_the_new_topic_and_split_no_gap_of_the_old() -> None:
+def test_boundaries_before_an_adoption_exclude_the_new_topic_and_split_no_range_of_the_old() -> (
+    None
+):
     half = at(1) + (at(2) - at(1)) / 2
     assert settled(ledger(), TOPICS, "t@2", half) == row(0)
-    assert settled(ledger(), TOPICS, "t", half) == row(4, 8)  # nothing lies between
+    assert settled(ledger(), TOPICS, "t", half) == row(4, 8)  # no offsets between
     after = at(2) + (at(2) - at(1)) / 2
     assert settled(ledger(), TOPICS, "t", after) == Unsplit(name="t", start=at(2), end=at(3))
     assert settled(ledger(), TOPICS, "t", at(0)) == Unsplit(name="t", start=None, end=at(1))
 
 
-def test_what_was_read_of_a_closed_topic_is_the_last_copy() -> None:
+def test_committed_rows_of_a_closed_topic_are_the_last_copy() -> None:
     first, second, third = (Interval(start=at(h), end=at(h + 1)) for h in (1, 2, 3))
     there = ledger()
     there.set_boundary(Boundary(at=at(4), positions={"t": row(15, 20), "t@2": row(9)}))
-    wanted = LastCopy(interval=second, name="t", offsets=18, since=at(3))
-    assert last_copy(there, TOPICS, [first, second]) == wanted
-    # The first hour has no offsets; the third lost its tail with the adoption, and is read anew from the other topic.
+    expected = LastCopy(interval=second, name="t", offsets=18, since=at(3))
+    assert last_copy(there, TOPICS, [first, second]) == expected
+    # The first hour has no offsets. The third lost its tail with the adoption and is read again from the new topic.
     assert last_copy(there, TOPICS, [first, third]) is None
     assert last_copy(there, {"t": OLD}, [second]) is None
-    assert "18 offsets of topic t" in wanted.message
-    assert f"Ask from {keys.instant(at(3))} on" in wanted.hint
+    assert "18 offsets of topic t" in expected.message
+    assert f"Ask from {keys.instant(at(3))} on" in expected.hint
     assert cuts(TOPICS) == (at(3),)
 
 
-def test_a_name_tells_topic_and_incarnation_and_nothing_else_is_one() -> None:
+def test_a_name_contains_topic_and_incarnation_and_other_forms_are_refused() -> None:
     assert [keys.incarnation(n) for n in ("t", "t@2", "t@31")] == [1, 2, 31]
     assert [keys.kafka_topic(n) for n in ("t", "t@2")] == ["t", "t"]
     assert [keys.next_incarnation(n) for n in ("t", "t@2")] == ["t@2", "t@3"]
     assert [keys.previous_incarnation(n) for n in ("t", "t@2", "t@3")] == [None, "t", "t@2"]
-    for good in ("a.B-c_d", "t@2", "t@10"):
-        assert keys.check_incarnation(good) == good
-    for odd in ("t@1", "t@0", "t@", "t@02", "t@2@3", "@2", "t@x"):
+    for valid in ("a.B-c_d", "t@2", "t@10"):
+        assert keys.check_incarnation(valid) == valid
+    for invalid in ("t@1", "t@0", "t@", "t@02", "t@2@3", "@2", "t@x"):
         with pytest.raises(ValueError, match="is no topic's incarnation"):
-            keys.check_incarnation(odd)
+            keys.check_incarnation(invalid)
     with pytest.raises(InvalidPipeline, match="is not allowed"):
         keys.check_incarnation("a/b")
 
@@ -153,7 +153,9 @@ def test_a_name_tells_topic_and_incarnation_and_nothing_else_is_one() -> None:
         {"t": OLD, "u@2": NEW},
     ],
 )
-def test_a_root_has_each_incarnation_after_a_closed_one(topics: dict[str, RootTopic]) -> None:
+def test_a_root_accepts_an_incarnation_only_after_a_closed_one(
+    topics: dict[str, RootTopic],
+) -> None:
     with pytest.raises(ValueError, match=r"closed exactly where another follows|follows"):
         replace(SAMPLE_ROOT, topics=topics)
 
@@ -164,15 +166,15 @@ def test_each_partition_of_a_closed_topic_ends_at_or_after_its_origin(ends: tupl
         replace(OLD, closed=Closed(since=at(0), ends=ends))
 
 
-def test_a_plan_says_which_incarnation_of_a_topic_it_reads() -> None:
-    """The lost tail of the old one is planned beside the new one; rows come from the last."""
+def test_a_plan_reads_the_last_incarnation_of_each_topic() -> None:
+    """The lost tail of the old incarnation is planned together with the new one; rows come from the last."""
     (planned,) = SAMPLE_PLAN.topics
     names = ("b", "a@10", "a", "a@9")
     plan = replace(SAMPLE_PLAN, topics=tuple(replace(planned, name=name) for name in names))
     assert plan.read_names == {"b": "b", "a": "a@10"}
 
 
-def test_the_last_incarnation_is_the_one_that_is_read() -> None:
+def test_the_open_topic_is_the_last_incarnation() -> None:
     assert SAMPLE_ADOPTED.open_topic("flights") == "flights@2"
     assert SAMPLE_ROOT.open_topic("flights") == "flights"
     assert SAMPLE_ROOT.open_topic("new") == "new"

@@ -1,4 +1,4 @@
-"""Each invariant is awake: a swap that breaks it is refused by name, and the swaps of a good life pass."""
+"""Each invariant is checked: a swap that breaks it is refused by its name, and valid swaps pass."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def ledger(*entries: Entry, offsets: tuple[int, ...] = (0, 10, 20, 30)) -> Ledge
     return out
 
 
-def stripped(there: Ledger, hour: int) -> Ledger:
-    """The ledger without the boundary at that hour, as only a defect could make it."""
+def without_boundary(there: Ledger, hour: int) -> Ledger:
+    """Return the ledger without the boundary at that hour. Only a defect could cause this."""
     del there._boundaries[at(hour)]
     return there
 
@@ -67,11 +67,11 @@ RECORD = keys.record(BEFORE.version + 1, uuid(6))
 
 
 def recorded(**details: Any) -> Entry:
-    """Hour 0 committed by the very swap that makes `after(record=RECORD)`."""
+    """Return hour 0 as committed by the swap to `after(record=RECORD)`."""
     return entry(0, 1, commit=replace(committed(0, 1, **details), record=RECORD))
 
 
-def test_a_good_life_passes() -> None:
+def test_valid_swaps_of_intervals_pass() -> None:
     check_swap(None, ledger(), first_root("flights", uuid(1)), ledger())
     check_swap(BEFORE, ledger(), after(), ledger(GRANTED))
     commits = after(record=RECORD)
@@ -85,15 +85,15 @@ def test_a_good_life_passes() -> None:
 
 
 OUTPUTS = {"feed": "kafka:default/feed"}
-SENDING = replace(BEFORE, outputs=OUTPUTS)
+WITH_OUTPUT = replace(BEFORE, outputs=OUTPUTS)
 
 
-def holding(slot: OutputSlot, **details: Any) -> Entry:
-    """Hour 0, committed before, with what the output has of it."""
+def with_slot(slot: OutputSlot, **details: Any) -> Entry:
+    """Return hour 0, committed earlier, with this slot of the output `feed`."""
     return replace(COMMITTED, outputs={"feed": slot}, **details)
 
 
-def test_the_life_of_an_output_passes() -> None:
+def test_valid_swaps_of_an_output_pass() -> None:
     check_swap(BEFORE, ledger(), after(outputs=OUTPUTS), ledger())
     wanted, in_progress = (
         OutputSlot(wanted=uuid(1)),
@@ -102,10 +102,12 @@ def test_the_life_of_an_output_passes() -> None:
     done = OutputSlot(wanted=uuid(1), published=uuid(1))
     commits = after(record=RECORD, outputs=OUTPUTS)
     check_swap(
-        SENDING, ledger(GRANTED), commits, ledger(replace(recorded(), outputs={"feed": wanted}))
+        WITH_OUTPUT, ledger(GRANTED), commits, ledger(replace(recorded(), outputs={"feed": wanted}))
     )
     for was, now in ((wanted, in_progress), (in_progress, done)):
-        check_swap(SENDING, ledger(holding(was)), after(outputs=OUTPUTS), ledger(holding(now)))
+        check_swap(
+            WITH_OUTPUT, ledger(with_slot(was)), after(outputs=OUTPUTS), ledger(with_slot(now))
+        )
 
 
 CLOSED = {
@@ -114,8 +116,8 @@ CLOSED = {
 }
 
 
-def both(hour: int) -> Ledger:
-    """A boundary at an hour where the adopted topic has gone on already."""
+def both_incarnations(hour: int) -> Ledger:
+    """Return a ledger whose boundary at `hour` has positions of both_incarnations incarnations."""
     out = ledger(offsets=(0, 10))
     positions = {"t": (Position(offset=30 if hour > 3 else 20),), "t@2": (Position(offset=6),)}
     out.set_boundary(Boundary(at=at(hour), positions=positions))
@@ -125,7 +127,7 @@ def both(hour: int) -> Ledger:
 def test_an_adoption_passes() -> None:
     check_swap(BEFORE, ledger(), after(topics=CLOSED), ledger())
     adopted = replace(BEFORE, topics=CLOSED)
-    check_swap(adopted, ledger(offsets=(0, 10)), after(topics=CLOSED), both(4))
+    check_swap(adopted, ledger(offsets=(0, 10)), after(topics=CLOSED), both_incarnations(4))
 
 
 BROKEN: dict[str, tuple[Any, Any, Any, Any]] = {
@@ -168,7 +170,7 @@ BROKEN: dict[str, tuple[Any, Any, Any, Any]] = {
         replace(BEFORE, topics=CLOSED),
         ledger(offsets=(0, 10)),
         after(topics=CLOSED),
-        both(2),
+        both_incarnations(2),
     ),
     "I4: table flights vanished": (BEFORE, ledger(), after(tables={}), ledger()),
     "I4: table flights": (
@@ -263,7 +265,7 @@ BROKEN: dict[str, tuple[Any, Any, Any, Any]] = {
         ledger(COMMITTED),
     ),
     "I12: output feed was kafka:default/feed and became None": (
-        SENDING,
+        WITH_OUTPUT,
         ledger(),
         after(),
         ledger(),
@@ -275,18 +277,23 @@ BROKEN: dict[str, tuple[Any, Any, Any, Any]] = {
         ledger(replace(recorded(), outputs={"feed": OutputSlot(wanted=uuid(1))})),
     ),
     "I12: output feed of .* went from": (
-        SENDING,
-        ledger(holding(OutputSlot(wanted=uuid(1)))),
+        WITH_OUTPUT,
+        ledger(with_slot(OutputSlot(wanted=uuid(1)))),
         after(outputs=OUTPUTS),
-        ledger(holding(OutputSlot(wanted=uuid(1), published=uuid(1)))),
+        ledger(with_slot(OutputSlot(wanted=uuid(1), published=uuid(1)))),
     ),
     "I12: output feed of .* vanished": (
-        SENDING,
-        ledger(holding(OutputSlot(wanted=uuid(1)))),
+        WITH_OUTPUT,
+        ledger(with_slot(OutputSlot(wanted=uuid(1)))),
         after(outputs=OUTPUTS),
         ledger(COMMITTED),
     ),
-    "I2: .* begins at no boundary": (BEFORE, Ledger((), {}), after(), stripped(ledger(GRANTED), 0)),
+    "I2: .* begins at no boundary": (
+        BEFORE,
+        Ledger((), {}),
+        after(),
+        without_boundary(ledger(GRANTED), 0),
+    ),
 }
 
 
@@ -308,14 +315,14 @@ def test_a_boundary_without_a_topic_means_its_origin() -> None:
 
 
 def paged() -> tuple[Root, Ledger]:
-    """A root of many pages, and a window on the first two of them."""
+    """Return a root with many pages, and a window on the first two."""
     whole = ledger(GRANTED)
     index, pages = whole.flush((uuid(n) for n in range(70, 80)), bytes_max=1)
     assert len(index) > 2
     return replace(BEFORE, pages=index), Ledger(index, {r.key: pages[r.key] for r in index[:2]})
 
 
-def test_pages_that_say_what_was_decided_pass() -> None:
+def test_pages_that_match_the_decision_pass() -> None:
     before, window = paged()
     window.put(replace(GRANTED, generation=2))
     index, written = window.flush(uuid(n) for n in range(80, 90))
@@ -325,12 +332,12 @@ def test_pages_that_say_what_was_decided_pass() -> None:
 @pytest.mark.parametrize("lost", ["all", "unread"])
 def test_a_page_that_vanishes_is_refused(lost: str) -> None:
     before, window = paged()
-    kept = before.pages[:2] if lost == "unread" else ()
+    remaining = before.pages[:2] if lost == "unread" else ()
     with pytest.raises(InvariantViolated, match=r"I4: page ledger/.* vanished"):
-        check_pages(before, after(pages=kept), window, {})
+        check_pages(before, after(pages=remaining), window, {})
 
 
-def test_pages_that_say_something_else_are_refused() -> None:
+def test_pages_that_differ_from_the_decision_are_refused() -> None:
     before, window = paged()
     window.put(replace(GRANTED, generation=2))
     with pytest.raises(InvariantViolated, match=r"I4: the pages to be written"):
@@ -338,21 +345,23 @@ def test_pages_that_say_something_else_are_refused() -> None:
 
 
 def test_a_root_that_is_wrong_about_what_is_pending_is_refused() -> None:
-    """Whoever publishes looks only into the pages that the root names."""
+    """Publish reads only the pages that the root names as pending."""
     before, window = paged()
     window.put(replace(COMMITTED, outputs={"feed": OutputSlot(wanted=uuid(1))}))
     index, written = window.flush(uuid(n) for n in range(80, 90))
-    owing = tuple(ref.key for ref in index if ref.key in written and written[ref.key].pending)
-    assert len(owing) == 1
-    publication = after(pages=index, outputs=OUTPUTS, pending=owing)
+    pending_keys = tuple(
+        ref.key for ref in index if ref.key in written and written[ref.key].pending
+    )
+    assert len(pending_keys) == 1
+    publication = after(pages=index, outputs=OUTPUTS, pending=pending_keys)
     check_pages(before, publication, window, written)
     with pytest.raises(InvariantViolated, match=r"I12: the root is wrong about what page ledger/"):
         check_pages(before, replace(publication, pending=()), window, written)
-    again = Ledger(index, written)
-    kept = replace(publication, version=publication.version + 1, id=uuid(98))
-    check_pages(publication, kept, again, {})
+    reloaded = Ledger(index, written)
+    following = replace(publication, version=publication.version + 1, id=uuid(98))
+    check_pages(publication, following, reloaded, {})
     with pytest.raises(InvariantViolated, match=r"I12: the root is wrong about what page ledger/"):
-        check_pages(publication, replace(kept, pending=()), again, {})
+        check_pages(publication, replace(following, pending=()), reloaded, {})
 
 
 # ---------------------------------------------------------------- accounts
@@ -362,7 +371,7 @@ def test_accounts_that_cover_the_plan_pass() -> None:
     assert account_problem(SAMPLE_PLAN, SAMPLE_ACCOUNTS) is None
     assert (
         account_problem(SAMPLE_PLAN, SAMPLE_ACCOUNTS[:1]) is None
-    )  # the other range holds no offset
+    )  # the other range has no offset
 
 
 FIRST, SECOND = SAMPLE_ACCOUNTS
@@ -389,7 +398,7 @@ def test_accounts_that_do_not_cover_the_plan_are_named(accounts: Any, why: str) 
     assert re.search(why, problem), problem
 
 
-def test_absent_offsets_are_legal_where_the_topic_is_compacted() -> None:
+def test_absent_offsets_are_allowed_if_the_topic_is_compacted() -> None:
     compacted = replace(SAMPLE_PLAN, topics=(replace(SAMPLE_PLAN.topics[0], compacted=True),))
     assert account_problem(compacted, (replace(FIRST, absent=1, records=5), SECOND)) is None
 
@@ -397,5 +406,5 @@ def test_absent_offsets_are_legal_where_the_topic_is_compacted() -> None:
 @pytest.mark.parametrize(
     ("records", "dead", "mostly"), [(0, 0, False), (5, 4, False), (5, 5, True), (0, 1, True)]
 )
-def test_half_dead_letters_are_most(records: int, dead: int, mostly: bool) -> None:
+def test_half_dead_letters_count_as_mostly_dead(records: int, dead: int, mostly: bool) -> None:
     assert mostly_dead(records, dead) is mostly

@@ -1,4 +1,4 @@
-"""The paged ledger: whatever is edited in whatever order, it answers like one page that holds everything."""
+"""The paged ledger: after edits in any order it answers like one page that contains everything."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TINY = 600  # bytes: a page of one or two entries is full
 
 
 class Stored:
-    """A ledger with its pages as a store would hold them."""
+    """A ledger and its stored pages."""
 
     def __init__(self, bytes_max: int = TINY) -> None:
         self.index: tuple[PageRef, ...] = ()
@@ -38,7 +38,7 @@ class Stored:
         self.numbers = itertools.count(1)
 
     def window(self, start: Any, end: Any) -> Ledger:
-        """A window with just the pages that are said to be needed."""
+        """Return a window with only the pages that `pages_between` names."""
         refs = pages_between(self.index, start, end)
         return Ledger(self.index, {r.key: self.pages[r.key] for r in refs})
 
@@ -57,7 +57,7 @@ hours = st.lists(st.integers(0, 24), min_size=2, max_size=14, unique=True)
 
 
 @given(hours, st.randoms(use_true_random=False))
-def test_pages_answer_like_one_page_whatever_the_order(cuts: list[int], rnd: Any) -> None:
+def test_pages_answer_like_one_page_for_every_order_of_edits(cuts: list[int], rnd: Any) -> None:
     cuts.sort()
     spans = list(itertools.pairwise(cuts))
     rnd.shuffle(spans)
@@ -74,10 +74,10 @@ def test_pages_answer_like_one_page_whatever_the_order(cuts: list[int], rnd: Any
         entries[first, last] = entry(first, last, commit=committed(first, last))
         ledger.put(entries[first, last])
         stored.save(ledger)
-        _same_as_one_page(stored, entries, boundaries)
+        _assert_same_as_one_page(stored, entries, boundaries)
 
 
-def _same_as_one_page(
+def _assert_same_as_one_page(
     stored: Stored, entries: dict[tuple[int, int], Entry], boundaries: dict[int, Boundary]
 ) -> None:
     assert list(stored.whole().entries) == [entries[k] for k in sorted(entries)]
@@ -94,7 +94,7 @@ def _same_as_one_page(
 
 
 @given(hours)
-def test_pages_are_as_small_as_they_must_be_and_untouched_ones_keep_their_keys(
+def test_pages_respect_the_size_limit_and_untouched_pages_keep_their_keys(
     cuts: list[int],
 ) -> None:
     stored = Stored()
@@ -106,8 +106,8 @@ def test_pages_are_as_small_as_they_must_be_and_untouched_ones_keep_their_keys(
                 ledger.set_boundary(boundary(hour, hour))
         ledger.put(entry(first, last, commit=committed(first, last)))
         stored.save(ledger)
-        kept = before & {r.key for r in stored.index}
-        assert len(before) - len(kept) <= 2  # the pages of the two ends
+        unchanged = before & {r.key for r in stored.index}
+        assert len(before) - len(unchanged) <= 2  # the pages of the two ends
     for page in stored.pages.values():
         assert len(page.boundaries) == 1 or len(page.encode()) <= TINY
 
@@ -129,23 +129,23 @@ def test_dropping_an_entry_leaves_its_boundaries() -> None:
 
 
 def test_edits_stay_in_their_window() -> None:
-    one = Ledger((), {})
-    one.set_boundary(boundary(0, 0))
-    two = one.copy()
-    two.set_boundary(boundary(1, 0))
-    two.put(entry(0, 1, grant=granted(0, 1)))
-    assert [b.at for b in one.boundaries] == [at(0)]
-    assert one.entries == ()
-    assert two.entry(interval(0, 1)) is not None
-    assert two.entry(interval(0, 2)) is None
-    assert one.flush(iter(["0" * 32]))[0][0].since == at(0)
+    ledger = Ledger((), {})
+    ledger.set_boundary(boundary(0, 0))
+    copy = ledger.copy()
+    copy.set_boundary(boundary(1, 0))
+    copy.put(entry(0, 1, grant=granted(0, 1)))
+    assert [b.at for b in ledger.boundaries] == [at(0)]
+    assert ledger.entries == ()
+    assert copy.entry(interval(0, 1)) is not None
+    assert copy.entry(interval(0, 2)) is None
+    assert ledger.flush(iter(["0" * 32]))[0][0].since == at(0)
 
 
-def test_nothing_touched_is_nothing_written() -> None:
+def test_a_flush_without_edits_writes_nothing() -> None:
     assert Ledger((), {}).flush([]) == ((), {})
 
 
-def test_a_boundary_is_set_once_and_an_entry_needs_both() -> None:
+def test_a_boundary_is_set_once_and_an_entry_needs_both_of_its_boundaries() -> None:
     ledger = Ledger((), {})
     ledger.set_boundary(boundary(0, 0))
     with pytest.raises(ValueError, match="is set already"):
@@ -154,13 +154,13 @@ def test_a_boundary_is_set_once_and_an_entry_needs_both() -> None:
         ledger.put(entry(0, 1, grant=granted(0, 1)))
 
 
-def test_asking_beyond_what_is_loaded_is_an_error() -> None:
+def test_reading_a_page_that_is_not_loaded_is_an_error() -> None:
     ledger = Ledger((PageRef(since=at(0), until=at(1), key=keys.page(uuid(1))),), {})
     with pytest.raises(KeyError, match="is needed and not loaded"):
         ledger.overlapping(interval(0, 1))
 
 
-def test_a_long_entry_is_found_from_far_behind_its_start() -> None:
+def test_a_long_entry_is_found_by_a_window_far_after_its_start() -> None:
     stored = Stored()
     for hour in range(12):
         ledger = stored.whole()
@@ -185,7 +185,7 @@ def test_cancelling_a_grant_leaves_what_is_committed() -> None:
 
 
 @pytest.mark.parametrize("edits", [(0,), (19,), (10,), ()])
-def test_a_page_is_cut_away_from_its_edits(edits: tuple[int, ...]) -> None:
+def test_a_page_is_split_near_its_edits(edits: tuple[int, ...]) -> None:
     page = Page(boundaries=tuple(boundary(hour, hour) for hour in range(20)))
     parts = split(page, [at(e) for e in edits], bytes_max=len(page.encode()) - 1)
     sizes = [len(p.boundaries) for p in parts]
@@ -212,7 +212,7 @@ def test_ten_years_of_hours_on_64_partitions_fit_a_root_of_100_kb(forwards: bool
         stored.pages.update(fresh)
     assert all(len(stored.pages[r.key].encode()) <= PAGE_BYTES_MAX for r in stored.index)
     full = max(len(stored.pages[r.key].entries) for r in stored.index)
-    # What is counted must be how pages fill up in a life: most intervals stand in full pages.
+    # The count must show how pages fill up over time: most intervals are in full pages.
     assert len(stored.index) <= count / full + 3
     pages = -(-10 * 365 * 24 // full)
     index = tuple(

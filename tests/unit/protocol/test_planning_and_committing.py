@@ -1,4 +1,4 @@
-"""The decisions, as tables and as properties: who may be granted what, and what a commit may publish."""
+"""Decisions as tables and as properties: what a request is granted, and what a commit may publish."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from unit.format.samples import (
 
 
 def ledger(*entries: Entry) -> Ledger:
-    """A ledger of these entries, with the boundaries that they need."""
+    """Return a ledger of these entries, with the boundaries that they need."""
     out = Ledger((), {})
     for hour in sorted(
         {
@@ -79,32 +79,32 @@ MINE = request("mine")
 AGAIN = request("mine", 1)
 
 
-def intent(decision: Any) -> PlanDecision:
+def plan_decision(decision: Any) -> PlanDecision:
     assert isinstance(decision, PlanDecision)
     return decision
 
 
-def test_an_empty_ledger_grants_the_whole_wish() -> None:
-    decision = intent(decide_plan(ledger(), MINE, options(0, 3)))
+def test_an_empty_ledger_grants_the_whole_request() -> None:
+    decision = plan_decision(decide_plan(ledger(), MINE, options(0, 3)))
     assert decision.grants == (Grant(interval=interval(0, 3), before=None, generation=1),)
 
 
 def test_only_the_remainder_is_granted() -> None:
     there = ledger(entry(1, 2, commit=committed(1, 2)), entry(3, 4, commit=committed(3, 4)))
-    decision = intent(decide_plan(there, MINE, options(0, 5)))
+    decision = plan_decision(decide_plan(there, MINE, options(0, 5)))
     assert spans(decision.grants) == [interval(0, 1), interval(2, 3), interval(4, 5)]
     assert spans(decision.covered) == [interval(1, 2), interval(3, 4)]
 
 
-def test_committed_intervals_of_others_are_a_no_op_whatever_the_fingerprint() -> None:
+def test_intervals_committed_by_others_are_left_alone_for_every_fingerprint() -> None:
     there = ledger(entry(0, 2, commit=committed(0, 2, fingerprint="old")))
-    decision = intent(decide_plan(there, MINE, options(0, 2, force=True)))
+    decision = plan_decision(decide_plan(there, MINE, options(0, 2, force=True)))
     assert decision == PlanDecision(covered=there.entries)
 
 
-def test_the_first_grant_stands() -> None:
+def test_a_grant_of_another_run_is_left_alone() -> None:
     there = ledger(entry(1, 2, grant=granted(1, 2)))
-    decision = intent(decide_plan(there, MINE, options(0, 3)))
+    decision = plan_decision(decide_plan(there, MINE, options(0, 3)))
     assert spans(decision.grants) == [interval(0, 1), interval(2, 3)]
     assert spans(decision.held) == [interval(1, 2)]
 
@@ -115,15 +115,15 @@ def test_the_first_grant_stands() -> None:
 def test_the_same_request_gets_the_same_plan(slot: str, fingerprint: str) -> None:
     make = granted if slot == "grant" else committed
     there = ledger(entry(0, 1, **{slot: make(0, 1, run="mine")}, served=(MINE,)))
-    decision = intent(
+    decision = plan_decision(
         decide_plan(there, MINE, options(0, 1, fingerprint=fingerprint, replace=True, force=True))
     )
     assert decision.grants == ()
     assert [(h.plan, h.committed) for h in decision.owned] == [(plan_key(0, 1), slot == "commit")]
 
 
-def test_a_repeated_request_is_told_all_of_its_interval_again() -> None:
-    """The first answer was lost; since then the gap has stayed, and nothing is granted by asking twice."""
+def test_a_repeated_request_gets_the_same_answer_for_its_whole_interval() -> None:
+    """The first answer was lost. The gap has stayed since, and a repeated request is granted nothing."""
     others = {
         "covered": entry(0, 1, commit=committed(0, 1, run="x")),
         "held": entry(1, 2, grant=granted(1, 2, run="y")),
@@ -137,7 +137,7 @@ def test_a_repeated_request_is_told_all_of_its_interval_again() -> None:
             commit=committed(5, 6, run="mine"),
         ),
     }
-    decision = intent(decide_plan(ledger(*others.values()), AGAIN, options(0, 6)))
+    decision = plan_decision(decide_plan(ledger(*others.values()), AGAIN, options(0, 6)))
     assert decision.grants == decision.cancelled == ()
     assert spans(decision.covered) == [interval(0, 1)]
     assert spans(decision.held) == [interval(1, 2), interval(5, 6)]
@@ -147,12 +147,14 @@ def test_a_repeated_request_is_told_all_of_its_interval_again() -> None:
     ]
 
 
-def test_a_request_that_was_served_and_overtaken_asks_no_more() -> None:
+def test_a_served_request_that_was_superseded_is_granted_nothing() -> None:
     there = ledger(entry(0, 1, commit=committed(0, 1, run="other"), served=(MINE,)))
     expected = RequestSuperseded(by=request("other"), replaces=True)
     assert decide_plan(there, MINE, options(0, 1, replace=True)) == expected
-    # Without a wish to replace, nothing is left to do: what others committed is as good.
-    assert intent(decide_plan(there, MINE, options(0, 1))) == PlanDecision(covered=there.entries)
+    # Without `replace` nothing is left to do: the rows that others committed are accepted.
+    assert plan_decision(decide_plan(there, MINE, options(0, 1))) == PlanDecision(
+        covered=there.entries
+    )
 
 
 NEWER = request("mine", 2)
@@ -171,42 +173,44 @@ LOWER = {
 
 
 @pytest.mark.parametrize("clear", [0, 1])
-@pytest.mark.parametrize("where", sorted(LOWER))
-def test_a_lower_clear_number_is_granted_nothing_and_ends_well_if_nothing_is_left(
-    where: str, clear: int
+@pytest.mark.parametrize("state", sorted(LOWER))
+def test_a_lower_clear_number_is_granted_nothing_and_succeeds_if_nothing_is_left(
+    state: str, clear: int
 ) -> None:
-    """A late copy of an older task, or a metadata database that counts from 0 again: the ledger cannot say which."""
-    there = ledger(LOWER[where])
+    """A late copy of an older task, or a database that counts from 0 again: the ledger cannot distinguish the two."""
+    there = ledger(LOWER[state])
     decision = decide_plan(there, request("mine", clear), options(0, 1))
-    if where in ("granted", "committed, a replacement granted"):
+    if state in ("granted", "committed, a replacement granted"):
         assert decision == RequestSuperseded(by=NEWER)
-    elif where == "committed":
-        assert [(h.interval, h.committed) for h in intent(decision).owned] == [
+    elif state == "committed":
+        assert [(h.interval, h.committed) for h in plan_decision(decision).owned] == [
             (interval(0, 1), True)
         ]
     else:
-        assert spans((*intent(decision).covered, *intent(decision).held)) == [interval(0, 1)]
+        assert spans((*plan_decision(decision).covered, *plan_decision(decision).held)) == [
+            interval(0, 1)
+        ]
     if isinstance(decision, PlanDecision):
         assert decision.grants == decision.cancelled == ()
 
 
 @pytest.mark.parametrize(
-    ("clear", "more", "green"),
+    ("clear", "more", "succeeds"),
     [
-        (0, {"fingerprint": "other"}, True),  # made again, and nobody asks to replace
-        (1, {"fingerprint": "other"}, False),  # a Clear asks for the rows of the new code
+        (0, {"fingerprint": "other"}, True),  # a run created again, without a request to replace
+        (1, {"fingerprint": "other"}, False),  # a Clear requests the rows of the new code
         (0, {"replace": True}, False),
         (1, {"force": True}, False),
         (1, {}, True),
     ],
 )
-def test_a_lower_clear_number_that_asks_to_replace_is_refused(
-    clear: int, more: dict[str, Any], green: bool
+def test_a_lower_clear_number_that_requests_a_replacement_is_refused(
+    clear: int, more: dict[str, Any], succeeds: bool
 ) -> None:
     there = ledger(entry(0, 1, commit=committed(0, 1, run="mine", clear=2)))
     decision = decide_plan(there, request("mine", clear), options(0, 1, **more))
-    if green:
-        assert spans(intent(decision).owned) == [interval(0, 1)]
+    if succeeds:
+        assert spans(plan_decision(decision).owned) == [interval(0, 1)]
     else:
         assert decision == RequestSuperseded(by=NEWER, replaces=True)
 
@@ -219,49 +223,51 @@ def test_a_lower_clear_number_with_a_gap_or_a_cut_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("clear", "more", "plan_result"),
+    ("clear", "more", "succeeds"),
     [
-        (0, {}, True),  # a retry, or a run that was made again: nobody asks to replace
+        (0, {}, True),  # a retry, or a run created again, without a request to replace
         (0, {"replace": True}, False),
         (0, {"force": True}, False),
         (1, {}, False),  # a Clear, in a database that counts from 0 again
     ],
 )
-def test_changed_code_is_not_answered_from_what_was_served(
-    clear: int, more: dict[str, Any], plan_result: bool
+def test_a_served_request_that_would_replace_by_changed_code_is_refused(
+    clear: int, more: dict[str, Any], succeeds: bool
 ) -> None:
     me = request("mine", clear)
     there = ledger(entry(0, 1, commit=committed(0, 1, run="mine", clear=clear), served=(me,)))
     decision = decide_plan(there, me, options(0, 1, fingerprint="other", **more))
-    if plan_result:
-        assert spans(intent(decision).owned) == [interval(0, 1)]
+    if succeeds:
+        assert spans(plan_decision(decision).owned) == [interval(0, 1)]
     else:
         assert decision == RequestSuperseded(by=me, replaces=True)
-    # The same code: the answer of before.
-    assert spans(intent(decide_plan(there, me, options(0, 1, **more))).owned) == [interval(0, 1)]
+    # The same code: the same answer as before.
+    assert spans(plan_decision(decide_plan(there, me, options(0, 1, **more))).owned) == [
+        interval(0, 1)
+    ]
 
 
-def test_a_replacement_under_way_is_answered_although_the_code_changed_again() -> None:
-    """A deploy between two tries of plan: `stage` compares the code, and says what to do."""
+def test_a_replacement_in_progress_is_returned_although_the_code_changed_again() -> None:
+    """A deploy between two tries of plan: `stage` compares the code and raises with a hint."""
     pending = granted(0, 1, run="mine", clear=1, generation=2)
     there = ledger(
         entry(0, 1, grant=pending, commit=committed(0, 1, run="mine", clear=1), served=(AGAIN,))
     )
-    decision = intent(decide_plan(there, AGAIN, options(0, 1, fingerprint="other")))
+    decision = plan_decision(decide_plan(there, AGAIN, options(0, 1, fingerprint="other")))
     assert [h.plan for h in decision.owned] == [pending.plan]
 
 
-def test_a_retry_is_refused_what_became_a_gap_since() -> None:
-    """One of two grants was released: green, the run would hide the gap; granted to a late copy, it would dangle."""
+def test_a_retry_is_refused_if_a_released_grant_left_a_gap() -> None:
+    """One of two grants was released. Success would hide the gap; a late copy that got a grant would never commit it."""
     there = ledger(
         entry(0, 1, grant=granted(0, 1, run="mine"), served=(MINE,)),
         entry(1, 2, commit=committed(1, 2)),
     )
     decision = decide_plan(there, MINE, options(0, 4, cuts=(at(3),)))
     assert decision == RequestSuperseded(by=MINE, gap=interval(2, 3))
-    cleared = intent(decide_plan(there, AGAIN, options(0, 4, cuts=(at(3),))))
+    cleared = plan_decision(decide_plan(there, AGAIN, options(0, 4, cuts=(at(3),))))
     assert spans(cleared.grants) == [interval(0, 1), interval(2, 3), interval(3, 4)]
-    refresh = intent(decide_plan(there, MINE, options(0, 4, refresh=True)))
+    refresh = plan_decision(decide_plan(there, MINE, options(0, 4, refresh=True)))
     assert (spans(refresh.owned), refresh.grants) == ([interval(0, 1)], ())
 
 
@@ -273,7 +279,7 @@ def test_a_clear_replaces_its_own_rows_only_if_something_changed(
     fingerprint: str, force: bool, granted_again: bool
 ) -> None:
     there = ledger(entry(0, 1, commit=committed(0, 1, run="mine"), served=(MINE,)))
-    decision = intent(
+    decision = plan_decision(
         decide_plan(there, AGAIN, options(0, 1, fingerprint=fingerprint, force=force))
     )
     assert bool(decision.grants) is granted_again
@@ -285,13 +291,13 @@ def test_a_clear_replaces_its_own_rows_only_if_something_changed(
 
 def test_a_clear_before_the_commit_plans_the_same_interval_anew() -> None:
     there = ledger(entry(0, 1, grant=granted(0, 1, run="mine"), served=(MINE,)))
-    decision = intent(decide_plan(there, AGAIN, options(0, 1)))
+    decision = plan_decision(decide_plan(there, AGAIN, options(0, 1)))
     assert spans(decision.grants) == [interval(0, 1)]
     assert decision.grants[0].generation == 2
     assert decision.cancelled == ()
 
 
-def test_a_pending_replacement_that_is_no_longer_wished_is_cancelled() -> None:
+def test_a_pending_replacement_that_is_no_longer_requested_is_cancelled() -> None:
     pending = entry(
         0,
         1,
@@ -299,18 +305,18 @@ def test_a_pending_replacement_that_is_no_longer_wished_is_cancelled() -> None:
         commit=committed(0, 1, run="mine"),
         served=(MINE,),
     )
-    decision = intent(decide_plan(ledger(pending), AGAIN, options(0, 1)))
+    decision = plan_decision(decide_plan(ledger(pending), AGAIN, options(0, 1)))
     assert decision.cancelled == (pending,)
     assert spans(decision.owned) == [interval(0, 1)]
     foreign = replace(pending, committed=committed(0, 1, run="other"))
-    decision = intent(decide_plan(ledger(foreign), AGAIN, options(0, 1)))
+    decision = plan_decision(decide_plan(ledger(foreign), AGAIN, options(0, 1)))
     assert decision.cancelled == (foreign,)
     assert decision.covered == (foreign,)
 
 
 def test_replace_takes_every_committed_entry_inside_and_fills_the_gaps() -> None:
     there = ledger(entry(0, 1, commit=committed(0, 1)), entry(2, 3, commit=committed(2, 3)))
-    decision = intent(decide_plan(there, MINE, options(0, 3, replace=True)))
+    decision = plan_decision(decide_plan(there, MINE, options(0, 3, replace=True)))
     assert [(g.interval, g.generation) for g in decision.grants] == [
         (interval(0, 1), 2),
         (interval(1, 2), 1),
@@ -318,28 +324,28 @@ def test_replace_takes_every_committed_entry_inside_and_fills_the_gaps() -> None
     ]
 
 
-def test_replace_takes_what_the_run_committed_itself_too_although_nothing_changed() -> None:
-    """A backfill with mode=replace repeats its runs by a clear: a green run that replaces nothing would be a lie."""
+def test_replace_also_takes_the_runs_own_commits_although_nothing_changed() -> None:
+    """A backfill with mode=replace repeats its runs by a clear: success without a replacement would be false."""
     there = ledger(entry(0, 1, commit=committed(0, 1, run="mine"), served=(MINE,)))
-    decision = intent(decide_plan(there, AGAIN, options(0, 1, replace=True)))
+    decision = plan_decision(decide_plan(there, AGAIN, options(0, 1, replace=True)))
     assert [(g.interval, g.generation) for g in decision.grants] == [(interval(0, 1), 2)]
-    # A retry of the same wish is answered with what it got.
+    # A retry of the same request gets the same answer.
     pending = granted(0, 1, run="mine", clear=1, generation=2)
     rows = committed(0, 1, run="mine")
     there = ledger(entry(0, 1, grant=pending, commit=rows, served=(MINE, AGAIN)))
-    answer = intent(decide_plan(there, AGAIN, options(0, 1, replace=True)))
+    answer = plan_decision(decide_plan(there, AGAIN, options(0, 1, replace=True)))
     assert (answer.grants, [h.plan for h in answer.owned]) == ((), [pending.plan])
 
 
 @pytest.mark.parametrize("run", ["other", "mine"])
-def test_a_cut_through_a_committed_entry_is_refused_whoever_committed_it(run: str) -> None:
+def test_a_request_that_cuts_a_committed_entry_is_refused_for_every_run(run: str) -> None:
     there = ledger(entry(0, 2, commit=committed(0, 2, run=run)))
     assert decide_plan(there, AGAIN, options(1, 3, replace=True)) == PartialOverlap(
         entry=there.entries[0]
     )
 
 
-def test_a_wish_that_is_refused_withdraws_the_runs_older_grants() -> None:
+def test_a_refused_request_withdraws_the_runs_older_grants() -> None:
     there = ledger(
         entry(0, 2, commit=committed(0, 2)), entry(2, 3, grant=granted(2, 3, run="mine"))
     )
@@ -349,7 +355,7 @@ def test_a_wish_that_is_refused_withdraws_the_runs_older_grants() -> None:
 
 def test_take_over_cancels_the_whole_foreign_plan() -> None:
     foreign = entry(0, 3, grant=granted(0, 3, generation=4), served=(request("r1"),))
-    decision = intent(decide_plan(ledger(foreign), MINE, options(1, 2, take_over=True)))
+    decision = plan_decision(decide_plan(ledger(foreign), MINE, options(1, 2, take_over=True)))
     assert decision.cancelled == (foreign,)
     assert decision.grants == (
         Grant(interval=interval(1, 2), before=None, generation=5, served=(request("r1"),)),
@@ -361,7 +367,7 @@ def test_take_over_of_a_pending_replacement_leaves_the_rows_unless_it_replaces(
     with_replace: bool, granted_again: bool
 ) -> None:
     pending = entry(0, 1, grant=granted(0, 1, generation=2), commit=committed(0, 1))
-    decision = intent(
+    decision = plan_decision(
         decide_plan(ledger(pending), MINE, options(0, 1, take_over=True, replace=with_replace))
     )
     assert decision.cancelled == (pending,)
@@ -403,7 +409,7 @@ def _from_shapes(rows: list[tuple[str, str, str]]) -> Ledger:
     st.booleans(),
     st.booleans(),
 )
-def test_every_instant_of_a_wish_is_accounted_for_once(
+def test_every_instant_of_a_request_is_accounted_for_once(
     rows: list[tuple[str, str, str]],
     ends: tuple[int, int],
     replacing: bool,
@@ -411,19 +417,19 @@ def test_every_instant_of_a_wish_is_accounted_for_once(
     take_over: bool,
 ) -> None:
     there = _from_shapes(rows)
-    wanted = options(*ends, replace=replacing, force=force, take_over=take_over)
-    decision = intent(decide_plan(there, AGAIN, wanted))
-    plan_result = sorted(
+    requested = options(*ends, replace=replacing, force=force, take_over=take_over)
+    decision = plan_decision(decide_plan(there, AGAIN, requested))
+    intervals = sorted(
         spans(decision.grants)
         + spans(decision.owned)
         + spans(decision.held)
         + spans(decision.covered)
     )
-    for left, right in itertools.pairwise(plan_result):
+    for left, right in itertools.pairwise(intervals):
         assert left.end == right.start
-    assert (plan_result[0].start, plan_result[-1].end) == (
-        wanted.interval.start,
-        wanted.interval.end,
+    assert (intervals[0].start, intervals[-1].end) == (
+        requested.interval.start,
+        requested.interval.end,
     )
     for grant in decision.grants:
         before = there.entry(grant.interval)
@@ -455,14 +461,14 @@ def test_every_instant_of_a_wish_is_accounted_for_once(
         ((entry(1, 5, commit=committed(1, 5, run="mine")),), 5, interval(1, 5)),
         ((entry(1, 5, grant=granted(1, 5, run="mine")),), 5, interval(1, 5)),
         ((entry(1, 5, grant=granted(1, 5, run="mine")),), 4, interval(1, 5)),
-        # A retry gets no more than the run has, or nobody would work on the rest.
+        # A retry gets no more than the run has: no task would stage the rest.
         ((entry(1, 5, grant=granted(1, 5, run="mine")),), 6, interval(1, 5)),
         (
             (entry(1, 5, grant=granted(1, 5, run="mine")), entry(5, 7, commit=committed(5, 7))),
             4,
             interval(1, 5),
         ),
-        # Others took a part: the gaps beside it were the run's, and no entry names it there.
+        # Others took a part: the gaps next to it were the run's, and no entry there names the run.
         ((entry(1, 5, commit=committed(1, 5), served=(MINE,)),), 5, interval(0, 5)),
         ((entry(3, 4, commit=committed(3, 4), served=(MINE,)),), 5, interval(0, 5)),
         (
@@ -484,7 +490,7 @@ def test_every_instant_of_a_wish_is_accounted_for_once(
         ),
     ],
 )
-def test_a_run_without_dates_goes_on_where_the_ledger_ends(
+def test_a_run_without_dates_starts_at_the_end_of_the_ledger(
     entries: Any, end: int, expected: Any
 ) -> None:
     assert open_interval(ledger(*entries), MINE, end=at(end), first=at(0)) == expected
@@ -505,7 +511,7 @@ def test_a_cleared_run_without_dates_may_get_more_than_it_had(end: int, expected
         (entry(1, 2, grant=granted(1, 2, run="mine")), True),
     ],
 )
-def test_a_run_is_named_where_it_was_granted_something_once(found: Entry, expected: bool) -> None:
+def test_an_entry_names_a_run_that_was_ever_granted_it(found: Entry, expected: bool) -> None:
     assert names(ledger(found), AGAIN) is expected
 
 
@@ -514,7 +520,7 @@ def test_a_run_is_named_where_it_was_granted_something_once(found: Entry, expect
 ORIGINS = {"t": (3, 0)}
 
 
-def test_only_boundaries_that_are_not_there_are_missing() -> None:
+def test_only_boundaries_outside_the_ledger_are_missing() -> None:
     there = ledger(entry(0, 1, commit=committed(0, 1)))
     grants = [Grant(interval=interval(1, 2), before=None, generation=1)]
     assert missing_boundaries(there, [*grants, *grants]) == (at(2),)
@@ -546,18 +552,18 @@ def test_a_boundary_is_kept_between_its_neighbours(
         if offsets is not None:
             there.set_boundary(boundary(hour, *offsets))
     looked_up = {"t": tuple(Position(offset=o) for o in found)}
-    made = clamped(there, at(1), looked_up, ORIGINS)
-    assert tuple(p.offset for p in made.positions["t"]) == expected
+    boundary_set = clamped(there, at(1), looked_up, ORIGINS)
+    assert tuple(p.offset for p in boundary_set.positions["t"]) == expected
 
 
 @given(st.permutations(range(6)), st.lists(st.integers(0, 20), min_size=6, max_size=6))
-def test_boundaries_are_monotone_in_whatever_order_they_are_set(
+def test_boundaries_are_monotone_in_every_order_of_setting_them(
     order: list[int], found: list[int]
 ) -> None:
     there = Ledger((), {})
     for hour in order:
-        made = clamped(there, at(hour), {"t": (Position(offset=found[hour]),)}, {"t": (2,)})
-        there.set_boundary(made)
+        boundary_set = clamped(there, at(hour), {"t": (Position(offset=found[hour]),)}, {"t": (2,)})
+        there.set_boundary(boundary_set)
     offsets = [b.position("t", 0, {"t": (2,)}).offset for b in there.boundaries]
     assert offsets == sorted(offsets)
     assert offsets[0] >= 2
@@ -603,7 +609,7 @@ def test_a_plan_that_was_replaced_since_is_already_committed() -> None:
         (entry(0, 1, commit=committed(0, 1, run="other", generation=3)), request("other")),
     ],
 )
-def test_anything_else_is_superseded(there: Any, holder: Any) -> None:
+def test_a_plan_without_its_grant_is_refused(there: Any, holder: Any) -> None:
     assert decide_commit(_root(), there, SAMPLE_PLAN) == GrantLost(holder=holder)
 
 
@@ -648,5 +654,5 @@ def test_an_id_with_another_meaning_is_a_schema_error(columns: Any, found: str) 
     assert decision == ColumnsDiffer(table="flights", planned="delay int (id 2)", found=found)
 
 
-def test_boundaries_hold_what_was_found() -> None:
+def test_a_boundary_may_have_no_topics() -> None:
     assert isinstance(clamped(Ledger((), {}), at(0), {}, {}), Boundary)

@@ -1,4 +1,4 @@
-"""What a run may be granted of stale intervals: its own ones when it is cleared, all of them by mode=refresh."""
+"""Grants of stale intervals: a cleared run gets its own, mode=refresh gets all of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STALE = frozenset({interval(1, 2), interval(3, 4)})
 
 
 def decided(first: float, last: float, *entries: Any, **more: Any) -> PlanDecision:
-    """What is decided of [first, last) where [1, 2) and [3, 4) are stale."""
+    """Return the decision for [first, last) if [1, 2) and [3, 4) are stale."""
     options = PlanOptions(interval=interval(first, last), fingerprint="f1", stale=STALE, **more)
     found = decide_plan(ledger(*entries), MINE, options)
     assert isinstance(found, PlanDecision)
@@ -27,7 +27,7 @@ def theirs(first: float, last: float, run: str = "r1") -> Any:
     return entry(first, last, commit=committed(first, last, run=run))
 
 
-def test_a_refresh_replaces_what_is_stale_whoever_committed_it_and_fills_no_gap() -> None:
+def test_a_refresh_replaces_stale_intervals_of_every_run_and_fills_no_gap() -> None:
     there = (theirs(0, 1), theirs(1, 2), theirs(3, 4, "mine"))
     found = decided(0, 6, *there, refresh=True)
     assert spans(found.grants) == [interval(1, 2), interval(3, 4)]
@@ -38,20 +38,22 @@ def test_a_refresh_replaces_what_is_stale_whoever_committed_it_and_fills_no_gap(
 
 
 @pytest.mark.parametrize("replace", [False, True])
-def test_a_refresh_asks_for_nothing_else(replace: bool) -> None:
+def test_a_refresh_replaces_only_stale_intervals(replace: bool) -> None:
     found = decided(0, 9, theirs(0, 1), theirs(4, 9), refresh=True, replace=replace, force=True)
     assert not found.grants
 
 
 @pytest.mark.parametrize(("first", "last"), [(1.5, 9), (0, 1.5)])
-def test_a_refresh_leaves_alone_what_its_wish_cuts_through(first: float, last: float) -> None:
+def test_a_refresh_leaves_alone_an_interval_that_its_request_cuts(
+    first: float, last: float
+) -> None:
     found = decided(first, last, theirs(1, 2), refresh=True)
     assert (found.grants, spans(found.covered)) == ((), [interval(1, 2)])
 
 
-def test_a_refresh_takes_nothing_from_a_run_that_replaces_it_already() -> None:
-    held = entry(1, 2, grant=granted(1, 2, run="other", generation=2), commit=committed(1, 2))
-    found = decided(0, 9, held, refresh=True)
+def test_a_refresh_takes_no_grant_from_a_run_that_already_replaces_the_interval() -> None:
+    pending = entry(1, 2, grant=granted(1, 2, run="other", generation=2), commit=committed(1, 2))
+    found = decided(0, 9, pending, refresh=True)
     assert (found.grants, spans(found.held)) == ((), [interval(1, 2)])
 
 
@@ -61,7 +63,7 @@ def test_a_clear_replaces_the_runs_own_stale_rows_and_no_others() -> None:
     assert spans(found.covered) == [interval(2, 3), interval(3, 4)]
 
 
-def test_a_replacement_that_cuts_through_is_refused_stale_or_not() -> None:
+def test_a_replacement_that_cuts_a_stale_interval_is_refused() -> None:
     options = PlanOptions(
         interval=Interval(start=interval(0, 1.5).start, end=interval(0, 1.5).end),
         fingerprint="f1",

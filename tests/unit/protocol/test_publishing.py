@@ -1,4 +1,4 @@
-"""What an output has of an interval: every slot has one next step, and no step is taken that its rules do not allow."""
+"""The slot of an output for an interval: each has one next step, and steps against the rules are refused."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ P1, P2, P3 = uuid(1), uuid(2), uuid(3)
         (OutputSlot(wanted=P1, published=P1), Rest()),
         (OutputSlot(wanted=P2, published=P1), Start(plan=P2, instead_of=P1)),
         (OutputSlot(wanted=P2, in_progress=P2, published=P1), Resume(plan=P2, instead_of=P1)),
-        # Replaced while it was under way: it comes to its end first.
+        # Replaced while it was in progress: the publication in progress ends first.
         (OutputSlot(wanted=P3, in_progress=P2, published=P1), Resume(plan=P2, instead_of=P1)),
         (OutputSlot(wanted=P2, in_progress=P1), Resume(plan=P1, instead_of=None)),
     ],
@@ -45,8 +45,8 @@ def test_each_slot_has_one_next_step(slot: OutputSlot, step: object) -> None:
 
 
 @given(slots)
-def test_following_the_steps_ends_with_what_is_wanted(slot: OutputSlot) -> None:
-    """From any slot, in at most two publications; each one is begun, and the rows of all that is read are kept."""
+def test_following_the_steps_publishes_the_wanted_plan(slot: OutputSlot) -> None:
+    """From any slot, at most two publications. Each is started first, and the rows that it reads are kept."""
     published: list[str] = []
     for _ in range(3):
         step = next_step(slot)
@@ -62,7 +62,7 @@ def test_following_the_steps_ends_with_what_is_wanted(slot: OutputSlot) -> None:
         assert ended is not None
         assert slot_problem(slot, ended, None) is None
         slot = ended
-        assert finished(slot, step.plan) == slot  # a repeat finds it done
+        assert finished(slot, step.plan) == slot  # a repeat changes nothing
         published.append(step.plan)
     assert slot.published == slot.wanted
     assert not slot.pending
@@ -70,7 +70,7 @@ def test_following_the_steps_ends_with_what_is_wanted(slot: OutputSlot) -> None:
     assert len(published) <= 2
 
 
-def test_nothing_is_begun_that_is_not_the_next_step() -> None:
+def test_only_the_next_step_can_begin() -> None:
     assert in_progress(OutputSlot(wanted=P2), P1) is None
     assert in_progress(OutputSlot(wanted=P2, in_progress=P1), P2) is None
     assert in_progress(OutputSlot(wanted=P1, published=P1), P1) is None
@@ -79,7 +79,7 @@ def test_nothing_is_begun_that_is_not_the_next_step() -> None:
     )
 
 
-def test_nothing_is_finished_that_was_not_begun() -> None:
+def test_only_a_publication_in_progress_can_finish() -> None:
     assert finished(OutputSlot(wanted=P1), P1) is None
     assert finished(OutputSlot(wanted=P2, in_progress=P2), P1) is None
 
@@ -91,13 +91,13 @@ def test_nothing_is_finished_that_was_not_begun() -> None:
         (None, True, OutputSlot(wanted=P3, published=P3)),
         (OutputSlot(wanted=P1), False, OutputSlot(wanted=P3)),
         (OutputSlot(wanted=P1), True, OutputSlot(wanted=P3, published=P3)),
-        # Something was sent, or may have been: the empty generation has to take it back.
+        # Something was sent, or may have been: the empty generation has to withdraw it.
         (OutputSlot(wanted=P1, in_progress=P1), True, OutputSlot(wanted=P3, in_progress=P1)),
         (OutputSlot(wanted=P1, published=P1), True, OutputSlot(wanted=P3, published=P1)),
         (OutputSlot(wanted=P2, in_progress=P1), False, OutputSlot(wanted=P3, in_progress=P1)),
     ],
 )
-def test_a_commit_changes_what_is_wanted_and_nothing_that_is_out_there(
+def test_a_commit_changes_the_wanted_plan_and_not_what_is_published(
     slot: OutputSlot | None, nothing: bool, then: OutputSlot
 ) -> None:
     assert with_plan(slot, P3, nothing=nothing) == then
@@ -133,7 +133,7 @@ def test_a_commit_leaves_the_slots_of_outputs_that_its_plan_does_not_name() -> N
         ),
     ],
 )
-def test_a_step_against_the_rules_is_told(
+def test_a_step_against_the_rules_is_reported(
     was: OutputSlot | None, now: OutputSlot | None, committed: str | None, problem: str | None
 ) -> None:
     found = slot_problem(was, now, committed)
@@ -141,8 +141,8 @@ def test_a_step_against_the_rules_is_told(
 
 
 @given(st.lists(st.sampled_from("cbf"), max_size=12))
-def test_no_order_of_steps_publishes_what_was_not_begun(steps: list[str]) -> None:
-    """Commits, begins and ends in any order, as other processes make them: the rules hold after each."""
+def test_no_order_of_steps_breaks_a_rule_or_publishes_a_plan_twice(steps: list[str]) -> None:
+    """Commits, starts and ends in any order, as by several processes: the rules hold after each step."""
     slot, number = with_plan(None, uuid(1), nothing=False), itertools.count(2)
     out: list[str] = []
     for step in steps:
@@ -159,7 +159,7 @@ def test_no_order_of_steps_publishes_what_was_not_begun(steps: list[str]) -> Non
     assert len(set(out)) == len(out)
 
 
-def test_an_output_has_a_name_like_any_other() -> None:
+def test_an_output_name_follows_the_rules_of_names() -> None:
     check_slots({"feed": 1})
     with pytest.raises(InvalidPipeline, match="output name 'Feed' is not allowed"):
         check_slots({"Feed": 1})

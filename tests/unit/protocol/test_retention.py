@@ -1,4 +1,4 @@
-"""What gc keeps, key by key."""
+"""The keys that gc keeps and deletes."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ def data(part: str, plan: int, file: int = 9) -> str:
     return f"tables/flights/data/{part}/{uuid(plan)}/a1/0-{uuid(file)}.parquet"
 
 
-def named(number: int) -> PageRef:
+def page_ref(number: int) -> PageRef:
     return PageRef(since=T0, until=at(1), key=keys.page(uuid(number)))
 
 
 GRANTED = entry(0, 1, grant=granted(0, 1, generation=3), commit=committed(0, 1, generation=2))
 MARKED = mark(
-    replace(SAMPLE_ROOT, pages=(named(1),)),
+    replace(SAMPLE_ROOT, pages=(page_ref(1),)),
     [GRANTED, entry(2, 3, commit=committed(2, 3)), entry(7, 8, grant=granted(7, 8))],
-    retained=[replace(SAMPLE_RECORD, pages=(named(2),))],
+    retained=[replace(SAMPLE_RECORD, pages=(page_ref(2),))],
     reached=[data(OTHER, 7), "tables/flights/metadata/00001-a.metadata.json"],
     reports=[keys.report(at(2), at(3), "a1", uuid(5))],
     others=[keys.probe(uuid(8))],
@@ -59,8 +59,8 @@ MARKED = mark(
         keys.call_try("feed", 40 * "a", 1),
         keys.call_sent("feed", 40 * "a"),
         "tables/flights/data/by-hand.parquet",
-        named(1).key,
-        named(2).key,
+        page_ref(1).key,
+        page_ref(2).key,
         "tables/flights/metadata/00001-a.metadata.json",
         data(OTHER, 7),
         plan_key(0, 1, 3),
@@ -73,14 +73,14 @@ MARKED = mark(
         keys.probe(uuid(8)),
     ],
 )
-def test_what_is_needed_stays(key: str) -> None:
+def test_a_needed_key_is_kept(key: str) -> None:
     assert MARKED.keeps(key)
 
 
 @pytest.mark.parametrize(
     "key",
     [
-        named(3).key,
+        page_ref(3).key,
         "tables/flights/metadata/00002-b.metadata.json",
         data(OTHER, 8),
         data(OTHER, 7, file=10),
@@ -93,28 +93,28 @@ def test_what_is_needed_stays(key: str) -> None:
         keys.probe(uuid(9)) + "-absent",
     ],
 )
-def test_what_nothing_needs_goes(key: str) -> None:
+def test_a_key_that_nothing_needs_is_deleted(key: str) -> None:
     assert not MARKED.keeps(key)
 
 
-def test_only_grants_planned_before_the_age_are_given_up() -> None:
-    old, young = entry(0, 1, grant=granted(0, 1)), entry(1, 2, grant=granted(1, 2))
+def test_only_grants_planned_before_the_limit_are_cancelled() -> None:
+    old, new = entry(0, 1, grant=granted(0, 1)), entry(1, 2, grant=granted(1, 2))
     rows = entry(2, 3, commit=committed(2, 3))
     planned = {plan_key(0, 1): T0, plan_key(1, 2): T0 + timedelta(hours=2)}
     limit = T0 + timedelta(hours=1)
-    assert to_cancel([old, young, rows], planned, older_than=limit) == (old,)
+    assert to_cancel([old, new, rows], planned, older_than=limit) == (old,)
     assert to_cancel([old], planned, older_than=T0) == ()
 
 
-def test_cancelling_leaves_what_is_committed_and_else_a_gap() -> None:
-    held = Page(
+def test_cancelling_a_grant_leaves_the_committed_rows_or_a_gap() -> None:
+    page = Page(
         entries=(GRANTED, entry(1, 2, grant=granted(1, 2))),
         boundaries=tuple(boundary(hour, 0) for hour in range(3)),
     )
-    ref = PageRef(since=held.since, until=held.until, key=named(1).key)
-    ledger = Ledger([ref], {ref.key: held})
-    for one in ledger.entries:
-        ledger.cancel(one.interval)
+    ref = PageRef(since=page.since, until=page.until, key=page_ref(1).key)
+    ledger = Ledger([ref], {ref.key: page})
+    for with_grant in ledger.entries:
+        ledger.cancel(with_grant.interval)
     assert ledger.entries == (replace(GRANTED, granted=None),)
 
 
@@ -125,12 +125,12 @@ def at_version(number: int) -> Root:
 def test_a_record_of_a_later_root_shows_that_the_root_was_set_back() -> None:
     records = [keys.record(v, uuid(v)) for v in (3, 7, 5)]
     assert set_back(at_version(7), records) is None
-    assert set_back(at_version(6), records) is None  # a commit under way, or one that was lost
+    assert set_back(at_version(6), records) is None  # a commit in progress, or one that was lost
     assert set_back(at_version(5), records) == records[1]
     assert set_back(at_version(5), []) is None
 
 
-def test_a_stray_whose_parent_is_no_part_of_the_chain_comes_from_another_root() -> None:
+def test_a_stray_record_whose_parent_is_not_in_the_chain_comes_from_another_root() -> None:
     lost = replace(SAMPLE_RECORD, parent=keys.record(1, uuid(1)))
     first = replace(SAMPLE_RECORD, parent=None)
     pairs = [(first.key, first.parent), (lost.key, lost.parent)]
