@@ -36,8 +36,8 @@ def main() -> int:
             for codec in CODECS:
                 found = compare(broker, client, codec)
                 same: Counter[str] = Counter()
-                if len(found.ours) == len(found.judge) == len(wanted):
-                    for one, ours, judge in zip(wanted, found.ours, found.judge, strict=True):
+                if len(found.ours) == len(found.consumed) == len(wanted):
+                    for one, ours, judge in zip(wanted, found.ours, found.consumed, strict=True):
                         sent = (one.key, one.value, list(one.headers))
                         same[one.feature] += ours == judge and ours[2:] == sent
                 for feature, count in Counter(one.feature for one in wanted).items():

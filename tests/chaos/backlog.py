@@ -12,11 +12,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from chaos.ground import Ground
 from chaos.moments import REPORT
 from chaos.records import produce_days, row_of
 from chaos.rounds import Missed, Nemesis, Round
 from chaos.victims import chains, kill
+from chaos.workspace import Workspace
 
 OUTPUTS = 12
 PUBLISH = "publish"
@@ -24,10 +24,10 @@ PUBLISH = "publish"
 
 def folders(r: Round) -> Path:
     """Where the round's outputs are: one folder each."""
-    return Path(r.ground.base) / f"{r.lake.name}.out"
+    return Path(r.workspace.base) / f"{r.lake.name}.out"
 
 
-def _strike(r: Round) -> None:
+def _inject(r: Round) -> None:
     killed = r.rng.random() < 0.5
     root = folders(r)
     # No folder can be made below a file: each output is refused before anything of it is begun.
@@ -35,19 +35,19 @@ def _strike(r: Round) -> None:
     r.begin()
     r.until(lambda: _refused(r), "a backlog", poll_s=0.5)
     pending = OUTPUTS * r.lake.days
-    r.tell(f"{pending} publications are pending")
+    r.note(f"{pending} publications are pending")
     root.unlink()
     other = r.lake.days + 1
-    produce_days(r.ground.kafka, r.lake.name, days=[other], rng=r.rng, log=r.log)
+    produce_days(r.workspace.kafka, r.lake.name, days=[other], rng=r.rng, log=r.log)
     (report,) = (p for p in REPORT if p.when == "after")
-    with r.ground.tap.trap(report, r.lake.name, hold=True) as trap:
+    with r.workspace.tap.trap(report, r.lake.name, hold=True) as trap:
         r.trigger(other)
         r.until(trap.sprung.is_set, "another day's report", poll_s=0.2)
         _publish_again(r)
         r.until(lambda: _files(root) > 0, "a publication")
         if _committed(r):
             raise Missed("the other day committed before the backlog was begun")
-        r.tell(f"{_files(root)} of {pending} are published; the other day may commit")
+        r.note(f"{_files(root)} of {pending} are published; the other day may commit")
         trap.released.set()
         r.until(
             lambda: _files(root) >= pending or _committed(r), "the other day's commit", poll_s=0.2
@@ -55,11 +55,11 @@ def _strike(r: Round) -> None:
         left = pending - _files(root)
         if left <= 0:
             raise Missed("the backlog was published before the other day committed")
-        r.tell(f"the other day is committed, {left} publications are still pending")
+        r.note(f"the other day is committed, {left} publications are still pending")
     if killed:
-        for chain in chains(r.ground.scheduler_pid):
+        for chain in chains(r.workspace.scheduler_pid):
             if chain.task is not None:
-                r.tell(f"kill -9 of task {chain.task.pid}")
+                r.note(f"kill -9 of task {chain.task.pid}")
                 kill(chain.task)
 
 
@@ -74,8 +74,8 @@ def _publish_again(r: Round) -> None:
     """Clear the task of one run: it publishes what all of them owe."""
     failed = next(t for t in r.tries() if t["task_id"] == PUBLISH and t["state"] == "failed")
     run_id = str(failed["dag_run_id"])
-    r.ground.api.clear_tasks(r.lake.name, run_id, [PUBLISH])
-    r.tell(f"Clear of {PUBLISH} of {run_id}")
+    r.workspace.api.clear_tasks(r.lake.name, run_id, [PUBLISH])
+    r.note(f"Clear of {PUBLISH} of {run_id}")
 
 
 def _committed(r: Round) -> bool:
@@ -108,19 +108,19 @@ def _problem(r: Round) -> str | None:
                 f"{folder.name} holds {held.total()} rows of {sent.total()} sent: "
                 f"{(held - sent).total()} too many, {(sent - held).total()} are missing"
             )
-    r.tell(f"{OUTPUTS} folders hold {sent.total()} rows each, each once")
+    r.note(f"{OUTPUTS} folders hold {sent.total()} rows each, each once")
     return None
 
 
-def _with_outputs(_rng: random.Random, ground: Ground) -> dict[str, Any]:
-    return {"outputs": OUTPUTS, "output_root": str(ground.base)}
+def _with_outputs(_rng: random.Random, workspace: Workspace) -> dict[str, Any]:
+    return {"outputs": OUTPUTS, "output_root": str(workspace.base)}
 
 
 BACKLOG = (
     Nemesis(
         name="publisher-backlog",
         what="a backlog of outputs is published while a run commits",
-        strike=_strike,
+        inject=_inject,
         lake=_with_outputs,
         problem=_problem,
     ),

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from chaos.backlog import BACKLOG
-from chaos.ground import Ground
 from chaos.processes import PROCESSES
 from chaos.rounds import Missed, Nemesis, Round, Violation
 from chaos.servers import SERVERS
 from chaos.small_disk import CannotMount
 from chaos.table import Line
+from chaos.workspace import Workspace
 
 NEMESES = {n.name: n for n in (*PROCESSES, *SERVERS, *BACKLOG)}
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,15 +34,15 @@ class Broken:
 
 @dataclass(slots=True, kw_only=True)
 class Course:
-    """Rounds on one ground. Round k of a nemesis has the seed `seed` + k; `rounds` None: as many as fit into `budget_s`.
+    """Rounds on one workspace. Round k of a nemesis has the seed `seed` + k; `rounds` None: all that fit into `budget_s`.
 
     `prelude` breaks the product on purpose (test_awake.py).
     """
 
-    ground: Ground
+    workspace: Workspace
     nemeses: Sequence[Nemesis]
     seed: int
-    say: Say
+    report: Report
     rounds: int | None = 1
     budget_s: float = 0.0
     prelude: str = ""
@@ -56,10 +56,10 @@ class Course:
         while upcoming is not None:
             current, upcoming = upcoming, next(ahead, None)
             current.began_at = time.monotonic()
-            self.say(f"{current.nemesis.name} {current.seed}: {current.nemesis.what}")
+            self.report(f"{current.nemesis.name} {current.seed}: {current.nemesis.what}")
             if upcoming is not None:
                 # Airflow sees its file while this round goes on.
-                self.ground.declare(upcoming.lake)
+                self.workspace.declare(upcoming.lake)
             try:
                 self._play(current)
             except Violation as violation:
@@ -80,10 +80,10 @@ class Course:
             )
             self.lines[nemesis.name] = line
             try:
-                nemesis.ready(self.ground)
-            except CannotMount as hindrance:
-                line.not_run = str(hindrance)
-                self.say(f"{nemesis.name} is left out: {hindrance}")
+                nemesis.ready(self.workspace)
+            except CannotMount as reason:
+                line.not_run = str(reason)
+                self.report(f"{nemesis.name} is left out: {reason}")
 
     def _rounds(self) -> Iterator[Round]:
         began, slowest_s, number = time.monotonic(), 0.0, 0
@@ -103,12 +103,12 @@ class Course:
 
     def _round(self, nemesis: Nemesis, seed: int, *, hold: bool | None = None) -> Round:
         return Round(
-            ground=self.ground,
+            workspace=self.workspace,
             nemesis=nemesis,
             seed=seed,
             hold=hold,
             prelude=self.prelude,
-            say=self.say,
+            report=self.report,
         )
 
     def _play(self, first: Round) -> None:
@@ -120,16 +120,16 @@ class Course:
                 finding = current.run()
             except Missed as missed:
                 line.missed += 1
-                self.say(f"{first.nemesis.name} {first.seed}: missed, {missed}")
+                self.report(f"{first.nemesis.name} {first.seed}: missed, {missed}")
                 continue
             except Violation as violation:
-                kept = self.ground.keep(current.lake)
+                kept = self.workspace.keep(current.lake)
                 raise Violation(f"{violation}\n\nkept for you: {kept}") from None
             finally:
-                self.ground.forget(current.lake)
+                self.workspace.forget(current.lake)
             elapsed_s = time.monotonic() - current.began_at
             line.add(finding, first.seed, elapsed_s)
-            self.say(
+            self.report(
                 f"{first.nemesis.name} {first.seed}: {finding.records:,} records once, {elapsed_s:.0f} s"
             )
             return

@@ -71,7 +71,7 @@ def read(file: Path = PLAYED) -> list[Played]:
 
 def keep(added: Iterable[Played], file: Path = PLAYED, page: Path = PAGE) -> None:
     """Add to what was played, and write the page's table anew. Safe to repeat: what stands there already is not added."""
-    # Two courses may be played beside each other, each on a ground of its own.
+    # Two courses may be played beside each other, each on a workspace of its own.
     with page.open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         known = read(file)

@@ -7,10 +7,10 @@ from typing import Any
 
 import psutil
 
-from chaos.ground import Ground
 from chaos.moments import ANY, COMMIT, DRIVER, PLAN, REPORT, STAGE, UPLOAD
 from chaos.rounds import Missed, Nemesis, Round
-from chaos.victims import Chain, executors, freeze, kill, lives, thaw
+from chaos.victims import Chain, executors, freeze, is_alive, kill, thaw
+from chaos.workspace import Workspace
 from tallystick_devstack.process import wait_until
 
 ZOMBIE_S = 300.0
@@ -26,23 +26,23 @@ def _task(r: Round) -> None:
     with r.at((*PLAN, *STAGE, *COMMIT)) as trap:
         chain = r.chain(trap, fits=lambda c: c.task is not None)
         assert chain.task is not None
-        r.tell(f"kill -9 of task {chain.task.pid}")
+        r.note(f"kill -9 of task {chain.task.pid}")
         kill(chain.task)
 
 
 def _supervisor(r: Round) -> None:
     with r.at((*PLAN, *STAGE, *COMMIT)) as trap:
         chain = r.chain(trap)
-        r.tell(f"kill -9 of supervisor {chain.supervisor.pid}")
+        r.note(f"kill -9 of supervisor {chain.supervisor.pid}")
         kill(chain.supervisor)
 
 
 def _scheduler(r: Round) -> None:
     with r.at(ANY) as trap:
-        r.tell("kill -9 of the scheduler, its workers and all that they run")
-        r.ground.stack.airflow.stop_component("scheduler", kill=True)
+        r.note("kill -9 of the scheduler, its workers and all that they run")
+        r.workspace.stack.airflow.stop_component("scheduler", kill=True)
         trap.released.set()
-        r.ground.revive()
+        r.workspace.revive()
 
 
 def _driver(r: Round) -> None:
@@ -51,7 +51,7 @@ def _driver(r: Round) -> None:
         chain = r.chain(trap, fits=lambda c: _spark_of(c, of_jvm=of_jvm) is not None)
         victim = _spark_of(chain, of_jvm=of_jvm)
         assert victim is not None
-        r.tell(f"kill -9 of the {'JVM' if of_jvm else 'Python driver'} {victim.pid}")
+        r.note(f"kill -9 of the {'JVM' if of_jvm else 'Python driver'} {victim.pid}")
         kill(victim)
 
 
@@ -64,14 +64,14 @@ def _executor(r: Round) -> None:
         found: list[psutil.Process] = []
 
         def look() -> bool:
-            found[:] = executors(w.pid for w in r.ground.stack.spark.workers.values() if w.alive)
+            found[:] = executors(w.pid for w in r.workspace.stack.spark.workers.values() if w.alive)
             return bool(found)
 
         r.until(look, "an executor")
         victim = r.rng.choice(sorted(found, key=lambda p: p.pid))
         above = _above(trap.holder)
         victim = next((p for p in found if p.pid in above), victim)
-        r.tell(f"kill -9 of executor {victim.pid}")
+        r.note(f"kill -9 of executor {victim.pid}")
         kill(victim)
 
 
@@ -84,17 +84,17 @@ def _above(pid: int | None) -> set[int]:
 
 def _worker(r: Round) -> None:
     with r.at((*UPLOAD, *REPORT)) as trap:
-        workers = r.ground.stack.spark.workers
+        workers = r.workspace.stack.spark.workers
         above = _above(trap.holder)
         drawn = r.rng.choice(sorted(workers))
         number = next((n for n, w in workers.items() if w.pid in above), drawn)
-        r.tell(f"kill -9 of Spark worker {number} with its executors")
+        r.note(f"kill -9 of Spark worker {number} with its executors")
         workers[number].kill()
         trap.released.set()
-        r.ground.revive()
+        r.workspace.revive()
 
 
-def _on_cluster(_rng: random.Random, _ground: Ground) -> dict[str, Any]:
+def _on_cluster(_rng: random.Random, _workspace: Workspace) -> dict[str, Any]:
     # Several tasks per partition, so that there is work left to lose.
     return {"days": 1, "records_per_task": 60, "spark_conf": _TWO_EXECUTORS}
 
@@ -105,56 +105,56 @@ def _frozen(r: Round) -> None:
     with r.at(DRIVER, hold=True) as trap:
         chain = r.chain(trap, fits=lambda c: c.driver is not None)
         frozen = freeze(chain.all)
-        r.tell(f"frozen: supervisor {chain.supervisor.pid} and {len(frozen) - 1} below it")
+        r.note(f"frozen: supervisor {chain.supervisor.pid} and {len(frozen) - 1} below it")
         try:
             if not in_flight:
                 trap.released.set()
             r.settle()
-            if not all(map(lives, frozen)):
+            if not all(map(is_alive, frozen)):
                 raise Missed("the frozen attempt was gone before it could go on")
             trap.released.set()
             if alone_first:
                 # The driver goes as far as it can before anybody tells it that it is not wanted any more.
                 thaw(chain.below)
                 wait_until(
-                    lambda: not any(map(lives, chain.below)),
+                    lambda: not any(map(is_alive, chain.below)),
                     deadline_s=ZOMBIE_S,
                     what="the end of the driver that was thought dead",
                 )
         finally:
             thaw(frozen)
-        r.tell(f"gone on: {'the driver first' if alone_first else 'all at once'}")
+        r.note(f"gone on: {'the driver first' if alone_first else 'all at once'}")
         busy = [p for p in frozen if p.pid != chain.supervisor.pid]  # which takes another task then
         wait_until(
-            lambda: not any(map(lives, busy)),
+            lambda: not any(map(is_alive, busy)),
             deadline_s=ZOMBIE_S,
             what="the end of the attempt that was thought dead",
         )
 
 
 PROCESSES = (
-    Nemesis(name="task", what="kill -9 of the task process", strike=_task),
-    Nemesis(name="supervisor", what="kill -9 of the task's supervisor", strike=_supervisor),
-    Nemesis(name="scheduler", what="kill -9 of the scheduler and its workers", strike=_scheduler),
-    Nemesis(name="driver", what="kill -9 of the Spark driver", strike=_driver),
+    Nemesis(name="task", what="kill -9 of the task process", inject=_task),
+    Nemesis(name="supervisor", what="kill -9 of the task's supervisor", inject=_supervisor),
+    Nemesis(name="scheduler", what="kill -9 of the scheduler and its workers", inject=_scheduler),
+    Nemesis(name="driver", what="kill -9 of the Spark driver", inject=_driver),
     Nemesis(
         name="executor",
         what="kill -9 of a Spark executor",
-        strike=_executor,
+        inject=_executor,
         cluster=True,
         lake=_on_cluster,
     ),
     Nemesis(
         name="worker",
         what="kill -9 of a Spark worker",
-        strike=_worker,
+        inject=_worker,
         cluster=True,
         lake=_on_cluster,
     ),
     Nemesis(
         name="frozen-driver",
         what="SIGSTOP past the heartbeat timeout, then SIGCONT",
-        strike=_frozen,
-        lake=lambda _rng, _ground: {"days": 1},
+        inject=_frozen,
+        lake=lambda _rng, _workspace: {"days": 1},
     ),
 )

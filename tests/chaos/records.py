@@ -13,7 +13,7 @@ from typing import Any
 
 from confluent_kafka import KafkaException, Producer
 
-from chaos.ground import PARTITIONS
+from chaos.workspace import PARTITIONS
 from oracle.produced import ProducerLog, Sent, digest, produce_logged
 
 FIRST_DAY = datetime(2013, 1, 1, tzinfo=UTC)

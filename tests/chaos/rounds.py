@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from chaos.ground import PARTITIONS, SEEN_S, Ground, Lake
 from chaos.moments import draw
 from chaos.records import produce_days, row_of, start_of, sums_of
 from chaos.settled import not_settled
 from chaos.tap import Point, Trap
 from chaos.victims import Chain, chains
+from chaos.workspace import PARTITIONS, SEEN_S, Lake, Workspace
 from oracle.audit import Finding, audit
 from oracle.produced import ProducerLog
 from oracle.watcher import Watcher
@@ -44,18 +44,18 @@ class Violation(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nemesis:
-    """What strikes. `strike` gets the round, begins its runs (`at`, `begin`) and returns when it has struck and healed.
+    """What strikes. `inject` gets the round, begins its runs (`at`, `begin`) and returns when it has struck and healed.
 
-    `lake` draws what the round's lake is declared with; `ready` prepares the ground, and raises what hinders it;
+    `lake` draws what the round's lake is declared with; `ready` prepares the workspace, and raises what hinders it;
     `problem` looks at what the oracle does not see: None if there is nothing to object to.
     """
 
     name: str
     what: str
-    strike: Callable[[Round], None]
+    inject: Callable[[Round], None]
     cluster: bool = False
-    lake: Callable[[random.Random, Ground], dict[str, Any]] = lambda _rng, _ground: {}
-    ready: Callable[[Ground], None] = lambda _ground: None
+    lake: Callable[[random.Random, Workspace], dict[str, Any]] = lambda _rng, _workspace: {}
+    ready: Callable[[Workspace], None] = lambda _workspace: None
     problem: Callable[[Round], str | None] = lambda _round: None
 
 
@@ -63,13 +63,13 @@ class Nemesis:
 class Round:
     """One round of one nemesis; `prelude` are lines in front of its DAG file, which break the product on purpose."""
 
-    ground: Ground
+    workspace: Workspace
     nemesis: Nemesis
     seed: int
     hold: bool | None = None
     prelude: str = ""
-    say: Callable[[str], None] = lambda _: None
-    story: list[str] = field(default_factory=list)
+    report: Callable[[str], None] = lambda _: None
+    steps: list[str] = field(default_factory=list)
     began_at: float = field(default_factory=time.monotonic)
     rng: random.Random = field(init=False)
     lake: Lake = field(init=False)
@@ -82,33 +82,33 @@ class Round:
     def __post_init__(self) -> None:
         self.rng = random.Random(f"{self.nemesis.name}/{self.seed}")
         again = ("-again" if self.hold else "") + ("-broken" if self.prelude else "")
-        drawn = {"days": self.rng.choice((1, 1, 2)), **self.nemesis.lake(self.rng, self.ground)}
+        drawn = {"days": self.rng.choice((1, 1, 2)), **self.nemesis.lake(self.rng, self.workspace)}
         name = f"{self.nemesis.name}-{self.seed}{again}"
         self.lake = Lake(name=name, cluster=self.nemesis.cluster, prelude=self.prelude, **drawn)
-        self.log = ProducerLog(self.ground.base / f"{name}.sent", keep_values=True)
+        self.log = ProducerLog(self.workspace.base / f"{name}.sent", keep_values=True)
         self.by_trigger = self.rng.random() < 1 / 3
         self.last_day = self.lake.days
 
-    def tell(self, line: str) -> None:
+    def note(self, line: str) -> None:
         """Note what happened, with the seconds since the round's begin."""
         told = f"{time.monotonic() - self.began_at:6.1f} s  {line}"
-        self.story.append(told)
-        self.say(f"    {told}")
+        self.steps.append(told)
+        self.report(f"    {told}")
 
     # ------------------------------------------------------------ the course
 
     def run(self) -> Finding:
         """Play the round; raises Missed where nothing struck, Violation where the promise does not hold."""
-        ground, lake = self.ground, self.lake
-        ground.declare(lake)
-        ground.create_topic(lake.name)
+        workspace, lake = self.workspace, self.lake
+        workspace.declare(lake)
+        workspace.create_topic(lake.name)
         days = list(range(1, lake.days + 1))
-        produce_days(ground.kafka, lake.name, days=days, rng=self.rng, log=self.log)
-        self._insist(lambda: ground.api.wait_for_dag(lake.name, deadline_s=SEEN_S))
-        self.tell(f"{len(self.log.read())} records in {lake.days} day(s)")
+        produce_days(workspace.kafka, lake.name, days=days, rng=self.rng, log=self.log)
+        self._retry(lambda: workspace.api.wait_for_dag(lake.name, deadline_s=SEEN_S))
+        self.note(f"{len(self.log.read())} records in {lake.days} day(s)")
         try:
-            with Watcher(ground.place(lake)) as watcher:
-                self.nemesis.strike(self)
+            with Watcher(workspace.place(lake)) as watcher:
+                self.nemesis.inject(self)
                 self.settle()
             violations = list(watcher.violations)
         finally:
@@ -122,7 +122,7 @@ class Round:
 
         Two runs then want the same day: one gets it, the other one leaves it out, and both must end green.
         """
-        self._insist(lambda: self.ground.api.set_paused(self.lake.name, paused=False))
+        self._retry(lambda: self.workspace.api.set_paused(self.lake.name, paused=False))
         self.runs_expected += self.lake.days
         if self.by_trigger:
             self.trigger(1)
@@ -132,7 +132,7 @@ class Round:
         conf = {"from": start_of(day).isoformat(), "to": start_of(day + 1).isoformat()}
         # By this id a second press, after a first whose answer was lost, is refused and starts nothing.
         run_id = f"manual-{self.runs_expected}-of-day-{day}"
-        self._insist(lambda: self.ground.api.trigger(self.lake.name, conf=conf, run_id=run_id))
+        self._retry(lambda: self.workspace.api.trigger(self.lake.name, conf=conf, run_id=run_id))
         self.runs_expected += 1
         self.last_day = max(self.last_day, day)
 
@@ -140,13 +140,13 @@ class Round:
     def at(self, points: tuple[Point, ...], *, hold: bool | None = None) -> Iterator[Trap]:
         """Begin the runs and wait for a drawn moment; raises Missed where they are over before it came."""
         moment = draw(self.rng, points, hold=self.hold if hold is None else hold)
-        self.tell(f"moment: {moment}")
-        with self.ground.tap.trap(moment.point, self.lake.name, hold=moment.hold) as trap:
+        self.note(f"moment: {moment}")
+        with self.workspace.tap.trap(moment.point, self.lake.name, hold=moment.hold) as trap:
             self.begin()
             self.until(trap.sprung.is_set, f"the moment ({moment})")
-            strikes_at = time.monotonic() + moment.delay_s
+            inject_at = time.monotonic() + moment.delay_s
             wait_until(
-                lambda: time.monotonic() >= strikes_at, deadline_s=60.0, what="the delay's end"
+                lambda: time.monotonic() >= inject_at, deadline_s=60.0, what="the delay's end"
             )
             yield trap
 
@@ -177,7 +177,7 @@ class Round:
         found: list[Chain] = []
 
         def look() -> bool:
-            found[:] = [c for c in chains(self.ground.scheduler_pid) if fits(c)]
+            found[:] = [c for c in chains(self.workspace.scheduler_pid) if fits(c)]
             if not found:
                 trap.released.set()  # the victim is still to come, and whoever is held may have to start it
             return bool(found)
@@ -197,12 +197,12 @@ class Round:
         clears = 0
         deadline = time.monotonic() + SETTLE_S
         while True:
-            self.ground.revive()
+            self.workspace.revive()
             runs = self._runs()
             states = sorted(str(r["state"]) for r in runs)
             if len(runs) >= self.runs_expected and set(states) == {"success"}:
                 if len(runs) > self.runs_green:
-                    self.tell(f"{len(runs)} run(s) green after {clears} clear(s)")
+                    self.note(f"{len(runs)} run(s) green after {clears} clear(s)")
                 self.runs_green = len(runs)
                 return
             if len(runs) >= self.runs_expected and set(states) <= {"success", "failed"}:
@@ -218,22 +218,22 @@ class Round:
         for run in runs:
             if run["state"] == "failed":
                 run_id = str(run["dag_run_id"])
-                self.tell(f"Clear of {run_id}{'' if whole else ', failed tasks only'}")
-                for line in self._last_words(run_id)[-3:]:
-                    self.tell(f"  {line}")
+                self.note(f"Clear of {run_id}{'' if whole else ', failed tasks only'}")
+                for line in self._last_log_lines(run_id)[-3:]:
+                    self.note(f"  {line}")
                 try:
-                    self.ground.api.clear_run(self.lake.name, run_id, only_failed=not whole)
+                    self.workspace.api.clear_run(self.lake.name, run_id, only_failed=not whole)
                 except TallystickError as error:
-                    self.tell(f"  refused: {error}")
+                    self.note(f"  refused: {error}")
 
     def _audited(self) -> Finding:
-        ground, lake = self.ground, self.lake
+        workspace, lake = self.workspace, self.lake
         intervals = [(start_of(d), start_of(d + 1)) for d in range(1, self.last_day + 1)]
-        problem = not_settled(lambda key: ground.object(lake, key), intervals)
+        problem = not_settled(lambda key: workspace.object(lake, key), intervals)
         if problem:
             raise self.violation(problem)
         finding = audit(
-            ground.place(lake),
+            workspace.place(lake),
             self.log.read(),
             acknowledged=self._acknowledged(),
             payload=row_of,
@@ -253,16 +253,16 @@ class Round:
         problem = self.nemesis.problem(self)
         if problem is not None:
             raise self.violation(problem)
-        self.tell(f"{finding.records} records, each once")
+        self.note(f"{finding.records} records, each once")
         return finding
 
     def violation(self, message: str) -> Violation:
         """The counter-example with the round's story and the last words of its tasks."""
-        lines = [message, "", *self.story]
+        lines = [message, "", *self.steps]
         try:
             for run in self._runs():
                 lines += ["", f"{run['dag_run_id']} is {run['state']}"]
-                lines += self._last_words(str(run["dag_run_id"]))
+                lines += self._last_log_lines(str(run["dag_run_id"]))
         except TallystickError as error:
             lines.append(f"Airflow says no more: {error}")
         return Violation("\n".join(lines))
@@ -275,21 +275,22 @@ class Round:
             return [
                 task
                 for run in self._runs()
-                for task in self.ground.api.tasks(self.lake.name, str(run["dag_run_id"]))
+                for task in self.workspace.api.tasks(self.lake.name, str(run["dag_run_id"]))
             ]
         except TallystickError:
             return []
 
-    def words_of(self, task: Json) -> str:
+    def log_of(self, task: Json) -> str:
         """The logs of all tries of a task, as one line: long ones are broken there."""
         name, run_id = self.lake.name, str(task["dag_run_id"])
         last = int(task["try_number"])
         logs = (
-            self.ground.api.log(name, run_id, str(task["task_id"]), n) for n in range(1, last + 1)
+            self.workspace.api.log(name, run_id, str(task["task_id"]), n)
+            for n in range(1, last + 1)
         )
         return " ".join(word for log in logs for word in log.split())
 
-    def _insist(self, ask: Callable[[], object]) -> None:
+    def _retry(self, ask: Callable[[], object]) -> None:
         """Ask Airflow until it has answered, for what is safe to repeat: it may be busy, or just coming up again."""
 
         def answered() -> bool:
@@ -303,7 +304,7 @@ class Round:
 
     def _runs(self) -> list[Json]:
         try:
-            return self.ground.api.runs(self.lake.name)
+            return self.workspace.api.runs(self.lake.name)
         except TallystickError:
             return []  # the nemesis may have taken the API's database with it
 
@@ -313,13 +314,13 @@ class Round:
             r["state"] in ("success", "failed") for r in runs
         )
 
-    def _last_words(self, run_id: str) -> list[str]:
+    def _last_log_lines(self, run_id: str) -> list[str]:
         lines: list[str] = []
-        for task in self.ground.api.tasks(self.lake.name, run_id):
+        for task in self.workspace.api.tasks(self.lake.name, run_id):
             lines.append(f"{task['task_id']} is {task['state']}, try {task['try_number']}")
             if task["state"] not in ("success", None) and int(task["try_number"]):
                 try:
-                    text = self.ground.api.log(
+                    text = self.workspace.api.log(
                         self.lake.name, run_id, str(task["task_id"]), int(task["try_number"])
                     )
                     lines += [f"    {line[:160]}" for line in text.splitlines()[-_TAIL_LINES:]]
@@ -332,13 +333,13 @@ class Round:
         ids = [str(run["dag_run_id"]) for run in self._runs()]
         told: list[Any] = []
         for run_id in ids:
-            self._insist(
-                lambda at=run_id: told.append(self.ground.api.xcom(self.lake.name, at, "plan"))
+            self._retry(
+                lambda at=run_id: told.append(self.workspace.api.xcom(self.lake.name, at, "plan"))
             )
         return {one["plan"] for plan in told for one in plan["plans"]}
 
     def _switch_off(self) -> None:
         try:
-            self.ground.api.set_paused(self.lake.name, paused=True)
+            self.workspace.api.set_paused(self.lake.name, paused=True)
         except TallystickError as error:
-            self.tell(f"could not be switched off: {error}")
+            self.note(f"could not be switched off: {error}")

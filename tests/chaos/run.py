@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from chaos import played, small_disk, table
 from chaos.course import NEMESES, Course
-from chaos.ground import Ground
+from chaos.workspace import Workspace
 
 MINUTES = 36.0  # with the stack's start and stop, 40
 
@@ -40,19 +40,19 @@ def main() -> int:
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(10**6)
     began = time.monotonic()
 
-    def say(line: str) -> None:
+    def report(line: str) -> None:
         print(f"[{time.monotonic() - began:6.0f} s] {line}", flush=True)
 
-    say(f"seed {seed}: {', '.join(n.name for n in nemeses)}")
-    hindrance = small_disk.enter_own_namespace()
-    if hindrance is not None:
-        say(f"no mounts of our own: {hindrance}")
-    with Ground(cluster=any(n.cluster for n in nemeses), report=say) as ground:
+    report(f"seed {seed}: {', '.join(n.name for n in nemeses)}")
+    reason = small_disk.enter_own_namespace()
+    if reason is not None:
+        report(f"no mounts of our own: {reason}")
+    with Workspace(cluster=any(n.cluster for n in nemeses), report=report) as workspace:
         course = Course(
-            ground=ground,
+            workspace=workspace,
             nemeses=nemeses,
             seed=seed,
-            say=say,
+            report=report,
             rounds=options.rounds,
             budget_s=options.minutes * 60,
             prelude=options.prelude.read_text() if options.prelude else "",

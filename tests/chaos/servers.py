@@ -9,11 +9,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from chaos.ground import Ground
 from chaos.moments import ANY, PLAN, SUBMIT
 from chaos.records import OpenTransaction
 from chaos.rounds import Missed, Nemesis, Round
 from chaos.tap import Point
+from chaos.workspace import Workspace
 from tallystick_devstack.process import ChildProcess, wait_until
 from tallystick_devstack.testing.fault_proxy import NO_FAULT, HttpFault, Seen
 
@@ -28,17 +28,17 @@ _ROOT = Point(name="root", method="PUT", path=r"root\.json$")
 
 
 def _broker(r: Round) -> None:
-    _outage(r, "the broker", r.ground.stack.kafka.process)
+    _outage(r, "the broker", r.workspace.stack.kafka.process)
 
 
 def _s3(r: Round) -> None:
-    process = r.ground.stack.s3.process
+    process = r.workspace.stack.s3.process
     assert process is not None
     _outage(r, "the S3 server", process)
 
 
 def _postgres(r: Round) -> None:
-    process = r.ground.stack.postgres.process
+    process = r.workspace.stack.postgres.process
     assert process is not None
     _outage(r, "PostgreSQL", process)
 
@@ -46,27 +46,27 @@ def _postgres(r: Round) -> None:
 def _outage(r: Round, what: str, process: ChildProcess) -> None:
     outage_s = r.rng.random() * OUTAGE_S_MAX
     with r.at(ANY) as trap:
-        r.tell(f"kill -9 of {what}, started again {outage_s:.1f} s later")
+        r.note(f"kill -9 of {what}, started again {outage_s:.1f} s later")
         process.kill()
         trap.released.set()
         again_at = time.monotonic() + outage_s
         wait_until(
             lambda: time.monotonic() >= again_at, deadline_s=60.0, what="the end of the outage"
         )
-        r.ground.revive()
+        r.workspace.revive()
 
 
 def _broker_empty(r: Round) -> None:
     """The broker answers plan and stage without records for some tens of seconds, from a drawn moment on."""
     quiet_s = EMPTY_S_MIN + r.rng.random() * (EMPTY_S_MAX - EMPTY_S_MIN)
-    before = r.ground.kafka_tap.emptied
-    with r.at((*PLAN, *SUBMIT)) as trap, r.ground.kafka_tap.quiet():
-        r.tell(f"the broker answers without records for {quiet_s:.0f} s")
+    before = r.workspace.kafka_tap.emptied
+    with r.at((*PLAN, *SUBMIT)) as trap, r.workspace.kafka_tap.quiet():
+        r.note(f"the broker answers without records for {quiet_s:.0f} s")
         trap.released.set()
         ends_at = time.monotonic() + quiet_s
         r.until(lambda: time.monotonic() >= ends_at, "the end of the empty answers", poll_s=0.5)
-    emptied = r.ground.kafka_tap.emptied - before
-    r.tell(f"the broker sends records again; {emptied} answers were emptied")
+    emptied = r.workspace.kafka_tap.emptied - before
+    r.note(f"the broker sends records again; {emptied} answers were emptied")
     if not emptied:
         raise Missed("nothing was fetched while the broker's answers were empty")
 
@@ -76,8 +76,8 @@ def _open_transaction(r: Round) -> None:
     inside, commit = r.rng.random() < 0.5, r.rng.random() < 0.5
     beyond = r.lake.days + 1
     day = 1 if inside else beyond
-    opened = OpenTransaction(r.ground.kafka, r.lake.name, day=day, rng=r.rng, log=r.log)
-    r.tell(f"a transaction is open {'inside' if inside else 'beyond the last day'}")
+    opened = OpenTransaction(r.workspace.kafka, r.lake.name, day=day, rng=r.rng, log=r.log)
+    r.note(f"a transaction is open {'inside' if inside else 'beyond the last day'}")
     # A plan that has to wait goes no further than its first look.
     with r.at(PLAN[:1] if inside else ANY) as trap:
         if inside:
@@ -87,11 +87,11 @@ def _open_transaction(r: Round) -> None:
                 "a plan that waits",
                 poll_s=0.5,
             )
-        r.tell("kill -9 of the broker")
-        r.ground.stack.kafka.process.kill()
+        r.note("kill -9 of the broker")
+        r.workspace.stack.kafka.process.kill()
         trap.released.set()
-        r.ground.revive()
-    r.tell(f"the transaction's end: {opened.end(commit=commit)}")
+        r.workspace.revive()
+    r.note(f"the transaction's end: {opened.end(commit=commit)}")
     if not inside:
         r.trigger(beyond)
 
@@ -101,17 +101,17 @@ def _open_transaction(r: Round) -> None:
 
 def _disk_full(r: Round) -> None:
     with r.at((*PLAN, *SUBMIT)):
-        r.ground.disk.fill(but_bytes=_LEFT_BYTES)
-        r.tell(f"the disk is full but for {_LEFT_BYTES} bytes")
+        r.workspace.disk.fill(but_bytes=_LEFT_BYTES)
+        r.note(f"the disk is full but for {_LEFT_BYTES} bytes")
     try:
         r.until(
             lambda: any(_has_failed(t) for t in r.tries()), "a task that fails for it", poll_s=0.5
         )
         failed = [t for t in r.tries() if _has_failed(t)]
     finally:
-        r.ground.disk.drain()
-    r.tell("there is room again")
-    if not any(words in r.words_of(t) for t in failed for words in _ENOSPC):
+        r.workspace.disk.drain()
+    r.note("there is room again")
+    if not any(words in r.log_of(t) for t in failed for words in _ENOSPC):
         raise Missed("a task failed, and not for the disk")
 
 
@@ -119,8 +119,8 @@ def _has_failed(task: dict[str, Any]) -> bool:
     return int(task["try_number"]) > 1 or task["state"] in ("up_for_retry", "failed")
 
 
-def _on_small_disk(rng: random.Random, ground: Ground) -> dict[str, Any]:
-    return {"days": 1, "environment": {"TMPDIR": str(ground.disk.folder)}}
+def _on_small_disk(rng: random.Random, workspace: Workspace) -> dict[str, Any]:
+    return {"days": 1, "environment": {"TMPDIR": str(workspace.disk.folder)}}
 
 
 # ---------------------------------------------------------------- what S3 answers
@@ -144,11 +144,11 @@ class Refusals:
 
 def _refusing(r: Round) -> None:
     rule = Refusals(r.lake.name, random.Random(r.rng.random()))
-    with r.ground.tap.rule(rule):
+    with r.workspace.tap.rule(rule):
         with r.at(PLAN[:1], hold=False):
-            r.tell("S3 answers 503 to a third of all requests")
+            r.note("S3 answers 503 to a third of all requests")
         r.settle()
-    r.tell(f"{rule.refused} requests were refused")
+    r.note(f"{rule.refused} requests were refused")
     if not rule.refused:
         raise Missed("no request was refused")
 
@@ -210,8 +210,8 @@ def lost_replies(r: Round, kind: Kind) -> LostReplies:
 
 def _lose(r: Round, kind: Kind) -> None:
     rule = lost_replies(r, kind)
-    r.tell(f"{kind}: swaps {rule.first} to {rule.first + rule.many - 1}, answered {rule.answer}")
-    with r.ground.tap.rule(rule):
+    r.note(f"{kind}: swaps {rule.first} to {rule.first + rule.many - 1}, answered {rule.answer}")
+    with r.workspace.tap.rule(rule):
         r.begin()
         if kind == "delay":
             _deliver_late(r, rule)
@@ -220,7 +220,7 @@ def _lose(r: Round, kind: Kind) -> None:
         r.settle()
         # What is still under way arrives now, when everything is done and green.
         for _ in _releases(r, rule):
-            r.tell("a late copy of a swap arrived after the end")
+            r.note("a late copy of a swap arrived after the end")
 
 
 def _deliver_late(r: Round, rule: LostReplies) -> None:
@@ -232,42 +232,42 @@ def _deliver_late(r: Round, rule: LostReplies) -> None:
             raise
         return
     rule.late.pop(0)
-    r.tell(f"a late copy of a swap arrives: {r.ground.tap.release()}")
+    r.note(f"a late copy of a swap arrives: {r.workspace.tap.release()}")
 
 
 def _releases(r: Round, rule: LostReplies) -> Iterator[int]:
     while rule.late:
         rule.late.pop(0)
         with suppress(IndexError):
-            yield r.ground.tap.release()
+            yield r.workspace.tap.release()
 
 
 def _lost(kind: Kind, what: str) -> Nemesis:
-    return Nemesis(name=f"swap-{kind}", what=what, strike=lambda r: _lose(r, kind))
+    return Nemesis(name=f"swap-{kind}", what=what, inject=lambda r: _lose(r, kind))
 
 
 SERVERS = (
-    Nemesis(name="broker", what="kill -9 of the Kafka broker", strike=_broker),
+    Nemesis(name="broker", what="kill -9 of the Kafka broker", inject=_broker),
     Nemesis(
         name="broker-empty",
         what="the broker answers without records for a while",
-        strike=_broker_empty,
+        inject=_broker_empty,
     ),
-    Nemesis(name="s3", what="kill -9 of the S3 server", strike=_s3),
-    Nemesis(name="postgres", what="kill -9 of PostgreSQL", strike=_postgres),
+    Nemesis(name="s3", what="kill -9 of the S3 server", inject=_s3),
+    Nemesis(name="postgres", what="kill -9 of PostgreSQL", inject=_postgres),
     Nemesis(
         name="open-transaction",
         what="kill -9 of the broker with an open transaction",
-        strike=_open_transaction,
+        inject=_open_transaction,
     ),
     Nemesis(
         name="disk-full",
         what="disk full under the attempt",
-        strike=_disk_full,
+        inject=_disk_full,
         lake=_on_small_disk,
-        ready=lambda ground: ground.disk.mount(),
+        ready=lambda workspace: workspace.disk.mount(),
     ),
-    Nemesis(name="s3-503", what="S3 answers 503 to a third of requests", strike=_refusing),
+    Nemesis(name="s3-503", what="S3 answers 503 to a third of requests", inject=_refusing),
     _lost("before", "the swap is lost on its way"),
     _lost("after", "the swap landed, its reply is lost"),
     _lost("delay", "a swap given up for lost lands later"),

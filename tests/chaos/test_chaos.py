@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from chaos.course import NEMESES, Course
-from chaos.ground import Ground
 from chaos.rounds import Round
 from chaos.servers import lost_replies
+from chaos.workspace import Workspace
 
 # kafka-python, boto3 and Airflow's clients say things that only their own authors can act on; servers are killed here.
 pytestmark = [
@@ -28,18 +28,20 @@ BROKEN = Path(__file__).with_name("broken_swap.py")
 
 
 @pytest.fixture(scope="module")
-def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
     """One stack for all rounds."""
     evidence = tmp_path_factory.mktemp("evidence")
-    with Ground(cluster=False, report=print, evidence=evidence) as made:
+    with Workspace(cluster=False, report=print, evidence=evidence) as made:
         yield made
 
 
-def course_of(ground: Ground, nemesis: str, seed: int, prelude: str = "") -> Course:
-    return Course(ground=ground, nemeses=[NEMESES[nemesis]], seed=seed, say=print, prelude=prelude)
+def course_of(workspace: Workspace, nemesis: str, seed: int, prelude: str = "") -> Course:
+    return Course(
+        workspace=workspace, nemeses=[NEMESES[nemesis]], seed=seed, report=print, prelude=prelude
+    )
 
 
-def assert_held(course: Course) -> None:
+def assert_exactly_once(course: Course) -> None:
     broken = course.run()
     assert broken is None, f"{broken.replay}\n{broken.counter_example}"
     (line,) = course.lines.values()
@@ -49,16 +51,16 @@ def assert_held(course: Course) -> None:
 
 @pytest.mark.parametrize("nemesis", QUICKEST)
 def test_every_record_is_there_once_whatever_was_done_to_the_run(
-    ground: Ground, nemesis: str
+    workspace: Workspace, nemesis: str
 ) -> None:
-    assert_held(course_of(ground, nemesis, SEED))
+    assert_exactly_once(course_of(workspace, nemesis, SEED))
 
 
 @pytest.fixture(scope="module")
-def late_grant(ground: Ground) -> int:
+def late_grant(workspace: Workspace) -> int:
     """The first seed that draws: of one day, the swap that grants, given up for lost, lands when all is committed."""
     for seed in itertools.count():
-        drawn = Round(ground=ground, nemesis=NEMESES["swap-delay"], seed=seed)
+        drawn = Round(workspace=workspace, nemesis=NEMESES["swap-delay"], seed=seed)
         rule = lost_replies(drawn, "delay")
         late = (rule.first, rule.many, rule.due_after) == (2, 1, 3)
         if late and drawn.lake.days == 1 and not drawn.by_trigger and rule.answer != "hang":
@@ -66,13 +68,13 @@ def late_grant(ground: Ground) -> int:
     raise AssertionError
 
 
-def test_late_copy_of_a_swap_changes_nothing(ground: Ground, late_grant: int) -> None:
-    assert_held(course_of(ground, "swap-delay", late_grant))
+def test_late_copy_of_a_swap_changes_nothing(workspace: Workspace, late_grant: int) -> None:
+    assert_exactly_once(course_of(workspace, "swap-delay", late_grant))
 
 
-def test_swap_without_its_condition_is_found_out(ground: Ground, late_grant: int) -> None:
+def test_swap_without_its_condition_is_found_out(workspace: Workspace, late_grant: int) -> None:
     """The very round that the product stands, and a product without If-Match: it ends with a counter-example."""
-    broken = course_of(ground, "swap-delay", late_grant, BROKEN.read_text()).run()
+    broken = course_of(workspace, "swap-delay", late_grant, BROKEN.read_text()).run()
     assert broken is not None
     assert f"make chaos NEMESIS=swap-delay SEED={late_grant} ROUNDS=1" == broken.replay
     assert "a late copy of a swap arrived" in broken.counter_example

@@ -64,8 +64,8 @@ def test_green_runs_leave_no_grant_and_no_gap(
     assert problem is None or problem in (found or "")
 
 
-def ground_at(folder: Path) -> Any:
-    """All of a ground that a round asks before it is played."""
+def workspace_at(folder: Path) -> Any:
+    """All of a workspace that a round asks before it is played."""
     forgotten: list[str] = []
     return SimpleNamespace(
         base=folder,
@@ -80,7 +80,7 @@ def ground_at(folder: Path) -> Any:
 @pytest.mark.parametrize("name", sorted(NEMESES))
 def test_seed_draws_the_same_round_again(name: str, tmp_path: Path) -> None:
     def drawn(seed: int) -> tuple[object, ...]:
-        one = Round(ground=ground_at(tmp_path), nemesis=NEMESES[name], seed=seed)
+        one = Round(workspace=workspace_at(tmp_path), nemesis=NEMESES[name], seed=seed)
         return one.lake, one.by_trigger, draw(one.rng, ANY), one.rng.random()
 
     assert drawn(7) == drawn(7)
@@ -114,7 +114,7 @@ def test_every_nemesis_of_the_issue_is_there() -> None:
 
 def test_rows_that_an_output_lacks_or_holds_twice_are_found(tmp_path: Path) -> None:
     values = [value_of(1, "a", ""), value_of(2, "b", ""), None]
-    one = Round(ground=ground_at(tmp_path), nemesis=NEMESES["publisher-backlog"], seed=1)
+    one = Round(workspace=workspace_at(tmp_path), nemesis=NEMESES["publisher-backlog"], seed=1)
     for offset, value in enumerate(values):
         one.log.note(Sent("t", 0, offset, "ok", digest(value), 0), value=value)
     rows = [json.dumps({"_kafka_partition": 0, "_offset": offset}) + "\n" for offset in (0, 1)]
@@ -227,7 +227,7 @@ def test_late_copy_is_due_after_so_many_swaps() -> None:
 # ---------------------------------------------------------------- the course
 
 
-def course_at(ground: Any, plays: list[Any], patch: pytest.MonkeyPatch) -> Course:
+def course_at(workspace: Any, plays: list[Any], patch: pytest.MonkeyPatch) -> Course:
     """A course of two rounds of one nemesis, whose rounds end as `plays` says."""
     ends = iter(plays)
 
@@ -238,33 +238,35 @@ def course_at(ground: Any, plays: list[Any], patch: pytest.MonkeyPatch) -> Cours
         return Finding(records=end)
 
     patch.setattr(Round, "run", run)
-    return Course(ground=ground, nemeses=[NEMESES["task"]], seed=40, say=lambda _: None, rounds=2)
+    return Course(
+        workspace=workspace, nemeses=[NEMESES["task"]], seed=40, report=lambda _: None, rounds=2
+    )
 
 
 def test_course_counts_what_was_audited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ground = ground_at(tmp_path)
-    course = course_at(ground, [700, 800], monkeypatch)
+    workspace = workspace_at(tmp_path)
+    course = course_at(workspace, [700, 800], monkeypatch)
     assert course.run() is None
     line = course.lines["task"]
     assert (line.rounds, line.records, line.missed, line.seeds) == (2, 1500, 0, "40-41")
-    assert ground.forgotten == ["task-40", "task-41"]
+    assert workspace.forgotten == ["task-40", "task-41"]
 
 
 def test_missed_moment_is_played_again_held_and_counts_nowhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ground = ground_at(tmp_path)
-    course = course_at(ground, [Missed("a"), 700, Missed("b"), Missed("c")], monkeypatch)
+    workspace = workspace_at(tmp_path)
+    course = course_at(workspace, [Missed("a"), 700, Missed("b"), Missed("c")], monkeypatch)
     assert course.run() is None
     line = course.lines["task"]
     assert (line.rounds, line.records, line.missed) == (1, 700, 3)
-    assert ground.forgotten == ["task-40", "task-40-again", "task-41", "task-41-again"]
+    assert workspace.forgotten == ["task-40", "task-40-again", "task-41", "task-41-again"]
 
 
 def test_course_ends_at_the_first_violation_with_its_replay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    course = course_at(ground_at(tmp_path), [700, Violation("a record twice")], monkeypatch)
+    course = course_at(workspace_at(tmp_path), [700, Violation("a record twice")], monkeypatch)
     broken = course.run()
     assert broken is not None
     assert broken.counter_example == f"a record twice\n\nkept for you: {tmp_path / 'task-41'}"

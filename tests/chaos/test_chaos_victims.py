@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from chaos.small_disk import SIZE_BYTES, CannotMount, SmallDisk
-from chaos.victims import chains, freeze, kill, lives, thaw
+from chaos.victims import chains, freeze, is_alive, kill, thaw
 from tallystick_devstack.process import wait_until
 
 DEADLINE_S = 60.0
@@ -94,7 +94,7 @@ def test_zombie_of_a_frozen_parent_is_not_among_the_frozen() -> None:
         try:
             freeze([parent])
             child.kill()  # nobody waits for it now
-            wait_until(lambda: not lives(child), deadline_s=DEADLINE_S, what="the child's end")
+            wait_until(lambda: not is_alive(child), deadline_s=DEADLINE_S, what="the child's end")
             assert child.is_running()
             assert freeze([parent, child]) == (parent,)
         finally:
@@ -105,7 +105,7 @@ def test_killed_process_is_gone_when_kill_returns() -> None:
     with tree("airflow worker -- LocalExecutor: 01a2") as scheduler:
         (one,) = scheduler.children()
         kill(one)
-        assert not lives(one)
+        assert not is_alive(one)
         kill(one)  # the dead are left alone
 
 
@@ -113,8 +113,8 @@ def test_full_disk_says_so_and_has_room_again(tmp_path: Path) -> None:
     disk = SmallDisk(tmp_path / "small")
     try:
         disk.mount()
-    except CannotMount as hindrance:
-        pytest.skip(f"a disk of its own needs root: {hindrance}")
+    except CannotMount as reason:
+        pytest.skip(f"a disk of its own needs root: {reason}")
     try:
         disk.fill(but_bytes=4096)
         (disk.folder / "a").write_bytes(bytes(4096))

@@ -73,7 +73,7 @@ def kill(victim: psutil.Process) -> None:
     """Kill with -9, and wait until it is gone. Safe to repeat: the dead are left alone."""
     with suppress(psutil.NoSuchProcess):
         victim.kill()
-    wait_until(lambda: not lives(victim), deadline_s=DEAD_S, what=f"the end of {victim.pid}")
+    wait_until(lambda: not is_alive(victim), deadline_s=DEAD_S, what=f"the end of {victim.pid}")
 
 
 def freeze(victims: Sequence[psutil.Process]) -> tuple[psutil.Process, ...]:
@@ -88,7 +88,7 @@ def freeze(victims: Sequence[psutil.Process]) -> tuple[psutil.Process, ...]:
     wait_until(
         lambda: not any(map(_moves, victims)), deadline_s=DEAD_S, what="everybody standing still"
     )
-    return tuple(filter(lives, victims))
+    return tuple(filter(is_alive, victims))
 
 
 def thaw(victims: Sequence[psutil.Process]) -> None:
@@ -98,7 +98,7 @@ def thaw(victims: Sequence[psutil.Process]) -> None:
             victim.send_signal(signal.SIGCONT)
 
 
-def lives(process: psutil.Process) -> bool:
+def is_alive(process: psutil.Process) -> bool:
     """Whether a process exists and has not ended (a zombie has)."""
     try:
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)

@@ -10,7 +10,7 @@ import boto3
 import pytest
 
 from support.call_publisher import ROWS, http, mail
-from support.call_receiver import Desk, receiver
+from support.call_receiver import Endpoint, receiver
 from support.mail_server import Post, mail_server
 from tallystick.errors import OutputUnavailable
 from tallystick.format import keys
@@ -28,15 +28,15 @@ def store(lake_uri: str, ministack_url: str, session: boto3.session.Session) -> 
 
 @pytest.mark.parametrize("how", [{}, BY_KEY])
 def test_calls_go_on_where_the_last_publisher_stood(store: S3Store, how: dict[str, Any]) -> None:
-    desk = Desk(faults={1: "act then drop", 4: "500"})
-    with receiver(desk) as url:
+    endpoint = Endpoint(faults={1: "act then drop", 4: "500"})
+    with receiver(endpoint) as url:
         for _ in range(2):
             with pytest.raises(OutputUnavailable):
                 publish(http(url, store, patience_s=0.0, **how), publication(ROWS))
         for _ in range(2):
             publish(http(url, store, **how), publication(ROWS), resumed=True)
-    assert acted(desk) == sorted(row["k"] for row in ROWS)
-    assert len(desk.calls) == len(ROWS) + 2
+    assert acted(endpoint) == sorted(row["k"] for row in ROWS)
+    assert len(endpoint.calls) == len(ROWS) + 2
     assert Counter(keys.kind(one.key) for one in store.list("")).keys() == {"call"}
 
 

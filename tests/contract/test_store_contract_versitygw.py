@@ -9,7 +9,7 @@ from multiprocessing import get_context
 import boto3
 import pytest
 
-from support.canaries import told_by
+from support.canaries import error_text
 from tallystick.errors import SettingsError
 from tallystick.store import Applied, ETag, Unknown
 from tallystick.store.probe import prove_conditional_writes
@@ -91,4 +91,4 @@ def test_a_wrong_key_is_a_matter_of_settings_and_shown_nowhere(
     with pytest.raises(SettingsError, match=rf"'contract' at {on_versitygw} .*{answer}") as refused:
         call(S3Store("s3://contract/wrong-key"))
     assert name in refused.value.hint
-    assert "canary" not in told_by(refused.value) + caplog.text
+    assert "canary" not in error_text(refused.value) + caplog.text

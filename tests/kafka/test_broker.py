@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from support.brokers import TestBroker, send
-from support.canaries import told_by
+from support.canaries import error_text
 from tallystick.connections.kafka import KafkaSettings
 from tallystick.errors import KafkaUnavailable, LogDamaged, SettingsError
 from tallystick.format.offsets import OffsetRange, Position
@@ -81,7 +81,7 @@ def test_a_refused_user_is_told_which_settings_to_check(
     ):
         KafkaClient(settings).__enter__()
     assert "kafka" in caplog.text
-    assert PASSWORD not in told_by(refused.value) + caplog.text
+    assert PASSWORD not in error_text(refused.value) + caplog.text
 
 
 def test_no_log_line_holds_the_password(own: TestBroker, caplog: pytest.LogCaptureFixture) -> None:

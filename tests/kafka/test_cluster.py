@@ -190,14 +190,14 @@ def test_a_log_that_is_rewritten_before_its_read_ends_is_not_staged(
     assert "unclean leader election" in told.value.hint
     assert "A new plan stops too" in told.value.hint
     # Offsets and counts fit, so the same plan would be staged at once by who looks at nothing else.
-    case.lake.refuses(LogDamaged, "written anew", run=lambda: case.lake.stage(case.plan))
-    case.lake.refuses(
+    case.lake.assert_refused(LogDamaged, "written anew", run=lambda: case.lake.stage(case.plan))
+    case.lake.assert_refused(
         LogDamaged,
         "no longer holds the history that the boundary at 2013-01-03",
         run=lambda: case.lake.planned(SECOND, clear=1),
     )
     assert case.numbers == list(range(KEPT))
-    case.lake.proven()
+    case.lake.assert_verified()
 
 
 def test_what_was_lost_before_it_was_planned_is_no_part_of_any_plan(
@@ -206,7 +206,7 @@ def test_what_was_lost_before_it_was_planned_is_no_part_of_any_plan(
     """The cluster lost what it had acknowledged; the boundary behind it holds, and the new records are the day's."""
     lake = rewritten["before the plan"].lake
     lake.run(SECOND)
-    lake.holds_what_kafka_gives()
+    lake.assert_equals_kafka()
     assert rewritten["before the plan"].numbers == [*range(KEPT), *OTHERS]
 
 
@@ -219,13 +219,13 @@ def test_what_was_read_before_the_log_was_rewritten_is_committed_and_the_next_pl
     assert case.report is not None
     case.lake.commit(case.plan, case.report)
     assert case.numbers == list(range(KEPT + LOST))
-    case.lake.refuses(
+    case.lake.assert_refused(
         LogDamaged,
         "the boundary at 2013-01-03",
         f"before offset {KEPT + LOST}",
         run=lambda: case.lake.planned(days(2, 3)),
     )
-    case.lake.proven()
+    case.lake.assert_verified()
 
 
 def test_the_way_on_from_a_rewritten_log_is_a_topic_created_anew_that_is_adopted(
@@ -239,7 +239,7 @@ def test_the_way_on_from_a_rewritten_log_is_a_topic_created_anew_that_is_adopted
     cluster.delete_topic(case.topic)
     cluster.topic(name=case.topic)
     fill(cluster, case.topic, *OTHERS, day=1.5)
-    case.lake.refuses(
+    case.lake.assert_refused(
         IdentityChanged, "tally topic adopt", run=lambda: case.lake.planned(days(2, 3))
     )
     with LogPlanner(case.lake.settings) as log:
@@ -255,16 +255,18 @@ def test_the_way_on_from_a_rewritten_log_is_a_topic_created_anew_that_is_adopted
     assert done is not None
     assert (done.totals.records, done.totals.lost) == (len(OTHERS), 0)
     assert case.numbers == [*range(KEPT + LOST), *OTHERS]
-    case.lake.proven()
+    case.lake.assert_verified()
 
 
 def test_what_is_committed_of_a_rewritten_log_is_not_replaced(rewritten: dict[str, Case]) -> None:
     case = rewritten["after the commit"]
     again = changed(case.lake)
-    case.lake.refuses(LogDamaged, "written anew", run=lambda: case.lake.planned(SECOND, **again))
-    case.lake.refuses(LogDamaged, "written anew", run=lambda: case.lake.planned(days(2, 3)))
+    case.lake.assert_refused(
+        LogDamaged, "written anew", run=lambda: case.lake.planned(SECOND, **again)
+    )
+    case.lake.assert_refused(LogDamaged, "written anew", run=lambda: case.lake.planned(days(2, 3)))
     assert case.numbers == list(range(KEPT + LOST))
-    case.lake.proven()
+    case.lake.assert_verified()
 
 
 def test_a_topic_of_the_same_name_on_another_cluster_is_refused(
@@ -278,7 +280,7 @@ def test_a_topic_of_the_same_name_on_another_cluster_is_refused(
     elsewhere = replace(case.lake, settings=broker.settings)
     elsewhere.lake = case.lake.lake
     for run in (lambda: elsewhere.planned(days(2, 3)), lambda: elsewhere.stage(plan)):
-        error = elsewhere.refuses(IdentityChanged, plan.topics[0].cluster_id, run=run)
+        error = elsewhere.assert_refused(IdentityChanged, plan.topics[0].cluster_id, run=run)
         assert "cluster" in str(error)
 
 
@@ -294,7 +296,9 @@ def test_a_topic_on_another_cluster_is_adopted_where_the_old_one_was_read_to_its
     fill(broker, topic, *range(100, 110), day=1.5, partition=1)
     moved = replace(lake, settings=broker.settings)
     moved.lake = lake.lake
-    moved.refuses(IdentityChanged, "tally topic adopt", run=lambda: moved.planned(days(1, 2)))
+    moved.assert_refused(
+        IdentityChanged, "tally topic adopt", run=lambda: moved.planned(days(1, 2))
+    )
     ends = ends_on(lake.lake.load_existing().root, topic, "old", environ=on(cluster))
     assert ends == {0: 14}
     with pytest.raises(IdentityChanged, match="connection old leads to topic"):
@@ -306,7 +310,7 @@ def test_a_topic_on_another_cluster_is_adopted_where_the_old_one_was_read_to_its
     assert done is not None
     assert (done.totals.records, done.totals.lost) == (10, 4)
     assert sorted(row["n"] for row in moved.rows().values()) == [*range(10), *range(100, 110)]
-    moved.proven()
+    moved.assert_verified()
 
 
 def on(where: TestBroker) -> dict[str, str]:

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from support.brokers import TestBroker, beside_the_cleaner, send
-from support.log_lake import LogLake, at, changed, days, decoded, judged, ms, value
+from support.brokers import TestBroker, read_while_cleaning, send
+from support.log_lake import LogLake, at, changed, consumed, days, decoded, ms, value
 from tallystick.errors import LogDamaged, ReportRejected
 from tallystick.format.plan import Plan
 from tallystick_devstack.process import wait_until
@@ -52,7 +52,9 @@ def compacted(broker: TestBroker, topic: str) -> None:
 
 def offsets(broker: TestBroker, topic: str) -> list[int]:
     """Offsets of the first day's records that the judge is given."""
-    return sorted(o for (_, _, o), (stamp, _) in judged(broker, topic).items() if stamp < ms(at(1)))
+    return sorted(
+        o for (_, _, o), (stamp, _) in consumed(broker, topic).items() if stamp < ms(at(1))
+    )
 
 
 def staged(lake: LogLake, plan: Plan) -> tuple[str, list[int]]:
@@ -77,7 +79,7 @@ def staged_as_judged(broker: TestBroker, lake: LogLake, plan: Plan, topic: str) 
         attempts.append(key)
         return found
 
-    found, given = beside_the_cleaner(attempt, lambda: offsets(broker, topic))
+    found, given = read_while_cleaning(attempt, lambda: offsets(broker, topic))
     assert found == given
     return attempts[-1]
 
@@ -98,10 +100,10 @@ def test_each_gap_of_a_log_has_its_class(
     if policy == "delete":
         assert account.absent == 0
         assert (account.aborted, account.control) == ((2, 4) if transactions else (0, 0))
-        lake.holds_what_kafka_gives(topic)
+        lake.assert_equals_kafka(topic)
     else:
         assert account.absent > 0
-        lake.proven()
+        lake.assert_verified()
 
 
 def test_a_topic_compacted_between_two_attempts_is_committed_as_the_last_one_found_it(
@@ -115,7 +117,7 @@ def test_a_topic_compacted_between_two_attempts_is_committed_as_the_last_one_fou
     assert lake.plan(DAY_1).encode() == plan.encode()
     done = lake.commit(plan, staged_as_judged(broker, lake, plan, topic))
     assert done.totals.absent == RECORDS - done.totals.records > 0
-    lake.proven()
+    lake.assert_verified()
 
 
 def test_a_replacement_after_compaction_is_refused_unless_it_is_accepted(
@@ -132,12 +134,12 @@ def test_a_replacement_after_compaction_is_refused_unless_it_is_accepted(
         lake.commit(plan, report)
     assert "accept_compaction=true" in told.value.hint
     assert len(lake.rows()) == RECORDS
-    lake.proven()
+    lake.assert_verified()
     done = lake.run(DAY_1, run="by hand", mode="replace", accept_compaction=True)
     assert done is not None
     assert done.totals.absent == RECORDS - done.totals.records > 0
     assert len(lake.rows()) == done.totals.records
-    lake.proven()
+    lake.assert_verified()
 
 
 def test_a_topic_that_became_compacted_after_its_plan_is_not_read_as_if_it_always_was(
@@ -148,8 +150,8 @@ def test_a_topic_that_became_compacted_after_its_plan_is_not_read_as_if_it_alway
     plan = lake.plan(DAY_1)
     broker.configure(topic, cleanup_policy="compact", **COMPACTION)
     compacted(broker, topic)
-    lake.refuses(LogDamaged, "and the topic is not compacted", run=lambda: lake.stage(plan))
+    lake.assert_refused(LogDamaged, "and the topic is not compacted", run=lambda: lake.stage(plan))
     done = lake.run(DAY_1, clear=1)
     assert done is not None
     assert done.totals.absent == RECORDS - done.totals.records > 0
-    lake.proven()
+    lake.assert_verified()

@@ -45,16 +45,16 @@ def test_a_recreated_topic_is_not_planned(broker: TestBroker) -> None:
     topic, lake = first_day(broker)
     known = lake.lake.load_existing().root.topics[topic].topic_id
     recreate(broker, topic)
-    lake.refuses(
+    lake.assert_refused(
         IdentityChanged,
         f"the ledger knows id {known}",
         "deleted and created anew",
         run=lambda: lake.planned(DAY_2),
     )
     again = changed(lake)  # nor is what was committed of the old one read again from the new
-    lake.refuses(IdentityChanged, known, run=lambda: lake.planned(days(0, 1), **again))
+    lake.assert_refused(IdentityChanged, known, run=lambda: lake.planned(days(0, 1), **again))
     assert numbers(lake) == list(OLD)[:10]
-    lake.proven()
+    lake.assert_verified()
 
 
 @pytest.mark.parametrize("when", MOMENTS)
@@ -64,17 +64,17 @@ def test_a_topic_that_is_recreated_before_its_read_ends_is_not_staged(
     topic, lake = first_day(broker)
     plan = lake.plan(DAY_2)
     known = plan.topics[0].topic_id
-    lake.refuses(
+    lake.assert_refused(
         IdentityChanged,
         f"topic {topic!r} was deleted and created anew: its id is ",
         f"{known} is expected",
         run=lambda: lake.stage(plan, when, lambda: recreate(broker, topic)),
     )
     # Neither the same plan nor a new one goes on: both stop until a person has decided.
-    lake.refuses(IdentityChanged, known, run=lambda: lake.stage(plan))
-    lake.refuses(IdentityChanged, known, run=lambda: lake.planned(DAY_2, clear=1))
+    lake.assert_refused(IdentityChanged, known, run=lambda: lake.stage(plan))
+    lake.assert_refused(IdentityChanged, known, run=lambda: lake.planned(DAY_2, clear=1))
     assert numbers(lake) == list(OLD)[:10]
-    lake.proven()
+    lake.assert_verified()
 
 
 def test_a_topic_recreated_between_read_and_commit_leaves_the_old_records_and_stops_the_next_plan(
@@ -90,10 +90,10 @@ def test_a_topic_recreated_between_read_and_commit_leaves_the_old_records_and_st
     assert numbers(lake) == list(OLD)
     assert lake.lake.load_existing().root.topics[topic].topic_id == plan.topics[0].topic_id
     for interval in (days(2, 3), days(-1, 0)):
-        lake.refuses(
+        lake.assert_refused(
             IdentityChanged, plan.topics[0].topic_id, run=lambda i=interval: lake.planned(i)
         )
-    lake.proven()
+    lake.assert_verified()
 
 
 def test_a_deleted_topic_is_named_at_every_step(broker: TestBroker) -> None:
@@ -101,8 +101,8 @@ def test_a_deleted_topic_is_named_at_every_step(broker: TestBroker) -> None:
     plan = lake.plan(DAY_2)
     broker.delete_topic(topic)
     said = f"topic {topic!r} does not exist on the cluster at {broker.bootstrap}"
-    lake.refuses(IdentityChanged, said, run=lambda: lake.stage(plan))
-    lake.refuses(IdentityChanged, said, run=lambda: lake.planned(days(2, 3)))
+    lake.assert_refused(IdentityChanged, said, run=lambda: lake.stage(plan))
+    lake.assert_refused(IdentityChanged, said, run=lambda: lake.planned(days(2, 3)))
     assert numbers(lake) == list(OLD)[:10]
 
 
@@ -141,7 +141,7 @@ def test_a_recreated_topic_is_adopted_and_both_incarnations_are_there_once(
     )
     lake.run(DAY_2, **changed(lake))
     assert numbers(lake) == [*OLD[:10], *NEW]
-    lake.proven()
+    lake.assert_verified()
 
 
 def ends_of(broker: TestBroker, topic: str) -> dict[int, int]:

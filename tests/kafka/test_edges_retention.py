@@ -26,7 +26,7 @@ def test_a_plan_behind_retention_names_both_offsets_and_a_loss_may_be_accepted(
 ) -> None:
     topic, lake = two_days(broker)
     broker.delete_records(topic, 14)
-    error = lake.refuses(
+    error = lake.assert_refused(
         OutsideRetention,
         f"{topic}[0]: offsets [10, 30) are wanted, the log begins at 14: 4 offsets are gone",
         run=lambda: lake.planned(DAY_2),
@@ -36,7 +36,7 @@ def test_a_plan_behind_retention_names_both_offsets_and_a_loss_may_be_accepted(
     assert done is not None
     assert (done.totals.records, done.totals.lost) == (16, 4)
     assert {row["n"] for row in lake.rows().values()} == {*range(10), *range(14, 30)}
-    lake.proven()
+    lake.assert_verified()
 
 
 @pytest.mark.parametrize(
@@ -51,15 +51,15 @@ def test_retention_that_overtakes_a_reader_stops_it_with_both_offsets(
 ) -> None:
     topic, lake = two_days(broker)
     plan = lake.plan(DAY_2)
-    lake.refuses(
+    lake.assert_refused(
         OutsideRetention,
         f"topic {topic!r} partition 0: {said}, the log begins at {begins}",
         "accept_loss=true",
         run=lambda: lake.stage(plan, when, lambda: broker.delete_records(topic, begins)),
     )
     # The same attempt again, and the plan again by a clear: nobody skips what is gone.
-    lake.refuses(OutsideRetention, f"begins at {begins}", run=lambda: lake.stage(plan))
-    lake.refuses(
+    lake.assert_refused(OutsideRetention, f"begins at {begins}", run=lambda: lake.stage(plan))
+    lake.assert_refused(
         OutsideRetention,
         f"the log begins at {begins}: {begins - 10} offsets are gone",
         run=lambda: lake.planned(DAY_2, clear=1),
@@ -68,7 +68,7 @@ def test_retention_that_overtakes_a_reader_stops_it_with_both_offsets(
     assert done is not None
     assert (done.totals.records, done.totals.lost) == (30 - begins, begins - 10)
     assert {row["n"] for row in lake.rows().values()} == {*range(10), *range(begins, 30)}
-    lake.proven()
+    lake.assert_verified()
 
 
 @pytest.mark.parametrize("when", ["after the last fetch", "before the commit"])
@@ -90,13 +90,13 @@ def test_retention_that_comes_after_the_read_takes_nothing_away(
     done = lake.commit(plan, report)
     assert (done.totals.records, done.totals.lost) == (20, 0)
     assert sorted(row["n"] for row in lake.rows().values()) == list(range(30))
-    lake.refuses(
+    lake.assert_refused(
         OutsideRetention,
         f"{topic}[0]: offsets [10, 30) are wanted, the log begins at 30: 20 offsets are gone",
         run=lambda: lake.planned(DAY_2, **changed(lake)),
     )
     assert sorted(row["n"] for row in lake.rows().values()) == list(range(30))
-    lake.proven()
+    lake.assert_verified()
 
 
 def test_a_replacement_over_lost_records_is_refused_unless_the_loss_is_accepted(
@@ -107,12 +107,14 @@ def test_a_replacement_over_lost_records_is_refused_unless_the_loss_is_accepted(
     lake.run(DAY_2)
     broker.delete_records(topic, 25)
     again = changed(lake)
-    lake.refuses(OutsideRetention, "15 offsets are gone", run=lambda: lake.planned(DAY_2, **again))
+    lake.assert_refused(
+        OutsideRetention, "15 offsets are gone", run=lambda: lake.planned(DAY_2, **again)
+    )
     done = lake.run(DAY_2, run="by hand", mode="replace", accept_loss=True)
     assert done is not None
     assert (done.totals.records, done.totals.lost, done.generation) == (5, 15, 2)
     assert {row["n"] for row in lake.rows().values()} == {*range(10), *range(25, 30)}
-    lake.proven()
+    lake.assert_verified()
 
 
 def test_a_first_day_whose_records_may_have_expired_is_no_empty_day(broker: TestBroker) -> None:
@@ -127,7 +129,7 @@ def test_a_first_day_whose_records_may_have_expired_is_no_empty_day(broker: Test
         lake.planned(DAY_2)
     declared = LogLake(broker, [topic], begin=days(1, 2).start)
     declared.run(DAY_2)
-    declared.holds_what_kafka_gives()
+    declared.assert_equals_kafka()
 
 
 def test_a_loss_inside_one_of_several_partitions_is_recorded_there(broker: TestBroker) -> None:
@@ -139,7 +141,7 @@ def test_a_loss_inside_one_of_several_partitions_is_recorded_there(broker: TestB
     for partition in range(3):
         fill(broker, topic, *range(1, 5), day=1.5, partition=partition)
     broker.delete_records(topic, 3, partition=1)
-    lake.refuses(
+    lake.assert_refused(
         OutsideRetention,
         f"{topic}[1]: offsets [1, 5) are wanted, the log begins at 3",
         run=lambda: lake.planned(DAY_2),
@@ -147,4 +149,4 @@ def test_a_loss_inside_one_of_several_partitions_is_recorded_there(broker: TestB
     lake.run(DAY_2, accept_loss=True)
     accounts = lake.record(DAY_2).accounts
     assert [(one.records, one.lost) for one in accounts] == [(4, 0), (2, 2), (4, 0)]
-    lake.proven()
+    lake.assert_verified()

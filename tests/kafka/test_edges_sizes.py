@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from support.brokers import TestBroker, send
 from support.kafka_batches import Sent, batch
-from support.log_lake import LogLake, at, days, decoded, judged, ms, value
+from support.log_lake import LogLake, at, consumed, days, decoded, ms, value
 from support.raw_produce import produce_raw
 from tallystick.pipeline import DEAD_LETTERS, Column
 
@@ -56,7 +56,7 @@ def test_records_of_every_size_are_a_row_or_a_dead_letter_whole(broker: TestBrok
     lake = LogLake(broker, [topic])
     lake.run(days(0, 1))
     places = {(topic, 0, offset): name for offset, name in enumerate(VALUES)}
-    given = judged(broker, topic)
+    given = consumed(broker, topic)
     dead = {places[place]: row for place, row in lake.rows(DEAD_LETTERS).items()}
     good = {places[place]: row for place, row in lake.rows().items()}
     assert set(dead) == {name for name, (_, reason) in VALUES.items() if reason is not None}
@@ -70,7 +70,7 @@ def test_records_of_every_size_are_a_row_or_a_dead_letter_whole(broker: TestBrok
     assert good["1 MiB"]["text"] == "x" * (MIB - len(value(5, "")))
     told = json.loads(dead["300 headers and no JSON"]["headers"])
     assert [(n, v if v is None else base64.b64decode(v)) for n, v in told] == HEADERS
-    lake.proven()
+    lake.assert_verified()
 
 
 RECORDS_PER_BATCH = 50_000
@@ -124,4 +124,4 @@ def test_a_tombstone_is_a_row_where_the_pipeline_says_so(broker: TestBroker) -> 
     lake = LogLake(broker, [decoded(topic, *columns, tombstones="keep")])
     lake.run(days(0, 1))
     assert [row["n"] for row in lake.rows().values()] == [None, 1, None]
-    lake.holds_what_kafka_gives(topic)
+    lake.assert_equals_kafka(topic)

@@ -90,7 +90,7 @@ def test_boundaries_asked_for_in_any_order_tile_a_log_that_grows(
             read[partition].append(OffsetRange(start=start, end=end))
     for spans, stamps in zip(read, reference.stamps, strict=True):
         assert tile(spans) == OffsetRange(start=0, end=len(stamps))
-    lake.holds_what_kafka_gives()
+    lake.assert_equals_kafka()
 
 
 def test_a_boundary_that_is_asked_for_late_stays_before_those_that_were_set(
@@ -111,7 +111,7 @@ def test_a_boundary_that_is_asked_for_late_stays_before_those_that_were_set(
         for account in lake.record(days(day, day + 1)).accounts
     ]
     assert spans == [(0, 2), (2, 4)]
-    lake.holds_what_kafka_gives()
+    lake.assert_equals_kafka()
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +147,7 @@ def test_every_record_is_there_once_whatever_its_clock_said(
     lake = LogLake(broker, [odd])
     for day in order:
         lake.run(days(day, day + 1))
-    lake.holds_what_kafka_gives(dead=[(odd, 3, 2)])  # its time lies beyond any calendar
+    lake.assert_equals_kafka(dead=[(odd, 3, 2)])  # its time lies beyond any calendar
     # What comes from the future is of the interval in which it arrives: the next record of the day is the boundary.
     ends = [[one.end for one in lake.record(days(day, day + 1)).accounts] for day in range(3)]
     assert ends == [[7, 2, 3, 3, 2, 0], [8, 2, 4, 4, 2, 0], [9, 9, 5, 5, 2, 0]]
@@ -166,7 +166,7 @@ def test_append_time_counts_where_the_topic_says_so(broker: TestBroker) -> None:
     lake.run(first)
     assert [one.records for one in lake.record(first).accounts] == [10]
     assert [one.records for one in lake.record(second).accounts] == [15]
-    lake.holds_what_kafka_gives()
+    lake.assert_equals_kafka()
 
 
 def _passed() -> datetime:
@@ -196,7 +196,7 @@ def test_an_interval_without_records_is_committed_and_a_late_record_goes_to_the_
         (0, 1): 2,
         (1, 0): 3,
     }
-    lake.holds_what_kafka_gives()
+    lake.assert_equals_kafka()
 
 
 def test_an_empty_topic_is_committed_day_by_day_and_then_read(broker: TestBroker) -> None:
@@ -206,7 +206,7 @@ def test_an_empty_topic_is_committed_day_by_day_and_then_read(broker: TestBroker
         assert lake.run(days(day, day + 1)) is None
     fill(broker, topic, 1, 2, day=2.5)
     lake.run(days(2, 3))
-    lake.holds_what_kafka_gives()
+    lake.assert_equals_kafka()
 
 
 def test_a_plan_whose_end_was_the_end_of_the_log_stays_as_it_was(broker: TestBroker) -> None:
@@ -227,4 +227,4 @@ def test_a_plan_whose_end_was_the_end_of_the_log_stays_as_it_was(broker: TestBro
     done = lake.commit(again, lake.stage(again))
     assert done.totals.records == 20
     lake.run(days(1, 2))
-    lake.holds_what_kafka_gives()
+    lake.assert_equals_kafka()

@@ -43,7 +43,7 @@ def test_partitions_that_join_after_the_plan_are_read_by_the_next_one(broker: Te
     lake.run(days(1, 2))
     # All of the new partitions, also what is of the first day; of the old ones what came after its end.
     assert [one.start for one in lake.record(days(1, 2)).accounts] == [5, 5, 5, 0, 0]
-    lake.holds_what_kafka_gives()
+    lake.assert_equals_kafka()
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)], ids=str)
@@ -60,7 +60,7 @@ def test_partitions_that_join_between_two_intervals_lose_nothing(
         spread(broker, topic, 5, day=day + 0.6)
     for day in (*order[1:], 3):
         lake.run(days(day, day + 1))
-    lake.holds_what_kafka_gives()
+    lake.assert_equals_kafka()
 
 
 def test_a_partition_that_joined_and_lost_records_before_it_was_seen_is_a_loss(
@@ -73,7 +73,7 @@ def test_a_partition_that_joined_and_lost_records_before_it_was_seen_is_a_loss(
     grow(broker, topic, 5)
     spread(broker, topic, 5, day=1.5)
     broker.delete_records(topic, 2, partition=4)
-    lake.refuses(
+    lake.assert_refused(
         OutsideRetention,
         f"{topic}[4]: offsets [0, 5) are wanted, the log begins at 2: 2 offsets are gone",
         run=lambda: lake.planned(days(1, 2)),
@@ -81,7 +81,7 @@ def test_a_partition_that_joined_and_lost_records_before_it_was_seen_is_a_loss(
     result = lake.run(days(1, 2), accept_loss=True)
     assert result is not None
     assert (result.totals.records, result.totals.lost) == (23, 2)
-    lake.holds_what_kafka_gives()
+    lake.assert_equals_kafka()
 
 
 # ---------------------------------------------------------------- several topics
@@ -189,13 +189,13 @@ def test_several_topics_of_different_kinds_are_one_interval(several: Several) ->
     ]
     (letter,) = several.lake.rows(DEAD_LETTERS).items()
     assert letter[0] == (several.notes, 0, 1)
-    several.lake.proven()
+    several.lake.assert_verified()
     several.fill(1.5)
     several.lake.run(days(1, 2))
     assert {name: len(rows) for name, rows in several.found().items()} == {
         name: 2 * len(rows) for name, rows in ONE_DAY.items()
     }
-    several.lake.proven()
+    several.lake.assert_verified()
 
 
 def broken(several: Several, how: str) -> tuple[type[TallystickError], str]:
@@ -235,10 +235,10 @@ def test_what_stops_one_topic_stops_the_interval_for_all(
             name: 2 * len(rows) for name, rows in ONE_DAY.items()
         }
         return
-    several.lake.refuses(
+    several.lake.assert_refused(
         kind,
         named,
         run=lambda: several.lake.stage(plan) if plan else several.lake.planned(days(1, 2)),
     )
     assert several.found() == ONE_DAY
-    several.lake.proven()
+    several.lake.assert_verified()

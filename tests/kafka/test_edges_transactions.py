@@ -62,7 +62,7 @@ def test_a_range_whose_last_500_records_are_aborted_is_whole(broker: TestBroker)
     fill(broker, topic, *range(100, 110), day=1.1)
     lake.run(days(1, 2))
     lake.run(days(0, 1))
-    lake.holds_what_kafka_gives()
+    lake.assert_equals_kafka()
     # The abort marker belongs to the first day: the second begins at its first data record.
     assert sums(lake, 0, 1) == (100, 500, 1)
     assert sums(lake, 1, 2) == (10, 0, 0)
@@ -79,7 +79,7 @@ def test_a_log_that_ends_with_aborted_records_and_their_marker_is_read_to_its_en
     assert sums(lake, 0, 1) == (2, 20, 1)
     fill(broker, topic, 3, day=1.1)
     lake.run(days(1, 2))
-    lake.holds_what_kafka_gives()
+    lake.assert_equals_kafka()
 
 
 def test_an_interval_with_nothing_but_aborted_records_has_an_account_and_no_row(
@@ -94,7 +94,7 @@ def test_an_interval_with_nothing_but_aborted_records_has_an_account_and_no_row(
         lake.run(days(day, day + 1))
     assert sums(lake, 1, 2) == (0, 20, 1)
     assert not lake.record(days(1, 2)).added
-    lake.holds_what_kafka_gives()
+    lake.assert_equals_kafka()
 
 
 def test_of_many_transactions_the_aborted_fifth_is_nowhere(broker: TestBroker) -> None:
@@ -109,7 +109,7 @@ def test_of_many_transactions_the_aborted_fifth_is_nowhere(broker: TestBroker) -
         broker.end(producer, topic, abort=turn % 5 == 3)
     for day in (1, 0):
         lake.run(days(day, day + 1))
-    lake.holds_what_kafka_gives()
+    lake.assert_equals_kafka()
     told = [sums(lake, day, day + 1) for day in (0, 1)]
     assert [sum(each) for each in zip(*told, strict=True)] == [80, 20, 20]
     assert len(lake.tasks_run) == 18
@@ -139,7 +139,7 @@ def test_a_transaction_across_a_boundary_is_waited_for_and_then_split(
     broker.end(producer, topic, abort=abort)
     for first in (0, 1):
         lake.run(days(first, first + 1))
-    lake.holds_what_kafka_gives()
+    lake.assert_equals_kafka()
     assert sums(lake, 0, 1) == ((3, 1, 0) if abort else (4, 0, 0))
     assert sums(lake, 1, 2) == ((1, 1, 1) if abort else (2, 0, 1))
 
@@ -159,7 +159,7 @@ def test_the_plan_after_the_wait_is_the_plan_of_every_later_try(broker: TestBrok
     assert (again.key, again.encode()) == (first.key, first.encode())
     lake.commit(first, lake.stage(first))
     lake.run(days(1, 2))
-    lake.holds_what_kafka_gives()
+    lake.assert_equals_kafka()
 
 
 def test_an_open_transaction_behind_an_interval_does_not_hold_it_up(broker: TestBroker) -> None:
@@ -174,7 +174,7 @@ def test_an_open_transaction_behind_an_interval_does_not_hold_it_up(broker: Test
     assert {row["n"] for row in lake.rows().values()} == {1, 2}
     broker.end(producer, topic, abort=True)
     lake.run(days(1, 2))
-    lake.holds_what_kafka_gives()
+    lake.assert_equals_kafka()
 
 
 def test_a_transaction_whose_producer_was_killed_is_told_with_the_way_to_find_it(
@@ -204,4 +204,4 @@ def test_a_transaction_whose_producer_was_killed_is_told_with_the_way_to_find_it
     lake.run(days(0, 1))
     lake.run(days(1, 2))
     assert {row["n"] for row in lake.rows().values()} == {1, 2}
-    lake.holds_what_kafka_gives()
+    lake.assert_equals_kafka()

@@ -118,5 +118,5 @@ def test_the_tap_changes_nothing_while_it_is_not_quiet(broker: TestBroker, tap: 
     topic = filled(broker, "delete")
     lake = lake_of(broker, tap, topic)
     lake.run(days(0, 3))
-    lake.holds_what_kafka_gives(topic)
+    lake.assert_equals_kafka(topic)
     assert tap.emptied == 0

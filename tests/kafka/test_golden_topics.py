@@ -15,7 +15,7 @@ def test_three_clients_write_and_two_readers_agree(
 ) -> None:
     wanted = records_of(client)
     found = compare(broker, client, codec)
-    assert found.ours == found.judge
+    assert found.ours == found.consumed
     assert [(row[2], row[3], tuple(row[4])) for row in found.ours] == [
         (one.key, one.value, one.headers) for one in wanted
     ]

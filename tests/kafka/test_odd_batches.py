@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from support.brokers import TestBroker, beside_the_cleaner, send
+from support.brokers import TestBroker, read_while_cleaning, send
 from support.golden_topics import Row, consumed, rows_of
 from support.kafka_batches import CODECS, Sent, batch
 from support.raw_produce import produce_raw
@@ -126,7 +126,7 @@ def test_batches_that_compaction_left_empty(broker: TestBroker) -> None:
 
     wait_until(emptied, deadline_s=60, what="the cleaner emptying a batch", poll_s=0.3)
     end = 3 + rolls
-    (found, account), judged = beside_the_cleaner(
+    (found, account), judged = read_while_cleaning(
         lambda: read(broker, topic, end, compacted=True),
         lambda: list(consumed(broker, topic, end)),
     )

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from kafka import KafkaConsumer, TopicPartition
-from support.brokers import TestBroker, beside_the_cleaner, send
+from support.brokers import TestBroker, read_while_cleaning, send
 from tallystick.connections.kafka import KafkaSettings
 from tallystick.errors import (
     IdentityChanged,
@@ -301,7 +301,7 @@ def test_compacted_offsets_are_absent_and_the_rest_is_there(broker: TestBroker) 
         return len(read(broker, topic, 0, 200, compacted=True)[0]) < 200
 
     wait_until(compacted, deadline_s=60, what="the cleaner removing records", poll_s=0.3)
-    (found, account), judged = beside_the_cleaner(
+    (found, account), judged = read_while_cleaning(
         lambda: read(broker, topic, 0, 200, compacted=True),
         lambda: consumed(broker, topic, 0, 200),
     )

@@ -16,7 +16,7 @@ from confluent_kafka.admin import (
 )
 
 from support.brokers import TestBroker, done, send
-from support.canaries import told_by
+from support.canaries import error_text
 from support.certificates import self_signed
 from tallystick.connections.kafka import KafkaSettings
 from tallystick.errors import SettingsError
@@ -145,7 +145,7 @@ def test_a_refused_user_is_told_which_settings_to_check(
         ) as refused,
     ):
         KafkaClient(secured.settings(mechanism, **words)).__enter__()
-    assert PASSWORD not in told_by(refused.value) + caplog.text
+    assert PASSWORD not in error_text(refused.value) + caplog.text
 
 
 def test_a_certificate_that_nobody_vouches_for_is_refused(secured: Secured, tmp_path: Path) -> None:

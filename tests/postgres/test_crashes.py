@@ -30,7 +30,7 @@ def taken_up(database: Database) -> None:
         output = database.begun()
         output.publish(second(), resumed=True)
         output.close()
-        assert database.held() == ALL_NEW
+        assert database.rows() == ALL_NEW
     assert database.run("SELECT sum(rows), count(*) FROM tallystick.progress") == [(5, 2)]
     history = database.run("SELECT history FROM tallystick.outputs")[0][0]
     assert database.run(f"SELECT count(*) FROM tallystick.{history}") == [(5,)]
@@ -63,7 +63,7 @@ def test_a_publisher_that_is_killed_leaves_all_or_nothing(
     database: Database, when: str, step: str, nth: int
 ) -> None:
     database.published(*first())
-    assert database.held() == ALL_OLD
+    assert database.rows() == ALL_OLD
     died = subprocess.run(
         [
             *(sys.executable, str(PUBLISHER), str(database.server.socket_dir), database.name),
@@ -76,7 +76,7 @@ def test_a_publisher_that_is_killed_leaves_all_or_nothing(
     )
     assert died.returncode == -9, died.stderr
     decided = (when, step) == ("after", "commit")
-    assert database.held() == (ALL_NEW if decided else ALL_OLD)
+    assert database.rows() == (ALL_NEW if decided else ALL_OLD)
     taken_up(database)
 
 
@@ -111,13 +111,13 @@ def test_a_server_that_dies_in_mid_transaction_loses_and_doubles_nothing(own: Da
             output.publish(second(), resumed=False)
         output.close()
         assert killed == [step]
-        assert own.held() == ALL_OLD
+        assert own.rows() == ALL_OLD
     taken_up(own)
     assert own.server.process is not None
     own.server.process.kill()  # what the ledger was told of survives
     own.server.start()
     own.close()
-    assert own.held() == ALL_NEW
+    assert own.rows() == ALL_NEW
 
 
 @pytest.mark.parametrize("arrives", [True, False])
@@ -135,7 +135,7 @@ def test_where_the_answer_to_the_commit_is_lost_the_progress_row_tells(
             output.publish(second(), resumed=False)
         assert proxy.lost.is_set()
         # The server has answered, so it has ended the transaction, one way or the other.
-        assert database.held() == (ALL_NEW if arrives else ALL_OLD)
+        assert database.rows() == (ALL_NEW if arrives else ALL_OLD)
         before = xmins(database)
         # The same output goes on by itself, on another connection, and writes nothing twice.
         output.publish(second(), resumed=True)

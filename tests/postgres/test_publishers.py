@@ -36,7 +36,7 @@ def test_of_two_publishers_the_later_one_writes_and_the_other_is_told(database: 
     )
     one.publish(first()[0], resumed=True)  # it finds that nothing is left to write
     other.publish(first()[1], resumed=False)
-    assert database.held() == ALL_OLD
+    assert database.rows() == ALL_OLD
     one.close()
     other.close()
 
@@ -51,7 +51,7 @@ def test_a_publisher_that_was_frozen_wakes_after_a_replacement_and_changes_nothi
     with pytest.raises(OutputBusy, match="another publisher has taken output feed"):
         frozen.publish(second(), resumed=True)
     frozen.close()
-    assert database.held() == ALL_OLD
+    assert database.rows() == ALL_OLD
 
 
 def test_one_that_took_the_output_last_but_read_the_ledger_first_changes_nothing(
@@ -63,7 +63,7 @@ def test_one_that_took_the_output_last_but_read_the_ledger_first_changes_nothing
         late.publish(first()[1], resumed=False)
     assert f"holds generation 2, plan {2:032x}: it was replaced meanwhile" in caught.value.message
     late.close()
-    assert database.held() == ALL_NEW
+    assert database.rows() == ALL_NEW
 
 
 def test_one_that_stands_still_in_its_transaction_is_waited_for_and_told(
@@ -84,7 +84,7 @@ def test_one_that_stands_still_in_its_transaction_is_waited_for_and_told(
     assert told == [
         "output feed: another publisher has held output feed (table public.events of connection default) for 1 s."
     ]
-    assert database.held() == ALL_NEW
+    assert database.rows() == ALL_NEW
 
 
 def test_one_that_stands_still_for_long_is_ended_by_the_server(
@@ -98,7 +98,7 @@ def test_one_that_stands_still_for_long_is_ended_by_the_server(
     with pytest.raises(OutputUnavailable, match="idle-in-transaction timeout"):
         frozen.publish(second(), resumed=False)
     frozen.close()
-    assert database.held() == ALL_OLD
+    assert database.rows() == ALL_OLD
 
 
 def test_many_at_once_end_with_each_row_once(database: Database) -> None:
@@ -123,7 +123,7 @@ def test_many_at_once_end_with_each_row_once(database: Database) -> None:
     for thread in threads:
         thread.join(120)
     assert failed == []
-    assert database.held() == [{"k": "a", "n": 7}, *ALL_OLD[1:]]
+    assert database.rows() == [{"k": "a", "n": 7}, *ALL_OLD[1:]]
     assert database.run("SELECT intervals FROM tallystick.outputs") == [(3,)]
 
 
@@ -157,7 +157,7 @@ def scenario(database: Database) -> list[Any]:
             output.publish(one, resumed=True)
         except TallystickError as error:
             seen.append(error.kind)
-        seen.append(database.held())
+        seen.append(database.rows())
 
     older, output = database.begun(), database.begun()
     hides = publication([{"k": "b", "n": 100}, {"k": "x", "n": 0}], plan=8, first=5)

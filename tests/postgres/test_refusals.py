@@ -77,14 +77,14 @@ def of_types(rows: dict[str, pa.Array]) -> Publication:
 )
 def test_rows_that_do_not_fit(database: Database, rows: list[dict[str, Any]], told: str) -> None:
     assert prepared(database, publication(rows, identity=("n",)), OutputRefused) == WHO + told
-    assert database.held() == []
+    assert database.rows() == []
 
 
 def test_a_time_that_python_cannot_hold(database: Database) -> None:
     """PostgreSQL could: to the year 294276."""
     database.run("ALTER TABLE public.events ADD COLUMN at timestamptz")
     assert prepared(database, in_the_year_10000(), OutputRefused) == IN_THE_YEAR_10000
-    assert database.held() == []
+    assert database.rows() == []
 
 
 @pytest.mark.parametrize(
@@ -214,16 +214,16 @@ def test_rules_beyond_the_key_speak_in_a_rehearsal_that_is_taken_back(
     with pytest.raises(OutputRefused) as caught:
         output.prepare(publication(OLD))
     assert caught.value.message == f"{WHO}{TABLE}: {told}"
-    assert database.held() == []
+    assert database.rows() == []
     # What does fit is rehearsed, too, and is not there before it is published.
     database.run("ALTER TABLE public.events DROP CONSTRAINT IF EXISTS events_n_check")
     database.run("ALTER TABLE public.events DROP CONSTRAINT IF EXISTS events_k_fkey")
     database.run("DROP INDEX IF EXISTS public.one_n")
     database.run("ALTER TABLE public.events ADD CHECK (n < 100)")
     output.prepare(publication(OLD))
-    assert database.held() == []
+    assert database.rows() == []
     output.publish(publication(OLD), resumed=False)
-    assert database.held() == OLD
+    assert database.rows() == OLD
     output.close()
 
 
@@ -238,7 +238,7 @@ def test_a_row_that_others_refer_to_is_not_removed_and_that_is_told_before(
     with pytest.raises(OutputRefused, match=r"generation 2: .*Key \(k\)=\(c\) is still referenced"):
         output.prepare(one)
     output.close()
-    assert database.held() == OLD
+    assert database.rows() == OLD
 
 
 def test_a_table_belongs_to_one_output(database: Database) -> None:
@@ -336,7 +336,7 @@ def test_a_database_that_does_not_know_what_the_ledger_knows_is_not_guessed_at(
             f"{who}what {TABLE} holds is in doubt: " + told.format(number)
         )
     output.close()
-    assert database.held() == OLD
+    assert database.rows() == OLD
 
 
 def test_a_server_that_is_away_and_rights_that_are_missing(database: Database) -> None:
@@ -377,4 +377,4 @@ def test_the_rights_that_the_page_lists_are_enough(database: Database) -> None:
         database.run(statement)
     database.published(publication(OLD), user=role)
     database.published(publication([], plan=2, generation=2, instead_of=1, before=OLD), user=role)
-    assert database.held() == []
+    assert database.rows() == []

@@ -36,7 +36,7 @@ def replaced(
 
 def test_each_row_is_there_once_and_the_progress_says_of_which_plan(database: Database) -> None:
     database.published(publication(OLD))
-    assert database.held() == OLD
+    assert database.rows() == OLD
     assert database.run(
         'SELECT output, "start", "end", generation, plan, rows FROM tallystick.progress'
     ) == [
@@ -71,7 +71,7 @@ def test_a_replacement_removes_what_is_gone_and_touches_only_what_changed(
     database.published(publication(OLD))
     (unchanged,) = database.run("SELECT xmin::text FROM public.events WHERE k = 'a'")
     database.published(replaced(NEW, OLD))
-    assert database.held() == NEW
+    assert database.rows() == NEW
     assert database.run("SELECT xmin::text FROM public.events WHERE k = 'a'") == [unchanged]
 
 
@@ -79,9 +79,9 @@ def test_an_empty_replacement_leaves_nothing_of_the_interval(database: Database)
     other = [{"k": "z", "n": 26}]
     database.published(publication(OLD), publication(other, plan=7, first=2))
     database.published(replaced([], OLD))
-    assert database.held() == other
+    assert database.rows() == other
     database.published(replaced(NEW, [], plan=3, generation=3))
-    assert database.held() == [*NEW, *other]
+    assert database.rows() == [*NEW, *other]
 
 
 @pytest.mark.parametrize("order", list(permutations([1, 2, 3])), ids=str)
@@ -91,12 +91,12 @@ def test_intervals_in_any_order_give_one_table_and_hidden_rows_come_back(
     rows = {day: [{"k": "a", "n": day}, {"k": f"only {day}", "n": 0}] for day in order}
     database.published(*(publication(rows[day], plan=10 * day, first=day) for day in order))
     alone = [{"k": f"only {day}", "n": 0} for day in (1, 2, 3)]
-    assert database.held() == [{"k": "a", "n": 3}, *alone]
+    assert database.rows() == [{"k": "a", "n": 3}, *alone]
     # One by one the intervals lose the key, the latest first, then the one in the middle of what is left.
     for day, latest in ((3, 2), (1, 2), (2, None)):
         less = rows[day][1:]
         database.published(replaced(less, rows[day], plan=10 * day + 1, first=day))
-        assert database.held() == [*([{"k": "a", "n": latest}] if latest else []), *alone]
+        assert database.rows() == [*([{"k": "a", "n": latest}] if latest else []), *alone]
 
 
 def test_an_earlier_interval_that_is_replaced_does_not_show_through_a_later_one(
@@ -104,7 +104,7 @@ def test_an_earlier_interval_that_is_replaced_does_not_show_through_a_later_one(
 ) -> None:
     database.published(publication(OLD), publication(NEW, plan=7, first=2))
     database.published(replaced([{"k": "a", "n": 100}], OLD))
-    assert database.held() == NEW
+    assert database.rows() == NEW
 
 
 # A generation of an interval: which day, and its rows.
@@ -149,7 +149,7 @@ def test_the_table_is_what_the_intervals_say_after_every_publication(
         wanted: dict[str, int] = {}
         for at in sorted(now):
             wanted |= now[at]
-        assert database.held(into) == as_rows(dict(sorted(wanted.items())))
+        assert database.rows(into) == as_rows(dict(sorted(wanted.items())))
     output.close()
 
 
@@ -196,7 +196,7 @@ def test_every_type_arrives_as_it_was_and_so_does_null(database: Database) -> No
     database.published(
         typed(pa.Table.from_pylist([full, null], schema=schema)), into="public.typed"
     )
-    assert database.held("public.typed") == [full, null]
+    assert database.rows("public.typed") == [full, null]
 
 
 def test_a_value_that_only_looks_the_same_takes_the_others_place(database: Database) -> None:
@@ -212,7 +212,7 @@ def test_lineage_is_written_where_the_table_has_columns_for_it(database: Databas
     database.run("CREATE TABLE public.some (n bigint, k text UNIQUE, _offset bigint)")
     rows = [{"k": "a", "n": 1, "_offset": 7, "_topic": "events"}]
     database.published(publication(rows), into="public.some")
-    assert database.held("public.some") == [{"n": 1, "k": "a", "_offset": 7}]
+    assert database.rows("public.some") == [{"n": 1, "k": "a", "_offset": 7}]
 
 
 def test_columns_of_others_keep_their_values_and_rows_of_others_are_left_alone(
@@ -238,11 +238,11 @@ def test_a_column_that_comes_later_is_null_in_earlier_intervals_whatever_the_ord
     wide = [{"k": "a", "n": 1, "more": "x"}]
     narrow = [{"k": "a", "n": 2}]
     database.published(publication(narrow, plan=5, first=2), publication(wide))
-    assert database.held() == [{"k": "a", "n": 2, "more": None}]
+    assert database.rows() == [{"k": "a", "n": 2, "more": None}]
     database.published(replaced([], narrow, plan=6, first=2))
-    assert database.held() == [{"k": "a", "n": 1, "more": "x"}]
+    assert database.rows() == [{"k": "a", "n": 1, "more": "x"}]
     database.published(replaced(narrow, [], plan=7, generation=3, first=2))
-    assert database.held() == [{"k": "a", "n": 2, "more": None}]
+    assert database.rows() == [{"k": "a", "n": 2, "more": None}]
 
 
 def test_a_key_of_several_columns_in_a_table_of_partitions(database: Database) -> None:
@@ -257,14 +257,14 @@ def test_a_key_of_several_columns_in_a_table_of_partitions(database: Database) -
     how = {"into": "public.Parts", "key": ("k", "UNIQUE")}
     database.published(publication(rows), **how)
     database.published(replaced(rows[1:], rows), **how)
-    assert len(database.held('public."Parts"')) == 3
+    assert len(database.rows('public."Parts"')) == 3
 
 
 def test_lakes_and_outputs_do_not_share_a_table(database: Database) -> None:
     database.published(publication(OLD))
     database.run("CREATE TABLE public.other (k text PRIMARY KEY, n bigint)")
     database.published(publication(NEW, output="other"), name="other", into="public.other")
-    assert (database.held(), database.held("public.other")) == (OLD, NEW)
+    assert (database.rows(), database.rows("public.other")) == (OLD, NEW)
     histories = database.run("SELECT history FROM tallystick.outputs ORDER BY name")
     assert len({one[0] for one in histories}) == 2
     assert SCOPE.lake == "memory://small"

@@ -33,7 +33,7 @@ from simulation.state_job import (
     stored,
 )
 from support.fakes import FakeLog
-from support.small_lake import SmallLake, counting_world
+from support.small_lake import SmallLake, counting_runtime
 from tallystick.engine.transform import written_schema
 from tallystick.format.interval import Interval
 from tallystick.format.plan import Plan
@@ -77,7 +77,7 @@ class Story:
         self.small = SmallLake(
             store=MemoryStore("state"),
             log=self.log,
-            runtime=counting_world(),
+            runtime=counting_runtime(),
             declared=lambda _: self.pipeline,
         )
         self.tables = NoTables(self.small.runtime.uuid)

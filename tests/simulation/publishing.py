@@ -143,7 +143,7 @@ class PublishingSchedule(Schedule):
 
     def _judge_the_wire(self, told: str) -> None:
         """P1: each row once. P2: the receiver holds what is committed. P3: nothing was sent that never was."""
-        if twice := self.wire.twice():
+        if twice := self.wire.duplicates():
             raise Violation(f"P1: {twice} were sent more than once")
         held: list[tuple[Any, ...]] = []
         committed: set[str] = set()
@@ -167,7 +167,7 @@ class PublishingSchedule(Schedule):
                 committed |= {c["plan"][-37:-5] for c in json.loads(stored.body)["intervals"]}
         if strangers := {m.plan for m in self.wire.messages} - committed:
             raise Violation(f"P3: {strangers} were sent and never committed")
-        if sorted(held) != (there := self.wire.held()):
+        if sorted(held) != (there := self.wire.rows()):
             raise Violation(f"P2: the receiver holds {there}, committed is {sorted(held)}")
 
 

@@ -101,7 +101,9 @@ def upsert() -> Row:
     happened = at(1, "04:00").isoformat()
     # A late copy of what happened earlier: the log's order decides, not the clocks.
     rows = [
-        record(o, at(1, f"0{9 - o}:00"), txn_id=x, account="A", cents=c, status=s, happened=happened)
+        record(
+            o, at(1, f"0{9 - o}:00"), txn_id=x, account="A", cents=c, status=s, happened=happened
+        )
         for o, (x, c, s) in enumerate(words)
     ]
     return play(

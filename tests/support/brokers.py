@@ -167,7 +167,7 @@ def send(
         assert not problems, problems
 
 
-def beside_the_cleaner(
+def read_while_cleaning(
     read: Callable[[], Read], judge: Callable[[], Judged]
 ) -> tuple[Read, Judged]:
     """What both see of one state of a compacted log, however long the cleaner goes on.

@@ -38,7 +38,7 @@ class Call:
 
 
 @dataclass
-class Desk:
+class Endpoint:
     """What the receiver knows: every call, and by key what it acted on, in that order."""
 
     faults: dict[int, str] = field(default_factory=dict)
@@ -76,17 +76,17 @@ class Handler(BaseHTTPRequestHandler):
     """Answers one connection."""
 
     protocol_version = "HTTP/1.1"
-    desk: Desk
+    endpoint: Endpoint
 
     def do_POST(self) -> None:
         """Act and answer, or as the fault of this call says."""
-        desk = self.desk
+        endpoint = self.endpoint
         body = self.rfile.read(int(self.headers["Content-Length"]))
         headers = {name.lower(): value for name, value in self.headers.items()}
         key = json.loads(headers["idempotency-key"])  # a text in quotes
-        with desk.lock:
-            fault = desk.faults.get(len(desk.calls), "")
-            desk.calls.append(
+        with endpoint.lock:
+            fault = endpoint.faults.get(len(endpoint.calls), "")
+            endpoint.calls.append(
                 Call(
                     key=key,
                     row=json.loads(body),
@@ -95,15 +95,15 @@ class Handler(BaseHTTPRequestHandler):
                     method=self.command,
                 )
             )
-            desk.at_once += 1
-            desk.most_at_once = max(desk.most_at_once, desk.at_once)
-        desk.step("call", key)
+            endpoint.at_once += 1
+            endpoint.most_at_once = max(endpoint.most_at_once, endpoint.at_once)
+        endpoint.step("call", key)
         status = int(fault) if fault.isdigit() else 200
         if not fault.isdigit() and fault != "drop":
-            status = desk.act(key, body)
-        desk.step("acted", key)
-        with desk.lock:
-            desk.at_once -= 1
+            status = endpoint.act(key, body)
+        endpoint.step("acted", key)
+        with endpoint.lock:
+            endpoint.at_once -= 1
         self._answer(fault, status)
 
     do_PUT = do_PATCH = do_POST
@@ -121,12 +121,12 @@ class Handler(BaseHTTPRequestHandler):
         for _ in range(2 if fault == "twice" else 1):
             self.send_response(status)
             for name, value in {
-                **self.desk.extra,
-                "Content-Length": str(len(self.desk.body)),
+                **self.endpoint.extra,
+                "Content-Length": str(len(self.endpoint.body)),
             }.items():
                 self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(self.desk.body)
+            self.wfile.write(self.endpoint.body)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Tell nobody."""
@@ -142,9 +142,11 @@ class Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def receiver(desk: Desk, *, port: int = 0, certificate: Path | None = None) -> Iterator[str]:
+def receiver(
+    endpoint: Endpoint, *, port: int = 0, certificate: Path | None = None
+) -> Iterator[str]:
     """Serve on the loopback interface; yields its url."""
-    server = Server(("127.0.0.1", port), type("Bound", (Handler,), {"desk": desk}))
+    server = Server(("127.0.0.1", port), type("Bound", (Handler,), {"endpoint": endpoint}))
     if certificate is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate)

@@ -1,8 +1,8 @@
-"""Secrets planted in a running stack, and everything that it leaves behind where somebody could find one.
+"""Secrets planted in a running stack (canaries), and a search for them in everything that the stack writes.
 
-Looked at: the arguments of every process, every file of the stack's and the project's folders (logs, Spark's event logs,
-result files), every row of Airflow's database (XCom, rendered templates, serialized DAGs), every object on S3 (plans,
-reports, ledger, records). The few files whose purpose is to keep a secret are named, and must be private.
+The search reads the arguments of every process, every file of the stack's and the project's folders (logs, Spark's event
+logs, result files), every row of Airflow's database (XCom, rendered templates, serialized DAGs), every object on S3
+(plans, reports, ledger, records). The few files that must contain a secret are listed here, and must be private.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import cramjam
 import psutil
 import sqlalchemy
 
-# Where the embedded stack keeps secrets, for its owner alone.
-KEEPERS = frozenset({"secrets.json", "passwords.json", "stack.json", "broker.properties"})
-# Another user's binary files: their rows are asked for by SQL.
-LEFT_OUT = frozenset({"postgres"})
+# The files in which the embedded stack stores secrets, readable by their owner only.
+SECRET_FILES = frozenset({"secrets.json", "passwords.json", "stack.json", "broker.properties"})
+# Binary files of another user: their rows are read by SQL.
+SKIPPED_FOLDERS = frozenset({"postgres"})
 
-# What a worker's environment holds that no job has any business with.
-SURROUNDINGS = {
+# Variables of a worker's environment that no job may get.
+ENVIRONMENT = {
     "TALLYSTICK_KAFKA_OTHER": '{"bootstrap_servers": "b:1", "sasl_plain_password": "canary-of-another-pipeline"}',
     "AIRFLOW_CONN_OTHER": '{"conn_type": "generic", "password": "canary-of-a-connection"}',
     "AIRFLOW_VAR_API_TOKEN": "canary-of-a-variable",
@@ -36,46 +36,46 @@ SURROUNDINGS = {
 }
 
 
-def words_of(surroundings: Mapping[str, str]) -> dict[str, str]:
-    """The canary inside each variable, by the variable's name."""
-    found = {}
-    for name, text in surroundings.items():
+def canaries_in(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the canary in each variable, by the variable's name."""
+    canaries = {}
+    for name, text in environment.items():
         start = text.index("canary-")
-        found[name] = text[start:].split('"')[0].split("@")[0]
-    return found
+        canaries[name] = text[start:].split('"')[0].split("@")[0]
+    return canaries
 
 
-def told_by(error: BaseException) -> str:
-    """All that an error says and that those say which it keeps, whether a trace would show them or not."""
-    told = traceback.format_exception(error)
-    left: list[BaseException | None] = [error]
+def error_text(error: BaseException) -> str:
+    """Return all text of an error and of its causes and contexts, even what a trace does not show."""
+    texts = traceback.format_exception(error)
+    remaining: list[BaseException | None] = [error]
     seen: set[int] = set()
-    while left:
-        one = left.pop()
-        if one is None or id(one) in seen:
+    while remaining:
+        current = remaining.pop()
+        if current is None or id(current) in seen:
             continue
-        seen.add(id(one))
-        # The fields too: a JSONDecodeError holds its whole document, a botocore error what it was made of.
-        told += [str(one), repr(one), repr(one.args), repr(vars(one))]
-        left += [one.__cause__, one.__context__]
-    return "\n".join(told)
+        seen.add(id(current))
+        # The fields too: a JSONDecodeError contains its whole document, a botocore error its parameters.
+        texts += [str(current), repr(current), repr(current.args), repr(vars(current))]
+        remaining += [current.__cause__, current.__context__]
+    return "\n".join(texts)
 
 
-def sightings(canaries: Mapping[str, str], places: Iterator[tuple[str, bytes]]) -> list[str]:
-    """Where which canary was seen."""
-    wanted = {name: value.encode() for name, value in canaries.items()}
+def find_canaries(canaries: Mapping[str, str], places: Iterator[tuple[str, bytes]]) -> list[str]:
+    """Return which canary was found in which place."""
+    values = {name: value.encode() for name, value in canaries.items()}
     return [
         f"{name} in {place}"
         for place, body in places
-        for name, value in wanted.items()
+        for name, value in values.items()
         if value in body
     ]
 
 
-def everything(
+def all_places(
     folder: Path, *, database: str, s3: Any, submits: Sequence[Sequence[str]]
 ) -> Iterator[tuple[str, bytes]]:
-    """Every place of a stack by name, with what stands there."""
+    """Yield every place of a stack: its name and its contents."""
     for argv in submits:
         yield "argv of a spark-submit", " ".join(argv).encode()
     for process in psutil.process_iter(["cmdline"]):
@@ -85,24 +85,24 @@ def everything(
     for bucket in s3.list_buckets()["Buckets"]:
         name = bucket["Name"]
         for page in s3.get_paginator("list_objects_v2").paginate(Bucket=name):
-            for one in page.get("Contents", ()):
-                body = s3.get_object(Bucket=name, Key=one["Key"])["Body"].read()
-                yield f"s3://{name}/{one['Key']}", body
+            for listed in page.get("Contents", ()):
+                body = s3.get_object(Bucket=name, Key=listed["Key"])["Body"].read()
+                yield f"s3://{name}/{listed['Key']}", body
 
 
 def _files(folder: Path) -> Iterator[tuple[str, bytes]]:
     for parent, folders, names in os.walk(folder):
-        folders[:] = [one for one in folders if one not in LEFT_OUT]
+        folders[:] = [folder for folder in folders if folder not in SKIPPED_FOLDERS]
         for name in names:
             path = Path(parent) / name
             if not path.is_file() or path.is_symlink():
                 continue
-            if name in KEEPERS:
+            if name in SECRET_FILES:
                 mode = stat.S_IMODE(path.stat().st_mode)
                 assert mode & 0o077 == 0, f"{path} has mode {mode:04o}"
                 continue
             body = path.read_bytes()
-            # Spark packs its event logs.
+            # Spark compresses its event logs.
             yield (
                 str(path),
                 bytes(cramjam.zstd.decompress(body)) if name.endswith(".zstd") else body,
@@ -113,7 +113,7 @@ def _rows(database: str) -> Iterator[tuple[str, bytes]]:
     engine = sqlalchemy.create_engine(database)
     with engine.connect() as connection:
         for table in sqlalchemy.inspect(engine).get_table_names():
-            # The name comes from the database's own list.
+            # The name comes from the database's list of tables.
             for row in connection.execute(sqlalchemy.text(f'SELECT * FROM "{table}"')):
                 yield f"table {table}", repr(tuple(map(_plain, row))).encode()
     engine.dispose()
@@ -124,7 +124,7 @@ def _plain(value: Any) -> Any:
 
 
 def s3_client(endpoint: str, environ: Mapping[str, str]) -> Any:
-    """A client with the stack's own key."""
+    """Return a client with the stack's key."""
     return boto3.client(
         "s3",
         endpoint_url=endpoint,

@@ -48,7 +48,7 @@ class Wire:
     epoch: int = 0
     place: tuple[str, int] | None = None
 
-    def held(self) -> list[tuple[Any, ...]]:
+    def rows(self) -> list[tuple[Any, ...]]:
         """The rows that hold, each as often as it was sent and not taken back; -1 times is a violation."""
         counts: dict[tuple[Any, ...], int] = {}
         for message in self.messages:
@@ -56,7 +56,7 @@ class Wire:
         assert min(counts.values(), default=0) >= 0, counts
         return sorted(row for row, count in counts.items() for _ in range(count))
 
-    def twice(self) -> list[tuple[str, int]]:
+    def duplicates(self) -> list[tuple[str, int]]:
         """Places that were sent more than once."""
         places = [(m.plan, m.number) for m in self.messages]
         return sorted({p for p in places if places.count(p) > 1})

@@ -165,7 +165,7 @@ class Compared:
     """What we read of a topic, what the judge consumed, and the codecs of the batches that lay in between."""
 
     ours: list[Row]
-    judge: list[Row]
+    consumed: list[Row]
     codecs: set[int]
     account: tuple[int, int, int, int]
 
@@ -191,7 +191,7 @@ def compare(broker: TestBroker, client: str, codec: str) -> Compared:
     counts = (account.records, account.aborted, account.control, account.absent)
     return Compared(
         ours=ours,
-        judge=list(consumed(broker, topic, end)),
+        consumed=list(consumed(broker, topic, end)),
         codecs=codecs_of(broker, topic, end),
         account=counts,
     )

@@ -37,7 +37,7 @@ class Script(KafkaClient):
     ) -> None:
         super().__init__(KafkaSettings(bootstrap_servers=("nowhere:1",), request_timeout_ms=300))
         self.answers = list(answers)
-        self.asked: list[int] = []
+        self.requested: list[int] = []
         self.orders: list[FetchOrder] = []
         self._epochs = list(epochs)
         self._ends = ends or {}
@@ -61,7 +61,7 @@ class Script(KafkaClient):
         pass
 
     def fetch(self, order: FetchOrder) -> Any:
-        self.asked.append(order.offset)
+        self.requested.append(order.offset)
         self.orders.append(order)
         told = self.answers.pop(0) if self.answers else AssertionError("nothing left to tell")
         return _Told(told, order)

@@ -92,7 +92,7 @@ def fill(
     )
 
 
-def judged(broker: TestBroker, *topics: str) -> dict[Place, tuple[int, bytes | None]]:
+def consumed(broker: TestBroker, *topics: str) -> dict[Place, tuple[int, bytes | None]]:
     """Timestamp and value of every record that confluent-kafka gives of the topics, read_committed."""
     consumer = Consumer(
         {
@@ -268,12 +268,12 @@ class LogLake:
         assert entry.committed is not None
         return self.lake.earlier_commits(entry)[0]
 
-    def holds_what_kafka_gives(self, *topics: str, dead: Collection[Place] = ()) -> None:
+    def assert_equals_kafka(self, *topics: str, dead: Collection[Place] = ()) -> None:
         """Each record that the judge is given is there once, with time and value, as a row or where `dead` says so.
 
         And verify agrees.
         """
-        wanted = judged(self.broker, *(topics or [getattr(t, "name", t) for t in self.topics]))
+        wanted = consumed(self.broker, *(topics or [getattr(t, "name", t) for t in self.topics]))
         letters = {place: row["value"] for place, row in self.rows(DEAD_LETTERS).items()}
         assert letters == {place: wanted.pop(place)[1] for place in dead}
         found = {p: (ms(row["_timestamp"]), row["n"]) for p, row in self.rows().items()}
@@ -281,14 +281,14 @@ class LogLake:
             place: (stamp, json.loads(body or b"{}").get("n"))
             for place, (stamp, body) in wanted.items()
         }
-        self.proven()
+        self.assert_verified()
 
-    def proven(self) -> None:
+    def assert_verified(self) -> None:
         """`tally verify --deep` has no counter-example."""
         proof = verify(self.lake, deep=True)
         assert proof.proven, [finding for check in proof.checks for finding in check.findings]
 
-    def refuses(
+    def assert_refused(
         self, kind: type[TallystickError], *parts: str, run: Callable[[], object]
     ) -> TallystickError:
         """Run what must be refused: the error names `parts`, and the lake's root is as it was."""

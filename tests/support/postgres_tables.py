@@ -82,7 +82,7 @@ class Database:
             output.publish(one, resumed=False)
         output.close()
 
-    def held(self, table: str = "public.events") -> list[dict[str, Any]]:
+    def rows(self, table: str = "public.events") -> list[dict[str, Any]]:
         """The rows of a table, by their first column."""
         names = self.run(
             "SELECT attname::text FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 "

@@ -62,7 +62,7 @@ def pipeline(warehouse: str) -> Pipeline:
     )
 
 
-def counting_world() -> Runtime:
+def counting_runtime() -> Runtime:
     """Ids that count, a clock that stands still, no waiting."""
     ids = itertools.count(1)
     return Runtime(
@@ -101,7 +101,7 @@ class SmallLake:
 
     store: Store = field(default_factory=MemoryStore)
     log: FakeLog = field(default_factory=FakeLog)
-    runtime: Runtime = field(default_factory=counting_world)
+    runtime: Runtime = field(default_factory=counting_runtime)
     job: bytes = b"version 1"
     dag: str = "small"
     declared: Callable[[str], Pipeline] = pipeline

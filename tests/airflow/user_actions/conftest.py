@@ -1,6 +1,6 @@
-"""One stack for all doors, the stories that are told on it, and the story of a test that failed.
+"""One stack for all user actions, the scenarios that run on it, and the history of a failed test.
 
-The stack starts once per session: conftest.py above keeps this folder's tests on one of pytest-xdist's workers.
+The stack starts once per session: tests/conftest.py keeps this folder's tests on one worker of pytest-xdist.
 """
 
 from __future__ import annotations
@@ -14,34 +14,34 @@ from pathlib import Path
 
 import pytest
 
-from support.canaries import SURROUNDINGS
-from support.door_desk import DEADLINE_S, POLL_S, DoorStack
-from support.door_project import KAFKA_PASSWORD, S3_SECRET, Produced, write_project
-from support.door_stories import Stories, stories_of
+from support.canaries import ENVIRONMENT
 from support.s3_hold import HoldingProxy
+from support.user_action_driver import DEADLINE_S, POLL_S, ActionStack
+from support.user_action_project import KAFKA_PASSWORD, S3_SECRET, Produced, write_project
+from support.user_action_scenarios import Scenarios, scenarios_of
 from tallystick_devstack.airflow_api import AirflowApi
 from tallystick_devstack.kafka_login import confluent_words
 from tallystick_devstack.parts import LocalStack
 from tallystick_devstack.private_file import write_private
 
 DAGS = (
-    "doors",
+    "january",
     "paused",
-    "beside",
-    "beside_twin",
+    "concurrent",
+    "concurrent_twin",
     "stranger",
     "before",
     "during",
     "running",
     "buttons",
 )
-STORIES = pytest.StashKey[Stories]()
+SCENARIOS = pytest.StashKey[Scenarios]()
 RUNNING = pytest.StashKey[ExitStack]()
 HERE = Path(__file__).parent
 
 
-def make_canaries_the_logins(state: Path) -> None:
-    """Choose the passwords of a stack that is not made yet: the test of the secrets looks for them everywhere."""
+def use_canaries_as_logins(state: Path) -> None:
+    """Choose the passwords of a stack before it is created: the test of the secrets searches for them everywhere."""
     logins = {
         "s3_secret_key": S3_SECRET,
         "kafka_password": KAFKA_PASSWORD,
@@ -51,28 +51,28 @@ def make_canaries_the_logins(state: Path) -> None:
 
 
 @contextmanager
-def running_doors() -> Iterator[DoorStack]:
-    """The whole stack, with a project whose DAGs Airflow has seen and whose topics are full."""
-    # Not below pytest's own folder: PostgreSQL runs as another user, who must reach it, and socket paths are short.
-    base = Path(tempfile.mkdtemp(prefix="tally-doors-"))
+def running_action_stack() -> Iterator[ActionStack]:
+    """Run the whole stack, with a project whose DAGs Airflow has parsed and whose topics have their records."""
+    # Not below pytest's folder: PostgreSQL runs as another user, who must reach it, and socket paths must be short.
+    base = Path(tempfile.mkdtemp(prefix="tally-actions-"))
     base.chmod(0o711)
     project, state = base / "project", base / "state"
     write_project(project)
     state.mkdir(mode=0o711)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tallystick_devstack.airflow_api._POLL_S", POLL_S)
-        # On a loaded machine an answer may take long; only a deadline of a story's own says that it is too long.
+        # On a loaded machine an answer may take long; only the deadline of a scenario ends the wait.
         patch.setattr("tallystick_devstack.airflow_api._TIMEOUT_S", DEADLINE_S)
-        make_canaries_the_logins(state)
+        use_canaries_as_logins(state)
         stack = LocalStack(state, project_dir=project)
         for name, setting in stack.environment().items():
             patch.setenv(name, setting)
         stack.airflow._env = {
-            **SURROUNDINGS,
+            **ENVIRONMENT,
             **stack.airflow._env,
         }
         with HoldingProxy(stack.s3.endpoint) as proxy:
-            # Tasks and jobs go through the proxy, and run this tree's code, whatever is installed beside their Python.
+            # Tasks and jobs use the proxy, and run this tree's code, not an installed one.
             stack.airflow._env |= {
                 "AWS_ENDPOINT_URL_S3": proxy.url,
                 "PYTHONPATH": str(project / "plugins"),
@@ -82,9 +82,9 @@ def running_doors() -> Iterator[DoorStack]:
                 stack.start(print)
                 produced = Produced()
                 produced.produce(confluent_words(stack.kafka.client_settings()))
-                seen(stack.airflow.api())
-                yield DoorStack(
-                    stack=stack, project=project, base=base, proxy=proxy, produced=produced
+                wait_for_dags(stack.airflow.api())
+                yield ActionStack(
+                    local=stack, project=project, base=base, proxy=proxy, produced=produced
                 )
             finally:
                 stack.stop(print)
@@ -92,50 +92,52 @@ def running_doors() -> Iterator[DoorStack]:
 
 
 @pytest.fixture(scope="session")
-def door_stack(request: pytest.FixtureRequest) -> Iterator[DoorStack]:
-    """The stack, until the last test of this folder is over: an idle one would slow down all that follows."""
-    with ExitStack() as until_then:
-        request.config.stash[RUNNING] = until_then
-        yield until_then.enter_context(running_doors())
+def action_stack(request: pytest.FixtureRequest) -> Iterator[ActionStack]:
+    """Run the stack until the end of this folder's last test: an idle stack would slow down all later tests."""
+    with ExitStack() as running:
+        request.config.stash[RUNNING] = running
+        yield running.enter_context(running_action_stack())
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(
     item: pytest.Item, nextitem: pytest.Item | None
 ) -> Generator[None, None, None]:
-    """Stop the stack once no test of this folder follows."""
+    """Stop the stack if no test of this folder follows."""
     yield
     running = item.config.stash.get(RUNNING, None)
     if running is not None and (nextitem is None or HERE not in nextitem.path.parents):
         running.close()
 
 
-def seen(api: AirflowApi) -> None:
-    """Wait until Airflow has read every DAG file."""
+def wait_for_dags(api: AirflowApi) -> None:
+    """Wait until Airflow has parsed every DAG file."""
     for dag in (*DAGS, "by_hand", "declared"):
         api.wait_for_dag(dag, deadline_s=DEADLINE_S)
 
 
 @pytest.fixture(scope="session")
-def stories(door_stack: DoorStack, request: pytest.FixtureRequest) -> Iterator[Stories]:
-    """The stories of every collected test, all begun."""
-    told = Stories(door_stack)
-    request.config.stash[STORIES] = told
-    told.begin(dict.fromkeys(name for item in request.session.items for name in stories_of(item)))
-    yield told
-    print(told.timetable())
+def scenarios(action_stack: ActionStack, request: pytest.FixtureRequest) -> Iterator[Scenarios]:
+    """Start the scenarios of every collected test."""
+    started = Scenarios(action_stack)
+    request.config.stash[SCENARIOS] = started
+    started.start(
+        dict.fromkeys(name for item in request.session.items for name in scenarios_of(item))
+    )
+    yield started
+    print(started.durations())
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add the story to the report of a test that failed."""
+    """Add the history of its scenarios to the report of a failed test."""
     report = yield
-    told, names = item.config.stash.get(STORIES, None), stories_of(item)
-    if report.failed and told is not None and names:
+    started, names = item.config.stash.get(SCENARIOS, None), scenarios_of(item)
+    if report.failed and started is not None and names:
         try:
-            report.sections.append(("the story", told.of(names)))
-        except Exception as error:  # noqa: BLE001 - the test's own failure must be seen, whatever the stack says
-            report.sections.append(("the story", f"could not be told: {error!r}"))
+            report.sections.append(("history", started.history(names)))
+        except Exception as error:  # noqa: BLE001 - the test's own failure must be shown, even if the stack does not answer
+            report.sections.append(("history", f"could not be read: {error!r}"))
     return report

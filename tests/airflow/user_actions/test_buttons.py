@@ -1,4 +1,4 @@
-"""Doors: Trigger, Clear and Backfill, pressed in a browser on Airflow's own pages, as a person presses them."""
+"""User actions: Trigger, Clear and Backfill, pressed in a browser on Airflow's pages, as a person presses them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from support.airflow_pages import Pages, Pressed, open_pages
-from support.door_desk import DEADLINE_S, Desk
-from support.door_project import Row, day
-from support.door_stories import story
+from support.user_action_driver import DEADLINE_S, Driver
+from support.user_action_project import Row, day
+from support.user_action_scenarios import scenario
 from tallystick.format import keys
 from tallystick.format.page import Entry
 from tallystick.format.root import Root
@@ -33,7 +33,7 @@ INVERTED = {"from": "2013-01-03", "to": "2013-01-02"}
 
 @dataclass(frozen=True)
 class Step:
-    """A button that was pressed, the state of its run at the end, and the lake before and after."""
+    """A pressed button, the final state of its run, and the lake before and after."""
 
     pressed: Pressed
     state: str
@@ -47,35 +47,35 @@ class Step:
 
 @dataclass(frozen=True)
 class Buttons:
-    """All that was pressed, by name, and the rows at the end."""
+    """All pressed buttons by name, and the rows at the end."""
 
     steps: dict[str, Step]
     rows: list[Row]
     expected: list[Row]
 
 
-@story("buttons")
-def buttons(desk: Desk) -> Buttons:
-    """Catch up day 1; then Clear of each task, two backfills, and four times Trigger, in a browser."""
+@scenario("buttons")
+def buttons(driver: Driver) -> Buttons:
+    """Catch up day 1; then press Clear on each task, Backfill twice and Trigger four times, in a browser."""
     steps: dict[str, Step] = {}
-    with open_pages(desk.api, DAG) as pages:
-        desk.switch(on=True)
-        desk.wait_for_appearance(SCHEDULED)
-        desk.wait(SCHEDULED)
+    with open_pages(driver.api, DAG) as pages:
+        driver.switch(on=True)
+        driver.wait_for_appearance(SCHEDULED)
+        driver.wait(SCHEDULED)
 
         def press(name: str, button: Callable[[], Pressed], run_id: str = "") -> None:
-            before, submits = desk.root, len(desk.submits)
+            before, submits = driver.root, len(driver.submits)
             pressed = button()
-            steps[name] = step(desk, pages, name, pressed, run_id, before, submits)
+            steps[name] = step(driver, pages, name, pressed, run_id, before, submits)
 
         for task in reversed(TASKS):
             name = f"clear-{task}"
             press(name, lambda t=task, n=name: pages.clear(DAG, SCHEDULED, t, n), SCHEDULED)  # type: ignore[misc]
         two_days = (day(2), day(3))
         press("backfill", lambda: pages.backfill(DAG, "backfill", *two_days, {}), backfilled(2))
-        desk.wait(backfilled(3))
-        # Airflow allows one backfill of a DAG at a time, and closes one a little after its last run.
-        desk.api.wait_for_backfill(
+        driver.wait(backfilled(3))
+        # Airflow allows one backfill of a DAG at a time, and closes it shortly after its last run.
+        driver.api.wait_for_backfill(
             int(steps["backfill"].pressed.answer["id"]), deadline_s=DEADLINE_S
         )
         press(
@@ -90,38 +90,44 @@ def buttons(desk: Desk) -> Buttons:
             ("inverted", INVERTED),
         ):
             press(name, lambda n=name, f=form: pages.trigger(DAG, n, f))  # type: ignore[misc]
-    return Buttons(steps, desk.rows(), desk.expected(1, topic="short"))
+    return Buttons(steps, driver.rows(), driver.expected(1, topic="short"))
 
 
 def step(
-    desk: Desk, pages: Pages, name: str, pressed: Pressed, run_id: str, before: Root, submits: int
+    driver: Driver,
+    pages: Pages,
+    name: str,
+    pressed: Pressed,
+    run_id: str,
+    before: Root,
+    submits: int,
 ) -> Step:
-    """Wait for the end of the run that was pressed, and look at it and at the lake."""
+    """Wait for the end of the run whose button was pressed, and read its state and the lake."""
     run_id = run_id or pressed.run_id
-    desk.wait_for_appearance(run_id)
-    ended = desk.api.wait_for_run(DAG, run_id, deadline_s=DEADLINE_S)
+    driver.wait_for_appearance(run_id)
+    ended = driver.api.wait_for_run(DAG, run_id, deadline_s=DEADLINE_S)
     pages.show_run(DAG, run_id, f"{name}-run")
     return Step(
         pressed=pressed,
         state=str(ended["state"]),
-        planned=desk.log(run_id, "plan"),
+        planned=driver.log(run_id, "plan"),
         before=before,
-        after=desk.root,
-        entries=desk.entries,
-        submits=len(desk.submits) - submits,
+        after=driver.root,
+        entries=driver.entries,
+        submits=len(driver.submits) - submits,
         run=ended,
     )
 
 
 def backfilled(number: int) -> str:
-    """The backfill run of one day."""
+    """Return the id of the backfill run of one day."""
     return f"backfill__{day(number + 1).isoformat()}"
 
 
 def test_trigger_pressed_as_the_form_proposes_commits_from_where_the_ledger_ends_to_now(
     buttons: Buttons,
 ) -> None:
-    """The form proposes a logical date, after the DAG's end_date: such a run was green without a task."""
+    """The form proposes a logical date after the DAG's end_date. Once, a run with this date was green without a task."""
     step = buttons.steps["trigger"]
     assert step.state == "success"
     proposed = datetime.fromisoformat(step.pressed.sent["logical_date"])
@@ -142,19 +148,19 @@ def test_replace_pressed_with_a_span_replaces_that_span(buttons: Buttons) -> Non
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [
         ("inverted", "from=2013-01-03T00:00:00.000Z is not before to=2013-01-02T00:00:00.000Z"),
         ("replace-without-span", "mode=replace without dates"),
         ("backfill-span", "were given to a backfill"),
     ],
 )
-def test_form_that_cannot_be_done_is_refused_in_words_and_changes_nothing(
-    buttons: Buttons, name: str, told: str
+def test_impossible_form_is_refused_with_a_message_and_changes_nothing(
+    buttons: Buttons, name: str, message: str
 ) -> None:
     step = buttons.steps[name]
     assert step.state == "failed"
-    assert told in step.planned
+    assert message in step.planned
     assert step.after == step.before
     assert step.submits == 0
 
@@ -181,8 +187,8 @@ def test_backfill_pressed_commits_each_of_its_days_once(buttons: Buttons) -> Non
         assert (days[day(number)].generation, committed.request.run) == (1, backfilled(number))
 
 
-def test_bodies_that_the_demo_sends_are_those_that_the_pages_send(buttons: Buttons) -> None:
-    """The demo presses its buttons without a browser; what it sends must not differ from the pages' in one word."""
+def test_request_bodies_of_the_demo_equal_those_of_the_pages(buttons: Buttons) -> None:
+    """The demo presses its buttons without a browser. Its request bodies must be exactly those of the pages."""
     sent = {name: step.pressed.sent for name, step in buttons.steps.items()}
     for name, form in (("trigger", {}), ("replace", {"mode": "replace", **SPAN})):
         at = datetime.fromisoformat(sent[name]["logical_date"]).astimezone(UTC)
@@ -193,8 +199,8 @@ def test_bodies_that_the_demo_sends_are_those_that_the_pages_send(buttons: Butto
     assert sent["backfill-span"] == backfill_body(DAG, day(4), day(4), conf={**defaults(), **SPAN})
 
 
-def test_logical_date_stays_the_runs_end_for_good(buttons: Buttons) -> None:
-    """A clear asks for the same: the date is Airflow's, and no schedule gives such a run an interval."""
+def test_logical_date_remains_the_end_of_the_run(buttons: Buttons) -> None:
+    """A clear requests the same: the date is stored by Airflow, and no schedule gives such a run an interval."""
     run = buttons.steps["trigger"].run
     dates = {run["logical_date"], run["data_interval_start"], run["data_interval_end"]}
     assert {keys.instant(datetime.fromisoformat(at)) for at in dates} == {

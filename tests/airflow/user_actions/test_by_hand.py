@@ -1,4 +1,4 @@
-"""Doors: tasks marked by hand that have told nothing, and what the ones after them say."""
+"""User actions: tasks marked by hand that returned nothing, and the errors of the tasks after them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from support.door_desk import DEADLINE_S, Desk
-from support.door_project import Row, day
-from support.door_stories import story
+from support.user_action_driver import DEADLINE_S, Driver
+from support.user_action_project import Row, day
+from support.user_action_scenarios import scenario
 from tallystick.format.page import Entry
 from tallystick.operations.status import Status
 from tallystick_devstack.process import wait_until
@@ -23,9 +23,9 @@ pytestmark = [
 
 @dataclass(frozen=True)
 class Marked:
-    """What a task said whose predecessor was marked success and had told nothing, and how the run ended after a clear."""
+    """The log of a task whose predecessor was marked success and returned nothing, and the run's end after a clear."""
 
-    told: str
+    log: str
     granted: Entry | None
     status: Status | None
     after: Entry
@@ -33,46 +33,48 @@ class Marked:
     expected: list[Row]
 
 
-@story("by_hand")
-def plan_marked(desk: Desk) -> Marked:
-    """Mark `plan` success before it ran (the DAG's switch is off), then let the run go; clear plan."""
+@scenario("by_hand")
+def plan_marked(driver: Driver) -> Marked:
+    """Mark `plan` success before it runs (the DAG is paused), then let the run start; clear plan."""
     run = "day_6"
-    desk.trigger(run, start=day(6), end=day(7))
-    desk.mark(run, "plan", "success")
-    desk.switch(on=True)
-    desk.wait(run, "failed")
-    told = desk.log(run, "stage")
-    desk.clear(run, "plan")
-    desk.wait(run)
-    return Marked(told, None, None, desk.entry(day(6)), [], [])
+    driver.trigger(run, start=day(6), end=day(7))
+    driver.mark(run, "plan", "success")
+    driver.switch(on=True)
+    driver.wait(run, "failed")
+    log = driver.log(run, "stage")
+    driver.clear(run, "plan")
+    driver.wait(run)
+    return Marked(log, None, None, driver.entry(day(6)), [], [])
 
 
-def test_stage_after_a_plan_marked_success_by_hand_says_to_clear_plan(plan_marked: Marked) -> None:
-    assert "the plan task of this run has told nothing" in plan_marked.told
-    assert "clear the plan task with its downstream" in plan_marked.told
+def test_stage_after_a_plan_marked_success_by_hand_asks_to_clear_plan(plan_marked: Marked) -> None:
+    assert "the plan task of this run has told nothing" in plan_marked.log
+    assert "clear the plan task with its downstream" in plan_marked.log
     assert plan_marked.after.committed is not None
 
 
-@story("by_hand")
-def stage_marked(desk: Desk, plan_marked: Marked) -> Marked:
+@scenario("by_hand")
+def stage_marked(driver: Driver, plan_marked: Marked) -> Marked:
     """Mark a running `stage` failed, then success; commit finds no report; clear stage."""
     del plan_marked
     run = "day_7"
-    with desk.held_job() as gate:
-        desk.trigger(run, start=day(7), end=day(8))
-        _, driver = gate.wait_for(1)
-        desk.mark(run, "stage", "failed")
+    with driver.held_job() as barrier:
+        driver.trigger(run, start=day(7), end=day(8))
+        _, driver_pid = barrier.wait_for(1)
+        driver.mark(run, "stage", "failed")
         wait_until(
-            lambda: not process_runs(driver), deadline_s=DEADLINE_S, what="the end of the driver"
+            lambda: not process_runs(driver_pid),
+            deadline_s=DEADLINE_S,
+            what="the end of the Spark driver",
         )
-    desk.wait(run, "failed")
-    desk.mark(run, "stage", "success")  # Airflow clears what had failed behind it: commit runs
-    desk.wait_for_task(run, "commit", "failed")
-    desk.wait(run, "failed")
-    told, granted, status = desk.log(run, "commit"), desk.entry(day(7)), desk.status
-    desk.clear(run, "stage")
-    desk.wait(run)
-    return Marked(told, granted, status, desk.entry(day(7)), desk.rows(), desk.expected(7))
+    driver.wait(run, "failed")
+    driver.mark(run, "stage", "success")  # Airflow clears the failed task after it: commit runs
+    driver.wait_for_task(run, "commit", "failed")
+    driver.wait(run, "failed")
+    log, granted, status = driver.log(run, "commit"), driver.entry(day(7)), driver.status
+    driver.clear(run, "stage")
+    driver.wait(run)
+    return Marked(log, granted, status, driver.entry(day(7)), driver.rows(), driver.expected(7))
 
 
 def test_stage_marked_failed_by_hand_ends_its_driver_and_commits_nothing(
@@ -82,11 +84,11 @@ def test_stage_marked_failed_by_hand_ends_its_driver_and_commits_nothing(
     assert stage_marked.granted.committed is None
 
 
-def test_commit_after_a_stage_marked_success_by_hand_says_to_clear_stage_and_nothing_is_lost(
+def test_commit_after_a_stage_marked_success_by_hand_asks_to_clear_stage_and_loses_nothing(
     stage_marked: Marked,
 ) -> None:
-    assert "the stage task of this run has told nothing" in stage_marked.told
-    assert "clear the stage task with its downstream" in stage_marked.told
+    assert "the stage task of this run has told nothing" in stage_marked.log
+    assert "clear the stage task with its downstream" in stage_marked.log
     assert stage_marked.status is not None
     assert [g.request.run for g in stage_marked.status.grants] == ["day_7"]
     assert stage_marked.after.generation == 1

@@ -1,4 +1,4 @@
-"""Doors: a declaration that changed, then Clear; and Clear where the topic no longer holds the interval."""
+"""User actions: Clear after a changed declaration, and Clear if the topic no longer has the interval's records."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from support.door_desk import Desk
-from support.door_project import (
+from support.user_action_driver import Driver
+from support.user_action_project import (
     DAG_FILE,
     DECLARED_MORE,
     JOB_FILE_MORE,
@@ -18,7 +18,7 @@ from support.door_project import (
     Row,
     day,
 )
-from support.door_stories import story
+from support.user_action_scenarios import scenario
 from tallystick.format.page import Entry
 from tallystick.format.root import Root
 from tallystick.tables.reading import static_table
@@ -33,7 +33,7 @@ RUN = "day_1"
 
 @dataclass(frozen=True)
 class Declared:
-    """A day before and after its table got a column more."""
+    """A day before and after a column was added to its table."""
 
     before: Entry
     after: Entry
@@ -44,29 +44,29 @@ class Declared:
     root: Root
 
 
-@story("declared")
-def column_added(desk: Desk) -> Declared:
-    """Commit a day; declare a column more and let the job return it; clear the day."""
-    desk.switch(on=True)
-    desk.trigger(RUN, start=day(1), end=day(2))
-    desk.wait(RUN)
-    before, rows_before = desk.entry(day(1)), desk.rows()
-    project = desk.doors.project
+@scenario("declared")
+def column_added(driver: Driver) -> Declared:
+    """Commit a day; declare one more column, which the job returns; clear the day."""
+    driver.switch(on=True)
+    driver.trigger(RUN, start=day(1), end=day(2))
+    driver.wait(RUN)
+    before, rows_before = driver.entry(day(1)), driver.rows()
+    project = driver.stack.project
     (project / "spark_jobs" / "declared.py").write_text(JOB_FILE_MORE)
     (project / "dags" / "declared.py").write_text(DAG_FILE + DECLARED_MORE)
-    desk.clear(RUN, "plan")
-    desk.wait(RUN)
-    metadata = desk.root.tables["events"].metadata
+    driver.clear(RUN, "plan")
+    driver.wait(RUN)
+    metadata = driver.root.tables["events"].metadata
     assert metadata is not None
-    found = static_table(desk.lake.store, metadata).scan().to_arrow().to_pylist()
+    rows = static_table(driver.lake.store, metadata).scan().to_arrow().to_pylist()
     return Declared(
         before=before,
-        after=desk.entry(day(1)),
+        after=driver.entry(day(1)),
         rows_before=rows_before,
-        rows=desk.rows(),
-        expected=desk.expected(1, topic="expiring"),
-        twice=[(row["n"], row["twice"]) for row in found],
-        root=desk.root,
+        rows=driver.rows(),
+        expected=driver.expected(1, topic="expiring"),
+        twice=[(row["n"], row["twice"]) for row in rows],
+        root=driver.root,
     )
 
 
@@ -81,40 +81,40 @@ def test_clear_after_a_column_was_added_replaces_the_day_with_the_column_filled(
 
 @dataclass(frozen=True)
 class Expired:
-    """A clear with changed code of a day that the topic has lost."""
+    """A clear, with changed code, of a day whose records the topic has lost."""
 
-    told: str
+    log: str
     tries: int
     root: Root
     rows: list[Row]
 
 
-@story("declared")
-def expired(desk: Desk, column_added: Declared) -> Expired:
-    """Let the topic lose most of the day; change the code; clear the day."""
+@scenario("declared")
+def expired(driver: Driver, column_added: Declared) -> Expired:
+    """Delete most of the day's records from the topic; change the code; clear the day."""
     del column_added
-    tries = desk.tries(RUN, "plan")
-    admin = AdminClient(desk.doors.kafka)
-    gone = [TopicPartition("expiring", p, PER_DAY - 5) for p in range(PARTITIONS)]
-    for deleted in admin.delete_records(gone).values():
+    tries = driver.tries(RUN, "plan")
+    admin = AdminClient(driver.stack.kafka)
+    deletions = [TopicPartition("expiring", p, PER_DAY - 5) for p in range(PARTITIONS)]
+    for deleted in admin.delete_records(deletions).values():
         deleted.result(60)
-    job = desk.doors.project / "spark_jobs" / "declared.py"
+    job = driver.stack.project / "spark_jobs" / "declared.py"
     job.write_text(JOB_FILE_MORE.replace("FACTOR = 1", "FACTOR = 10"))
-    desk.clear(RUN, "plan")
-    desk.wait(RUN, "failed")
+    driver.clear(RUN, "plan")
+    driver.wait(RUN, "failed")
     return Expired(
-        told=desk.log(RUN, "plan"),
-        tries=desk.tries(RUN, "plan") - tries,
-        root=desk.root,
-        rows=desk.rows(),
+        log=driver.log(RUN, "plan"),
+        tries=driver.tries(RUN, "plan") - tries,
+        root=driver.root,
+        rows=driver.rows(),
     )
 
 
-def test_clear_with_changed_code_of_what_the_topic_has_lost_is_refused_and_the_commit_stands(
+def test_clear_with_changed_code_of_records_that_the_topic_lost_is_refused_and_keeps_the_commit(
     expired: Expired, column_added: Declared
 ) -> None:
-    assert "outside_retention: expiring[0]: offsets [0, 20) are wanted" in expired.told
-    assert "the log begins at 15: 15 offsets are gone. Nothing was changed." in expired.told
+    assert "outside_retention: expiring[0]: offsets [0, 20) are wanted" in expired.log
+    assert "the log begins at 15: 15 offsets are gone. Nothing was changed." in expired.log
     assert expired.tries == 1
     assert expired.root == column_added.root
     assert expired.rows == column_added.rows

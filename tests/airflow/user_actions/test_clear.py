@@ -1,4 +1,4 @@
-"""Doors: Clear of each task before the commit, while its swap is on the way, and of a task that runs."""
+"""User actions: Clear of each task before the commit, during its swap, and of a running task."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from support.door_desk import DEADLINE_S, POLL_S, Desk, environment_of, parent_of
-from support.door_project import Row, day
-from support.door_stories import story
+from support.user_action_driver import DEADLINE_S, POLL_S, Driver, environment_of, parent_of
+from support.user_action_project import Row, day
+from support.user_action_scenarios import scenario
 from tallystick.errors import InvalidRequest
 from tallystick.format import keys
 from tallystick.format.page import Entry
@@ -45,33 +45,33 @@ class GreenByHand:
     submits: int
 
 
-@story("before")
-def green_by_hand(desk: Desk) -> GreenByHand:
-    """Commit the evening of day 1; run the day; mark its commit success before it ran; clear that commit."""
-    desk.switch(on=True)
-    desk.trigger("evening", start=day(1, 20), end=day(2))
-    desk.wait("evening")
-    evening = desk.entry(day(1, 20))
-    with desk.held_job() as gate:
-        desk.trigger("day_1", start=day(1), end=day(2))
-        gate.wait_for(1)
-        desk.mark("day_1", "commit", "success")
-    desk.wait("day_1")
-    marked, status = desk.entry(day(1)), desk.status
-    desk.clear("day_1", "commit")
-    desk.wait("day_1")
+@scenario("before")
+def green_by_hand(driver: Driver) -> GreenByHand:
+    """Commit the evening of day 1; run the day; mark its commit success before it runs; clear that commit."""
+    driver.switch(on=True)
+    driver.trigger("evening", start=day(1, 20), end=day(2))
+    driver.wait("evening")
+    evening = driver.entry(day(1, 20))
+    with driver.held_job() as barrier:
+        driver.trigger("day_1", start=day(1), end=day(2))
+        barrier.wait_for(1)
+        driver.mark("day_1", "commit", "success")
+    driver.wait("day_1")
+    marked, status = driver.entry(day(1)), driver.status
+    driver.clear("day_1", "commit")
+    driver.wait("day_1")
     return GreenByHand(
         evening=evening,
-        planned=desk.log("day_1", "plan"),
+        planned=driver.log("day_1", "plan"),
         marked=marked,
         status=status,
-        after=desk.entry(day(1)),
-        rows=desk.rows(),
-        submits=len(desk.submits),
+        after=driver.entry(day(1)),
+        rows=driver.rows(),
+        submits=len(driver.submits),
     )
 
 
-def test_of_an_interval_that_another_run_committed_in_part_only_the_remainder_is_planned(
+def test_only_the_remainder_of_an_interval_that_another_run_committed_in_part_is_planned(
     green_by_hand: GreenByHand,
 ) -> None:
     facts = green_by_hand
@@ -105,7 +105,7 @@ def test_clear_of_commit_before_the_commit_publishes_what_was_staged_without_spa
 
 @dataclass(frozen=True)
 class Repeats:
-    """What was granted and staged after each clear of a run that has not committed."""
+    """The plan and the report after each clear of a run that has not committed."""
 
     plans: list[str]
     reports: list[Report]
@@ -116,46 +116,46 @@ class Repeats:
     expected: list[Row]
 
 
-@story("before")
-def cleared_before(desk: Desk, green_by_hand: GreenByHand) -> Repeats:
-    """Mark commit failed before it runs; clear stage alone, plan alone, commit alone, and stage with what follows."""
+@scenario("before")
+def cleared_before(driver: Driver, green_by_hand: GreenByHand) -> Repeats:
+    """Mark commit failed before it runs; clear stage alone, plan alone, commit alone, and stage with its downstream."""
     del green_by_hand
     run = "day_2"
     plans: list[str] = []
     reports: list[Report] = []
     uncommitted: list[bool] = []
 
-    def note() -> None:
-        desk.wait(run, "failed")
-        plans.append(desk.plan_key(run))
+    def record() -> None:
+        driver.wait(run, "failed")
+        plans.append(driver.plan_key(run))
         with suppress(InvalidRequest):
-            report = desk.lake.report(desk.report_key(run))
+            report = driver.lake.report(driver.report_key(run))
             assert report is not None
             reports.append(report)
-        uncommitted.append(desk.entry(day(2)).committed is None)
+        uncommitted.append(driver.entry(day(2)).committed is None)
 
-    with desk.held_job() as gate:
-        desk.trigger(run, start=day(2), end=day(3))
-        gate.wait_for(len(gate.arrived()) + 1)
-        desk.mark(run, "commit", "failed")
-    note()
-    desk.clear(run, "stage", downstream=False)
-    note()
-    desk.clear(run, "plan", downstream=False)
-    note()
-    desk.clear(run, "commit")
-    note()
-    refused = desk.log(run, "commit")
-    desk.clear(run, "stage")
-    desk.wait(run)
+    with driver.held_job() as barrier:
+        driver.trigger(run, start=day(2), end=day(3))
+        barrier.wait_for(len(barrier.arrived()) + 1)
+        driver.mark(run, "commit", "failed")
+    record()
+    driver.clear(run, "stage", downstream=False)
+    record()
+    driver.clear(run, "plan", downstream=False)
+    record()
+    driver.clear(run, "commit")
+    record()
+    refused = driver.log(run, "commit")
+    driver.clear(run, "stage")
+    driver.wait(run)
     return Repeats(
         plans=plans,
         reports=reports,
         uncommitted=uncommitted,
         refused=refused,
-        after=desk.entry(day(2)),
-        rows=[row for row in desk.rows() if row[2] == 2],
-        expected=desk.expected(2),
+        after=driver.entry(day(2)),
+        rows=[row for row in driver.rows() if row[2] == 2],
+        expected=driver.expected(2),
     )
 
 
@@ -180,7 +180,7 @@ def test_clear_of_plan_before_the_commit_grants_a_new_plan_of_the_same_interval(
     assert new.split("/")[1] == old.split("/")[1]
 
 
-def test_clear_of_commit_alone_after_plan_was_planned_anew_says_to_clear_stage(
+def test_clear_of_commit_alone_after_a_clear_of_plan_asks_to_clear_stage(
     cleared_before: Repeats,
 ) -> None:
     assert f"the stage task of this run named no report for {cleared_before.plans[2]}" in (
@@ -198,58 +198,58 @@ def test_clear_of_stage_with_its_downstream_commits_once(cleared_before: Repeats
 # ---------------------------------------------------------------- during the commit
 
 
-def press_each(desk: Desk, run: str) -> list[str]:
-    """Press Clear on each task as the button does, and return Airflow's answers."""
+def press_each(driver: Driver, run: str) -> list[str]:
+    """Clear each task as the button does, and return Airflow's answers."""
     answers = []
     for task in TASKS:
         with pytest.raises(InvalidRequest) as refused:
-            desk.clear(run, task)
+            driver.clear(run, task)
         answers.append(str(refused.value))
     return answers
 
 
 @dataclass(frozen=True)
 class During:
-    """A clear while the run's swap was on its way: how the swap ended, and what stood there afterwards."""
+    """A clear while the run's swap was in progress: the outcome of the swap, and the lake afterwards."""
 
     answers: list[str]
     landed: int
     after: Entry
-    told: str
+    log: str
     submits: int
     rows: list[Row]
     expected: list[Row]
 
 
-@story("during")
-def commit_cleared(desk: Desk) -> During:
-    """The swap is on its way: Clear as sent is refused; unticked it starts a second commit; then both swaps arrive."""
-    desk.switch(on=True)
+@scenario("during")
+def commit_cleared(driver: Driver) -> During:
+    """During the swap, Clear is refused; with the box unticked it starts a second commit; then both swaps arrive."""
+    driver.switch(on=True)
     run = "day_1"
-    with desk.held_job() as gate:
-        desk.trigger(run, start=day(1), end=day(2))
-        gate.wait_for(1)
-        with desk.held_swap() as held:
-            gate.open()
+    with driver.held_job() as barrier:
+        driver.trigger(run, start=day(1), end=day(2))
+        barrier.wait_for(1)
+        with driver.held_swap() as held:
+            barrier.open()
             held.wait_for(1)
-            answers = press_each(desk, run)
-            desk.clear(run, "commit", prevent_running=False)
+            answers = press_each(driver, run)
+            driver.clear(run, "commit", prevent_running=False)
             held.wait_for(2)
             landed = held.land()
-    desk.wait(run)
-    return _during(desk, run, answers, landed)
+    driver.wait(run)
+    return _during(driver, run, answers, landed)
 
 
-def _during(desk: Desk, run: str, answers: list[str], landed: int) -> During:
+def _during(driver: Driver, run: str, answers: list[str], landed: int) -> During:
     number = int(run.removeprefix("day_"))
     return During(
         answers=answers,
         landed=landed,
-        after=desk.entry(day(number)),
-        told=desk.log(run, "commit"),
-        submits=len(desk.submits),
-        rows=[row for row in desk.rows() if row[2] == number],
-        expected=desk.expected(number),
+        after=driver.entry(day(number)),
+        log=driver.log(run, "commit"),
+        submits=len(driver.submits),
+        rows=[row for row in driver.rows() if row[2] == number],
+        expected=driver.expected(number),
     )
 
 
@@ -261,28 +261,28 @@ def test_clear_of_commit_during_its_swap_commits_once_although_both_swaps_arrive
     commit_cleared: During,
 ) -> None:
     assert commit_cleared.landed == 200
-    assert "was committed already, as generation 1" in commit_cleared.told
+    assert "was committed already, as generation 1" in commit_cleared.log
     assert commit_cleared.rows == commit_cleared.expected
     assert commit_cleared.after.generation == 1
 
 
-@story("during")
-def stage_cleared(desk: Desk, commit_cleared: During) -> During:
-    """The swap is on its way, `stage` is cleared all the same; the swap arrives before the new stage looks."""
+@scenario("during")
+def stage_cleared(driver: Driver, commit_cleared: During) -> During:
+    """Clear `stage` during the swap, with the box unticked; the swap arrives before the new stage reads the lake."""
     run = "day_2"
-    with desk.held_job() as gate:
-        desk.trigger(run, start=day(2), end=day(3))
-        gate.wait_for(2)
-        with desk.held_swap() as held:
-            gate.open()
+    with driver.held_job() as barrier:
+        driver.trigger(run, start=day(2), end=day(3))
+        barrier.wait_for(2)
+        with driver.held_swap() as held:
+            barrier.open()
             held.wait_for(1)
-            desk.switch(on=False)  # the new stage is started when the swap has arrived, not before
-            desk.clear(run, "stage", prevent_running=False)
+            driver.switch(on=False)  # the new stage starts only after the swap has arrived
+            driver.clear(run, "stage", prevent_running=False)
             landed = held.land()
-    desk.switch(on=True)
-    desk.wait(run)
+    driver.switch(on=True)
+    driver.wait(run)
     del commit_cleared
-    return _during(desk, run, [], landed)
+    return _during(driver, run, [], landed)
 
 
 def test_clear_of_stage_during_the_commit_finds_it_committed_and_starts_no_spark(
@@ -294,29 +294,29 @@ def test_clear_of_stage_during_the_commit_finds_it_committed_and_starts_no_spark
     assert stage_cleared.after.generation == 1
 
 
-@story("during")
-def plan_cleared(desk: Desk, stage_cleared: During) -> During:
-    """The swap is on its way, `plan` is cleared all the same and plans anew; then the old swap arrives, too late."""
+@scenario("during")
+def plan_cleared(driver: Driver, stage_cleared: During) -> During:
+    """Clear `plan` during the swap, with the box unticked; it plans again; then the old swap arrives, too late."""
     del stage_cleared
     run = "day_3"
-    with desk.held_job() as gate:
-        desk.trigger(run, start=day(3), end=day(4))
-        gate.wait_for(3)
-        with desk.held_swap(room=1) as held:
-            gate.open_for_others()
-            gate.let(gate.arrived()[-1][0])
+    with driver.held_job() as barrier:
+        driver.trigger(run, start=day(3), end=day(4))
+        barrier.wait_for(3)
+        with driver.held_swap(room=1) as held:
+            barrier.open_for_new()
+            barrier.let_pass(barrier.arrived()[-1][0])
             held.wait_for(1)
-            old = desk.plan_key(run)
-            desk.clear(run, "plan", prevent_running=False)
+            old = driver.plan_key(run)
+            driver.clear(run, "plan", prevent_running=False)
             wait_until(
-                lambda: (slot := desk.entry(day(3)).granted) is not None and slot.plan != old,
+                lambda: (slot := driver.entry(day(3)).granted) is not None and slot.plan != old,
                 deadline_s=DEADLINE_S,
                 what="a new plan",
                 poll_s=POLL_S,
             )
             landed = held.land()
-    desk.wait(run)
-    return _during(desk, run, [], landed)
+    driver.wait(run)
+    return _during(driver, run, [], landed)
 
 
 def test_clear_of_plan_during_the_commit_supersedes_the_swap_that_arrives_too_late(
@@ -334,7 +334,7 @@ def test_clear_of_plan_during_the_commit_supersedes_the_swap_that_arrives_too_la
 
 @dataclass(frozen=True)
 class Running:
-    """A running stage that somebody cleared, killed, or started a second time."""
+    """A running stage that was cleared, killed, or started a second time."""
 
     answer: str
     attempts: list[str]
@@ -345,39 +345,41 @@ class Running:
     expected: list[Row]
 
 
-@story("running")
-def running_cleared(desk: Desk) -> Running:
+@scenario("running")
+def running_cleared(driver: Driver) -> Running:
     """Clear a running stage as the button does; then with the box unticked."""
-    desk.switch(on=True)
+    driver.switch(on=True)
     run = "day_4"
-    with desk.held_job() as gate:
-        desk.trigger(run, start=day(4), end=day(5))
-        _, driver = gate.wait_for(1)
+    with driver.held_job() as barrier:
+        driver.trigger(run, start=day(4), end=day(5))
+        _, driver_pid = barrier.wait_for(1)
         with pytest.raises(InvalidRequest) as refused:
-            desk.clear(run, "stage")
-        gate.open_for_others()
-        desk.clear(run, "stage", prevent_running=False)
+            driver.clear(run, "stage")
+        barrier.open_for_new()
+        driver.clear(run, "stage", prevent_running=False)
         wait_until(
-            lambda: not process_runs(driver), deadline_s=DEADLINE_S, what="the end of the driver"
+            lambda: not process_runs(driver_pid),
+            deadline_s=DEADLINE_S,
+            what="the end of the Spark driver",
         )
-    desk.wait(run)
-    return _running(desk, 4, str(refused.value))
+    driver.wait(run)
+    return _running(driver, 4, str(refused.value))
 
 
-def _running(desk: Desk, number: int, answer: str, exit_code: int | None = None) -> Running:
-    entry = desk.entry(day(number))
+def _running(driver: Driver, number: int, answer: str, exit_code: int | None = None) -> Running:
+    entry = driver.entry(day(number))
     prefix = (
         keys.ATTEMPTS_PREFIX + keys.interval_part(entry.interval.start, entry.interval.end) + "/"
     )
-    reports = [one.key.removeprefix(prefix) for one in desk.lake.store.list(prefix)]
+    reports = [listed.key.removeprefix(prefix) for listed in driver.lake.store.list(prefix)]
     return Running(
         answer=answer,
-        attempts=[attempt for attempt, _ in desk.gate.arrived()],
+        attempts=[attempt for attempt, _ in driver.barrier.arrived()],
         after=entry,
         reports=[name.split("-")[0] for name in reports],
         exit_code=exit_code,
-        rows=[row for row in desk.rows() if row[2] == number],
-        expected=desk.expected(number),
+        rows=[row for row in driver.rows() if row[2] == number],
+        expected=driver.expected(number),
     )
 
 
@@ -396,30 +398,30 @@ def test_clear_of_a_running_stage_with_the_box_unticked_ends_the_driver_and_comm
     assert running_cleared.rows == running_cleared.expected
 
 
-@story("running")
-def killed_and_doubled(desk: Desk, running_cleared: Running) -> Running:
-    """Kill a driver with -9; beside the retry, start the same command by hand; let both go on."""
+@scenario("running")
+def killed_and_doubled(driver: Driver, running_cleared: Running) -> Running:
+    """Kill a Spark driver with -9; during the retry, start the same command by hand; let both continue."""
     del running_cleared
     run = "day_5"
-    with desk.held_job() as gate:
-        came = len(gate.arrived())
-        desk.trigger(run, start=day(5), end=day(6))
-        _, first = gate.wait_for(came + 1)
-        os.kill(parent_of(first), signal.SIGKILL)
-        attempt, driver = gate.wait_for(came + 2)
-        surroundings = environment_of(driver)
-        surroundings["TALLYSTICK_RESULT_FILE"] = str(desk.doors.base / "double.json")
-        command = [str(desk.doors.project / "spark-submit"), *desk.submits[-1]]
-        with subprocess.Popen(command, env=surroundings, stdout=subprocess.DEVNULL) as double:
-            gate.wait_for(came + 3)
-            gate.open_for_others()
-            gate.let(attempt)
-            desk.wait(run)
+    with driver.held_job() as barrier:
+        before = len(barrier.arrived())
+        driver.trigger(run, start=day(5), end=day(6))
+        _, first_pid = barrier.wait_for(before + 1)
+        os.kill(parent_of(first_pid), signal.SIGKILL)
+        attempt, driver_pid = barrier.wait_for(before + 2)
+        environment = environment_of(driver_pid)
+        environment["TALLYSTICK_RESULT_FILE"] = str(driver.stack.base / "double.json")
+        command = [str(driver.stack.project / "spark-submit"), *driver.submits[-1]]
+        with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as double:
+            barrier.wait_for(before + 3)
+            barrier.open_for_new()
+            barrier.let_pass(attempt)
+            driver.wait(run)
             code = double.wait(DEADLINE_S)
-    return _running(desk, 5, "", code)
+    return _running(driver, 5, "", code)
 
 
-def test_driver_that_dies_is_tried_again_and_the_interval_committed_once(
+def test_driver_that_dies_is_retried_and_the_interval_is_committed_once(
     killed_and_doubled: Running,
 ) -> None:
     first, second, double = killed_and_doubled.attempts[-3:]
@@ -429,7 +431,7 @@ def test_driver_that_dies_is_tried_again_and_the_interval_committed_once(
     assert killed_and_doubled.rows == killed_and_doubled.expected
 
 
-def test_task_started_a_second_time_beside_the_running_one_commits_once(
+def test_task_started_a_second_time_during_the_first_commits_once(
     killed_and_doubled: Running,
 ) -> None:
     assert killed_and_doubled.exit_code == 0
@@ -440,29 +442,29 @@ def test_task_started_a_second_time_beside_the_running_one_commits_once(
 
 @dataclass(frozen=True)
 class PlanRunning:
-    """A plan that was cleared while its own swap was on the way."""
+    """A plan that was cleared during its own swap."""
 
     answer: str
     landed: int
-    told: str
+    log: str
     after: Entry
 
 
-@story("running")
-def plan_running(desk: Desk, killed_and_doubled: Running) -> PlanRunning:
-    """Clear `plan` while its swap is on the way, as the button does and unticked; the first swap arrives first."""
+@scenario("running")
+def plan_running(driver: Driver, killed_and_doubled: Running) -> PlanRunning:
+    """Clear `plan` during its swap, as the button does and with the box unticked; the first swap arrives first."""
     del killed_and_doubled
     run = "day_6"
-    with desk.held_swap() as held:
-        desk.trigger(run, start=day(6), end=day(7))
+    with driver.held_swap() as held:
+        driver.trigger(run, start=day(6), end=day(7))
         held.wait_for(1)
         with pytest.raises(InvalidRequest) as refused:
-            desk.clear(run, "plan")
-        desk.clear(run, "plan", prevent_running=False)
+            driver.clear(run, "plan")
+        driver.clear(run, "plan", prevent_running=False)
         held.wait_for(2)
         landed = held.land()
-    desk.wait(run)
-    return PlanRunning(str(refused.value), landed, desk.log(run, "plan"), desk.entry(day(6)))
+    driver.wait(run)
+    return PlanRunning(str(refused.value), landed, driver.log(run, "plan"), driver.entry(day(6)))
 
 
 def test_clear_of_a_running_plan_as_the_button_sends_it_is_refused(
@@ -471,9 +473,9 @@ def test_clear_of_a_running_plan_as_the_button_sends_it_is_refused(
     assert "409" in plan_running.answer
 
 
-def test_clear_of_a_running_plan_with_the_box_unticked_finds_what_the_first_try_has_done(
+def test_clear_of_a_running_plan_with_the_box_unticked_finds_the_commit_of_the_first_try(
     plan_running: PlanRunning,
 ) -> None:
     assert plan_running.landed == 200
-    assert "committed already, nothing to stage" in plan_running.told
+    assert "committed already, nothing to stage" in plan_running.log
     assert plan_running.after.generation == 1

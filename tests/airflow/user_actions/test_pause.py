@@ -1,6 +1,6 @@
-"""Doors: the schedule as the clock strikes, a DAG that is paused, and the gaps filled later by what `tally status` says.
+"""User actions: the schedule in real time, a paused DAG, and its gaps, filled later by the command of `tally status`.
 
-The schedule is of minutes, so that its intervals pass while a test looks on: a day of them is an hour's hours elsewhere.
+The DAG is scheduled every minute, so that intervals end while a test waits.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from support.door_desk import DEADLINE_S, POLL_S, Desk
-from support.door_stories import story
+from support.user_action_driver import DEADLINE_S, POLL_S, Driver
+from support.user_action_scenarios import scenario
 from tallystick.format.page import Entry
 from tallystick.operations.status import Gap
 from tallystick_devstack.process import wait_until
@@ -26,7 +26,7 @@ MINUTE = timedelta(minutes=1)
 
 @dataclass(frozen=True)
 class Paused:
-    """What ran before and during a pause, the gap that it left, and what stood there once that was filled."""
+    """The runs before and during a pause, the gap that it left, and the ledger after the gap was filled."""
 
     first: Entry
     last_end: datetime
@@ -36,60 +36,60 @@ class Paused:
     gaps_after: tuple[Gap, ...]
 
 
-@story("paused")
-def paused(desk: Desk) -> Paused:
-    """Switch on, off for two minutes, on again; then run the command that `tally status` prints for the gap."""
-    run_while_on(desk, 1)
-    first, paused_at = desk.entries[0], datetime.now(UTC)
-    # The one wait for the clock: what is skipped is what passed while nobody looked.
+@scenario("paused")
+def paused(driver: Driver) -> Paused:
+    """Unpause, pause for two minutes, unpause; then run the command that `tally status` prints for the gap."""
+    run_while_on(driver, 1)
+    first, paused_at = driver.entries[0], datetime.now(UTC)
+    # The only wait for the clock: the skipped intervals are those that end during the pause.
     resumed = paused_at + 2 * MINUTE
     wait_until(
         lambda: datetime.now(UTC) > resumed, deadline_s=DEADLINE_S, what="two minutes of pause"
     )
-    runs = desk.run_ids()
+    runs = driver.run_ids()
     while_paused = [run for run in runs if end_of(run) > paused_at]
     last_end = end_of(runs[-1])
-    run_while_on(desk, len(runs) + 1)
-    # A slow machine leaves gaps before the pause too.
-    gap = next(h for h in desk.status.gaps if h.interval.start >= last_end)
-    desk.switch(on=True)
-    desk.doors.airflow_command(*gap.command[1:])
+    run_while_on(driver, len(runs) + 1)
+    # On a slow machine there are gaps before the pause, too.
+    gap = next(h for h in driver.status.gaps if h.interval.start >= last_end)
+    driver.switch(on=True)
+    driver.stack.airflow_command(*gap.command[1:])
 
-    def left() -> tuple[Gap, ...]:
-        return tuple(h for h in desk.status.gaps if h.interval.overlaps(gap.interval))
+    def remaining() -> tuple[Gap, ...]:
+        return tuple(h for h in driver.status.gaps if h.interval.overlaps(gap.interval))
 
-    wait_until(lambda: not left(), deadline_s=DEADLINE_S, what="no gap", poll_s=POLL_S)
-    for run in desk.run_ids():
+    wait_until(lambda: not remaining(), deadline_s=DEADLINE_S, what="no gap", poll_s=POLL_S)
+    for run in driver.run_ids():
         if run.startswith("backfill__"):
-            desk.wait(run)
-    desk.switch(on=False)
+            driver.wait(run)
+    driver.switch(on=False)
     return Paused(
         first=first,
         last_end=last_end,
         while_paused=while_paused,
         gap=gap,
-        inside=tuple(e for e in desk.entries if gap.interval.covers(e.interval)),
-        gaps_after=left(),
+        inside=tuple(e for e in driver.entries if gap.interval.covers(e.interval)),
+        gaps_after=remaining(),
     )
 
 
 def end_of(run_id: str) -> datetime:
-    """The end of a scheduled run's interval, by which Airflow names it."""
+    """Return the end of a scheduled run's interval, which is part of its id."""
     return datetime.fromisoformat(run_id.removeprefix("scheduled__"))
 
 
-def run_while_on(desk: Desk, count: int) -> None:
-    """Have the switch on until that many runs are there and have ended."""
-    desk.switch(on=True)
+def run_while_on(driver: Driver, count: int) -> None:
+    """Unpause the DAG until `count` runs exist and have ended; pause it again."""
+    driver.switch(on=True)
     wait_until(
-        lambda: len(desk.run_ids()) >= count,
+        lambda: len(driver.run_ids()) >= count,
         deadline_s=DEADLINE_S,
         what=f"run {count}",
         poll_s=POLL_S,
     )
-    for run in desk.run_ids():
-        desk.wait(run)
-    desk.switch(on=False)
+    for run in driver.run_ids():
+        driver.wait(run)
+    driver.switch(on=False)
 
 
 def test_schedule_commits_the_interval_that_has_just_passed(paused: Paused) -> None:

@@ -1,7 +1,7 @@
-"""Doors: the schedule, backfills of every kind, Clear after the commit, Trigger. One pipeline, one story in six steps.
+"""User actions: the schedule, backfills of every kind, Clear after the commit, Trigger. One pipeline, six scenarios.
 
-Airflow's scheduler, PostgreSQL, Kafka, an S3 server and spark-submit are real. A wrapper notes every spark-submit, so
-that "no Spark was started" is seen, not believed.
+Airflow's scheduler, PostgreSQL, Kafka, an S3 server and spark-submit are real. A wrapper records every spark-submit, so
+that the tests can count the Spark starts.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from support.canaries import SURROUNDINGS, everything, s3_client, sightings, words_of
-from support.door_desk import Desk
-from support.door_project import (
+from support.canaries import ENVIRONMENT, all_places, canaries_in, find_canaries, s3_client
+from support.user_action_driver import Driver
+from support.user_action_project import (
     JOB_FILE,
     KAFKA_PASSWORD,
     PARTITIONS,
@@ -27,13 +27,13 @@ from support.door_project import (
     day,
     value,
 )
-from support.door_stories import Stories, story
+from support.user_action_scenarios import Scenarios, scenario
 from tallystick.format.page import Entry
 from tallystick.format.record import CommittedInterval
 from tallystick.format.root import Root
 from tallystick.operations.status import read_log
 
-# kafka-python, PyIceberg and Airflow's clients say things that only their own authors can act on.
+# Only the authors of kafka-python, PyIceberg and Airflow's clients can act on their warnings.
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
@@ -43,9 +43,9 @@ pytestmark = [
 
 @dataclass(frozen=True)
 class Facts:
-    """What stood there when a step had ended."""
+    """The state of the lake and the runs at the end of a scenario."""
 
-    desk: Desk
+    driver: Driver
     root: Root
     entries: dict[int, Entry]
     rows: list[Row]
@@ -57,35 +57,35 @@ class Facts:
         return {d: e.committed.generation for d, e in self.entries.items() if e.committed}
 
 
-def facts(desk: Desk) -> Facts:
+def facts(driver: Driver) -> Facts:
     return Facts(
-        desk=desk,
-        root=desk.root,
-        entries={e.interval.start.day: e for e in desk.entries},
-        rows=desk.rows(),
-        submits=len(desk.submits),
-        runs=desk.api.runs(desk.pipeline),
+        driver=driver,
+        root=driver.root,
+        entries={e.interval.start.day: e for e in driver.entries},
+        rows=driver.rows(),
+        submits=len(driver.submits),
+        runs=driver.api.runs(driver.pipeline),
     )
 
 
 def run_of(number: int, kind: str) -> str:
-    """The run of one day; Airflow names it by the interval's end."""
+    """Return the id of a day's run, which contains the end of the interval."""
     return f"{kind}__{day(number + 1).isoformat()}"
 
 
-@story("doors")
-def scheduled(desk: Desk) -> Facts:
-    """Switch the DAG on, years after its dates: it catches up 4, 5 and 6 January."""
-    desk.switch(on=True)
+@scenario("january")
+def scheduled(driver: Driver) -> Facts:
+    """Unpause the DAG, years after its dates: it catches up 4, 5 and 6 January."""
+    driver.switch(on=True)
     for number in (4, 5, 6):
-        desk.wait_for_appearance(run_of(number, "scheduled"))
-        desk.wait(run_of(number, "scheduled"))
-    return facts(desk)
+        driver.wait_for_appearance(run_of(number, "scheduled"))
+        driver.wait(run_of(number, "scheduled"))
+    return facts(driver)
 
 
 def test_catch_up_commits_each_missed_day_once(scheduled: Facts) -> None:
     assert scheduled.generations == {4: 1, 5: 1, 6: 1}
-    assert scheduled.rows == scheduled.desk.expected(4, 5)
+    assert scheduled.rows == scheduled.driver.expected(4, 5)
     committed = scheduled.entries[4].committed
     assert committed is not None
     assert committed.totals.records == PARTITIONS * (PER_DAY - 1)
@@ -94,21 +94,21 @@ def test_catch_up_commits_each_missed_day_once(scheduled: Facts) -> None:
 
 def test_day_without_records_is_committed_and_starts_no_spark(scheduled: Facts) -> None:
     assert scheduled.submits == 2
-    told = scheduled.desk.log(run_of(6, "scheduled"), "plan", number=1)
-    assert "no Spark will be started" in told
+    log = scheduled.driver.log(run_of(6, "scheduled"), "plan", number=1)
+    assert "no Spark will be started" in log
 
 
-def test_log_tells_the_story_without_secrets(scheduled: Facts) -> None:
-    desk = scheduled.desk
-    committed = desk.log(run_of(4, "scheduled"), "commit", number=1)
+def test_log_shows_counts_and_no_secrets(scheduled: Facts) -> None:
+    driver = scheduled.driver
+    committed = driver.log(run_of(4, "scheduled"), "commit", number=1)
     assert "38 records, 2 dead letters" in committed
-    staged = desk.log(run_of(4, "scheduled"), "stage", number=1)
+    staged = driver.log(run_of(4, "scheduled"), "stage", number=1)
     assert "table events: 38 rows" in staged
-    # The job itself looks through its environment, and fails where it finds a canary that is not its own.
-    assert "canary" not in " ".join(desk.submits[0]) + staged + committed
+    # The job itself searches its environment, and fails if it finds a canary that it must not have.
+    assert "canary" not in " ".join(driver.submits[0]) + staged + committed
 
 
-def test_page_of_a_run_says_what_it_committed(scheduled: Facts) -> None:
+def test_page_of_a_run_shows_the_counts_of_its_commit(scheduled: Facts) -> None:
     notes = {str(run["dag_run_id"]): run["note"] for run in scheduled.runs}
     found = re.fullmatch(
         r"tallystick: 38 records, 2 dead letters, version (\d+)", notes[run_of(4, "scheduled")]
@@ -117,40 +117,40 @@ def test_page_of_a_run_says_what_it_committed(scheduled: Facts) -> None:
     assert int(found[1]) <= scheduled.root.version
 
 
-def test_asset_event_lists_what_is_covered(scheduled: Facts) -> None:
-    desk = scheduled.desk
-    path = "/assets/events?source_dag_id=doors&order_by=timestamp&limit=100"
-    told = [e["extra"] for e in desk.api.call("GET", path)["asset_events"]]
+def test_asset_event_lists_covered_intervals(scheduled: Facts) -> None:
+    driver = scheduled.driver
+    path = "/assets/events?source_dag_id=january&order_by=timestamp&limit=100"
+    extras = [e["extra"] for e in driver.api.call("GET", path)["asset_events"]]
     assert ["2013-01-04T00:00:00.000Z", "2013-01-05T00:00:00.000Z"] in [
-        i for e in told for i in e["covered"]
+        i for e in extras for i in e["covered"]
     ]
-    assert len({e["version"] for e in told}) >= 2
-    fresh = [e for e in told if e["committed"]["intervals"] > e["committed"]["already"]]
+    assert len({e["version"] for e in extras}) >= 2
+    fresh = [e for e in extras if e["committed"]["intervals"] > e["committed"]["already"]]
     assert {"records": 38, "dead_letters": 2}.items() <= fresh[0]["totals"].items()
     assert {"events": 38, "dead_letters": 2}.items() <= fresh[0]["committed"]["rows"].items()
     assert fresh[0]["committed"]["bytes"] > 0
 
 
 def test_link_of_a_task_opens_its_commit_record(scheduled: Facts) -> None:
-    desk = scheduled.desk
+    driver = scheduled.driver
     run = run_of(5, "scheduled").replace("+", "%2B")
-    links = desk.api.call("GET", f"/dags/doors/dagRuns/{run}/taskInstances/commit/links")
+    links = driver.api.call("GET", f"/dags/january/dagRuns/{run}/taskInstances/commit/links")
     (link,) = links["extra_links"].values()
-    assert link.startswith(desk.doors.proxy.url + "/lake/doors/commits/")
+    assert link.startswith(driver.stack.proxy.url + "/lake/january/commits/")
 
 
-@story("doors")
-def backfilled(desk: Desk, scheduled: Facts) -> Facts:
+@scenario("january")
+def backfilled(driver: Driver, scheduled: Facts) -> Facts:
     """Backfill 1 to 3 January, before the DAG's start_date, backwards, two at a time."""
-    desk.backfill(1, 3, backwards=True, max_active_runs=2)
+    driver.backfill(1, 3, backwards=True, max_active_runs=2)
     for number in (1, 2, 3):
-        desk.wait(run_of(number, "backfill"))
-    return facts(desk)
+        driver.wait(run_of(number, "backfill"))
+    return facts(driver)
 
 
 def test_backfill_backwards_goes_before_the_start_date(backfilled: Facts) -> None:
     assert backfilled.generations == dict.fromkeys(range(1, 7), 1)
-    assert backfilled.rows == backfilled.desk.expected(1, 2, 3, 4, 5)
+    assert backfilled.rows == backfilled.driver.expected(1, 2, 3, 4, 5)
     began = {r["dag_run_id"]: r["start_date"] for r in backfilled.runs}
     assert began[run_of(3, "backfill")] < began[run_of(1, "backfill")]
 
@@ -166,31 +166,31 @@ class Again:
     completed: dict[str, int]
 
 
-@story("doors")
-def repeated(desk: Desk, backfilled: Facts) -> Again:
+@scenario("january")
+def repeated(driver: Driver, backfilled: Facts) -> Again:
     """Clear each task of one committed day; then let backfills go over committed days, one of them marked failed."""
     run = run_of(4, "scheduled")
     for task in ("commit", "stage", "plan"):
-        desk.clear(run, task)
-        desk.wait(run)
+        driver.clear(run, task)
+        driver.wait(run)
     runs = {run_of(n, "backfill"): 0 for n in (1, 2, 3)}
 
     def tries() -> dict[str, int]:
-        found = {one: desk.tries(one, "plan") for one in runs}
+        found = {one: driver.tries(one, "plan") for one in runs}
         fresh = {one: found[one] - runs[one] for one in runs}
         runs.update(found)
         return fresh
 
     tries()
-    desk.backfill(1, 3, reprocess="none")
+    driver.backfill(1, 3, reprocess="none")
     none = tries()
-    desk.api.mark_run(desk.pipeline, run_of(2, "backfill"), "failed")
-    desk.backfill(1, 3, reprocess="failed")
-    desk.wait(run_of(2, "backfill"))
+    driver.api.mark_run(driver.pipeline, run_of(2, "backfill"), "failed")
+    driver.backfill(1, 3, reprocess="failed")
+    driver.wait(run_of(2, "backfill"))
     failed = tries()
-    desk.backfill(3, 3, reprocess="completed")
-    desk.wait(run_of(3, "backfill"))
-    return Again(backfilled, facts(desk), none, failed, tries())
+    driver.backfill(3, 3, reprocess="completed")
+    driver.wait(run_of(3, "backfill"))
+    return Again(backfilled, facts(driver), none, failed, tries())
 
 
 def test_clear_of_each_task_after_the_commit_changes_nothing_and_starts_no_spark(
@@ -201,9 +201,9 @@ def test_clear_of_each_task_after_the_commit_changes_nothing_and_starts_no_spark
 
 
 def test_clear_number_reaches_the_request(repeated: Again) -> None:
-    desk = repeated.after.desk
-    assert "(clear 3)" in desk.log(run_of(4, "scheduled"), "plan", number=2)
-    assert "(clear 1)" in desk.log(run_of(3, "backfill"), "plan", number=2)
+    driver = repeated.after.driver
+    assert "(clear 3)" in driver.log(run_of(4, "scheduled"), "plan", number=2)
+    assert "(clear 1)" in driver.log(run_of(3, "backfill"), "plan", number=2)
 
 
 def test_backfill_that_reprocesses_none_runs_no_day_again(repeated: Again) -> None:
@@ -226,32 +226,32 @@ def test_backfill_that_reprocesses_completed_days_changes_nothing_and_starts_no_
     assert repeated.after.root == repeated.before.root
 
 
-@story("doors")
-def eight(desk: Desk, repeated: Again) -> Facts:
+@scenario("january")
+def eight(driver: Driver, repeated: Again) -> Facts:
     """Backfill 7 to 14 January forwards, all eight at once."""
-    desk.backfill(7, 14, max_active_runs=8)
+    driver.backfill(7, 14, max_active_runs=8)
     for number in range(7, 15):
-        desk.wait(run_of(number, "backfill"))
-    return facts(desk)
+        driver.wait(run_of(number, "backfill"))
+    return facts(driver)
 
 
 def test_backfill_forwards_of_eight_intervals_at_once_commits_each_once(eight: Facts) -> None:
     assert eight.generations == dict.fromkeys(range(1, 15), 1)
-    assert eight.rows == eight.desk.expected(*range(1, 6), *range(7, 15))
+    assert eight.rows == eight.driver.expected(*range(1, 6), *range(7, 15))
     names = {run_of(n, "backfill") for n in range(7, 15)}
     runs = [r for r in eight.runs if r["dag_run_id"] in names]
-    # At once: the last had begun before the first had ended.
+    # Concurrently: the last run started before the first one ended.
     assert max(r["start_date"] for r in runs) < min(r["end_date"] for r in runs)
 
 
-@story("doors")
-def replaced(desk: Desk, eight: Facts) -> tuple[Facts, Facts]:
+@scenario("january")
+def replaced(driver: Driver, eight: Facts) -> tuple[Facts, Facts]:
     """Deploy a changed job, and clear one day."""
-    job = desk.doors.project / "spark_jobs" / "doors.py"
+    job = driver.stack.project / "spark_jobs" / "january.py"
     job.write_text(JOB_FILE.replace("FACTOR = 1", "FACTOR = 10"))
-    desk.clear(run_of(4, "scheduled"), "plan")
-    desk.wait(run_of(4, "scheduled"))
-    return eight, facts(desk)
+    driver.clear(run_of(4, "scheduled"), "plan")
+    driver.wait(run_of(4, "scheduled"))
+    return eight, facts(driver)
 
 
 def test_clear_after_a_change_of_code_replaces_that_day_alone(
@@ -262,20 +262,20 @@ def test_clear_after_a_change_of_code_replaces_that_day_alone(
     assert {d: e for d, e in after.entries.items() if d != 4} == {
         d: e for d, e in before.entries.items() if d != 4
     }
-    desk = after.desk
+    driver = after.driver
     assert after.rows == sorted(
-        desk.expected(*range(1, 4), 5, *range(7, 15)) + desk.expected(4, factor=10)
+        driver.expected(*range(1, 4), 5, *range(7, 15)) + driver.expected(4, factor=10)
     )
     assert after.submits == before.submits + 1
 
 
 def open_transaction(kafka: Mapping[str, str], number: int) -> Producer:
     """Send one record in a transaction, and leave it open."""
-    producer = Producer({**kafka, "transactional.id": "doors"})
+    producer = Producer({**kafka, "transactional.id": "january"})
     producer.init_transactions(60)
     producer.begin_transaction()
     producer.produce(
-        "doors", value(number, 0), partition=0, timestamp=round(day(number).timestamp() * 1000)
+        "january", value(number, 0), partition=0, timestamp=round(day(number).timestamp() * 1000)
     )
     assert producer.flush(60) == 0
     return producer
@@ -283,49 +283,49 @@ def open_transaction(kafka: Mapping[str, str], number: int) -> Producer:
 
 @dataclass(frozen=True)
 class Triggered:
-    """Before and after four presses of the Trigger button, and the commits in between."""
+    """The lake before and after four presses of the Trigger button, and the commits in between."""
 
     before: Facts
     after: Facts
     commits: list[tuple[CommittedInterval, ...]]
 
 
-@story("doors")
-def triggered(desk: Desk, replaced: tuple[Facts, Facts]) -> Triggered:
-    """Four presses: without dates, ten days to replace, a cut through a day, a parameter that is none.
+@scenario("january")
+def triggered(driver: Driver, replaced: tuple[Facts, Facts]) -> Triggered:
+    """Press Trigger without dates, to replace ten days, with dates that cut through a day, with an unknown parameter.
 
-    While the first is pressed, a transaction is open: its run has to wait for what comes before it.
+    A transaction is open during the first press: that run has to wait for its end.
     """
     _, before = replaced
-    open_one = open_transaction(desk.doors.kafka, 16)
-    desk.trigger("new")
-    desk.trigger("ten", mode="replace", start=day(5), end=day(15))
-    desk.trigger("cut", mode="replace", start=day(1), end=day(3, 12))
-    desk.trigger("mistyped", form="2013-01-01")
-    desk.wait_for_task("new", "plan", "up_for_reschedule")
-    open_one.commit_transaction(60)
+    transaction = open_transaction(driver.stack.kafka, 16)
+    driver.trigger("new")
+    driver.trigger("ten", mode="replace", start=day(5), end=day(15))
+    driver.trigger("cut", mode="replace", start=day(1), end=day(3, 12))
+    driver.trigger("mistyped", form="2013-01-01")
+    driver.wait_for_task("new", "plan", "up_for_reschedule")
+    transaction.commit_transaction(60)
     for run in ("new", "ten"):
-        desk.wait(run)
+        driver.wait(run)
     for run in ("cut", "mistyped"):
-        desk.wait(run, "failed")
-    log = read_log(desk.lake, limit=100).commits
-    since = [c.intervals for c in log if c.version > before.root.version]
-    return Triggered(before, facts(desk), since)
+        driver.wait(run, "failed")
+    commits = read_log(driver.lake, limit=100).commits
+    since = [c.intervals for c in commits if c.version > before.root.version]
+    return Triggered(before, facts(driver), since)
 
 
-def test_trigger_without_dates_takes_all_that_is_new(triggered: Triggered) -> None:
+def test_trigger_without_dates_commits_all_new_records(triggered: Triggered) -> None:
     entry = triggered.after.entries[15]
     assert (entry.interval.start, entry.committed is not None) == (day(15), True)
-    desk = triggered.after.desk
-    assert set(desk.expected(15, factor=10)) <= set(triggered.after.rows)
+    driver = triggered.after.driver
+    assert set(driver.expected(15, factor=10)) <= set(triggered.after.rows)
 
 
-def test_open_transaction_is_waited_for_without_a_retry(triggered: Triggered) -> None:
+def test_plan_waits_for_an_open_transaction_without_a_retry(triggered: Triggered) -> None:
     assert [n for _, _, n in triggered.after.rows].count(16 * 10) == 1
-    assert triggered.after.desk.tries("new", "plan") == 1
+    assert triggered.after.driver.tries("new", "plan") == 1
 
 
-def test_replace_of_ten_intervals_is_one_swap_each_and_touches_nothing_else(
+def test_replace_of_ten_intervals_is_one_swap_each_and_changes_nothing_else(
     triggered: Triggered,
 ) -> None:
     before, after = triggered.before, triggered.after
@@ -335,37 +335,37 @@ def test_replace_of_ten_intervals_is_one_swap_each_and_touches_nothing_else(
     swaps = [swap for swap in triggered.commits if any(c.request.run == "ten" for c in swap)]
     assert sorted(c.interval.start.day for swap in swaps for c in swap) == sorted(ten)
     assert all(len(swap) == 1 for swap in swaps)
-    assert after.submits == before.submits + 2  # one for the ten, one for what is new
-    desk = after.desk
-    rows = desk.expected(1, 2, 3) + desk.expected(4, 5, *range(7, 16), factor=10)
+    assert after.submits == before.submits + 2  # one for the ten, one for the new records
+    driver = after.driver
+    rows = driver.expected(1, 2, 3) + driver.expected(4, 5, *range(7, 16), factor=10)
     assert [row for row in after.rows if row[2] != 16 * 10] == sorted(rows)
 
 
 def test_cut_through_an_interval_is_refused_with_the_two_nearest_boundaries(
     triggered: Triggered,
 ) -> None:
-    told = triggered.after.desk.log("cut", "plan")
-    assert "cuts through the committed interval [2013-01-03T00:00:00.000Z" in told
-    assert "move the cut to 2013-01-03T00:00:00.000Z or to 2013-01-04T00:00:00.000Z" in told
+    log = triggered.after.driver.log("cut", "plan")
+    assert "cuts through the committed interval [2013-01-03T00:00:00.000Z" in log
+    assert "move the cut to 2013-01-03T00:00:00.000Z or to 2013-01-04T00:00:00.000Z" in log
     assert triggered.after.generations[1] == 1
 
 
 def test_unknown_parameter_fails_at_once_without_a_retry(triggered: Triggered) -> None:
-    desk = triggered.after.desk
-    assert desk.tries("mistyped", "plan") == 1
-    assert "parameter 'form' is not known" in desk.log("mistyped", "plan")
+    driver = triggered.after.driver
+    assert driver.tries("mistyped", "plan") == 1
+    assert "parameter 'form' is not known" in driver.log("mistyped", "plan")
 
 
-def test_page_of_a_run_that_failed_says_the_error_and_the_next_step(triggered: Triggered) -> None:
-    desk = triggered.after.desk
-    note = str(desk.api.run("doors", "mistyped")["note"])
+def test_page_of_a_failed_run_shows_the_error_and_the_next_step(triggered: Triggered) -> None:
+    driver = triggered.after.driver
+    note = str(driver.api.run("january", "mistyped")["note"])
     assert note.startswith("tallystick: plan: invalid_request: parameter 'form' is not known")
     assert " Next: " in note
-    error = desk.api.xcom("doors", "mistyped", "plan", "error")
+    error = driver.api.xcom("january", "mistyped", "plan", "error")
     assert isinstance(error, dict)
     assert error["kind"] == "invalid_request"
     assert error["hint"] in note
-    assert "when-a-task-says.md#invalid_request" in desk.log("mistyped", "plan")
+    assert "when-a-task-says.md#invalid_request" in driver.log("mistyped", "plan")
 
 
 def test_every_offset_is_accounted_for_once(triggered: Triggered) -> None:
@@ -377,49 +377,49 @@ def test_every_offset_is_accounted_for_once(triggered: Triggered) -> None:
     assert sum(t.control for t in committed) == marker
 
 
-def test_story_of_a_failed_case_tells_ledger_runs_and_last_log_lines(
-    triggered: Triggered, stories: Stories
+def test_history_of_a_scenario_shows_ledger_runs_and_last_log_lines(
+    triggered: Triggered, scenarios: Scenarios
 ) -> None:
-    told = stories.of(["triggered"])
-    assert "committed by doors / ten" in told
-    assert "doors mistyped: failed (plan failed, stage upstream_failed" in told
-    assert "parameter 'form' is not known" in told
-    assert f"{triggered.after.submits} spark-submit(s)" in told
+    history = scenarios.history(["triggered"])
+    assert "committed by january / ten" in history
+    assert "january mistyped: failed (plan failed, stage upstream_failed" in history
+    assert "parameter 'form' is not known" in history
+    assert f"{triggered.after.submits} spark-submit(s)" in history
 
 
-def test_no_secret_is_found_anywhere_after_every_door(
-    triggered: Triggered, stories: Stories
+def test_no_secret_is_found_anywhere_after_every_user_action(
+    triggered: Triggered, scenarios: Scenarios
 ) -> None:
-    """Twelve canaries, and none outside the files that keep them."""
-    stories.wait_for_all()
-    doors = triggered.after.desk.doors
-    stack = doors.stack
-    kept = json.loads((stack.airflow.state_dir / "secrets.json").read_text())
+    """None of the twelve canaries is outside the files that store secrets."""
+    scenarios.wait_for_all()
+    stack = triggered.after.driver.stack
+    local = stack.local
+    logins = json.loads((local.airflow.state_dir / "secrets.json").read_text())
     canaries = {
         "Kafka's password": KAFKA_PASSWORD,
         "the S3 key": S3_SECRET,
-        **{f"Airflow's {name}": value for name, value in kept.items()},
-        **words_of(SURROUNDINGS),
+        **{f"Airflow's {name}": value for name, value in logins.items()},
+        **canaries_in(ENVIRONMENT),
     }
     assert len(canaries) == 12
     places = list(
-        everything(
-            doors.base,
-            database=stack.airflow.database,
-            s3=s3_client(stack.s3.endpoint, stack.environment()),
-            submits=doors.submits,
+        all_places(
+            stack.base,
+            database=local.airflow.database,
+            s3=s3_client(local.s3.endpoint, local.environment()),
+            submits=stack.submits,
         )
     )
     names = [place for place, _ in places]
-    # The search is awake: it goes where secrets would be.
+    # The search is effective: it reads the places where secrets could be.
     for wanted in (
         "argv of process",
         "/events/",
         "table xcom",
         "table serialized_dag",
-        "s3://lake/doors/plans/",
+        "s3://lake/january/plans/",
     ):
         assert any(wanted in name for name in names), wanted
     assert any("attempt=" in name and name.endswith(".log") for name in names)
-    assert sightings({"the topic": "doors"}, iter(places))
-    assert sightings(canaries, iter(places)) == []
+    assert find_canaries({"the topic": "january"}, iter(places))
+    assert find_canaries(canaries, iter(places)) == []

@@ -1,4 +1,4 @@
-"""Doors: Trigger beside a run that is under way, take-over, and two DAGs on one lake root."""
+"""User actions: Trigger during another run, take-over, and two DAGs on one lake."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from support.door_desk import DEADLINE_S, Desk
-from support.door_project import Row, day
-from support.door_stories import story
+from support.user_action_driver import DEADLINE_S, Driver
+from support.user_action_project import Row, day
+from support.user_action_scenarios import scenario
 from tallystick.format.page import Entry
 
 pytestmark = [
@@ -20,8 +20,8 @@ FIRST = f"scheduled__{day(2).isoformat()}"
 
 
 @dataclass(frozen=True)
-class Beside:
-    """What others did and said while a scheduled run held its interval, and what stood there before and after."""
+class Concurrent:
+    """Logs and results of other runs while a scheduled run holds its interval, and that interval before and after."""
 
     held: Entry
     still_held: Entry
@@ -34,119 +34,123 @@ class Beside:
 
 @dataclass(frozen=True)
 class TakenOver:
-    """A running run whose interval another one took: what both said, and what is committed."""
+    """A running run whose interval another run took over: the logs of both, and what is committed."""
 
     planned: str
     first_state: str
-    first_told: str
+    first_log: str
     before: Entry
     after: Entry
     rows: list[Row]
     expected: list[Row]
 
 
-@story("beside")
-def beside(desk: Desk) -> tuple[Beside, TakenOver]:
-    """While the job of a scheduled run waits, others want its interval; the last of them takes it over."""
-    with desk.held_job() as gate:
-        desk.switch(on=True)
-        desk.wait_for_appearance(FIRST)
-        gate.wait_for(1)
-        facts = others(desk)
-        gate.open_for_others()
-        desk.trigger("taker", start=day(1), end=day(2), take_over=True)
-        desk.wait("taker")
-        before = desk.entry(day(1))
-    first = desk.api.wait_for_run("beside", FIRST, deadline_s=DEADLINE_S)
+@scenario("concurrent")
+def concurrent(driver: Driver) -> tuple[Concurrent, TakenOver]:
+    """While the job of a scheduled run waits, other runs request its interval; the last of them takes it over."""
+    with driver.held_job() as barrier:
+        driver.switch(on=True)
+        driver.wait_for_appearance(FIRST)
+        barrier.wait_for(1)
+        facts = others(driver)
+        barrier.open_for_new()
+        driver.trigger("taker", start=day(1), end=day(2), take_over=True)
+        driver.wait("taker")
+        before = driver.entry(day(1))
+    first = driver.api.wait_for_run("concurrent", FIRST, deadline_s=DEADLINE_S)
     return facts, TakenOver(
-        planned=desk.log("taker", "plan"),
+        planned=driver.log("taker", "plan"),
         first_state=str(first["state"]),
-        first_told=desk.log(FIRST, "commit"),
+        first_log=driver.log(FIRST, "commit"),
         before=before,
-        after=desk.entry(day(1)),
-        rows=desk.rows(),
-        expected=desk.expected(1, topic="short"),
+        after=driver.entry(day(1)),
+        rows=driver.rows(),
+        expected=driver.expected(1, topic="short"),
     )
 
 
-def others(desk: Desk) -> Beside:
-    """Trigger with the dates of the run under way and without any, another DAG's schedule, another pipeline."""
-    held = desk.entry(day(1))
-    desk.trigger("with_dates", start=day(1), end=day(2))
-    desk.trigger("without_dates")
-    for dag in ("beside_twin", "stranger"):
-        desk.switch(on=True, dag=dag)
-    desk.trigger("strange", dag="stranger", start=day(1), end=day(2))
-    desk.wait_for_appearance(FIRST, dag="beside_twin")
+def others(driver: Driver) -> Concurrent:
+    """Trigger with the dates of the running run and without dates; start another DAG and another pipeline."""
+    held = driver.entry(day(1))
+    driver.trigger("with_dates", start=day(1), end=day(2))
+    driver.trigger("without_dates")
+    for dag in ("concurrent_twin", "stranger"):
+        driver.switch(on=True, dag=dag)
+    driver.trigger("strange", dag="stranger", start=day(1), end=day(2))
+    driver.wait_for_appearance(FIRST, dag="concurrent_twin")
     runs = {
-        "with_dates": "beside",
-        "without_dates": "beside",
-        FIRST: "beside_twin",
+        "with_dates": "concurrent",
+        "without_dates": "concurrent",
+        FIRST: "concurrent_twin",
         "strange": "stranger",
     }
     ends = {
-        run: str(desk.api.wait_for_run(dag, run, deadline_s=DEADLINE_S)["state"])
+        run: str(driver.api.wait_for_run(dag, run, deadline_s=DEADLINE_S)["state"])
         for run, dag in runs.items()
     }
-    return Beside(
+    return Concurrent(
         held=held,
-        still_held=desk.entry(day(1)),
-        without_dates=desk.entry(day(2)),
-        plans={run: desk.log(run, "plan", dag=dag) for run, dag in runs.items()},
+        still_held=driver.entry(day(1)),
+        without_dates=driver.entry(day(2)),
+        plans={run: driver.log(run, "plan", dag=dag) for run, dag in runs.items()},
         ends=ends,
-        commits={run: desk.log(run, "commit", dag=dag) for run, dag in runs.items()},
-        submits=len(desk.submits),
+        commits={run: driver.log(run, "commit", dag=dag) for run, dag in runs.items()},
+        submits=len(driver.submits),
     )
 
 
 @pytest.fixture(scope="session")
-def under_way(beside: tuple[Beside, TakenOver]) -> Beside:
-    return beside[0]
+def concurrent_runs(concurrent: tuple[Concurrent, TakenOver]) -> Concurrent:
+    return concurrent[0]
 
 
 @pytest.fixture(scope="session")
-def taken_over(beside: tuple[Beside, TakenOver]) -> TakenOver:
-    return beside[1]
+def taken_over(concurrent: tuple[Concurrent, TakenOver]) -> TakenOver:
+    return concurrent[1]
 
 
-HELD = f"held by beside / {FIRST}: [2013-01-01T00:00:00.000Z, 2013-01-02T00:00:00.000Z); left out"
+HELD = (
+    f"held by concurrent / {FIRST}: [2013-01-01T00:00:00.000Z, 2013-01-02T00:00:00.000Z); left out"
+)
 
 
-def test_trigger_with_the_dates_of_a_run_under_way_leaves_them_out_says_who_has_them_and_is_green(
-    under_way: Beside,
+def test_trigger_with_the_dates_of_a_running_run_leaves_them_out_names_their_holder_and_succeeds(
+    concurrent_runs: Concurrent,
 ) -> None:
-    assert HELD in under_way.plans["with_dates"]
-    assert f"granted to beside / {FIRST}" in under_way.commits["with_dates"]
-    assert under_way.ends["with_dates"] == "success"
-    assert under_way.still_held == under_way.held
+    assert HELD in concurrent_runs.plans["with_dates"]
+    assert f"granted to concurrent / {FIRST}" in concurrent_runs.commits["with_dates"]
+    assert concurrent_runs.ends["with_dates"] == "success"
+    assert concurrent_runs.still_held == concurrent_runs.held
 
 
-def test_trigger_without_dates_beside_a_run_under_way_takes_what_comes_after_it(
-    under_way: Beside,
+def test_trigger_without_dates_during_a_run_commits_what_comes_after_it(
+    concurrent_runs: Concurrent,
 ) -> None:
-    assert under_way.ends["without_dates"] == "success"
-    assert under_way.without_dates.committed is not None
-    assert under_way.without_dates.committed.request.run == "without_dates"
-    assert under_way.still_held == under_way.held
+    assert concurrent_runs.ends["without_dates"] == "success"
+    assert concurrent_runs.without_dates.committed is not None
+    assert concurrent_runs.without_dates.committed.request.run == "without_dates"
+    assert concurrent_runs.still_held == concurrent_runs.held
 
 
 def test_second_dag_of_the_same_pipeline_on_one_lake_is_safe_and_leaves_out_what_the_first_has(
-    under_way: Beside,
+    concurrent_runs: Concurrent,
 ) -> None:
-    assert HELD in under_way.plans[FIRST]
-    assert under_way.ends[FIRST] == "success"
-    assert under_way.submits == 1
+    assert HELD in concurrent_runs.plans[FIRST]
+    assert concurrent_runs.ends[FIRST] == "success"
+    assert concurrent_runs.submits == 1
 
 
-def test_second_pipeline_on_the_same_lake_is_refused_with_both_names(under_way: Beside) -> None:
-    assert under_way.ends["strange"] == "failed"
-    told = under_way.plans["strange"]
-    assert "invalid_pipeline: s3://lake/beside is the lake of pipeline 'beside'" in told
-    assert "not of 'stranger'" in told
+def test_second_pipeline_on_the_same_lake_is_refused_with_both_names(
+    concurrent_runs: Concurrent,
+) -> None:
+    assert concurrent_runs.ends["strange"] == "failed"
+    log = concurrent_runs.plans["strange"]
+    assert "invalid_pipeline: s3://lake/concurrent is the lake of pipeline 'concurrent'" in log
+    assert "not of 'stranger'" in log
 
 
 def test_take_over_cancels_the_grant_of_a_running_run_and_commits(taken_over: TakenOver) -> None:
-    assert f"cancelled: the grant of beside / {FIRST}" in taken_over.planned
+    assert f"cancelled: the grant of concurrent / {FIRST}" in taken_over.planned
     assert taken_over.before.committed is not None
     assert taken_over.before.committed.request.run == "taker"
 
@@ -155,6 +159,6 @@ def test_run_that_was_taken_over_ends_superseded_and_changes_nothing(
     taken_over: TakenOver,
 ) -> None:
     assert taken_over.first_state == "failed"
-    assert "superseded: " in taken_over.first_told
+    assert "superseded: " in taken_over.first_log
     assert taken_over.after == taken_over.before
     assert taken_over.rows == taken_over.expected

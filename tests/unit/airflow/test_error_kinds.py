@@ -21,7 +21,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from support.fakes import stage
-from support.small_lake import TOPIC, SmallLake, counting_world, day, days, pipeline
+from support.small_lake import TOPIC, SmallLake, counting_runtime, day, days, pipeline
 from tallystick import errors
 from tallystick.airflow import operators, replay_dag
 from tallystick.airflow.lines import WIDTH_MAX
@@ -233,7 +233,7 @@ CASES: dict[str, Case] = {
         hint="the task tries again by itself",
     ),
     "store_unavailable": Case(
-        run=lambda _: Lake(open_store("s3://lake/flights"), counting_world()).load_existing(),
+        run=lambda _: Lake(open_store("s3://lake/flights"), counting_runtime()).load_existing(),
         message=(f"http://127.0.0.1:{PORT}", "flights/root.json"),
         hint="AWS_ENDPOINT_URL_S3",
     ),
@@ -337,7 +337,7 @@ CASES: dict[str, Case] = {
         hint="Mend the job, so that the key is there, and clear `plan`",
     ),
     "store_refused": Case(
-        run=lambda _: Lake(Overwrites("odd"), counting_world()).open("small"),
+        run=lambda _: Lake(Overwrites("odd"), counting_runtime()).open("small"),
         message=(
             "memory://odd",
             "stale If-Match",

@@ -220,7 +220,7 @@ def test_cut_through_an_interval_names_both_boundaries(bench: Bench) -> None:
         run_of(run_id="manual__1", params=form).execute(bench.task("plan"))
 
 
-def test_open_transaction_is_waited_for_without_a_retry(
+def test_plan_waits_for_an_open_transaction_without_a_retry(
     bench: Bench, capfd: pytest.CaptureFixture[str]
 ) -> None:
     bench.log.hold("events", 0, stable=1)

@@ -251,7 +251,7 @@ def test_a_kind_of_the_users_own_is_opened_by_its_own_method(bench: Bench) -> No
     bench.run_all(run)
     assert wire.messages == []
     assert run.execute(bench.task("publish")) == {"published": {"feed": 1}}
-    assert len(wire.held()) == 5
+    assert len(wire.rows()) == 5
 
 
 def test_an_output_that_fails_stops_no_other_and_fails_the_task(

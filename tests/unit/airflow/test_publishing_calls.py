@@ -14,7 +14,7 @@ import pytest
 from airflow.sdk import BaseHook, Connection
 from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException
 
-from support.call_receiver import Desk, receiver
+from support.call_receiver import Endpoint, receiver
 from tallystick.airflow.connections import settings_named
 from tallystick.connections.http import HttpSettings
 from tallystick.connections.smtp import SmtpSettings
@@ -32,9 +32,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:D
 
 
 @pytest.fixture
-def server(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+def server(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
     """A receiver of two outputs over one table: one that is corrected, one that is called once per key."""
-    found = Desk()
+    found = Endpoint()
     monkeypatch.setenv("TALLYSTICK_HTTP_DEFAULT", '{"timeout_s": 20}')
     with receiver(found) as url:
         outputs = [
@@ -51,12 +51,12 @@ def server(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
         yield found
 
 
-def paths(server: Desk) -> Counter[str]:
+def paths(server: Endpoint) -> Counter[str]:
     """How many calls each output made."""
     return Counter(call.path for call in server.calls)
 
 
-def test_a_run_calls_for_its_rows_once_and_a_rerun_for_none(bench: Bench, server: Desk) -> None:
+def test_a_run_calls_for_its_rows_once_and_a_rerun_for_none(bench: Bench, server: Endpoint) -> None:
     run = run_of(1)
     bench.run_all(run)
     assert server.calls == []
@@ -66,7 +66,7 @@ def test_a_run_calls_for_its_rows_once_and_a_rerun_for_none(bench: Bench, server
     assert len(server.calls) == 10
 
 
-def test_a_replacement_with_the_same_rows_calls_for_nothing(bench: Bench, server: Desk) -> None:
+def test_a_replacement_with_the_same_rows_calls_for_nothing(bench: Bench, server: Endpoint) -> None:
     run = run_of(1)
     bench.run_all(run)
     run.execute(bench.task("publish"))
@@ -77,7 +77,7 @@ def test_a_replacement_with_the_same_rows_calls_for_nothing(bench: Bench, server
     assert len(server.calls) == 10
 
 
-def test_gc_keeps_the_notes_of_calls(bench: Bench, server: Desk) -> None:
+def test_gc_keeps_the_notes_of_calls(bench: Bench, server: Endpoint) -> None:
     for first in (1, 2):
         run = run_of(first)
         bench.run_all(run)
@@ -98,7 +98,7 @@ def test_gc_keeps_the_notes_of_calls(bench: Bench, server: Desk) -> None:
 
 
 def test_a_receiver_that_refuses_a_row_fails_the_task_and_not_the_other_output(
-    bench: Bench, server: Desk
+    bench: Bench, server: Endpoint
 ) -> None:
     server.faults = {2: "400"}
     run = run_of(1)

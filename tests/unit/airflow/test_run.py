@@ -12,7 +12,7 @@ import pytest
 from airflow.sdk import BaseHook, Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
 
-from support.canaries import told_by
+from support.canaries import error_text
 from support.small_lake import pipeline
 from tallystick.airflow.connections import settings_named
 from tallystick.airflow.run import dates_of, job_file, request_of, span_of, utc
@@ -201,7 +201,7 @@ def test_an_extra_that_is_no_json_object_is_refused_and_not_taken_for_an_empty_o
         SettingsError, match="extra of the Airflow connection 'kafka_default': "
     ) as caught:
         settings_named(KafkaSettings, SMALL.kafka)
-    assert "canary" not in told_by(caught.value) + caplog.text
+    assert "canary" not in error_text(caught.value) + caplog.text
 
 
 def test_a_connection_that_airflow_cannot_parse_is_named_and_not_quoted(
@@ -213,4 +213,4 @@ def test_a_connection_that_airflow_cannot_parse_is_named_and_not_quoted(
     monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", broken)
     with pytest.raises(SettingsError, match="takes one that it cannot parse for one") as caught:
         settings_named(KafkaSettings, SMALL.kafka)
-    assert "canary" not in told_by(caught.value) + caplog.text
+    assert "canary" not in error_text(caught.value) + caplog.text

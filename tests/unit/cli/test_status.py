@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from support.small_lake import NOW, TOPIC, SmallLake, counting_world, day, days, good_lake
+from support.small_lake import NOW, TOPIC, SmallLake, counting_runtime, day, days, good_lake
 from tallystick.errors import Corrupt, RootVanished
 from tallystick.format.interval import Interval
 from tallystick.operations.release import release
@@ -184,7 +184,7 @@ def compact(small: SmallLake) -> None:
 def aging(**passed: float) -> SmallLake:
     """A lake in which day 1 was granted, and then time passed."""
     clock = [NOW]
-    small = SmallLake(runtime=replace(counting_world(), now=lambda: clock[0]))
+    small = SmallLake(runtime=replace(counting_runtime(), now=lambda: clock[0]))
     small.plan(days(1, 2))
     clock[0] += timedelta(**passed)
     return small

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from support.call_receiver import Desk, receiver
+from support.call_receiver import Endpoint, receiver
 from support.certificates import self_signed
 from tallystick.connections.http import HttpSettings
 from tallystick.connections.resolve import resolve
@@ -40,7 +40,7 @@ def connected(url: str, settings: HttpSettings, notes: MemoryStore | None = None
 
 def test_a_certificate_is_checked_and_a_trusted_one_is_accepted(tmp_path: Path) -> None:
     certificate = self_signed(tmp_path / "own.pem")
-    server = Desk()
+    server = Endpoint()
     with receiver(server, certificate=certificate) as url:
         with pytest.raises(SettingsError, match="self-signed certificate"):
             publish(connected(url, HttpSettings()), publication(OLD))
@@ -64,7 +64,9 @@ def test_secrets_reach_only_the_receiver(
 ) -> None:
     """Not even where the receiver says them back."""
     caplog.set_level(logging.DEBUG)
-    server = Desk(faults={0: "400"}, body=f"who is {sent} or {SECRET}?".encode() + b"\n\x1b" * 500)
+    server = Endpoint(
+        faults={0: "400"}, body=f"who is {sent} or {SECRET}?".encode() + b"\n\x1b" * 500
+    )
     with receiver(server) as url, pytest.raises(OutputRefused) as caught:
         publish(connected(url, settings), publication(OLD))
     assert server.calls[0].headers["authorization"] == sent
@@ -76,7 +78,7 @@ def test_secrets_reach_only_the_receiver(
 
 
 def test_a_base_url_may_hold_a_secret_in_its_path() -> None:
-    server = Desk(faults={0: "404"})
+    server = Endpoint(faults={0: "404"})
     with receiver(server) as url, pytest.raises(OutputRefused) as caught:
         publish(
             connected("/rows", HttpSettings(base_url=f"{url}/hook/{SECRET}/")), publication(OLD)

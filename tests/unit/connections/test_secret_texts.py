@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from support.canaries import told_by
+from support.canaries import error_text
 from support.small_lake import pipeline
 from tallystick.connections.kafka import KafkaSettings
 from tallystick.connections.resolve import resolve
@@ -54,7 +54,7 @@ def quiet(
     levels = (log.at_level(logging.DEBUG), log.at_level(logging.DEBUG, logger="kafka"))
     with levels[0], levels[1], pytest.raises(kind) as caught:
         run()
-    for part in (told_by(caught.value), log.text):
+    for part in (error_text(caught.value), log.text):
         # Half of it would do: a URL is cut at its slashes.
         assert "canary" not in part
         assert "a/secret" not in part

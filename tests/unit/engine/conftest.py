@@ -124,7 +124,7 @@ def planned(start: int, end: int, readable_from: int | None = None) -> PlannedRa
     return PlannedRange(start=start, end=end, start_epoch=4, end_epoch=5, readable_from=first)
 
 
-def counting_world() -> Runtime:
+def counting_runtime() -> Runtime:
     """Ids that count, no waiting."""
     ids = itertools.count(1)
     return Runtime(
@@ -158,7 +158,7 @@ def make_work() -> Callable[..., Work]:
             attempt="try-1",
             transform=JobTransform(transform, declared),
             store=store or MemoryStore("small"),
-            runtime=counting_world(),
+            runtime=counting_runtime(),
             limits=limits or WriteLimits(),
         )
 
@@ -174,6 +174,6 @@ def kit() -> SimpleNamespace:
         small_pipeline=small_pipeline,
         plan_of=plan_of,
         planned=planned,
-        counting_world=counting_world,
+        counting_runtime=counting_runtime,
         identity_and_sums=identity_and_sums,
     )

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from kafka.protocol.metadata import MetadataRequest
 
-from support.canaries import told_by
+from support.canaries import error_text
 from support.certificates import revocation_of, self_signed
 from tallystick.connections.kafka import KafkaSettings
 from tallystick.connections.tls import tls_context
@@ -166,7 +166,7 @@ def test_no_answer_of_a_broker_shows_the_password() -> None:
     with pytest.raises(SettingsError) as caught:
         connection.check(29, said)
     assert "***, said the broker" in str(caught.value)
-    assert "not-to-be-seen" not in told_by(caught.value)
+    assert "not-to-be-seen" not in error_text(caught.value)
 
 
 @pytest.mark.parametrize("name", ["ssl_cafile", "ssl_certfile", "ssl_crlfile"])
@@ -192,7 +192,7 @@ def test_a_key_whose_password_is_wrong_or_missing_is_named_and_not_asked_for(
         SettingsError, match=rf"ssl_certfile {path} cannot be used.*ssl_password"
     ) as caught:
         Connection(settings(silent, given)).__enter__()
-    assert "not-to-be-seen" not in told_by(caught.value)
+    assert "not-to-be-seen" not in error_text(caught.value)
     right = settings(silent, {**words, "ssl_password": "right"})
     assert tls_context(right) is not None
 

@@ -150,7 +150,7 @@ def test_transactions_of_two_producers_lie_inside_each_other(run: Read) -> None:
 def test_a_marker_beyond_what_was_fetched_is_not_looked_for(run: Read) -> None:
     script = Script(answer(data(0, 3), data(3, 4)))
     assert run(script, 0, 3) == ([0, 1, 2], (3, 0, 0))
-    assert script.asked == [0]
+    assert script.requested == [0]
 
 
 def test_what_compaction_has_emptied_has_no_verdict(run: Read) -> None:

@@ -90,7 +90,7 @@ def values(*spans: tuple[int, int]) -> list[bytes]:
 def test_what_passes_is_asked_again(run: Any, error: type[Exception]) -> None:
     script = Script(answer(numbered(0, 3)), answer(error=error), answer(numbered(3, 5)))
     assert run(script, 0, 5) == (values((0, 5)), (5, 0, 0, 0))
-    assert script.asked == [0, 3, 3]
+    assert script.requested == [0, 3, 3]
 
 
 def test_a_lost_connection_is_asked_again(run: Any) -> None:
@@ -295,7 +295,7 @@ def test_the_replica_that_the_leader_names_is_asked_from_then_on(run: Any) -> No
     script = Script(NEARER, answer(numbered(0, 3)), answer(numbered(3, 5)))
     assert run(script, 0, 5, rack="here") == (values((0, 5)), (5, 0, 0, 0))
     assert asked_of(script) == [(None, "here"), (7, "here"), (7, "here")]
-    assert script.asked == [0, 0, 3]
+    assert script.requested == [0, 0, 3]
 
 
 @pytest.mark.parametrize(

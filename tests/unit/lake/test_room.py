@@ -188,7 +188,7 @@ def test_a_commit_during_a_backlog_takes_at_most_twice_as_long(
     assert len(scene.published) < BACKLOG
     scene.time.run(lambda: False)
     assert len(scene.published) == BACKLOG + 1
-    assert scene.wires[FEED].twice() == []
+    assert scene.wires[FEED].duplicates() == []
 
 
 def test_a_commit_during_the_backlogs_of_several_outputs_takes_at_most_twice_as_long() -> None:

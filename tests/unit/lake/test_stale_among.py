@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from support.small_lake import counting_world
+from support.small_lake import counting_runtime
 from tallystick.format import keys
 from tallystick.format.interval import Interval, Request
 from tallystick.format.lookback import LookbackUsed, UsedInterval
@@ -70,7 +70,7 @@ def store() -> MemoryStore:
 
 
 def _view(store: MemoryStore) -> Snapshot:
-    return Lake(store, counting_world(), proven=True).load_existing()
+    return Lake(store, counting_runtime(), proven=True).load_existing()
 
 
 def test_each_interval_is_as_stale_as_the_whole_ledger_says(store: MemoryStore) -> None:

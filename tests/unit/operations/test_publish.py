@@ -110,7 +110,7 @@ def test_a_commit_is_pending_to_each_output_until_it_is_published() -> None:
         (days(1, 2), 1, False),
         (days(3, 4), 1, False),
     ]
-    assert wire.held() == table_rows(small, 1, 3)
+    assert wire.rows() == table_rows(small, 1, 3)
     assert entry_of(small, 1).pending == ()
     assert small.lake.load_existing().root.pending == ()
 
@@ -166,7 +166,7 @@ def test_each_output_is_published_by_itself() -> None:
     assert [(f.output, f.interval) for f in failed] == [(FEED, days(1, 2))]
     assert isinstance(failed[0].error, OutputRefused)
     assert entry_of(small, 1).pending == (FEED,)
-    assert len(wires["sums"].held()) == 2
+    assert len(wires["sums"].rows()) == 2
     assert not wires[FEED].messages
 
 
@@ -191,7 +191,7 @@ def test_a_replacement_takes_back_what_was_sent_and_nothing_else(sent: bool) -> 
     (one,), failed = published(small, FakeOutput(wire))
     assert not failed
     assert one.generation == 2
-    assert wire.held() == table_rows(small, 1)
+    assert wire.rows() == table_rows(small, 1)
     assert (before > 0) is sent
     assert {m.sign for m in wire.messages[before:]} == ({1, -1} if sent else {1})
 
@@ -211,8 +211,8 @@ def test_what_was_begun_is_brought_to_its_end_before_its_replacement() -> None:
     done, failed = published(small, FakeOutput(wire))
     assert not failed
     assert [(d.generation, d.resumed) for d in done] == [(1, True), (2, False)]
-    assert wire.held() == table_rows(small, 1)
-    assert wire.twice() == []
+    assert wire.rows() == table_rows(small, 1)
+    assert wire.duplicates() == []
 
 
 @pytest.mark.parametrize("point", ["planned before it was sent", "sent before the plan"])
@@ -234,7 +234,7 @@ def test_an_output_that_takes_no_second_sending_keeps_its_interval(point: str) -
         with pytest.raises(ReportRejected, match="has been sent to output feed"):
             commit(small.lake, small.tables, plan_key=planned.intervals[0].plan, report_key=report)
         assert entry_of(small, 1).granted is None
-    assert wire.held() == rows
+    assert wire.rows() == rows
     assert entry_of(small, 1).generation == (1 if point == "sent before the plan" else 2)
     assert entry_of(small, 1).pending == ()
 
@@ -259,7 +259,7 @@ def test_an_output_that_takes_no_second_sending_takes_rows_where_there_were_none
     small.job = b"version 2"
     small.run(days(1, 2), clear=1)
     published(small, FakeOutput(wire))
-    assert wire.held() == table_rows(small, 1) != []
+    assert wire.rows() == table_rows(small, 1) != []
     small.job = b"version 3"
     with pytest.raises(InvalidRequest, match="has been sent to output feed"):
         small.run(days(1, 2), clear=2)
@@ -280,7 +280,7 @@ def test_an_output_that_is_declared_later_gets_what_is_committed_from_then_on() 
     small.run(days(2, 3))
     published(small, FakeOutput(wire))
     assert entry_of(small, 1).outputs == {}
-    assert wire.held() == table_rows(small, 2)
+    assert wire.rows() == table_rows(small, 2)
 
 
 # ---------------------------------------------------------------- crashes and company
@@ -316,8 +316,8 @@ def test_a_publisher_that_dies_anywhere_is_followed_by_one_that_ends_its_work(
     assert died is (what != "begin" or nth == 1) or (what, nth) == ("prepare", 3)
     _, failed = published(small, FakeOutput(wire))
     assert not failed
-    assert wire.held() == table_rows(small, 1, 2)
-    assert wire.twice() == []
+    assert wire.rows() == table_rows(small, 1, 2)
+    assert wire.duplicates() == []
 
 
 def test_a_fenced_publisher_sends_nothing_more_and_the_other_ends_its_work() -> None:
@@ -333,8 +333,8 @@ def test_a_fenced_publisher_sends_nothing_more_and_the_other_ends_its_work() -> 
     (failed,) = send(small, FakeOutput(wire, step=step))
     assert failed.error.kind == "output_busy"
     assert other == [()]
-    assert wire.held() == table_rows(small, 1)
-    assert wire.twice() == []
+    assert wire.rows() == table_rows(small, 1)
+    assert wire.duplicates() == []
     assert entry_of(small, 1).pending == ()
 
 
@@ -374,8 +374,8 @@ def test_no_second_interval_is_begun_beside_one_that_others_have_half_out() -> N
     done, failures = published(small, FakeOutput(wire))
     assert not failures
     assert [d.interval for d in done] == [days(2, 3), days(1, 2)]
-    assert wire.held() == table_rows(small, 1, 2)
-    assert wire.twice() == []
+    assert wire.rows() == table_rows(small, 1, 2)
+    assert wire.duplicates() == []
 
 
 def test_what_others_have_begun_and_cannot_be_prepared_here_is_not_passed_by() -> None:
@@ -423,7 +423,7 @@ def test_rows_that_are_replaced_while_they_are_prepared_are_not_sent() -> None:
     assert not failed
     assert [d.generation for d in done] == [2]
     assert {m.plan for m in wire.messages} == {slot_of(small, 1).wanted}
-    assert wire.held() == table_rows(small, 1)
+    assert wire.rows() == table_rows(small, 1)
 
 
 def test_publishing_what_is_not_there_does_nothing() -> None:
@@ -452,7 +452,7 @@ def test_gc_keeps_the_rows_that_an_output_still_needs(in_progress: bool) -> None
     swept(small)
     _, failed = published(small, FakeOutput(wire))
     assert not failed
-    assert wire.held() == table_rows(small, 1)
+    assert wire.rows() == table_rows(small, 1)
     # What nobody needs any more goes; its files stay for as long as Iceberg lists their snapshot.
     assert len(small.keys(keys.ATTEMPTS_PREFIX)) == 2
     swept(small)
@@ -465,7 +465,7 @@ def test_an_output_that_was_taken_out_and_is_declared_again_gets_the_next_replac
     small, wire = small_lake(), Wire()
     small.run(days(1, 2))
     published(small, FakeOutput(wire))
-    old = wire.held()
+    old = wire.rows()
     with_it, small.declared = small.declared, pipeline
     small.job = b"version 2"
     small.run(days(1, 2), clear=1)
@@ -473,11 +473,11 @@ def test_an_output_that_was_taken_out_and_is_declared_again_gets_the_next_replac
         swept(small)
     small.declared, small.job = with_it, b"version 3"
     assert published(small, FakeOutput(wire)) == ([], ())
-    assert wire.held() == old
+    assert wire.rows() == old
     small.run(days(1, 2), clear=2, keep=lambda record: record.value["n"] == 0)
     _, failed = published(small, FakeOutput(wire))
     assert not failed
-    assert wire.held() == table_rows(small, 1) != old
+    assert wire.rows() == table_rows(small, 1) != old
 
 
 def swept(small: SmallLake) -> None:

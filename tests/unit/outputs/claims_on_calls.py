@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from support.call_publisher import ROWS, http, mail
-from support.call_receiver import Desk, receiver
+from support.call_receiver import Endpoint, receiver
 from support.mail_server import Post, mail_server
 from tallystick.errors import OutputRefused, OutputUnavailable, RetryLater, StoreUnavailable
 from tallystick.outputs.port import Output, Publication
@@ -70,41 +70,41 @@ def until_published(output: Output, one: Publication, *, tries: int = 12) -> Non
     raise AssertionError(f"not published after {tries} tries")
 
 
-def acted(desk: Desk) -> list[str]:
+def acted(endpoint: Endpoint) -> list[str]:
     """The rows that the receiver acted on."""
-    return sorted(row["k"] for row in desk.rows)
+    return sorted(row["k"] for row in endpoint.rows)
 
 
 def each_once(how: dict[str, Any]) -> None:
     """Answers get lost and errors come at every second call: each row is acted on once, and none after its note."""
     events = Events()
     faults = dict(enumerate(["act then drop", "", "500", "act then 500", "", "drop", "garbage"]))
-    desk = Desk(faults=faults, step=events)
+    endpoint = Endpoint(faults=faults, step=events)
     store = Noting(events)
-    with receiver(desk) as url:
+    with receiver(endpoint) as url:
         until_published(http(url, store, patience_s=0.0, **how), publication(ROWS))
-        told = len(desk.calls)
+        told = len(endpoint.calls)
         publish(http(url, store, **how), publication(ROWS), resumed=True)
-    assert acted(desk) == ALL
-    assert len(desk.calls) == told, "what was noted is called for again"
+    assert acted(endpoint) == ALL
+    assert len(endpoint.calls) == told, "what was noted is called for again"
 
 
 def refused_halfway(how: dict[str, Any]) -> None:
     """The fourth call is refused: what was acknowledged before is noted, and is not made again once it is mended."""
-    desk, store = Desk(faults={3: "400"}), MemoryStore("small")
-    with receiver(desk) as url:
+    endpoint, store = Endpoint(faults={3: "400"}), MemoryStore("small")
+    with receiver(endpoint) as url:
         with pytest.raises(OutputRefused):
             publish(http(url, store, **how), publication(ROWS))
         publish(http(url, store, **how), publication(ROWS), resumed=True)
-    assert Counter(desk.keys) == {
-        key: 2 if n == 3 else 1 for n, key in enumerate(desk.keys[:4])
-    } | {desk.keys[-1]: 1}
-    assert acted(desk) == ALL
+    assert Counter(endpoint.keys) == {
+        key: 2 if n == 3 else 1 for n, key in enumerate(endpoint.keys[:4])
+    } | {endpoint.keys[-1]: 1}
+    assert acted(endpoint) == ALL
 
 
 def two_at_once(how: dict[str, Any]) -> None:
     """Two publish the same: the receiver acts once per row."""
-    desk, store = Desk(), MemoryStore("small")
+    endpoint, store = Endpoint(), MemoryStore("small")
     ready = threading.Barrier(2)
     errors: list[BaseException] = []
 
@@ -115,33 +115,33 @@ def two_at_once(how: dict[str, Any]) -> None:
         except Exception as error:  # noqa: BLE001 - told by the thread that waits for this one
             errors.append(error)
 
-    with receiver(desk) as url:
+    with receiver(endpoint) as url:
         threads = [threading.Thread(target=one, args=(url,)) for _ in range(2)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(60)
     assert not errors, errors
-    assert acted(desk) == ALL
+    assert acted(endpoint) == ALL
 
 
 def a_key_in_two_intervals(order: tuple[int, int]) -> None:
     """One key in two intervals, published in any order and again: one call."""
-    desk, store = Desk(), MemoryStore("small")
+    endpoint, store = Endpoint(), MemoryStore("small")
     one, other = ({"k": "a", "n": 1}, {"k": "b", "n": 1}), ({"k": "a", "n": 2}, {"k": "c", "n": 2})
     both = [publication(one, plan=1, first=1), publication(other, plan=2, first=2)]
-    with receiver(desk) as url:
+    with receiver(endpoint) as url:
         for _ in range(2):
             publish(http(url, store, **BY_KEY), *(both[n] for n in order))
-    assert acted(desk) == ["a", "b", "c"]
-    assert len(desk.calls) == 3
-    assert desk.rows[0]["n"] == order[0] + 1
+    assert acted(endpoint) == ["a", "b", "c"]
+    assert len(endpoint.calls) == 3
+    assert endpoint.rows[0]["n"] == order[0] + 1
 
 
 def a_zombie_of_another_interval_is_not_heard() -> None:
     """One publisher stands still between its claim and its call; the other has the same key in another interval."""
-    desk, store = Desk(), MemoryStore("small")
-    with receiver(desk) as url:
+    endpoint, store = Endpoint(), MemoryStore("small")
+    with receiver(endpoint) as url:
         slow = http(url, store, **BY_KEY)
         real = slow._call
 
@@ -151,24 +151,24 @@ def a_zombie_of_another_interval_is_not_heard() -> None:
 
         slow._call = overtaken  # type: ignore[method-assign]
         publish(slow, publication([{"k": "a", "n": 1}]))
-    assert [row["n"] for row in desk.rows] == [1], "two rows spoke for one key"
+    assert [row["n"] for row in endpoint.rows] == [1], "two rows spoke for one key"
 
 
 def a_replacement_with_once(how: dict[str, Any]) -> None:
     """Changed rows stay as they were sent, gone ones too, new ones are sent; also where a row comes back later."""
-    desk, store = Desk(), MemoryStore("small")
+    endpoint, store = Endpoint(), MemoryStore("small")
     first = [{"k": "a", "n": 1}, {"k": "b", "n": 1}]
     second = [{"k": "a", "n": 2}, {"k": "c", "n": 1}]
     third = [{"k": "b", "n": 3}, {"k": "c", "n": 1}]
-    with receiver(desk) as url:
+    with receiver(endpoint) as url:
         publish(
             http(url, store, **how),
             publication(first),
             publication(second, plan=2, generation=2, instead_of=1, before=first),
             publication(third, plan=3, generation=3, instead_of=2, before=second),
         )
-    assert [(row["k"], row["n"]) for row in desk.rows] == [("a", 1), ("b", 1), ("c", 1)]
-    assert len(desk.calls) == 3
+    assert [(row["k"], row["n"]) for row in endpoint.rows] == [("a", 1), ("b", 1), ("c", 1)]
+    assert len(endpoint.calls) == 3
 
 
 def each_person_gets_one(faults: dict[int, str]) -> None:

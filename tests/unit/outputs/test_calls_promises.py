@@ -17,7 +17,7 @@ import pytest
 
 from support import call_publisher
 from support.call_publisher import ROWS, http, mail
-from support.call_receiver import Desk, receiver
+from support.call_receiver import Endpoint, receiver
 from support.folder_store import FolderStore
 from support.mail_server import Post, mail_server
 from tallystick.errors import OutputRefused, StoreUnavailable
@@ -145,24 +145,24 @@ HTTP_STEPS = [
 def test_a_publisher_killed_at_any_step_is_followed_by_one_that_ends_its_work(
     tmp_path: Path, forks: Forks, kind: str, step: str, nth: int
 ) -> None:
-    desk = Desk()
+    endpoint = Endpoint()
     how = BY_KEY if kind == "by key" else {}
-    with receiver(desk) as url:
+    with receiver(endpoint) as url:
         kill(forks, kind, url, tmp_path, step, nth)
-        before = len(desk.calls)
-        noted = set(noted_in(tmp_path, desk))
+        before = len(endpoint.calls)
+        noted = set(noted_in(tmp_path, endpoint))
         publish(http(url, FolderStore(tmp_path), **how), publication(ROWS), resumed=True)
-    assert claims.acted(desk) == claims.ALL
-    assert not noted & set(desk.keys[before:]), "what was noted is called for again"
+    assert claims.acted(endpoint) == claims.ALL
+    assert not noted & set(endpoint.keys[before:]), "what was noted is called for again"
 
 
-def noted_in(folder: Path, desk: Desk) -> list[str]:
+def noted_in(folder: Path, endpoint: Endpoint) -> list[str]:
     """The keys that the notes in a folder say are acknowledged; calls were made in the rows' order."""
     by_number = [
         key
         for path in folder.rglob("*-*.json")
         for first, end in [path.stem.split("-")]
-        for key in desk.keys[int(first) : int(end)]
+        for key in endpoint.keys[int(first) : int(end)]
     ]
     return by_number + [f"ts1-{path.name[:40]}" for path in folder.rglob("*.sent.json")]
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from support.call_publisher import ROWS, http
-from support.call_receiver import Desk, receiver
+from support.call_receiver import Endpoint, receiver
 from support.fake_output import Killed
 from tallystick.errors import (
     Corrupt,
@@ -52,9 +52,9 @@ def store() -> MemoryStore:
     return MemoryStore("small")
 
 
-def error_of(desk: Desk, **how: Any) -> TallystickError:
+def error_of(endpoint: Endpoint, **how: Any) -> TallystickError:
     """What publishing says."""
-    with receiver(desk) as url, pytest.raises(TallystickError) as caught:
+    with receiver(endpoint) as url, pytest.raises(TallystickError) as caught:
         publish(http(url, store(), patience_s=0.0, **how), publication(ROWS))
     return caught.value
 
@@ -63,10 +63,10 @@ def error_of(desk: Desk, **how: Any) -> TallystickError:
 
 
 def test_a_call_is_the_row_and_says_where_it_comes_from() -> None:
-    desk = Desk()
-    with receiver(desk) as url:
+    endpoint = Endpoint()
+    with receiver(endpoint) as url:
         publish(http(f"{url}/v1/rows?kind=a", store(), method="PUT"), publication(OLD))
-    call = desk.calls[1]
+    call = endpoint.calls[1]
     assert (call.method, call.path, call.row) == ("PUT", "/v1/rows?kind=a", OLD[1])
     told = {
         n: v for n, v in call.headers.items() if n.startswith(("tallystick", "idem", "content-t"))
@@ -111,12 +111,12 @@ def test_two_lakes_two_pipelines_and_two_outputs_have_no_key_in_common() -> None
 
 
 def test_a_correction_has_a_key_of_its_own_and_names_what_it_corrects() -> None:
-    desk, notes = Desk(), store()
+    endpoint, notes = Endpoint(), store()
     new = publication(NEW, plan=2, generation=2, instead_of=1, before=OLD)
-    with receiver(desk) as url:
+    with receiver(endpoint) as url:
         publish(http(url, notes), publication(OLD), new)
         publish(http(url, notes), new, resumed=True)
-    firsts, corrections = desk.calls[:3], desk.calls[3:]
+    firsts, corrections = endpoint.calls[:3], endpoint.calls[3:]
     told = [
         (
             c.headers["tallystick-operation"],
@@ -131,15 +131,15 @@ def test_a_correction_has_a_key_of_its_own_and_names_what_it_corrects() -> None:
         ("row", None, "d", 4),
         ("retraction", "1", "c", 3),
     ]
-    rows = [c.headers["tallystick-row-key"] for c in desk.calls]
+    rows = [c.headers["tallystick-row-key"] for c in endpoint.calls]
     assert rows[3] == firsts[1].key
     assert rows[5] == firsts[2].key
-    assert len(set(desk.keys)) == 6
+    assert len(set(endpoint.keys)) == 6
 
 
 def test_a_note_holds_no_value_of_a_row() -> None:
     notes = store()
-    with receiver(Desk()) as url:
+    with receiver(Endpoint()) as url:
         publish(http(url, notes, **BY_KEY), publication([{"k": "ann@example.org", "n": 1}]))
         publish(http(url, notes), publication([{"k": "ann@example.org", "n": 1}], plan=2, first=2))
     bodies = b"".join(notes.get(one.key).body for one in notes.list(""))  # type: ignore[union-attr]
@@ -170,7 +170,7 @@ MEANINGS = [
 @pytest.mark.parametrize("how", [{}, BY_KEY, {"concurrency": 3}])
 @pytest.mark.parametrize(("fault", "kind", "told"), MEANINGS)
 def test_what_an_answer_means(fault: str, kind: type, told: str, how: dict[str, Any]) -> None:
-    error = error_of(Desk(faults=dict.fromkeys(range(99), fault)), **how)
+    error = error_of(Endpoint(faults=dict.fromkeys(range(99), fault)), **how)
     assert type(error) is kind
     assert told in str(error)
     for part in ("output feed of [2013-01-01", "generation 1", "(k='k0')", "key ts1-"):
@@ -179,8 +179,8 @@ def test_what_an_answer_means(fault: str, kind: type, told: str, how: dict[str, 
 
 def test_a_refused_row_can_be_left_out_by_the_note_that_the_error_names() -> None:
     for how in ({}, BY_KEY):
-        desk, notes = Desk(faults={2: "400"}), store()
-        with receiver(desk) as url:
+        endpoint, notes = Endpoint(faults={2: "400"}), store()
+        with receiver(endpoint) as url:
             with pytest.raises(OutputRefused) as caught:
                 publish(http(url, notes, **how), publication(ROWS))
             rest = caught.value.hint.partition("write an object memory://small/")[2]
@@ -190,16 +190,16 @@ def test_a_refused_row_can_be_left_out_by_the_note_that_the_error_names() -> Non
             )
             notes.create(key, body.encode())
             publish(http(url, notes, **how), publication(ROWS), resumed=True)
-        assert acted(desk) == ["k0", "k1", "k3", "k4"], how
+        assert acted(endpoint) == ["k0", "k1", "k3", "k4"], how
 
 
 def test_one_call_waits_for_what_passes_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tallystick.outputs.calls.http.PAUSE_S", 0.01)
-    desk = Desk(faults={0: "500", 1: "429", 2: "act then drop", 3: "409"})
-    with receiver(desk) as url:
+    endpoint = Endpoint(faults={0: "500", 1: "429", 2: "act then drop", 3: "409"})
+    with receiver(endpoint) as url:
         publish(http(url, store(), patience_s=60.0), publication(ROWS))
-    assert acted(desk) == sorted(row["k"] for row in ROWS)
-    assert len(desk.calls) == len(ROWS) + 4
+    assert acted(endpoint) == sorted(row["k"] for row in ROWS)
+    assert len(endpoint.calls) == len(ROWS) + 4
 
 
 @pytest.mark.parametrize(
@@ -215,10 +215,10 @@ def test_a_pause_that_no_receiver_can_mean_is_the_usual_pause(
     monkeypatch: pytest.MonkeyPatch, header: str
 ) -> None:
     monkeypatch.setattr("tallystick.outputs.calls.http.PAUSE_S", 0.01)
-    desk = Desk(faults={0: "429"}, extra={"Retry-After": header})
-    with receiver(desk) as url:
+    endpoint = Endpoint(faults={0: "429"}, extra={"Retry-After": header})
+    with receiver(endpoint) as url:
         publish(http(url, store(), patience_s=60.0), publication(ROWS))
-    assert acted(desk) == sorted(row["k"] for row in ROWS)
+    assert acted(endpoint) == sorted(row["k"] for row in ROWS)
 
 
 @pytest.mark.parametrize(
@@ -227,21 +227,21 @@ def test_a_pause_that_no_receiver_can_mean_is_the_usual_pause(
     ids=["seconds", "date"],  # a name with the time of day differs from worker to worker
 )
 def test_a_receiver_that_wants_hours_gets_them_from_the_tasks_retry(said: str) -> None:
-    desk = Desk(faults={0: "429"}, extra={"Retry-After": said})
-    with receiver(desk) as url, pytest.raises(OutputUnavailable, match="answered 429"):
+    endpoint = Endpoint(faults={0: "429"}, extra={"Retry-After": said})
+    with receiver(endpoint) as url, pytest.raises(OutputUnavailable, match="answered 429"):
         publish(http(url, store(), patience_s=60.0), publication(ROWS))
-    assert len(desk.calls) == 1
+    assert len(endpoint.calls) == 1
 
 
 def test_a_short_wish_is_waited_for() -> None:
-    desk = Desk(faults={0: "503"}, extra={"Retry-After": "1"})
-    with receiver(desk) as url:
+    endpoint = Endpoint(faults={0: "503"}, extra={"Retry-After": "1"})
+    with receiver(endpoint) as url:
         publish(http(url, store(), patience_s=60.0), publication(ROWS[:1]))
-    assert len(desk.calls) == 2
-    desk = Desk(faults={0: "503"}, extra={"Retry-After": "1"})
-    with receiver(desk) as url, pytest.raises(OutputUnavailable):
+    assert len(endpoint.calls) == 2
+    endpoint = Endpoint(faults={0: "503"}, extra={"Retry-After": "1"})
+    with receiver(endpoint) as url, pytest.raises(OutputUnavailable):
         publish(http(url, store(), patience_s=0.9), publication(ROWS[:1]))
-    assert len(desk.calls) == 1
+    assert len(endpoint.calls) == 1
 
 
 def test_a_receiver_that_is_away_or_silent_is_tried_again_later() -> None:
@@ -259,8 +259,8 @@ def test_a_receiver_that_is_away_or_silent_is_tried_again_later() -> None:
 @pytest.mark.parametrize("threads", [1, 3])
 def test_a_task_that_is_ended_notes_what_was_acknowledged(threads: int) -> None:
     """Airflow ends a task by an error of its own kind, wherever it stands."""
-    desk, notes = Desk(), store()
-    with receiver(desk) as url:
+    endpoint, notes = Endpoint(), store()
+    with receiver(endpoint) as url:
         output = http(url, notes, concurrency=threads)
         real = output._ask
 
@@ -272,18 +272,18 @@ def test_a_task_that_is_ended_notes_what_was_acknowledged(threads: int) -> None:
         output._ask = ended  # type: ignore[method-assign]
         with pytest.raises(Killed):
             publish(output, publication(ROWS))
-        before = len(desk.calls)
+        before = len(endpoint.calls)
         assert before == 3
         publish(http(url, notes), publication(ROWS), resumed=True)
-    assert not set(desk.keys[:before]) & set(desk.keys[before:])
-    assert acted(desk) == sorted(row["k"] for row in ROWS)
+    assert not set(endpoint.keys[:before]) & set(endpoint.keys[before:])
+    assert acted(endpoint) == sorted(row["k"] for row in ROWS)
 
 
 def test_a_zombie_wakes_with_a_call_that_others_have_had_acknowledged() -> None:
     """It calls under the key and with the body that the receiver knows: nothing happens."""
     for how in ({}, BY_KEY):
-        desk, notes = Desk(), store()
-        with receiver(desk) as url:
+        endpoint, notes = Endpoint(), store()
+        with receiver(endpoint) as url:
             zombie = http(url, notes, **how)
             real = zombie._ask
             slept: list[str] = []
@@ -298,28 +298,28 @@ def test_a_zombie_wakes_with_a_call_that_others_have_had_acknowledged() -> None:
 
             zombie._ask = sleeps  # type: ignore[method-assign]
             publish(zombie, publication(ROWS))
-        assert acted(desk) == sorted(row["k"] for row in ROWS)
-        assert desk.keys.count(slept[0]) == 2
+        assert acted(endpoint) == sorted(row["k"] for row in ROWS)
+        assert endpoint.keys.count(slept[0]) == 2
 
 
 def test_an_answer_that_comes_twice_is_nobody_elses() -> None:
-    desk = Desk(faults={0: "twice", 1: "drop"})
-    with receiver(desk) as url:
+    endpoint = Endpoint(faults={0: "twice", 1: "drop"})
+    with receiver(endpoint) as url:
         with pytest.raises(OutputUnavailable):
             publish(http(url, notes := store(), patience_s=0.0), publication(ROWS))
         publish(http(url, notes), publication(ROWS), resumed=True)
-    assert acted(desk) == sorted(row["k"] for row in ROWS)
+    assert acted(endpoint) == sorted(row["k"] for row in ROWS)
 
 
 def test_calls_are_made_side_by_side_and_end_in_any_order() -> None:
     together = threading.Barrier(3)
-    desk = Desk(step=lambda what, _: together.wait(30) and None if what == "call" else None)
-    with receiver(desk) as url:
+    endpoint = Endpoint(step=lambda what, _: together.wait(30) and None if what == "call" else None)
+    with receiver(endpoint) as url:
         output = http(url, store(), concurrency=3)
         output.batch = 6
         publish(output, publication([*ROWS, {"k": "k5", "to": "", "n": 5}]))
-    assert desk.most_at_once == 3
-    assert len(desk.acted) == 6
+    assert endpoint.most_at_once == 3
+    assert len(endpoint.acted) == 6
 
 
 def test_a_rate_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -337,10 +337,10 @@ def test_a_rate_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         for _ in range(4):
             pace.wait(Stopping())
     assert waited == pytest.approx([0.0, 0.1, 0.2, 0.3])
-    desk = Desk()
-    with receiver(desk) as url:
+    endpoint = Endpoint()
+    with receiver(endpoint) as url:
         publish(http(url, store(), calls_per_s=1000.0), publication(ROWS))
-    assert len(desk.calls) == len(ROWS)
+    assert len(endpoint.calls) == len(ROWS)
 
 
 # ---------------------------------------------------------------- before anything is sent
@@ -360,21 +360,21 @@ def test_a_rate_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_key_that_is_null_or_doubled_is_refused_before_anything_is_sent(
     rows: list[dict[str, Any]], told: str
 ) -> None:
-    desk, notes = Desk(), store()
-    with receiver(desk) as url, pytest.raises(OutputRefused) as caught:
+    endpoint, notes = Endpoint(), store()
+    with receiver(endpoint) as url, pytest.raises(OutputRefused) as caught:
         publish(http(url, notes, **BY_KEY), publication(rows, identity=("n",)))
     assert told in str(caught.value)
     assert "output feed of [2013-01-01T00:00:00.000Z" in str(caught.value)
-    assert desk.calls == []
+    assert endpoint.calls == []
     assert list(notes.list("")) == []
 
 
 def test_a_time_that_no_receiver_understands_is_refused_before_anything_is_sent() -> None:
-    desk, notes = Desk(), store()
-    with receiver(desk) as url, pytest.raises(OutputRefused) as caught:
+    endpoint, notes = Endpoint(), store()
+    with receiver(endpoint) as url, pytest.raises(OutputRefused) as caught:
         publish(http(url, notes), in_the_year_10000())
     assert caught.value.message == IN_THE_YEAR_10000
-    assert desk.calls == []
+    assert endpoint.calls == []
     assert list(notes.list("")) == []
 
 
@@ -414,7 +414,7 @@ def test_a_name_stands_for_one_receiver_and_one_key() -> None:
 
 
 def test_a_note_of_another_version_stops_before_anything_is_sent() -> None:
-    desk = Desk()
+    endpoint = Endpoint()
     for how, key in (
         ({}, keys.calls("feed", publication(ROWS).interval.part, f"{1:032x}", 0, 2)),
         (
@@ -426,9 +426,9 @@ def test_a_note_of_another_version_stops_before_anything_is_sent() -> None:
     ):
         notes = store()
         notes.create(key, b'{"format":"tallystick.calls/9"}')
-        with receiver(desk) as url, pytest.raises(Corrupt, match="calls/9"):
+        with receiver(endpoint) as url, pytest.raises(Corrupt, match="calls/9"):
             publish(http(url, notes, **how), publication(ROWS), resumed=True)
-    assert desk.calls == []
+    assert endpoint.calls == []
 
 
 class Doubtful(MemoryStore):
@@ -445,10 +445,10 @@ def test_a_note_of_which_nobody_knows_whether_it_landed_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("tallystick.outputs.calls.call_log.UNKNOWN_S", 0.2)
-    desk, notes = Desk(), Doubtful("small")
-    with receiver(desk) as url:
+    endpoint, notes = Endpoint(), Doubtful("small")
+    with receiver(endpoint) as url:
         publish(http(url, notes, **BY_KEY), publication(ROWS))
         notes.lands = False
         with pytest.raises(OutcomeUnknown, match="has no certain outcome after"):
             publish(http(url, notes, **BY_KEY), publication([{"k": "x"}], plan=2, first=2))
-    assert acted(desk) == sorted(row["k"] for row in ROWS)
+    assert acted(endpoint) == sorted(row["k"] for row in ROWS)

@@ -70,7 +70,7 @@ CASES = {
         "unknown or impossible parameters",
         "clears that Airflow counts from 0 again",
         "a retry of plan after one of its grants was released",
-        "no secret anywhere after every door",
+        "no secret anywhere after every user action",
     ),
     "Log's edges": (
         "1 ends are pinned: a retry reads what was planned",

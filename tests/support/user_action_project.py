@@ -1,6 +1,6 @@
-"""The project of the door tests: DAG files, one job source for all pipelines, and the records of its topics.
+"""The project of the tests of user actions: DAG files, one job source for all pipelines, and the records of its topics.
 
-Every pipeline has a lake root and a job file of its own, so that what is pressed on one touches no other.
+Every pipeline has its own lake and job file, so that an action on one affects no other.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ REPO = Path(__file__).parents[2]
 PARTITIONS = 2
 PER_DAY = 20  # and partition, one of them broken, one each hour until 20:00
 BROKEN = 7
-# Told to Airflow's side alone, and looked for everywhere else.
+# Only Airflow's processes get these; a test searches for them everywhere else.
 KAFKA_PASSWORD, S3_SECRET = "canary-of-kafka", "canary-of-s3"
 
 # Topic -> the days of January 2013 that have records.
-TOPICS = {"doors": [*range(1, 6), *range(7, 16)], "short": [1], "expiring": [1]}
+TOPICS = {"january": [*range(1, 6), *range(7, 16)], "short": [1], "expiring": [1]}
 
 DAG_FILE = """\
 from datetime import UTC, datetime, timedelta
@@ -72,8 +72,8 @@ def dag(of, schedule=None, first=1, last=1, dag_id=None, conf=None, **settings):
 """
 
 DAGS = """\
-doors = dag(
-    pipeline("doors", "doors"),
+january = dag(
+    pipeline("january", "january"),
     "@daily",
     4,
     6,
@@ -81,14 +81,14 @@ doors = dag(
     conf={"spark.eventLog.enabled": "true", "spark.eventLog.dir": str(HERE / "events")},
 )
 paused = dag(pipeline("paused", "short"), "* * * * *", last=None, catchup=False, max_active_runs=1)
-beside = dag(pipeline("beside", "short"), "@daily")
-# Another DAG of the same pipeline, and another pipeline that was given the same lake by mistake.
-twin = dag(pipeline("beside", "short"), "@daily", dag_id="beside_twin")
-stranger = dag(pipeline("stranger", "short", lake="beside"))
-# Pressed in a browser. Only day 1 has records: what comes after it is committed without Spark.
+concurrent = dag(pipeline("concurrent", "short"), "@daily")
+# Another DAG of the same pipeline, and another pipeline that has the same lake by mistake.
+twin = dag(pipeline("concurrent", "short"), "@daily", dag_id="concurrent_twin")
+stranger = dag(pipeline("stranger", "short", lake="concurrent"))
+# Its buttons are pressed in a browser. Only day 1 has records: later days are committed without Spark.
 buttons = dag(pipeline("buttons", "short"), "@daily")
 before, during, running, by_hand = (
-    dag(pipeline(name, "doors")) for name in ("before", "during", "running", "by_hand")
+    dag(pipeline(name, "january")) for name in ("before", "during", "running", "by_hand")
 )
 """
 
@@ -112,20 +112,20 @@ import pyarrow.compute as pc
 from tallystick.spark import run
 
 FACTOR = 1
-GATE = Path(__file__).parents[1] / "gates" / Path(__file__).stem
-own = {"TALLYSTICK_KAFKA_DEFAULT", "AWS_SECRET_ACCESS_KEY"}
-assert own == {name for name, value in os.environ.items() if "canary" in value}
+BARRIER = Path(__file__).parents[1] / "barriers" / Path(__file__).stem
+allowed = {"TALLYSTICK_KAFKA_DEFAULT", "AWS_SECRET_ACCESS_KEY"}
+assert allowed == {name for name, value in os.environ.items() if "canary" in value}
 
 
-def pass_the_gate() -> None:
-    if not (GATE / "shut").exists():
+def pass_the_barrier() -> None:
+    if not (BARRIER / "closed").exists():
         return
     attempt = sys.argv[sys.argv.index("--attempt") + 1]
-    (GATE / f"here-{attempt}-{os.getpid()}").touch()
+    (BARRIER / f"here-{attempt}-{os.getpid()}").touch()
     deadline = time.monotonic() + 1500
-    while not (GATE / f"go-{attempt}").exists():
+    while not (BARRIER / f"go-{attempt}").exists():
         if time.monotonic() > deadline:
-            sys.exit("nobody opened the gate")
+            sys.exit("the barrier was not opened in time")
         time.sleep(0.1)
 
 
@@ -137,20 +137,20 @@ def transform(records: pa.Table) -> dict[str, pa.Table]:
 
 
 if __name__ == "__main__":
-    pass_the_gate()
+    pass_the_barrier()
     run(transform)
 """
 
-# The declared column is there, and null, before the job fills it.
+# The declared column exists, with nulls, before the job fills it.
 JOB_FILE_MORE = JOB_FILE.replace(
     '"events": events,',
     '"events": events.set_column(events.column_names.index("twice"), "twice", pc.multiply(n, 2)),',
 )
 
 NAMES = (
-    "doors",
+    "january",
     "paused",
-    "beside",
+    "concurrent",
     "stranger",
     "before",
     "during",
@@ -165,22 +165,22 @@ Row = tuple[int, int, int]
 
 
 def day(number: int, hour: int = 0) -> datetime:
-    """An hour of day `number` of January 2013."""
+    """Return an hour of day `number` of January 2013."""
     return datetime(2013, 1, 1, hour, tzinfo=UTC) + timedelta(days=number - 1)
 
 
 def write_project(project: Path) -> None:
-    """Write the files of a user's project, with a spark-submit that notes each of its calls."""
-    for folder in ("dags", "spark_jobs", "events", *(f"gates/{name}" for name in NAMES)):
+    """Write the files of a user's project, with a spark-submit that records each of its calls."""
+    for folder in ("dags", "spark_jobs", "events", *(f"barriers/{name}" for name in NAMES)):
         (project / folder).mkdir(parents=True)
     (project / "plugins").symlink_to(REPO / "plugins")
-    (project / "dags" / "doors.py").write_text(DAG_FILE + DAGS)
+    (project / "dags" / "january.py").write_text(DAG_FILE + DAGS)
     (project / "dags" / "declared.py").write_text(DAG_FILE + DECLARED)
     for name in NAMES:
         (project / "spark_jobs" / f"{name}.py").write_text(JOB_FILE)
     submit = project / "spark-submit"
     real = Path(sys.executable).with_name("spark-submit")
-    # The drivers run this tree's code, whatever is installed beside their Python.
+    # The Spark drivers run this tree's code, not an installed one.
     submit.write_text(
         f'#!/bin/sh\necho "$@" >> {project}/calls\nPYTHONPATH={REPO}/plugins exec {real} "$@"\n'
     )
@@ -188,14 +188,14 @@ def write_project(project: Path) -> None:
 
 
 def value(number: int, index: int) -> bytes:
-    """The value of a day's record: day and kind, or half a JSON."""
+    """Return the value of a day's record: day and kind, or truncated JSON."""
     if index == BROKEN:
         return b'{"n": '
     return json.dumps({"n": number, "kind": "ab"[index % 2]}).encode()
 
 
 class Produced:
-    """What the broker acknowledged, by topic and day."""
+    """The acknowledged records, by topic and day."""
 
     def __init__(self) -> None:
         self.rows: defaultdict[tuple[str, int], list[Row]] = defaultdict(list)
@@ -230,5 +230,5 @@ class Produced:
             )
 
     def expected(self, topic: str, days: Iterable[int], factor: int = 1) -> list[Row]:
-        """The rows that a table of events holds of these days, each once."""
+        """Return the rows that a table of events must have of these days, each once."""
         return sorted((p, o, factor * n) for d in days for p, o, n in self.rows[topic, d])

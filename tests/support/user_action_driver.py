@@ -1,6 +1,6 @@
-"""A desk for one pipeline: the buttons of Airflow's pages, a gate before its Spark job, and a look at its lake.
+"""A driver for one pipeline: the buttons of Airflow's pages, a barrier in front of its Spark job, and its lake.
 
-Nothing here reaches into Airflow: REST calls with the bodies that the pages send, and the `airflow` command.
+It uses only public interfaces of Airflow: REST calls with the bodies that the pages send, and the `airflow` command.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from support.door_project import Produced, Row, day
 from support.s3_hold import HeldSwaps, HoldingProxy
+from support.user_action_project import Produced, Row, day
 from tallystick.errors import TallystickError
 from tallystick.format.page import Entry
 from tallystick.format.root import Root
@@ -32,78 +32,78 @@ from tallystick_devstack.parts import LocalStack
 from tallystick_devstack.process import wait_until
 
 DEADLINE_S = 1500.0
-# A dozen stories ask at once, and every answer costs the api-server's time.
+# A dozen scenarios poll at once, and every answer costs time of the api-server.
 POLL_S = 1.0
 LOG_LINES = 12
 
 
 @dataclass(frozen=True)
-class DoorStack:
-    """The one stack that all doors are pulled on. `slots`: how many stories may hold a task, of four that run at once."""
+class ActionStack:
+    """The one stack of all user actions. `slots`: how many scenarios may hold a task, of four that run at once."""
 
-    stack: LocalStack
+    local: LocalStack
     project: Path
     base: Path
     proxy: HoldingProxy
     produced: Produced
     slots: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(2))
 
-    def desk(self, pipeline: str) -> Desk:
-        """A desk of its own for one story."""
-        return Desk(self, pipeline, self.stack.airflow.api())
+    def driver(self, pipeline: str) -> Driver:
+        """Return a driver for one scenario."""
+        return Driver(self, pipeline, self.local.airflow.api())
 
     @property
     def kafka(self) -> dict[str, str]:
-        """How librdkafka reaches the broker, with user and password."""
-        return confluent_words(self.stack.kafka.client_settings())
+        """librdkafka's settings for the broker, with user and password."""
+        return confluent_words(self.local.kafka.client_settings())
 
     @property
     def submits(self) -> list[list[str]]:
         """The argv of every spark-submit so far."""
-        noted = self.project / "calls"
-        return [line.split() for line in noted.read_text().splitlines()] if noted.exists() else []
+        calls = self.project / "calls"
+        return [line.split() for line in calls.read_text().splitlines()] if calls.exists() else []
 
     def airflow_command(self, *words: str) -> str:
-        """Run `airflow` as a person's shell does, and return what it said."""
-        told = subprocess.run(
+        """Run `airflow` as a user's shell does, and return its output."""
+        completed = subprocess.run(
             ["airflow", *words],
             env={
-                "PATH": self.stack.airflow.environment()["PATH"],
+                "PATH": self.local.airflow.environment()["PATH"],
                 "HOME": str(self.base),
-                **self.stack.airflow.shell_environment(),
-                **self.stack.environment(),
+                **self.local.airflow.shell_environment(),
+                **self.local.environment(),
                 "PYTHONPATH": str(self.project / "plugins"),
             },
             capture_output=True,
             text=True,
             check=False,
         )
-        assert told.returncode == 0, told.stdout + told.stderr
-        return told.stdout
+        assert completed.returncode == 0, completed.stdout + completed.stderr
+        return completed.stdout
 
 
 @dataclass(frozen=True)
-class Gate:
-    """The gate at which a pipeline's job waits while it is shut; an attempt that came passes when it is told to."""
+class Barrier:
+    """The barrier at which the attempts of a pipeline's job wait while it is closed; each can be let pass by itself."""
 
     folder: Path
 
-    def shut(self) -> None:
-        """Stop every attempt that comes from now on. Safe to repeat: a shut gate stays shut."""
-        (self.folder / "shut").touch()
+    def close(self) -> None:
+        """Stop every attempt that arrives from now on. Safe to repeat: a closed barrier stays closed."""
+        (self.folder / "closed").touch()
 
-    def open_for_others(self) -> None:
-        """Let pass whoever comes from now on; those who wait go on waiting. Safe to repeat: an open gate stays open."""
-        (self.folder / "shut").unlink(missing_ok=True)
+    def open_for_new(self) -> None:
+        """Let new attempts pass; those that wait still wait. Safe to repeat: an open barrier stays open."""
+        (self.folder / "closed").unlink(missing_ok=True)
 
     def arrived(self) -> list[tuple[str, int]]:
-        """(attempt, process id of the driver's Python) of all who ever came to the shut gate, the first one first."""
+        """Return (attempt, process id of the Spark driver's Python) of every stopped attempt, the first one first."""
         files = sorted(self.folder.glob("here-*"), key=lambda path: path.stat().st_mtime_ns)
         names = [path.name.split("-") for path in files]
         return [(attempt, int(pid)) for _, attempt, pid in names]
 
     def wait_for(self, count: int) -> tuple[str, int]:
-        """Wait until that many have come, and return the last one."""
+        """Wait until `count` attempts have arrived, and return the last of them."""
         wait_until(
             lambda: len(self.arrived()) >= count,
             deadline_s=DEADLINE_S,
@@ -112,39 +112,39 @@ class Gate:
         )
         return self.arrived()[count - 1]
 
-    def let(self, attempt: str) -> None:
+    def let_pass(self, attempt: str) -> None:
         """Let one attempt pass. Safe to repeat: it has passed."""
         (self.folder / f"go-{attempt}").touch()
 
     def open(self) -> None:
-        """Let everybody pass. Safe to repeat: an open gate stays open."""
-        self.open_for_others()
+        """Let every attempt pass. Safe to repeat: an open barrier stays open."""
+        self.open_for_new()
         for attempt, _ in self.arrived():
-            self.let(attempt)
+            self.let_pass(attempt)
 
 
 @dataclass
-class Desk:
-    """One pipeline's DAGs, gate and lake."""
+class Driver:
+    """The DAGs, the barrier and the lake of one pipeline."""
 
-    doors: DoorStack
+    stack: ActionStack
     pipeline: str
     api: AirflowApi
 
     def __post_init__(self) -> None:
-        self.gate = Gate(self.doors.project / "gates" / self.pipeline)
+        self.barrier = Barrier(self.stack.project / "barriers" / self.pipeline)
         self.uri = f"s3://lake/{self.pipeline}"
-        # Read past the proxy. One client for all reads: making one costs more than a read.
+        # Reads bypass the proxy. One client for all reads: to make one costs more than a read.
         self.lake = Lake(open_store(self.uri), system_runtime())
 
     # Buttons
 
     def switch(self, *, on: bool, dag: str | None = None) -> None:
-        """Turn the DAG's switch."""
+        """Pause or unpause the DAG."""
         self.api.set_paused(dag or self.pipeline, paused=not on)
 
     def trigger(self, run_id: str, *, dag: str | None = None, **conf: Any) -> str:
-        """Press Trigger with this form; `start` and `end` are the fields `from` and `to`."""
+        """Press Trigger with these fields; `start` and `end` are the fields `from` and `to`."""
         dates = {"from": conf.pop("start", None), "to": conf.pop("end", None)}
         form = {**conf, **{name: at.isoformat() for name, at in dates.items() if at is not None}}
         self.api.trigger(dag or self.pipeline, conf=form, run_id=run_id)
@@ -168,22 +168,22 @@ class Desk:
 
     def backfill(self, first: int, last: int, **settings: Any) -> None:
         """Backfill days, both inclusive, and wait until Airflow has closed it."""
-        made = self.api.create_backfill(self.pipeline, day(first), day(last), **settings)
-        self.api.wait_for_backfill(int(made["id"]), deadline_s=DEADLINE_S)
+        backfill = self.api.create_backfill(self.pipeline, day(first), day(last), **settings)
+        self.api.wait_for_backfill(int(backfill["id"]), deadline_s=DEADLINE_S)
 
     # Waiting and reading
 
     def wait(self, run_id: str, state: str = "success", *, dag: str | None = None) -> None:
-        """Wait for a run's end, which must be this one."""
+        """Wait for the end of a run, and check its state."""
         run = self.api.wait_for_run(dag or self.pipeline, run_id, deadline_s=DEADLINE_S)
         assert run["state"] == state, f"run {run_id} of {dag or self.pipeline} is {run['state']}"
 
     def wait_for_appearance(self, run_id: str, *, dag: str | None = None) -> None:
-        """Wait until Airflow has made a run."""
+        """Wait until Airflow has created a run."""
         wait_until(lambda: run_id in self.run_ids(dag), deadline_s=DEADLINE_S, what=f"run {run_id}")
 
     def run_ids(self, dag: str | None = None) -> list[str]:
-        """The DAG's runs, the oldest first."""
+        """Return the ids of the DAG's runs, the oldest first."""
         return [str(run["dag_run_id"]) for run in self.api.runs(dag or self.pipeline)]
 
     def wait_for_task(self, run_id: str, task: str, *states: str) -> None:
@@ -193,44 +193,44 @@ class Desk:
         )
 
     def log(self, run_id: str, task: str, *, dag: str | None = None, number: int = 0) -> str:
-        """The log of a task's last try, or of try `number`, as one line; empty where it never ran."""
+        """Return the log of a task's last try, or of try `number`, as one line; empty if it never ran."""
         tries = self.tries(run_id, task, dag=dag)
         number = number or tries
         log = self.api.log(dag or self.pipeline, run_id, task, number) if tries else ""
         return " ".join(log.split())
 
     def tries(self, run_id: str, task: str, *, dag: str | None = None) -> int:
-        """The number of a task's last try, 0 where it never ran."""
-        found = self.api.tries(dag or self.pipeline, run_id, task)
-        return int(found[-1]["try_number"]) if found else 0
+        """Return the number of a task's last try, 0 if it never ran."""
+        tries = self.api.tries(dag or self.pipeline, run_id, task)
+        return int(tries[-1]["try_number"]) if tries else 0
 
     def plan_key(self, run_id: str) -> str:
-        """The key of the run's one plan."""
-        told: Any = self.api.xcom(self.pipeline, run_id, "plan")
-        (plan,) = told["plans"]
+        """Return the key of the run's only plan."""
+        xcom: Any = self.api.xcom(self.pipeline, run_id, "plan")
+        (plan,) = xcom["plans"]
         return str(plan["plan"])
 
     def report_key(self, run_id: str) -> str:
-        """The key of the report that the run's stage named."""
-        told: Any = self.api.xcom(self.pipeline, run_id, "stage")
-        (staged,) = told
+        """Return the key of the report that the run's stage returned."""
+        xcom: Any = self.api.xcom(self.pipeline, run_id, "stage")
+        (staged,) = xcom
         return str(staged["report"])
 
     @property
     def submits(self) -> list[list[str]]:
         """The argv of every spark-submit of this pipeline so far."""
-        return [a for a in self.doors.submits if f"tallystick-{self.pipeline}" in a]
+        return [a for a in self.stack.submits if f"tallystick-{self.pipeline}" in a]
 
     # The lake
 
     @property
     def root(self) -> Root:
-        """The root of now."""
+        """The current root."""
         return self.lake.load_existing().root
 
     @property
     def status(self) -> Status:
-        """What `tally status` says."""
+        """The answer of `tally status`."""
         return read_status(self.lake)
 
     @property
@@ -239,46 +239,46 @@ class Desk:
         return tuple(self.lake.load_existing().whole_ledger().entries)
 
     def entry(self, start: datetime) -> Entry:
-        """The entry that begins at `start`."""
+        """Return the entry that begins at `start`."""
         return next(e for e in self.entries if e.interval.start == start)
 
     def generations(self) -> dict[int, int]:
-        """The committed generations by the day that their interval begins with."""
+        """Return the committed generations, by the day on which their interval begins."""
         return {e.interval.start.day: e.committed.generation for e in self.entries if e.committed}
 
     def rows(self) -> list[Row]:
-        """(partition, offset, n) of every row of the table of events, a double row twice."""
+        """Return (partition, offset, n) of every row of the table of events; a duplicate is listed twice."""
         metadata = self.root.tables["events"].metadata
         assert metadata is not None
         table = static_table(self.lake.store, metadata).scan().to_arrow()
         return sorted((r["_kafka_partition"], r["_offset"], r["n"]) for r in table.to_pylist())
 
-    def expected(self, *days: int, factor: int = 1, topic: str = "doors") -> list[Row]:
-        """The rows of these days, each once."""
-        return self.doors.produced.expected(topic, days, factor)
+    def expected(self, *days: int, factor: int = 1, topic: str = "january") -> list[Row]:
+        """Return the rows of these days, each once."""
+        return self.stack.produced.expected(topic, days, factor)
 
     # Holding
 
     @contextmanager
-    def held_job(self) -> Iterator[Gate]:
-        """Stop this pipeline's jobs at their gate, open it at the end of the block at the latest."""
-        with self.doors.slots:
-            self.gate.shut()
+    def held_job(self) -> Iterator[Barrier]:
+        """Stop this pipeline's jobs at their barrier; it is open at the end of the block at the latest."""
+        with self.stack.slots:
+            self.barrier.close()
             try:
-                yield self.gate
+                yield self.barrier
             finally:
-                self.gate.open()
+                self.barrier.open()
 
     @contextmanager
     def held_swap(self, *, room: int = 1000) -> Iterator[HeldSwaps]:
-        """Stop this lake's swaps on their way to the server, at most `room` of them; inside `held_job`."""
-        with self.doors.proxy.holding(f"/lake/{self.pipeline}/root.json", room=room) as held:
+        """Stop this lake's swaps on their way to the server, at most `room` of them; use it inside `held_job`."""
+        with self.stack.proxy.holding(f"/lake/{self.pipeline}/root.json", room=room) as held:
             yield held
 
     # For people
 
-    def story(self) -> str:
-        """What happened so far: the ledger, runs with their tasks, the last lines of each log that did not end well."""
+    def history(self) -> str:
+        """Return what happened so far: the ledger, runs with their tasks, the last log lines of each task that failed."""
         lines = [f"lake {self.uri}"]
         with suppress(TallystickError):
             lines += [f"  {_entry_line(entry)}" for entry in self.entries]
@@ -286,14 +286,14 @@ class Desk:
         for dag in dags:
             for run in self.api.runs(dag):
                 lines += self._run_lines(dag, str(run["dag_run_id"]), str(run["state"]))
-        shut = "shut" if (self.gate.folder / "shut").exists() else "open"
-        lines.append(f"gate {shut}; came to it: {self.gate.arrived()}")
+        state = "closed" if (self.barrier.folder / "closed").exists() else "open"
+        lines.append(f"barrier {state}; stopped attempts: {self.barrier.arrived()}")
         lines.append(f"{len(self.submits)} spark-submit(s)")
         return "\n".join(lines)
 
     def _log_on_disk(self, dag: str, run_id: str, task: str) -> list[str]:
-        """The lines of a task's latest log; Airflow shows them only once the task has ended."""
-        folder = self.doors.stack.airflow.state_dir / "logs" / f"dag_id={dag}" / f"run_id={run_id}"
+        """Return the lines of a task's latest log; Airflow shows them only after the end of the task."""
+        folder = self.stack.local.airflow.state_dir / "logs" / f"dag_id={dag}" / f"run_id={run_id}"
         files = sorted((folder / f"task_id={task}").glob("*.log"), key=lambda f: f.stat().st_mtime)
         return [_event(line) for line in files[-1].read_text().splitlines()] if files else []
 
@@ -304,10 +304,10 @@ class Desk:
         )
         lines = [f"{dag} {run_id}: {state} ({states})"]
         for task in (
-            name for name, its in tasks.items() if its not in ("success", "upstream_failed")
+            name for name, state in tasks.items() if state not in ("success", "upstream_failed")
         ):
-            told = self._log_on_disk(dag, run_id, task)
-            lines += [f"    {task} | {line[:200]}" for line in told[-LOG_LINES:]]
+            log = self._log_on_disk(dag, run_id, task)
+            lines += [f"    {task} | {line[:200]}" for line in log[-LOG_LINES:]]
         return lines
 
 
@@ -320,24 +320,22 @@ def _event(line: str) -> str:
 
 def _entry_line(entry: Entry) -> str:
     granted, committed = entry.granted, entry.committed
-    held = (
-        f"granted to {granted.request} as {granted.generation}" if granted else "granted to nobody"
-    )
+    grant = f"granted to {granted.request} as {granted.generation}" if granted else "not granted"
     if committed is None:
-        return f"{entry.interval}: {held}; nothing committed"
+        return f"{entry.interval}: {grant}; nothing committed"
     return (
-        f"{entry.interval}: {held}; generation {committed.generation} committed by {committed.request}, "
+        f"{entry.interval}: {grant}; generation {committed.generation} committed by {committed.request}, "
         f"{committed.totals.records} records, {committed.totals.dead_letters} dead"
     )
 
 
 def parent_of(pid: int) -> int:
-    """The process that started `pid`."""
+    """Return the process that started `pid`."""
     return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
 
 
 def environment_of(pid: int) -> dict[str, str]:
-    """The environment that a process was started with."""
+    """Return the environment with which a process was started."""
     words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     pairs = (os.fsdecode(word).partition("=") for word in words if word)
     return {name: text for name, _, text in pairs}

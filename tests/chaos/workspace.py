@@ -121,7 +121,7 @@ class Lake:
     output_root: str = ""
 
 
-class Ground:
+class Workspace:
     """The running stack, from `with` to its end; nothing of it is left then, however it ended."""
 
     def __init__(
@@ -235,7 +235,7 @@ class Ground:
             )
 
     def keep(self, lake: Lake) -> Path:
-        """Copy all that tells of a round where it outlives this ground: a race may not come back for a replay.
+        """Copy all that tells of a round where it outlives this workspace: a race may not come back for a replay.
 
         Safe to repeat: the copy is made anew.
         """
