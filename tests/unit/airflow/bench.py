@@ -1,4 +1,4 @@
-"""A pipeline with a lake and a log in memory, its DAG, and a spark-submit that is a script which notes its calls."""
+"""A pipeline with a lake and a log in memory, its DAG, and a script as spark-submit that records its calls."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NAMES = itertools.count()
 
 
 class Bench:
-    """A pipeline with a lake and a log of its own, its DAG, and the spark-submit that its stage starts."""
+    """One pipeline with its lake, its log, its DAG and the spark-submit that its stage task starts."""
 
     def __init__(self, folder: Path, *, lateness: timedelta = timedelta(0)) -> None:
         self.folder = folder
@@ -59,7 +59,7 @@ class Bench:
         job.write_text(f"# {source}\n")
 
     def write_program(self, result: Any, *, code: int = 0, prints: str = "the job talks") -> None:
-        """Let spark-submit print this, write this result file (None: none) and end with this code."""
+        """Write a spark-submit that prints `prints`, writes `result` (None: no result file) and exits with `code`."""
         text = None if result is None else json.dumps(result)
         self.program.write_text(
             f"#!{sys.executable}\nimport json, os, sys\n"
@@ -93,7 +93,7 @@ class Bench:
         return self.dag.task_dict[name]
 
     def stage(self, run: FakeRun) -> Any:
-        """Execute the stage task with a spark-submit that stages what was planned."""
+        """Execute the task `stage` with a spark-submit that stages what was planned."""
         left = [p["plan"] for p in run.returned["plan"]["plans"] if not p["committed"]]
         snapshot = self.lake.load_existing()
         open_ = [k for k in left if not _committed(snapshot.whole_ledger().entries, k)]

@@ -1,4 +1,4 @@
-"""Airflow reads its home when it is imported, so it gets a throw-away one before any test module imports it."""
+"""Set a temporary AIRFLOW_HOME before any test module imports Airflow, which reads it upon import."""
 
 from __future__ import annotations
 

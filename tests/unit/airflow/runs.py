@@ -1,4 +1,4 @@
-"""What Airflow hands to a task, for operators that are run directly: a run, its params, its XComs."""
+"""A DAG run with its params and XComs, for operators that tests execute directly."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from tallystick.operations.run_request import defaults
 
 @dataclass
 class FakeRun:
-    """One DAG run: `context` is what a task of it sees, `told` what its tasks returned,
-    `pushed` their other XComs."""
+    """One DAG run: `context` is the context of its tasks, `returned` their return values, `pushed` their other XComs."""
 
     interval: Interval | None
     run_after: datetime
@@ -55,7 +54,7 @@ class FakeRun:
         return self.returned.get(task_ids)
 
     def execute(self, operator: Any) -> Any:
-        """Run a task, and keep what it returns for the next ones."""
+        """Execute a task and store its return value for the next tasks."""
         self.returned[operator.task_id] = operator.execute(self.context(operator.task_id))
         return self.returned[operator.task_id]
 

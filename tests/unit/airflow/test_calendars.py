@@ -1,6 +1,6 @@
-"""Calendars: what Airflow makes of a schedule when clocks change, and what the ledger makes of that.
+"""Calendars: the intervals that Airflow schedules when clocks change, and how the ledger covers them.
 
-Airflow's own code makes the intervals (airflow_calendar), the real plan and commit work on them over a log in memory.
+Airflow's own code computes the intervals (airflow_calendar); the real plan and commit run over a log in memory.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MS = timedelta(milliseconds=1)
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """A zone's clocks are set: `at` the instant before which the old offset holds, forward by `by` (or back)."""
+    """A change of a zone's clocks: the UTC offset before `at` is the old one. Clocks go forward by `by`, or back."""
 
     zone: str
     at: datetime
@@ -42,14 +42,14 @@ CHANGES = [
     Change(zone="Australia/Lord_Howe", at=datetime(2013, 10, 5, 15, 30, tzinfo=UTC), by=HOUR / 2),
     Change(zone="Australia/Lord_Howe", at=datetime(2013, 4, 6, 15, tzinfo=UTC), by=-HOUR / 2),
 ]
-# A schedule, how long its intervals usually are (a month: any), and how far round the change it is watched.
+# A schedule, the usual length of its intervals (a month: any), and the time around the change that a test covers.
 SCHEDULES = {
     "hourly": ("0 * * * *", HOUR, 3 * HOUR),
     "daily": ("0 0 * * *", DAY, 3 * DAY),
     "monthly": ("0 0 1 * *", None, 70 * DAY),
     "mondays": ("0 6 * * 1", WEEK, 15 * DAY),
 }
-# Airflow 3.3.2 stands still there: see test_an_hourly_schedule_stops_when_clocks_move_by_half_an_hour.
+# Airflow 3.3.2 schedules no run there: see test_an_hourly_schedule_stops_when_clocks_move_by_half_an_hour.
 STOPPED = ("Australia/Lord_Howe", "hourly")
 CASES = [
     pytest.param(
@@ -82,10 +82,10 @@ def test_intervals_over_a_change_of_clocks_tile_time_and_the_log(change: Change,
         interval for interval in intervals if interval.start <= change.at - MS < interval.end
     )
     if usual is not None:
-        # The day on which clocks go forward is shorter by just that; an hour stays an hour.
-        odd = usual if name == "hourly" else usual - change.by
-        assert over.end - over.start == odd
-        assert lengths(intervals) <= {usual, odd}
+        # The day on which clocks go forward is shorter by that change; an hour remains an hour.
+        changed = usual if name == "hourly" else usual - change.by
+        assert over.end - over.start == changed
+        assert lengths(intervals) <= {usual, changed}
     small = lake_of(intervals)
     for interval in intervals:
         small.run(interval)
@@ -131,12 +131,12 @@ def test_a_backfill_of_what_the_schedule_committed_plans_nothing_and_backwards_g
 # ---------------------------------------------------------------- the command of a gap
 
 
-# An hour stays an hour, so a schedule of hours has no odd interval to be left out.
+# An hour remains an hour, so no interval of an hourly schedule has another length.
 @pytest.mark.parametrize(("change", "name"), [c for c in CASES if "hourly" not in c.values])
 def test_the_command_of_a_gap_next_to_a_change_of_clocks_fills_it(
     change: Change, name: str
 ) -> None:
-    """The odd interval is a gap, and so is the one after the next."""
+    """The interval over the change is a gap, and so is the second interval after it."""
     cron, _, around = SCHEDULES[name]
     calendar = Calendar(cron, change.at - around - 40 * DAY * (name == "monthly"), zone=change.zone)
     intervals = calendar.scheduled(change.at + 1.5 * around)
@@ -165,23 +165,23 @@ def test_in_utc_a_gap_of_whole_days_is_filled_by_a_backfill() -> None:
     assert committed(small) == [(interval, 3) for interval in intervals]
 
 
-# ---------------------------------------------------------------- what Airflow 3.3.2 does not do
+# ---------------------------------------------------------------- limits of Airflow 3.3.2
 
 
 def test_an_hourly_schedule_stops_when_clocks_move_by_half_an_hour() -> None:
-    """Airflow logs an error and makes no run any more; the page says: leave hourly schedules in UTC."""
+    """Airflow logs an error and creates no more runs; the documentation recommends UTC for hourly schedules."""
     for change in CHANGES[4:]:
         first, last = change.at - 4 * HOUR, change.at + 4 * HOUR
-        made = Calendar("0 * * * *", first, zone=change.zone).scheduled(last)
-        assert made
-        assert made[-1].end < last - 2 * HOUR
+        local = Calendar("0 * * * *", first, zone=change.zone).scheduled(last)
+        assert local
+        assert local[-1].end < last - 2 * HOUR
         assert len(Calendar("0 * * * *", first).scheduled(last)) == 8
 
 
 def test_a_date_that_a_zone_skipped_is_no_gap_and_the_day_before_is_filled_by_its_exact_dates() -> (
     None
 ):
-    """Samoa had no 30 December 2011. Airflow's backfill of the 29th alone makes no run; the Trigger form does."""
+    """Samoa had no 30 December 2011. Airflow's backfill of the 29th alone creates no run; the Trigger form does."""
     first = datetime(2011, 12, 27, 10, tzinfo=UTC)
     calendar = Calendar("0 0 * * *", first, zone="Pacific/Apia")
     intervals = calendar.scheduled(first + 6 * DAY)
@@ -205,7 +205,7 @@ FIRST_RECORD = datetime(2013, 1, 2, 12, tzinfo=UTC)
 
 
 def topic_since(at: datetime, *, log_start: int = 0) -> SmallLake:
-    """A topic whose first record is of `at`, one more every six hours for three days; the first `log_start` expired."""
+    """Return a topic with a record at `at` and every six hours for three days; the first `log_start` are expired."""
     small = SmallLake(log=FakeLog())
     small.log.create(TOPIC)
     for number in range(12):
@@ -217,7 +217,7 @@ def topic_since(at: datetime, *, log_start: int = 0) -> SmallLake:
 @pytest.mark.parametrize(
     ("start", "records"),
     [
-        # The first interval ends before the first record, holds it, begins with it, and begins after it.
+        # The first interval ends before the first record, contains it, begins with it, and begins after it.
         (FIRST_RECORD - 2 * DAY, [0, 0, 4]),
         (FIRST_RECORD - DAY / 2, [2, 4, 4]),
         (FIRST_RECORD, [4, 4, 4]),
@@ -233,7 +233,7 @@ def test_the_first_interval_may_begin_before_at_or_after_the_topics_first_record
     for interval in intervals:
         small.run(interval)
     assert committed(small) == list(zip(intervals, records, strict=True))
-    # What lies before is another interval, of any length, and joins on.
+    # The time before is another interval, of any length, and leaves no gap.
     before = Interval(start=start - DAY, end=start)
     if before.start.year >= 1970:
         small.run(before)
@@ -247,11 +247,11 @@ def test_the_first_interval_may_begin_before_at_or_after_the_topics_first_record
 @pytest.mark.parametrize(
     ("begin", "start", "records"),
     [
-        # Expired are the records of the first six hours. Declared is the beginning of the day, or the first one left.
+        # The records of the first six hours are expired. `begin` is the start of the day, or the first record left.
         (FIRST_RECORD, FIRST_RECORD, [3, 4, 4]),
         (FIRST_RECORD + 6 * HOUR, FIRST_RECORD + 6 * HOUR, [4, 4, 3]),
         (FIRST_RECORD, FIRST_RECORD - 2 * DAY, [0, 0, 3]),
-        # Not declared, and declared as earlier than what is asked for: nothing proves that the day is whole.
+        # `begin` is not declared, or is before the requested day: nothing proves that the day is complete.
         (None, FIRST_RECORD, None),
         (FIRST_RECORD - DAY, FIRST_RECORD, None),
     ],
@@ -287,7 +287,7 @@ def process_zone(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def stored() -> dict[str, bytes]:
-    """Plans, ledger, records and root of a lake that was filled over a change of clocks."""
+    """Return plans, ledger, records and root of a lake that was filled over a change of clocks."""
     change = CHANGES[1]
     calendar = Calendar("0 0 * * *", change.at - 3 * DAY, zone=change.zone)
     intervals = calendar.scheduled(change.at + 2 * DAY)
@@ -301,8 +301,8 @@ def stored() -> dict[str, bytes]:
         **{"from": "2013-11-01T04:00", "to": "2013-11-02T04:00"},
     )
     assert verify(small.lake, deep=True).proven
-    kept = [k for k in small.keys("") if not k.startswith("tables/")]
-    bodies = {key: small.store.get(key) for key in kept}
+    metadata = [k for k in small.keys("") if not k.startswith("tables/")]
+    bodies = {key: small.store.get(key) for key in metadata}
     return {key: found.body for key, found in bodies.items() if found is not None}
 
 
@@ -310,7 +310,7 @@ def stored() -> dict[str, bytes]:
     "process_zone", ["Pacific/Apia", "Asia/Kathmandu", "America/New_York"], indirect=True
 )
 def test_the_zone_of_the_process_changes_no_byte(process_zone: str) -> None:
-    assert time.tzname[0] in {"+13", "+0545", "EST"}, "the zone holds in this process"
+    assert time.tzname[0] in {"+13", "+0545", "EST"}, "the process has the zone"
     found = stored()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TZ", "UTC")

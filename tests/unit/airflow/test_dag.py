@@ -1,4 +1,4 @@
-"""The DAG that the factory makes: its form, its schedule, what parsing it costs."""
+"""The DAG that the factory builds: its form, its schedule, and the cost of parsing it."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ HEAVY = (
 )
 
 
-def dag_of(**given: Any) -> DAG:
+def dag_of(**options: Any) -> DAG:
     return replay_dag(
-        pipeline("s3://lake/small"), **{"schedule": "@daily", "start_date": START, **given}
+        pipeline("s3://lake/small"), **{"schedule": "@daily", "start_date": START, **options}
     )
 
 
@@ -142,7 +142,7 @@ def test_assets_of_two_pipelines_share_neither_name_nor_uri_as_airflow_demands()
         asset_of(p)
         for p in (
             small,
-            replace(small, name="other"),  # given the first one's lake by mistake
+            replace(small, name="other"),  # has the lake of `small` by mistake
             replace(small, warehouse="s3://lake/elsewhere"),
         )
     ]
@@ -215,7 +215,7 @@ def test_parsing_a_dag_file_loads_nothing_heavy() -> None:
 
 
 def test_parsing_a_dag_file_loads_few_modules() -> None:
-    """Modules, not seconds: what a DAG file loads of ours, beside Airflow itself."""
+    """The measure is a number of modules, not time: those that a DAG file loads in addition to Airflow."""
     code = (
         "import sys, airflow.sdk, airflow.providers.apache.spark.operators.spark_submit;"
         "before = set(sys.modules);"

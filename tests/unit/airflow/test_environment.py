@@ -1,4 +1,4 @@
-"""What a driver may see, and what may stand in its argv."""
+"""The environment of a driver, and the settings that its command line may contain."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_python_from_an_archive_is_used_by_executors_only(workers: str, driver
 
 
 def test_executors_python_of_a_dag_does_not_become_the_drivers() -> None:
-    """Spark starts the driver with spark.pyspark.python too, unless spark.pyspark.driver.python says otherwise."""
+    """Spark starts the driver with spark.pyspark.python, too, unless spark.pyspark.driver.python is set."""
     requested = {"spark.pyspark.python": "./environment/bin/python"}
     conf = driver_conf(requested, master="yarn", driver_python="/opt/python")
     assert conf["spark.pyspark.python"] == "./environment/bin/python"
@@ -186,7 +186,7 @@ def test_sizes_and_counts_may_be_set(key: str) -> None:
         "spark.pyspark.driver.python",
         "spark.kubernetes.authenticate.oauthToken",
         "spark.kubernetes.executor.secretKeyRef.",
-        # Spark mounts it with mode 0644, which a secrets folder may not have: a pod template can do better.
+        # Spark mounts it with mode 0644, which a secrets folder may not have; a pod template can set another mode.
         "spark.kubernetes.executor.secrets.kafka",
         "spark.kubernetes.driver.secretKeyRef.AWS_ACCESS_KEY_ID",
         "spark.kubernetes.driver.podTemplateFile",

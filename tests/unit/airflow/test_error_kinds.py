@@ -1,7 +1,6 @@
-"""Every kind of error, raised as a user meets it, and told by each host: the task, the command line, the Spark job.
+"""Every kind of error, raised as a user meets it, and shown by each host: the task, the command line, the Spark job.
 
-The table has one case per kind, and no kind is missing: what was found and what was wanted stand in the message, and the
-next step is something that can be done.
+The table has one case per kind. The message contains the found and the expected value; the hint names an action.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ pytestmark = [
 ]
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "errors.md"
 GROUPS = (errors.RetryLater, errors.Superseded, errors.ActionRequired)
-# Superseded is a group of its own and its only kind.
+# Superseded is a group with one kind: itself.
 SHARED = (errors.RetryLater, errors.ActionRequired)
 PYTHON_IN_TEXT = re.compile(
     r"Traceback|object at 0x|datetime\.|Path\(|<class|(?<!-)\bNone\b(?!-)|\[\]|\['|\{'|\('"
@@ -70,7 +69,7 @@ PYTHON_IN_TEXT = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """How a kind comes about in a lake whose first day is committed, and what must be told."""
+    """How to raise a kind in a lake whose first day is committed, and what its message and its hint must contain."""
 
     run: Callable[[SmallLake], object]
     message: tuple[str, ...]
@@ -81,7 +80,7 @@ def plan_declared(small: SmallLake, declared: Pipeline, interval: Interval) -> o
     request = PlanRequest(
         pipeline=declared,
         job_source=b"job",
-        request=Request(dag="small", run="asked", clear=0),
+        request=Request(dag="small", run="run", clear=0),
         params=parse_params({}),
         dates=RunDates(data_interval=interval, run_after=interval.end),
         first=day(1),
@@ -89,7 +88,7 @@ def plan_declared(small: SmallLake, declared: Pipeline, interval: Interval) -> o
     return plan(small.lake, small.log, request)
 
 
-def moved_on(snapshot: Snapshot) -> Update[None]:
+def raised_version(snapshot: Snapshot) -> Update[None]:
     """A swap that only raises the version."""
     ledger = snapshot.ledger(day(1), day(2))
     return Update(
@@ -102,8 +101,8 @@ def contended(small: SmallLake) -> object:
     late = replace(small.runtime, monotonic_s=lambda: float(next(passed)))
 
     def overtaken(snapshot: Snapshot) -> Update[None]:
-        small.lake.swap(moved_on)
-        return moved_on(snapshot)
+        small.lake.swap(raised_version)
+        return raised_version(snapshot)
 
     return Lake(small.store, late, proven=True).swap(overtaken)
 
@@ -114,17 +113,17 @@ def with_unknown_outcome(small: SmallLake) -> object:
 
     passed = iter(range(0, 9_999, round(UNKNOWN_S)))
     late = replace(small.runtime, monotonic_s=lambda: float(next(passed)))
-    return Lake(FaultyStore(small.store, no_reply), late, proven=True).swap(moved_on)
+    return Lake(FaultyStore(small.store, no_reply), late, proven=True).swap(raised_version)
 
 
 def overtaken_request(small: SmallLake) -> object:
     small.run(days(2, 3), clear=3)
-    return small.plan(days(2, 4), clear=1)  # over committed rows alone it would end well
+    return small.plan(days(2, 4), clear=1)  # over committed rows alone it would succeed
 
 
 def other_job(small: SmallLake) -> object:
-    (piece,) = small.plan(days(2, 3)).intervals
-    return to_stage(small.lake, [piece.plan], fingerprint="0" * 64)
+    (planned,) = small.plan(days(2, 3)).intervals
+    return to_stage(small.lake, [planned.plan], fingerprint="0" * 64)
 
 
 def other_columns(small: SmallLake) -> object:
@@ -135,14 +134,14 @@ def other_columns(small: SmallLake) -> object:
 
 
 def changed_file(small: SmallLake) -> object:
-    (piece,) = small.plan(days(2, 3)).intervals
-    report = stage(small.lake, small.log, piece.plan)
+    (planned,) = small.plan(days(2, 3)).intervals
+    report = stage(small.lake, small.log, planned.plan)
     small.overwrite(small.data_files("events")[-1], b"other bytes")
-    return commit(small.lake, small.tables, plan_key=piece.plan, report_key=report)
+    return commit(small.lake, small.tables, plan_key=planned.plan, report_key=report)
 
 
 class Overwrites(MemoryStore):
-    """A server that does not know the conditions: it writes and says 200."""
+    """A server that ignores conditions: it writes and answers 200."""
 
     def replace(self, key: str, body: bytes, *, expected: ETag) -> Outcome:
         self.delete([key])
@@ -170,17 +169,17 @@ def vanished(small: SmallLake) -> object:
 
 
 def onto_a_full_disk() -> None:
-    """What a task of a job does: the kernel's own device answers every write as a full disk does."""
+    """Write as a task of a job does, to a device on which every write fails as on a full disk."""
     try:
         with Path("/dev/full").open("wb", buffering=0) as file:
             file.write(b"x")
     except OSError as error:
-        error.filename = "/dev/full"  # as Python names it where the write is not by a descriptor
+        error.filename = "/dev/full"  # as Python sets it if the write does not use a descriptor
         raise
 
 
 def error_of_a_task(work: Callable[[], None]) -> None:
-    """Raise what the last try of a Spark task answers to its driver."""
+    """Raise the error that the last try of a Spark task returns to its driver."""
     _, answer = caught(work, 1)
     raise error_from(json.loads(answer or ""))
 
@@ -190,25 +189,25 @@ def newer(small: SmallLake) -> object:
     return small.plan(days(2, 3))
 
 
-def feed(folder: Path, **how: Any) -> Folder:
-    """An output of files."""
-    return Folder(FileOutput(name="feed", table="events", folder=str(folder)), **how)
+def feed(folder: Path, **options: Any) -> Folder:
+    """Return an output of files."""
+    return Folder(FileOutput(name="feed", table="events", folder=str(folder)), **options)
 
 
 def held_folder(_: SmallLake) -> object:
     with TemporaryDirectory() as folder:
         output = feed(Path(folder), lock_s=0.1)
         output.begin(SCOPE)
-        with (Path(folder) / HIDDEN / "lock").open("ab") as held:
-            fcntl.flock(held, fcntl.LOCK_EX)
+        with (Path(folder) / HIDDEN / "lock").open("ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
             return output.publish(publication([{"k": "a"}]), resumed=False)
 
 
-def topic(**how: Any) -> KafkaTopic:
-    """An output over a topic of a broker that is not there."""
+def topic(**options: Any) -> KafkaTopic:
+    """Return an output that writes to a topic of an unreachable broker."""
     settings = KafkaSettings(bootstrap_servers=(f"127.0.0.1:{PORT}",), bootstrap_timeout_ms=300)
     return KafkaTopic(
-        KafkaOutput(name="feed", table="events", topic="feed", **how), lambda: settings
+        KafkaOutput(name="feed", table="events", topic="feed", **options), lambda: settings
     )
 
 
@@ -359,14 +358,14 @@ CASES: dict[str, Case] = {
 
 
 def kinds() -> dict[str, type[TallystickError]]:
-    """Every kind that errors.py defines, but for the groups."""
+    """Return every kind that errors.py defines, except the groups."""
     found = (value for value in vars(errors).values() if isinstance(value, type))
     kinds = {c.kind: c for c in found if issubclass(c, TallystickError)}
     return {name: c for name, c in kinds.items() if c not in (TallystickError, *SHARED)}
 
 
 def documented() -> dict[str, tuple[str, int]]:
-    """What the page says of each group: what Airflow does, and the exit code."""
+    """Return the page's entry of each group: the action of Airflow, and the exit code."""
     rows = re.findall(r"^\| (\w+) \|[^|]*\| ([^|]*) \| (\d+) \|$", PAGE.read_text(), re.MULTILINE)
     return {group: (airflow, int(code)) for group, airflow, code in rows}
 
@@ -377,7 +376,7 @@ def test_the_table_has_every_kind() -> None:
 
 @pytest.fixture(params=CASES)
 def raised(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[TallystickError]:
-    """The error of one kind, from the lake that meets it; the case is checked here."""
+    """The error of one kind, raised by its case; message and hint are checked here."""
     case = CASES[request.param]
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://127.0.0.1:{PORT}")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
@@ -393,17 +392,17 @@ def raised(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tallystick
         assert part in caught.value.message
     assert case.hint in caught.value.hint
     if request.param == "corrupt":
-        assert small.store.get(keys.ROOT) != before, "never repaired: it is as it was damaged"
+        assert small.store.get(keys.ROOT) != before, "a damaged object is never repaired"
     error = caught.value
     del caught
     yield error
     error.__traceback__ = error.__context__ = None
     if isinstance(error, errors.KafkaUnavailable):
-        gc.collect()  # that socket, within this test
+        gc.collect()  # closes its socket within this test
 
 
 def test_each_kind_has_both_values_and_a_next_step(raised: TallystickError) -> None:
-    # What the case names was checked when it was raised; this is what holds for all.
+    # The fixture checked the parts that the case names; these checks apply to every kind.
     for part in (raised.message, raised.hint):
         assert part.endswith("."), part
         assert not PYTHON_IN_TEXT.search(part), part
@@ -432,7 +431,7 @@ def test_a_task_ends_as_documented_and_its_log_has_the_whole_error_in_lines_that
     assert [line for line in lines if len(line) > WIDTH_MAX and " " in line.strip()] == []
     more = f"More: docs/how-to/when-a-task-says.md#{raised.kind}"
     assert " ".join(line.strip() for line in lines) == f"{raised.kind}: {text} {more}"
-    # The same where it was met inside the Spark job.
+    # The same error, raised inside the Spark job.
     write_error(str(tmp_path / "result.json"), raised)
     with pytest.raises(type(raised), match=re.escape(str(raised))):
         raise_told(tmp_path / "result.json")

@@ -1,4 +1,4 @@
-"""Garbage collection as a DAG: its shape, and its task run directly on a lake in memory."""
+"""Garbage collection as a DAG: its tasks and parameters, and a task executed on a lake in memory."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def lake() -> SmallLake:
     return good_lake(store)
 
 
-def dag_of(**how: Any) -> DAG:
-    return gc_dag({"small": LAKE}, reader_grace=timedelta(0), **how)
+def dag_of(**options: Any) -> DAG:
+    return gc_dag({"small": LAKE}, reader_grace=timedelta(0), **options)
 
 
 def execute(dag: DAG, *, delete: bool) -> Any:
-    """Run the task as the Trigger form asks."""
+    """Execute the task with the parameter of the Trigger form."""
     return dag.task_dict["small"].execute(
         {
             "params": {"delete": delete},
@@ -65,7 +65,7 @@ def test_a_dry_run_counts_what_the_next_run_deletes(
     assert "would delete (a dry run)" in capsys.readouterr().out
     real = execute(dag_of(), delete=True)
     assert real["objects"] == len(before - set(lake.keys("")))
-    # The pending grant of the small lake was planned in 2024: it is given up, and its owner named.
+    # The small lake has a grant that was planned in 2024: it is cancelled, and its owner is named.
     assert (
         "gave up the grant of [2013-01-06T00:00:00.000Z, 2013-01-07T00:00:00.000Z)"
         in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""The pages on clusters name nothing that is not there: settings, variables, secrets, accounts, paths, commands."""
+"""The pages on clusters name only what exists: settings, variables, secrets, accounts, paths, commands."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def commands(name: str) -> list[list[str]]:
 
 @pytest.fixture(scope="module")
 def clicks(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The pipeline of the README, to which the pages' DAGs belong."""
+    """The pipeline of the README, which the pages' DAGs use."""
     [text] = re.findall(r"```python\n# dags/clicks\.py\n(.*?)```", README, re.DOTALL)
     file = tmp_path_factory.mktemp("project") / "clicks.py"
     file.write_text(text, encoding="utf-8")
@@ -56,7 +56,7 @@ def clicks(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def settings_of(name: str, pipeline: Any = None) -> dict[str, str]:
-    """What the page's DAG asks of Spark; with a pipeline, the DAG is built too."""
+    """Return the Spark settings of the page's DAG; with a pipeline, build the DAG, too."""
     [text] = blocks(name, "python")
     built: list[Any] = []
 
@@ -72,7 +72,7 @@ def settings_of(name: str, pipeline: Any = None) -> dict[str, str]:
 
 @cache
 def texts_of_spark() -> bytes:
-    """Every text in the classes of Spark's own JARs that read settings and environments."""
+    """Return every text in those classes of Spark's JARs that read settings and environments."""
     spec = find_spec("pyspark")
     assert spec is not None
     assert spec.origin is not None
@@ -88,7 +88,7 @@ def texts_of_spark() -> bytes:
 
 
 def exists_in_spark(word: str) -> bool:
-    # The one word that Spark puts together when it starts: its parts are there.
+    # Spark builds this setting's name when it starts: its parts are in the JARs.
     last = ".serviceAccountName"
     parts = [word.removesuffix(last), last] if word.endswith(last) else [word]
     return all(part.encode() in texts_of_spark() for part in parts)
@@ -105,7 +105,7 @@ def test_each_setting_of_a_page_exists_in_spark(name: str) -> None:
     settings = {*settings_of(name), *re.findall(r"`(spark\.[A-Za-z0-9.]+)", page(name))}
     for block in blocks(name, "properties"):
         settings |= set(re.findall(r"^(spark\.\S+) ", block, re.MULTILINE))
-    # Spark's words end where a name of ours begins: spark.executorEnv.<variable>.
+    # Spark's part of a setting ends before a name of ours: spark.executorEnv.<variable>.
     words = {re.sub(r"(executorEnv\.|secretKeyRef\.).+", r"\1", key) for key in settings}
     assert [word for word in sorted(words) if not exists_in_spark(word)] == []
 
@@ -134,7 +134,7 @@ def test_each_variable_of_a_page_is_read(name: str) -> None:
     named = set(re.findall(r"\b(?:TALLYSTICK|SPARK|PYSPARK)_[A-Z0-9_]+", page(name)))
     code = "\n".join(p.read_text() for p in (ROOT / "plugins").rglob("*.py"))
     known = {*compose_code._spark_variables(), "SPARK_CONF_DIR"}
-    # Ours alone: the page gives it to the pod, and its setting takes it from there.
+    # Variables of the page alone: it sets them on the pod, and its settings read them there.
     known |= set(re.findall(r"\$\{env:(\w+)\}", page(name)))
     unknown = {v for v in named - known if v not in code}
     assert unknown == set()
@@ -191,7 +191,7 @@ def test_secrets_and_accounts_of_the_kubernetes_page_fit_together() -> None:
 
 
 def test_a_secret_that_is_mounted_as_on_the_page_is_accepted() -> None:
-    """The kubelet adds 0440 for a pod with fsGroup, and leaves the file to root (its SetVolumeOwnership)."""
+    """For a pod with fsGroup the kubelet adds 0440, and root remains the owner of the file (its SetVolumeOwnership)."""
     [pod] = [yaml.safe_load(b) for b in blocks("run-on-kubernetes", "yaml") if "kind: Pod" in b]
     assert pod["spec"]["securityContext"]["fsGroup"]
     mode = stat.S_IFREG | pod["spec"]["volumes"][0]["secret"]["defaultMode"] | 0o440
@@ -264,7 +264,7 @@ def test_the_entrypoint_starts_an_executor_for_kubernetes(tmp_path: Path) -> Non
         "--resourceProfileId": "0",
         "--podName": "exec-3",
     }
-    # What it starts, and what it is told by, is in this Spark.
+    # This Spark has the class, the variables and the options.
     for word in (words[16].replace(".", "/"), *POD_ENVIRONMENT, "SPARK_JAVA_OPT_", *words[17::2]):
         assert word.encode() in texts_of_spark(), word
 

@@ -1,7 +1,7 @@
-"""The how-to pages for operators: their commands are run, in their order, on a lake in the state that the page is about.
+"""The how-to pages for operators: their commands run, in their order, on a lake in the state that the page describes.
 
-`tally` runs as it is. `airflow` is parsed by Airflow's own parser, and what it would start is run with the real plan
-and commit: a clear as a clear of the run that has the date, a backfill by Airflow's own calendar.
+`tally` runs unchanged. Airflow's own parser parses `airflow`, and the real plan and commit process what it would start:
+a clear the run that has the date, a backfill the intervals of Airflow's own calendar.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def fenced(name: str, language: str) -> list[str]:
 
 
 class Operator:
-    """Someone who follows a page on a lake; `said` is what the commands of `tally` answered, in order."""
+    """A person who follows a page on a lake; `printed` is the output of the `tally` commands, in order."""
 
     def __init__(self, small: SmallLake, *, schedule: str = "@daily") -> None:
         self.small = small
@@ -86,7 +86,7 @@ class Operator:
         assert getattr(args, "dag_id", None) == self.small.dag
         if args.subcommand == "trigger":
             conf = json.loads(args.conf)
-            # Its dates are its conf's; a run without them has no data interval here.
+            # Its dates are in its conf; without them the run has no data interval here.
             self.small.run(days(1, 2), run=f"manual__{next(self._manual)}", **conf)
         elif args.subcommand == "clear":
             assert (args.task_regex, args.downstream, args.yes) == ("plan", True, True)
@@ -96,9 +96,9 @@ class Operator:
                 self._again(at, {})
         elif args.subcommand == "create":
             assert args.reprocess_behavior == "completed"
-            made = self.calendar.backfill(args.from_date, args.to_date)
-            assert made, "No runs to create"
-            for interval in made:
+            created = self.calendar.backfill(args.from_date, args.to_date)
+            assert created, "No runs to create"
+            for interval in created:
                 self.runs.setdefault(
                     interval.start, (f"backfill__{interval.end.isoformat()}", interval, -1)
                 )
@@ -130,17 +130,17 @@ def generations(small: SmallLake) -> dict[Interval, int]:
     return {entry.interval: entry.generation for entry in read_status(small.lake).committed}
 
 
-# ---------------------------------------------------------------- the pages, followed
+# ---------------------------------------------------------------- following the pages
 
 
 def test_rerun(store: MemoryStore) -> None:
-    """Days out of order, a gap on day 4, a run of day 6 that died; and the job has changed since."""
+    """The days are out of order, day 4 is a gap, the run of day 6 died, and the job changed since."""
     small = good_lake(store, dag="flights")
     small.job = b"version 3"
     before = generations(small)
     printed = Operator(small).follow("rerun")
     after = generations(small)
-    # Cleared for the changed job, and once more with force; the others stand.
+    # Cleared for the changed job, and once more with force; the others are unchanged.
     assert after[days(2, 3)] == before[days(2, 3)] + 2
     assert after[days(1, 2)] == before[days(1, 2)]
     assert "1 gap:" in printed[1]
@@ -226,7 +226,7 @@ def test_move_to_a_new_cluster(store: MemoryStore, monkeypatch: pytest.MonkeyPat
 
 
 def test_change_the_schedule(store: MemoryStore) -> None:
-    """Six-hourly for a day, then daily: day 4 is left over, and told."""
+    """Every six hours for a day, then daily: day 4 is left over, and status shows it."""
     small = flights(SmallLake(store=store))
     for hour in (0, 6, 12, 18):
         at = day(3).replace(hour=hour)
@@ -256,7 +256,7 @@ def test_add_a_table(store: MemoryStore) -> None:
     printed = Operator(small).follow("add-a-table")
     assert "per_carrier" in printed[0]
     assert "Proven: " in printed[1]
-    # A table that is no longer declared stays, and an interval that is replaced loses its rows there.
+    # A table that is no longer declared remains; a replaced interval loses its rows there.
     small.declared = pipeline
     rows = {t["name"]: t["rows"] for t in json.loads(tally("tables", "--json").stdout)["tables"]}
     small.run(days(1, 2), clear=2)
@@ -281,7 +281,7 @@ def test_every_operators_page_is_followed_and_linked() -> None:
 
 
 def kinds() -> dict[str, type[TallystickError]]:
-    """Every kind that a task can end with, but for the groups."""
+    """Return every kind that a task can end with, except the groups."""
     groups = (TallystickError, errors.RetryLater, errors.ActionRequired)
     found = (value for value in vars(errors).values() if isinstance(value, type))
     return {c.kind: c for c in found if issubclass(c, TallystickError) and c not in groups}

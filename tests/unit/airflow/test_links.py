@@ -1,4 +1,4 @@
-"""Addresses that a browser can open."""
+"""Links of tasks: addresses that a browser can open."""
 
 from __future__ import annotations
 

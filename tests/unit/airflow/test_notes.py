@@ -1,4 +1,4 @@
-"""What a run's page, its XComs and the Asset event say: counts, and the error with its next step."""
+"""The run's note, its XComs and the Asset event: counts, and the error with its next step."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ NO_TOTALS = dict.fromkeys(
 ONE_DAY = NO_TOTALS | {"records": 5, "dead_letters": 2, "offsets": 7}
 
 
-def run_of(interval: Interval | None = None, **given: Any) -> FakeRun:
+def run_of(interval: Interval | None = None, **options: Any) -> FakeRun:
     interval = interval or days(1, 2)
-    return FakeRun(interval=interval, run_after=interval.end, **given)
+    return FakeRun(interval=interval, run_after=interval.end, **options)
 
 
 # ---------------------------------------------------------------- counts
@@ -228,7 +228,7 @@ def test_lines_fit_and_lose_no_word(line: str) -> None:
     parts = list(fit(line))
     assert " ".join(parts).split() == line.split()
     assert [p for p in parts if len(p) > WIDTH_MAX and len(p.split()) > 1] == []
-    # An interval can be copied: it is never broken.
+    # An interval is never broken, so that it can be copied.
     if str(days(1, 2)) in line:
         assert any(str(days(1, 2)) in part for part in parts)
     indent = line[: len(line) - len(line.lstrip())]
@@ -296,7 +296,7 @@ def session() -> Iterator[Session]:
 
 
 def ended(session: Session, state: str = "success") -> DagRun:
-    """A run in the scheduler's session, whose last change is not written yet."""
+    """Return a run in the scheduler's session, whose last change is not written yet."""
     run = DagRun(dag_id="small", run_id="r", run_type="manual", state="running")
     run.start_date = timezone.utcnow()
     session.add(run)
@@ -377,7 +377,7 @@ def test_a_failed_run_shows_the_error_and_a_later_success_replaces_it(session: S
 
 
 def test_a_task_that_was_cleared_and_did_not_run_again_adds_nothing(session: Session) -> None:
-    """Its error was another declaration's; what it named as the next step could do harm now."""
+    """Its error may belong to another declaration, and its next step could do harm now."""
     run = ended(session, "failed")
     left(session, run, "commit", "commit: report_rejected: no.", state="upstream_failed")
     left(session, run, "plan", "plan: invalid_request: no.", state="failed")
@@ -419,7 +419,7 @@ def test_a_note_that_fails_leaves_the_schedulers_transaction_whole(
     left(session, run, "commit", "5 records")
 
     def broken(connection: Any, *_: Any) -> None:
-        # A row that the database refuses: in PostgreSQL, the transaction would be lost without a savepoint.
+        # The database refuses this row: in PostgreSQL, the transaction would be lost without a savepoint.
         connection.execute(
             sa.insert(DagRunNote.__table__).values(dag_run_id=run.id, content="half")
         )

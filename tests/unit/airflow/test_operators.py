@@ -1,4 +1,4 @@
-"""The three tasks, run directly on a lake and a log in memory; spark-submit is a script that notes its calls."""
+"""The three tasks, executed on a lake and a log in memory; spark-submit is a script that records its calls."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ __all__ = ["bench"]
 pytestmark = pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning")
 
 
-def run_of(interval: Interval | None = None, **given: Any) -> FakeRun:
+def run_of(interval: Interval | None = None, **options: Any) -> FakeRun:
     interval = interval or days(1, 2)
-    return FakeRun(interval=interval, run_after=interval.end, **given)
+    return FakeRun(interval=interval, run_after=interval.end, **options)
 
 
 def test_run_commits_and_returns_what_is_covered(bench: Bench) -> None:
@@ -358,7 +358,7 @@ def test_commit_takes_only_what_this_runs_stage_named(bench: Bench) -> None:
     (granted,) = run.returned["plan"]["plans"]
     stage(
         bench.lake, bench.log, granted["plan"], attempt="another"
-    )  # a whole report that nobody named
+    )  # a complete report that no task named
     run.returned["stage"] = []
     with pytest.raises(AirflowFailException, match="named no report"):
         run.execute(bench.task("commit"))
@@ -404,7 +404,7 @@ def test_log_of_a_run_is_short_and_has_the_counts(
 
 
 def logged(capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """Airflow's log lines so far, with their level in brackets, without colours."""
+    """Return Airflow's log lines so far, with their level in brackets, without colours."""
     return re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).splitlines()
 
 
@@ -459,7 +459,7 @@ def test_links_open_what_was_written(bench: Bench) -> None:
 def test_a_plan_that_is_gone_before_its_task_ends_is_named(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A lifecycle rule, or somebody who tidies up, between the grant and the look at what was granted."""
+    """A lifecycle rule or a person may delete the plan between the grant and the read of the granted plan."""
     planned = PlanOperator.ask
 
     def delete_plans(task: PlanOperator, lake: Lake, request: PlanRequest) -> PlanResult:

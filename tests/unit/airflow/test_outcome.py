@@ -1,4 +1,4 @@
-"""Errors as Airflow understands them, and what a job told."""
+"""Translation of errors to Airflow's exceptions, and reading the result file of a job."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SPAN = "[2013-01-02T00:00:00.000Z, 2013-01-03T00:00:00.000Z)"
 def tree(top: type[TallystickError]) -> Iterator[type[TallystickError]]:
     yield top
     for below in top.__subclasses__():
-        if below.__module__ == TallystickError.__module__:  # other modules may have private ones
+        if below.__module__ == TallystickError.__module__:  # other modules may have private kinds
             yield from tree(below)
 
 

@@ -1,4 +1,4 @@
-"""A table's connection in Airflow's tasks: by environment first, then Airflow's own, and never in the Spark driver."""
+"""A table's connection in Airflow's tasks: first the environment, then Airflow's own, and never in the Spark driver."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ def test_an_undefined_connection_is_reported_with_airflows_name(
     ],
 )
 def test_the_spark_driver_gets_no_connection_of_an_output(name: str) -> None:
-    kept = driver_environment(
+    environment = driver_environment(
         {name: "{}", "TALLYSTICK_S3_BUCKET_OWNER": "1"},
         kafka_name="default",
         kafka=KafkaSettings(bootstrap_servers=("a:1",)),
         result_file=Path("result"),
         master="local[1]",
     )
-    assert "TALLYSTICK_S3_BUCKET_OWNER" in kept
-    assert name not in kept
+    assert "TALLYSTICK_S3_BUCKET_OWNER" in environment
+    assert name not in environment

@@ -1,4 +1,4 @@
-"""The task `publish`, and what `commit` does for outputs: files in a folder, receivers that are away, and reruns."""
+"""The task `publish`, and `commit` with outputs: files in a folder, unavailable receivers, and reruns."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ pytestmark = pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:D
 
 @pytest.fixture
 def folder(tmp_path: Path, bench: Bench) -> Path:
-    """The folder that the pipeline's table `events` goes to."""
+    """The folder to which the pipeline's table `events` is published."""
     path = tmp_path / "out"
     outputs = [FileOutput(name="files", table="events", folder=str(path))]
     bench.pipeline = replace(bench.pipeline, outputs=outputs)
     return path
 
 
-def run_of(first: int, **how: Any) -> FakeRun:
-    """The scheduled run of a day."""
+def run_of(first: int, **options: Any) -> FakeRun:
+    """Return the scheduled run of a day."""
     return FakeRun(
         interval=days(first, first + 1),
         run_after=day(first + 1),
         run_id=f"scheduled__{day(first).isoformat()}",
-        **how,
+        **options,
     )
 
 
 def seen(folder: Path) -> dict[str, list[dict[str, Any]]]:
-    """The files that readers see, by the day that they begin with."""
+    """Return the rows of the files that readers list, by the first day of each file."""
     return {
         path.name[:8]: [json.loads(line) for line in path.read_text().splitlines()]
         for path in sorted(folder.glob("*.jsonl"))
@@ -129,12 +129,12 @@ class OwnKind(Declared):
     away: bool = False
 
     def open(self) -> FakeOutput:
-        """As docs/reference/outputs.md says."""
+        """Open the output, as docs/reference/outputs.md describes."""
         return Away(self.wire) if self.away else FakeOutput(self.wire)
 
 
 class Odd(FakeOutput):
-    """One that raises what is none of ours."""
+    """An output that raises an error that is not tallystick's."""
 
     def prepare(self, publication: Publication) -> None:
         raise ZeroDivisionError(str(publication))
@@ -149,7 +149,7 @@ class OddKind(Declared):
 
 
 class Hanging(FakeOutput):
-    """One of which no call ever comes back: a commit that made one would not end."""
+    """An output whose calls never return: a commit that made a call would not end."""
 
     def _hang(self, *_: object, **__: object) -> None:
         pytest.fail("the commit waits for an output")
@@ -159,7 +159,7 @@ class Hanging(FakeOutput):
 
 @dataclass(frozen=True, kw_only=True)
 class HangingKind(Declared):
-    """A kind of the user's own that hangs where it is opened, or later."""
+    """A kind of the user's own that hangs when it is opened, or later."""
 
     opens: bool
 
@@ -172,7 +172,7 @@ class HangingKind(Declared):
 @pytest.mark.parametrize("opens", [False, True])
 @pytest.mark.parametrize("lost", [False, True])
 def test_an_output_that_hangs_delays_no_commit(bench: Bench, opens: bool, lost: bool) -> None:
-    """Neither one that lands nor one whose interval was taken over meanwhile."""
+    """Neither a commit that succeeds nor a commit whose interval was taken over meanwhile is delayed."""
     bench.pipeline = replace(bench.pipeline, outputs=[HangingKind(opens=opens)])
     run = run_of(1)
     run.execute(bench.task("plan"))
@@ -200,7 +200,7 @@ def test_an_output_that_raises_anything_harms_no_commit_and_no_other_output(
 
 
 class Unclosable(FakeOutput):
-    """One that raises where it is closed."""
+    """An output that raises when it is closed."""
 
     def close(self) -> None:
         raise ZeroDivisionError("close")
@@ -208,7 +208,7 @@ class Unclosable(FakeOutput):
 
 @dataclass(frozen=True, kw_only=True)
 class RaisingKind(Declared):
-    """A kind of the user's own that cannot be opened, or not be closed."""
+    """A kind of the user's own that cannot be opened, or cannot be closed."""
 
     wire: Wire
     opens: bool = True

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:D
 
 @pytest.fixture
 def server(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
-    """A receiver of two outputs over one table: one that is corrected, one that is called once per key."""
+    """The receiver of two outputs of one table: the first gets corrections, the second one call per key."""
     found = Endpoint()
     monkeypatch.setenv("TALLYSTICK_HTTP_DEFAULT", '{"timeout_s": 20}')
     with receiver(found) as url:
@@ -52,7 +52,7 @@ def server(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
 
 
 def paths(server: Endpoint) -> Counter[str]:
-    """How many calls each output made."""
+    """Return the number of calls of each output."""
     return Counter(call.path for call in server.calls)
 
 

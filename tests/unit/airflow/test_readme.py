@@ -1,4 +1,4 @@
-"""The README's own pipeline works as it is printed: the DAG builds, and the job's transform gives what is declared."""
+"""The README's pipeline works as printed: the DAG can be built, and the job's transform returns the declared tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ README = Path(__file__).parents[3] / "README.md"
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """The README's two files, where it says they are."""
+    """The README's two files, at the paths that it names."""
     blocks = re.findall(
         r"```python\n# (\S+)\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL
     )
@@ -29,12 +29,12 @@ def project(tmp_path: Path) -> Path:
 
 
 def test_the_dag_has_the_three_tasks(project: Path) -> None:
-    found: dict[str, Any] = runpy.run_path(str(project / "dags/clicks.py"))
-    assert sorted(found["dag"].task_ids) == ["commit", "plan", "stage"]
-    assert [t.name for t in found["pipeline"].tables] == ["clicks", "per_page"]
+    module: dict[str, Any] = runpy.run_path(str(project / "dags/clicks.py"))
+    assert sorted(module["dag"].task_ids) == ["commit", "plan", "stage"]
+    assert [t.name for t in module["pipeline"].tables] == ["clicks", "per_page"]
 
 
-def test_the_transform_gives_the_declared_tables(project: Path) -> None:
+def test_the_transform_returns_the_declared_tables(project: Path) -> None:
     job: dict[str, Any] = runpy.run_path(str(project / "spark_jobs/clicks.py"))
     records = pa.table(
         {

@@ -1,4 +1,4 @@
-"""What is stale is told where it becomes so, and one run with mode=refresh replaces it."""
+"""A commit warns about the intervals that it makes stale, and one run with mode=refresh replaces them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def test_a_commit_warns_about_intervals_that_it_makes_stale_and_a_refresh_replac
 ) -> None:
     def warnings() -> list[str]:
         lines = re.findall(r"warning +\] (.*?) \[airflow", capsys.readouterr().out)
-        return [line for line in lines if "Task Runner" not in line]  # Airflow's own, in tests only
+        return [
+            line for line in lines if "Task Runner" not in line
+        ]  # Airflow logs these in tests only
 
     bench_with_lookback.run_all(daily(3))
     assert not warnings()

@@ -1,4 +1,4 @@
-"""Who asks, for which dates, with which job and which Kafka."""
+"""The request, dates, job and Kafka connection of a run."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ LOCAL = pendulum.datetime(2013, 1, 1, 7, tz="Asia/Tokyo")
             {},
             "[2012-12-31T22:00:00.000Z, 2012-12-31T23:00:00.000Z)",
         ),
-        # What the form says stands above the run's own dates, as it does for the plan.
+        # The form's dates have precedence over the run's own dates, as in the plan.
         (
             {"data_interval_start": AT, "data_interval_end": AT + timedelta(days=1)},
             {"from": "2013-01-01", "to": "2013-01-02"},
@@ -103,7 +103,9 @@ def no_connection(_: str) -> Connection:
 
 def test_environment_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TALLYSTICK_KAFKA_DEFAULT", '{"bootstrap_servers": "env:9092"}')
-    monkeypatch.setattr(BaseHook, "get_connection", lambda _: pytest.fail("Airflow was asked"))
+    monkeypatch.setattr(
+        BaseHook, "get_connection", lambda _: pytest.fail("Airflow's connection is read")
+    )
     assert settings_named(KafkaSettings, SMALL.kafka).endpoint == "env:9092"
 
 
@@ -193,7 +195,7 @@ def test_undefined_connection_is_reported_with_every_place(monkeypatch: pytest.M
 def test_an_extra_that_is_no_json_object_is_refused_and_not_taken_for_an_empty_one(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, extra: str
 ) -> None:
-    """Airflow's own reading makes nothing of it: the connection would go on without its login and without TLS."""
+    """Airflow itself reads it as empty: the connection would be used without its login and without TLS."""
     monkeypatch.delenv("TALLYSTICK_KAFKA_DEFAULT", raising=False)
     found = Connection(conn_id="kafka_default", conn_type="kafka", host="b", extra=extra)
     monkeypatch.setattr(BaseHook, "get_connection", lambda _: found)

@@ -1,4 +1,4 @@
-"""What a run by hand processes: what Airflow's form proposes and infers is told from what a person typed."""
+"""The span of a run by hand: what Airflow's form proposes and infers is distinguished from what a person typed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def interval(of: Interval) -> dict[str, datetime]:
 
 
 def exact(at: datetime) -> dict[str, datetime]:
-    """What Airflow infers for a run by hand from a schedule of ours."""
+    """Return the dates that Airflow infers for a run by hand from a schedule of ours."""
     return {"logical_date": at, "data_interval_start": at, "data_interval_end": at}
 
 
@@ -48,7 +48,7 @@ SPAN = RunParams(start=day(1), end=day(3))
     ("dates", "until"),
     [
         ({}, NOON),
-        # As the form proposes: the browser's now, a little before the server's.
+        # As the form proposes: the browser's current time, a little before the server's.
         (exact(NOON - timedelta(seconds=40)), NOON - timedelta(seconds=40)),
         (exact(day(3)), day(3)),
         # A date in the future, or a browser whose clock is ahead.
@@ -107,7 +107,7 @@ def test_runs_of_the_schedule_have_their_interval(kind: str) -> None:
 
 
 def test_backfill_with_a_span_in_its_parameters_is_refused() -> None:
-    """Every run of it would ask for the same span."""
+    """Every run of the backfill would request the same span."""
     with pytest.raises(InvalidRequest, match=r"given to a backfill.*same span") as refused:
         asked_of(run("backfill", **interval(days(2, 3))), SPAN)
     assert "`from` and `to` empty" in refused.value.hint
@@ -137,7 +137,7 @@ def test_errors_name_the_span_of_a_run_by_hand(
 
 
 def by_hand(number: int, at: datetime, **params: Any) -> FakeRun:
-    """A run as the Trigger form's proposal makes it on a schedule of ours."""
+    """Return a run that the Trigger form creates from its proposed values on a schedule of ours."""
     return FakeRun(
         interval=SimpleNamespace(start=at, end=at),  # type: ignore[arg-type]  (Interval refuses it)
         run_after=at + timedelta(seconds=1),

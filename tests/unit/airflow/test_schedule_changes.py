@@ -1,6 +1,6 @@
-"""A schedule that is changed with committed intervals behind it: nothing twice, no false gap, each true one filled.
+"""A change of the schedule after intervals were committed: nothing twice, no false gap, each true gap filled.
 
-What Airflow schedules next after such a change is asked of Airflow's own code.
+Airflow's own code computes what Airflow schedules after the change.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SIXTHS = "0 */6 * * *"
 
 
 def hours(first: float, last: float) -> Interval:
-    """From hour `first` to hour `last`, counted from START."""
+    """Return the interval from hour `first` to hour `last`, counted from START."""
     return Interval(start=START + first * HOUR, end=START + last * HOUR)
 
 
@@ -34,7 +34,7 @@ def whole(count: int) -> list[Interval]:
 
 
 def ran(small: SmallLake, intervals: list[Interval]) -> dict[datetime, Interval]:
-    """Run them as scheduled runs; returns Airflow's runs by logical date."""
+    """Run the intervals as scheduled runs; return Airflow's runs by logical date."""
     for interval in intervals:
         small.run(interval, run=f"scheduled__{interval.end.isoformat()}")
     return {interval.start: interval for interval in intervals}
@@ -45,7 +45,7 @@ def gaps(small: SmallLake) -> list[Interval]:
 
 
 def each_record_once(small: SmallLake) -> bool:
-    """Intervals tile, and together they hold the log."""
+    """Return True if the committed intervals tile the time and contain the whole log."""
     known = [interval for interval, _ in committed(small)]
     tiled = all(left.end == right.start for left, right in itertools.pairwise(known))
     offsets = read_status(small.lake).totals.offsets
@@ -68,13 +68,13 @@ def test_from_hourly_to_daily_at_midnight_leaves_no_gap() -> None:
 
 
 def test_from_hourly_to_daily_within_a_day_leaves_a_gap_that_the_command_of_status_fills() -> None:
-    """Airflow goes on with the next midnight: the rest of the day is no run's, and only the ledger knows."""
+    """Airflow continues at the next midnight: the rest of the day belongs to no run, and only the ledger has the gap."""
     small = lake_of(whole(72)[22:])
     runs = ran(small, whole(30)[22:])
     daily = Calendar(DAILY, START)
     following = daily.scheduled(START + 3 * DAY, after=hours(29, 30))
     assert following == [hours(48, 72)]
-    assert gaps(small) == [], "no gap is told before there is anything behind it"
+    assert gaps(small) == [], "time after the last interval is no gap"
     runs |= ran(small, following)
     (gap,) = read_status(small.lake).gaps
     assert gap.interval == hours(30, 48)
@@ -135,17 +135,17 @@ def test_an_hour_cannot_be_replaced_out_of_a_day_that_was_committed_whole() -> N
     assert "2013-01-01T00:00:00.000Z or to 2013-01-02T00:00:00.000Z" in refused.value.hint
 
 
-# ---------------------------------------------------------------- what status makes of it
+# ---------------------------------------------------------------- gaps and schedules in status
 
 
 @pytest.mark.parametrize(
     ("schedules", "left_out"),
     [
-        # A gap of some runs in the finer part, of a whole day in it, of a day in the coarser part, over the change.
+        # The gap is some runs of the finer part, a whole day of it, a day of the coarser part, or over the change.
         *(([(SIXTHS, 3), (DAILY, 6)], span) for span in [(6, 18), (24, 48), (96, 120), (42, 96)]),
-        # A day of the coarser part, some runs of the finer one, a day of it, over the change.
+        # The gap is a day of the coarser part, some runs of the finer part, a day of it, or over the change.
         *(([(DAILY, 3), (SIXTHS, 6)], span) for span in [(24, 48), (90, 102), (96, 120), (48, 78)]),
-        # Only the latest run, only the one before the gap, only the one after it shows that there was another schedule.
+        # Only the latest run, the run before the gap, or the run after it shows that there was another schedule.
         ([(SIXTHS, 2), (DAILY, 3)], (24, 36)),
         ([(SIXTHS, 3), (DAILY, 8)], (48, 96)),
         ([(DAILY, 2), (SIXTHS, 4), (DAILY, 8)], (48, 72)),
@@ -154,7 +154,7 @@ def test_an_hour_cannot_be_replaced_out_of_a_day_that_was_committed_whole() -> N
 def test_after_a_change_the_command_of_each_gap_fills_it(
     schedules: list[tuple[str, int]], left_out: tuple[int, int]
 ) -> None:
-    """Runs that failed are there in Airflow, with the interval that they had when they were made."""
+    """Airflow keeps failed runs, with the interval that they had when they were created."""
     intervals: list[Interval] = []
     for cron, until in schedules:
         calendar = Calendar(cron, START)
@@ -176,7 +176,7 @@ def test_status_uses_the_new_schedule_after_three_of_its_runs() -> None:
         ran(small, [hours(24 * number, 24 * number + 24)])
         lengths.append(read_status(small.lake).every)
     assert lengths == [HOUR, HOUR, DAY, DAY]
-    # And a gap among the new ones is a backfill's again.
+    # The command of a gap among the new intervals is a backfill again.
     ran(small, [hours(7 * 24, 8 * 24)])
     (gap,) = read_status(small.lake).gaps
     assert (gap.intervals, gap.command[1]) == (1, "backfill")

@@ -1,4 +1,4 @@
-"""The spark-submit that a stage starts: its command, its environment, its end. The programs here are small scripts."""
+"""The spark-submit that a stage starts: its command, its environment, its end. Small scripts replace the program."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def connection(monkeypatch: pytest.MonkeyPatch, **words: Any) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", **words}))
 
 
-def hook(tmp_path: Path, **given: Any) -> ScrubbedSparkSubmit:
+def hook(tmp_path: Path, **options: Any) -> ScrubbedSparkSubmit:
     return ScrubbedSparkSubmit(
         kafka_name="default",
         kafka=KAFKA,
@@ -45,7 +45,7 @@ def hook(tmp_path: Path, **given: Any) -> ScrubbedSparkSubmit:
             "conn_id": "spark_default",
             "application_args": ["--attempt", "a"],
             "name": "tallystick-small",
-            **given,
+            **options,
         },
     )
 
@@ -180,7 +180,7 @@ def test_argv_and_log_hold_no_secret(
 def test_on_kubernetes_the_program_runs_without_airflows_kubernetes_provider(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, conf: dict[str, str], namespace: str
 ) -> None:
-    """Airflow's hook wants it to watch a driver's pod: here the driver is the program, and its exit code counts."""
+    """Airflow's hook needs it to watch a driver's pod: here the driver is the program, and its exit code counts."""
     extra = {"deploy-mode": "client", "namespace": "of-the-connection"}
     connection(monkeypatch, host="k8s://https://kubernetes.default.svc", extra=extra)
     body = "import json, sys\nwith open(sys.argv[0] + '.seen', 'w') as seen:\n    json.dump(sys.argv, seen)\n"
@@ -256,8 +256,8 @@ def test_kill_reaches_what_the_program_started(
     until(lambda: not any(running(pid) for pid in both))
 
 
-# The kernel's signal reaches one process only. What that one started ends as a driver does whose JVM is gone: its
-# connection breaks. So nobody else may hold that connection open.
+# The kernel's signal reaches one process only. Its child ends like a driver whose JVM is gone: its
+# connection breaks. So no other process may hold that connection open.
 CONNECTED = FAMILY.replace("import time; time.sleep(600)", "import sys; sys.stdin.read()").replace(
     '"])', '"], stdin=subprocess.PIPE)'
 )
@@ -274,7 +274,7 @@ ScrubbedSparkSubmit(conf={}, kafka_name="default", kafka=KafkaSettings(bootstrap
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="a parent-death signal is Linux's own")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a parent-death signal")
 def test_program_dies_with_a_task_that_is_killed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

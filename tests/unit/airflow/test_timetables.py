@@ -1,4 +1,4 @@
-"""Schedules that hold their own bounds: runs by hand have their tasks whatever their logical date is."""
+"""Schedules that contain their bounds: runs by hand have their tasks for any logical date."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ SCHEDULES = [
 ]
 
 
-def made(schedule: Any, **given: Any) -> DAG:
+def dag_of(schedule: Any, **options: Any) -> DAG:
     lake = pipeline("s3://lake/small")
-    return replay_dag(lake, **{"schedule": schedule, "start_date": FIRST, **given})
+    return replay_dag(lake, **{"schedule": schedule, "start_date": FIRST, **options})
 
 
 def stored(dag: DAG) -> Any:
-    """The DAG as the scheduler has it."""
+    """Return the DAG as the scheduler reads it."""
     return DagSerialization.from_dict(DagSerialization.to_dict(dag))
 
 
@@ -60,8 +60,8 @@ def scheduled(dag: Any, *, most: int = 10) -> list[tuple[datetime, datetime]]:
 
 
 def tasks_of(dag: Any, logical_date: datetime | None, kind: DagRunType) -> list[str]:
-    """The tasks that Airflow's own code makes for a run."""
-    made_of: list[str] = []
+    """Return the tasks that Airflow's own code creates for a run."""
+    created: list[str] = []
     run: Any = SimpleNamespace(
         run_type=kind,
         logical_date=logical_date,
@@ -69,12 +69,12 @@ def tasks_of(dag: Any, logical_date: datetime | None, kind: DagRunType) -> list[
         get_dag=lambda: dag,
         _check_for_removed_or_restored_tasks=lambda *_, **__: set(),
         _get_task_creator=lambda *_, **__: None,
-        _create_tasks=lambda tasks, *_, **__: made_of.extend(t.task_id for t in tasks),
+        _create_tasks=lambda tasks, *_, **__: created.extend(t.task_id for t in tasks),
         _create_task_instances=lambda *_, **__: None,
     )
     session: Any = None
     DagRun.verify_integrity(run, session=session, dag_version_id=None)  # type: ignore[arg-type]
-    return made_of
+    return created
 
 
 @pytest.mark.parametrize("schedule", [*SCHEDULES, None], ids=repr)
@@ -85,7 +85,7 @@ def tasks_of(dag: Any, logical_date: datetime | None, kind: DagRunType) -> list[
 def test_run_by_hand_has_its_tasks_for_any_logical_date(
     schedule: Any, logical_date: datetime | None
 ) -> None:
-    dag = stored(made(schedule, end_date=LAST))
+    dag = stored(dag_of(schedule, end_date=LAST))
     assert tasks_of(dag, logical_date, DagRunType.MANUAL) == ["plan", "stage", "commit"]
 
 
@@ -93,7 +93,7 @@ def test_run_by_hand_has_its_tasks_for_any_logical_date(
 def test_schedule_keeps_its_bounds_and_backfills_may_exceed_them(
     schedule: Any,
 ) -> None:
-    dag = stored(made(schedule, end_date=LAST))
+    dag = stored(dag_of(schedule, end_date=LAST))
     assert scheduled(dag) == [(FIRST + n * DAY, FIRST + (n + 1) * DAY) for n in range(3)]
     dates = {"from_date": pendulum.instance(FIRST - 3 * DAY), "to_date": pendulum.instance(LAST)}
     found = _get_info_list(dag=dag, reverse=False, **dates)
@@ -106,21 +106,21 @@ def test_schedule_keeps_its_bounds_and_backfills_may_exceed_them(
 def test_schedule_without_an_end_goes_on_and_without_catchup_begins_with_the_last_interval(
     schedule: Any,
 ) -> None:
-    assert len(scheduled(stored(made(schedule)))) == 10
-    ((_, end), *_) = scheduled(stored(made(schedule, catchup=False)), most=1)
+    assert len(scheduled(stored(dag_of(schedule)))) == 10
+    ((_, end), *_) = scheduled(stored(dag_of(schedule, catchup=False)), most=1)
     assert end > datetime.now(UTC) - 2 * DAY
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=repr)
 def test_schedule_infers_no_interval_for_a_run_by_hand(schedule: Any) -> None:
     at = pendulum.datetime(2026, 11, 22, 22, 50, 29)
-    inferred = stored(made(schedule)).timetable.infer_manual_data_interval(run_after=at)
+    inferred = stored(dag_of(schedule)).timetable.infer_manual_data_interval(run_after=at)
     assert (inferred.start, inferred.end) == (at, at)
 
 
 def test_a_timedelta_gives_intervals_of_its_length_from_the_start_date() -> None:
     start = FIRST + timedelta(minutes=7)
-    dag = stored(made(timedelta(hours=1), start_date=start))
+    dag = stored(dag_of(timedelta(hours=1), start_date=start))
     hour = timedelta(hours=1)
     assert scheduled(dag, most=3) == [(start + n * hour, start + (n + 1) * hour) for n in range(3)]
 
@@ -128,23 +128,23 @@ def test_a_timedelta_gives_intervals_of_its_length_from_the_start_date() -> None
 @pytest.mark.parametrize("length", [timedelta(0), timedelta(hours=-1), timedelta(microseconds=900)])
 def test_a_length_under_a_second_is_refused_when_the_dag_is_parsed(length: timedelta) -> None:
     with pytest.raises(InvalidPipeline, match="shorter than a second"):
-        made(length)
+        dag_of(length)
 
 
 def test_a_length_that_advances_only_once_is_refused() -> None:
-    """The 31st of the month, from the 31st on."""
+    """From the 31st of a month, `day=31` leads to the same day."""
     with pytest.raises(InvalidPipeline, match="shorter than a second"):
-        made(relativedelta(day=31))
+        dag_of(relativedelta(day=31))
 
 
 def test_a_text_that_is_no_cron_expression_is_refused_when_the_dag_is_parsed() -> None:
     with pytest.raises(InvalidPipeline, match="schedule='every day' is no cron expression"):
-        made("every day")
+        dag_of("every day")
 
 
 @pytest.mark.parametrize("schedule", [*SCHEDULES[:2], *SCHEDULES[3:5]], ids=repr)
 def test_schedule_is_stored_and_read_with_its_bounds(schedule: Any) -> None:
-    dag = made(schedule, end_date=LAST)
+    dag = dag_of(schedule, end_date=LAST)
     back = stored(dag).timetable
     assert isinstance(back, (BoundedCron, BoundedDelta))
     assert (back.first, back.last) == (FIRST, LAST)
@@ -154,19 +154,19 @@ def test_schedule_is_stored_and_read_with_its_bounds(schedule: Any) -> None:
 
 def test_zone_of_a_timetable_stays() -> None:
     apia = CronDataIntervalTimetable("@daily", timezone="Pacific/Apia")
-    ((start, _), *_) = scheduled(stored(made(apia)), most=1)
+    ((start, _), *_) = scheduled(stored(dag_of(apia)), most=1)
     assert start == datetime(2013, 1, 4, 10, tzinfo=UTC)
 
 
 def test_end_of_a_schedule_that_cannot_hold_it_is_refused() -> None:
     for schedule in (CronTriggerTimetable("@daily", timezone="UTC"), Asset("s3://lake/x")):
         with pytest.raises(InvalidPipeline, match="leave all tasks out of each run by hand"):
-            made(schedule, end_date=LAST)
-    assert stored(made(Asset("s3://lake/x"))).start_date is None
-    assert stored(made(CronTriggerTimetable("@daily", timezone="UTC"))).start_date == FIRST
+            dag_of(schedule, end_date=LAST)
+    assert stored(dag_of(Asset("s3://lake/x"))).start_date is None
+    assert stored(dag_of(CronTriggerTimetable("@daily", timezone="UTC"))).start_date == FIRST
 
 
 @pytest.mark.parametrize("name", ["start_date", "end_date"])
 def test_dates_in_default_args_are_refused(name: str) -> None:
     with pytest.raises(InvalidPipeline, match=f"default_args holds '{name}'"):
-        made("@daily", default_args={name: FIRST})
+        dag_of("@daily", default_args={name: FIRST})

@@ -1,4 +1,4 @@
-"""No lake and no stack of this machine, and a good lake in memory."""
+"""Fixtures: no lake and no stack of this machine; a good lake in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the tests of the command line call it, and read what it says."""
+"""Run the command line in tests, and read its output."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def tally(*argv: str) -> Result:
 
 
 def tally_json(*argv: str) -> Any:
-    """The JSON answer of a command that must succeed."""
+    """Return the JSON output of a command that must succeed."""
     result = tally(*argv, "--json")
     assert result.exit_code == 0, result.stderr
     return json.loads(result.stdout)
 
 
 def too_wide(text: str) -> list[str]:
-    """Lines beyond the width; a key or URI that is longer by itself stays whole on a line of its own."""
+    """Return the lines that are too long; a longer key or URI is allowed on a line of its own."""
     return [line for line in text.splitlines() if len(line) > WIDTH_MAX and " " in line.strip()]

@@ -1,4 +1,4 @@
-"""docs/how-to/alerts.md: its rules fit the fields that `tally status` has, and jq answers as the page says."""
+"""docs/how-to/alerts.md: its rules fit the fields of `tally status`, and jq evaluates them as documented."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def test_the_page_has_its_rules_and_its_links_resolve() -> None:
 
 
 def test_rules_name_fields_and_problems_that_exist(lake: SmallLake) -> None:
-    form = tally_json("status", LAKE)
+    answer = tally_json("status", LAKE)
     assert {rule.split(".problems.")[1].split()[0] for rule in RULES if ".problems." in rule} <= {
         *PROBLEMS
     }
     for name in re.findall(r"(?<![\w\].])\.([a-z_]+)", " ".join(RULES)):
-        assert name in {*form, "gone"}, name
+        assert name in {*answer, "gone"}, name
 
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="this machine has no jq")

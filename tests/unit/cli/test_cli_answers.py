@@ -1,4 +1,4 @@
-"""What `tally` answers, as text for people and as JSON for programs."""
+"""The output of `tally`: text for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_status_shows_losses(lake: SmallLake) -> None:
     lake.log.expire(TOPIC, 0, before=9)
     lake.run(days(3, 4), run="manual__loss", accept_loss=True, mode="replace")
     output = tally("status", LAKE).stdout
-    # Replaced in a log that lost one of the day's offsets since.
+    # The replacement was read from a log that lost one of the day's offsets since.
     assert "LOST: 1 offset, gone before they were read; an operator accepted that:" in output
     assert "2013-01-03 to 2013-01-04: 1 of 7 offsets" in output
     (loss,) = tally_json("status", LAKE)["lost"]
@@ -89,7 +89,7 @@ def test_status_shows_losses(lake: SmallLake) -> None:
 
 
 def test_status_shows_the_age_of_a_grant_and_the_command_that_releases_it(lake: SmallLake) -> None:
-    """The lake's clock stands in 2024, and this machine's is later."""
+    """The lake's clock shows 2024, and this machine's clock a later time."""
     output = tally("status", LAKE).stdout
     assert re.search(r"generation 1, fills a gap, granted \d+ d ago", " ".join(output.split()))
     assert (

@@ -1,4 +1,4 @@
-"""How a command ends: exit codes, errors, interrupts."""
+"""The end of a command: exit codes, errors, interrupts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from unit.cli.invoke import LAKE, tally
 
 
 class Boom(Exception):
-    """Something that no command expects."""
+    """An error that no command expects."""
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_unreadable_rows_raise_the_kind_that_fits_the_servers_answer(
             raise refused
 
         def close(self) -> None:
-            """Nothing was opened."""
+            """Do nothing: nothing is open."""
 
     monkeypatch.setattr(sql, "connect", lambda *_: Reading())
     monkeypatch.setattr("tallystick.tables.sql.reading_only", lambda _, question: question)

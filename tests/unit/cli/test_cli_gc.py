@@ -36,7 +36,9 @@ def test_with_delete_it_reports_what_it_deleted_and_a_repeat_finds_nothing(lake:
 
 
 def test_cancelled_grants_are_reported_with_their_owner(lake: SmallLake) -> None:
-    result = tally("gc", LAKE)  # it was planned longer ago than the seven days of the default
+    result = tally(
+        "gc", LAKE
+    )  # it was planned more than seven days ago, the default of --cancel-after
     assert "2013-01-06 to 2013-01-07 to small / scheduled" in " ".join(result.stdout.split())
     assert "would be given up; a gap is left" in " ".join(result.stdout.split())
     report = tally_json("gc", LAKE, "--delete")

@@ -1,4 +1,4 @@
-"""`tally status` for those who watch: --ok, the last commit, the lag, the share of dead letters."""
+"""`tally status` for monitoring: --ok, the last commit, the lag, the share of dead letters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from unit.cli.invoke import LAKE, tally, tally_json, too_wide
 
 
 def output_of(*argv: str, code: int = 0) -> str:
-    """What a command says that must end with this code, in one line."""
+    """Return the output, in one line, of a command that must exit with `code`."""
     result = tally(*argv)
     assert result.exit_code == code, (result.stdout, result.stderr)
     assert too_wide(result.stdout) == []
@@ -29,7 +29,7 @@ def output_of(*argv: str, code: int = 0) -> str:
 
 
 def make_healthy(lake: SmallLake) -> None:
-    """Fill the good lake's gap and end its grant, so that nothing is left to look at."""
+    """Fill the good lake's gap and end its grant, so that no problem is left."""
     lake.run(days(4, 5))
     release(lake.lake, days(6, 7))
     lake.run(days(6, 7))
@@ -89,7 +89,7 @@ def test_a_lake_that_cannot_be_read_is_not_ok_either(lake: SmallLake) -> None:
 
 
 def all_dead(lake: SmallLake) -> None:
-    """A day of which every record is a dead letter."""
+    """Commit a day of which every record is a dead letter."""
     for hour in range(4):
         lake.log.append(TOPIC, 0, day(7) + timedelta(hours=hour), "dead")
     lake.run(days(7, 8))
@@ -147,7 +147,7 @@ def ends_of(lake: SmallLake) -> TopicEnds:
 
 @pytest.fixture
 def kafka(lake: SmallLake, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A Kafka that answers as the lake's log stands; the connections that were asked for."""
+    """Replace Kafka by the lake's log; the value is the list of the connections that were used."""
     connections: list[str] = []
 
     def answer(connection: str, topics: Sequence[str]) -> Mapping[str, TopicEnds]:
@@ -238,7 +238,7 @@ def test_another_incarnation_gives_no_lag(lake: SmallLake, kafka: list[str]) -> 
 def test_unreachable_or_silent_brokers_give_no_lag(
     lake: SmallLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections and never answers
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts connections and never answers
         port = silent.getsockname()[1]
         settings = f'{{"bootstrap_servers": "127.0.0.1:{port}"}}'
         monkeypatch.setenv("TALLYSTICK_KAFKA_DEFAULT", settings)

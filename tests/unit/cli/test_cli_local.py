@@ -1,4 +1,4 @@
-"""`tally local` hands on what was asked, and tells no password."""
+"""`tally local` passes its options on, and prints no password."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from unit.cli.invoke import tally, tally_json
 
 def test_local_without_its_parts_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tallystick_devstack.stack", None)
-    # An earlier import leaves the module on its package, where `from ... import` would find it.
+    # A previous import leaves the module on its package, where `from ... import` would find it.
     monkeypatch.delattr("tallystick_devstack.stack", raising=False)
     result = tally("local", "status")
     assert result.exit_code == 77
@@ -121,7 +121,7 @@ def test_status_shows_an_address_only_if_something_may_answer_and_fails_if_a_par
         airflow_user="admin",
         airflow_password="hidden",
     )
-    _stack(monkeypatch, info)
+    _set_stack(monkeypatch, info)
     text, form = tally("local", "status"), tally("local", "status", "--json")
     assert (text.exit_code, form.exit_code) == (code, code)
     assert ("127.0.0.1:8" in text.stdout) is shown
@@ -185,7 +185,7 @@ def test_up_runs_the_project_of_the_state_unless_another_one_is_chosen(
     assert projects == [checkout, copy, checkout, checkout]
 
 
-def _stack(monkeypatch: pytest.MonkeyPatch, info: Any) -> None:
+def _set_stack(monkeypatch: pytest.MonkeyPatch, info: Any) -> None:
     module = SimpleNamespace(status=lambda _: info)
     monkeypatch.setattr(stack, "stack_module", lambda: module)
 
@@ -197,8 +197,10 @@ def test_env_is_what_a_shell_needs(monkeypatch: pytest.MonkeyPatch) -> None:
         "TALLYSTICK_KAFKA_DEFAULT": '{"bootstrap_servers": "127.0.0.1:8"}',
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": "postgresql+psycopg2://a:@/b?host=/x'y",
     }
-    _stack(monkeypatch, SimpleNamespace(running=True, environment=lambda: variables))
-    monkeypatch.setenv("PATH", os.defpath)  # the shell that asks is the shell that is told
+    _set_stack(monkeypatch, SimpleNamespace(running=True, environment=lambda: variables))
+    monkeypatch.setenv(
+        "PATH", os.defpath
+    )  # the shell that runs the command is the shell that evaluates its output
     assert tally_json("local", "env")["variables"] == variables
     exports = tally("local", "env").stdout
     shell = subprocess.run(
@@ -218,7 +220,7 @@ def test_env_is_what_a_shell_needs(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_env_without_a_running_stack_prints_nothing(
     monkeypatch: pytest.MonkeyPatch, info: Any
 ) -> None:
-    _stack(monkeypatch, info)
+    _set_stack(monkeypatch, info)
     result = tally("local", "env")
     assert (result.exit_code, result.stdout) == (77, "")
     assert "start it with `tally local up`" in " ".join(result.stderr.split())

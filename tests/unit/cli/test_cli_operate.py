@@ -1,4 +1,4 @@
-"""The commands of operators: plan, release, show, probe, and answers as of an older version."""
+"""The commands of operators: plan, release, show, probe, and --as-of for an older version."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_probe_prints_each_step(lake: SmallLake) -> None:
 
 
 class Overwriting(MemoryStore):
-    """Answers 200 and overwrites, as stores do that never heard of conditions."""
+    """A store that overwrites and answers 200, as stores do that ignore conditions."""
 
     def replace(self, key: str, body: bytes, *, expected: ETag) -> Outcome:
         del expected
@@ -150,7 +150,7 @@ def test_tables_as_of_a_version_are_those_of_its_commit(lake: SmallLake) -> None
         seen.append({t["name"]: t["rows"] for t in found["tables"]}["events"])
     assert seen == sorted(seen) != [now["events"]] * len(seen)
     assert seen[-1] == now["events"]
-    # A plan's swap commits nothing: the tables are those of the commit before.
+    # A plan's swap commits nothing: the tables are those of the previous commit.
     first = log[-1]["version"]
     assert tally_json("tables", LAKE, "--as-of", str(first + 1))["version"] == first
 
@@ -198,7 +198,7 @@ def test_an_invalid_request_is_refused_with_what_is_allowed(
     lake: SmallLake, monkeypatch: pytest.MonkeyPatch, argv: list[str], message: str
 ) -> None:
     monkeypatch.setenv("TALLYSTICK_LAKE", LAKE)
-    # Views on memory:// are no matter of SQL; an empty cut is one.
+    # DuckDB cannot read memory://: an empty connection replaces the views.
     monkeypatch.setattr("tallystick.cli.sql.connect", lambda *_: duckdb.connect(":memory:"))
     before = {key: lake.store.get(key) for key in lake.keys("")}
     result = tally(*argv)

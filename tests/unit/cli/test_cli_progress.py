@@ -1,4 +1,4 @@
-"""What a person on a terminal sees while a command works; a program sees nothing of it."""
+"""The progress that a command shows on a terminal; a program gets none of it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ DAY = ["--from", "2013-01-01", "--to", "2013-01-02"]
 
 
 class Watched:
-    """`tally` as a process, whose standard error is a terminal, or is not."""
+    """`tally` as a process, with a terminal or a pipe as standard error."""
 
     def __init__(self, *argv: str, terminal: bool) -> None:
         self._ours, theirs = pty.openpty() if terminal else os.pipe()
@@ -73,7 +73,7 @@ class Watched:
         while select.select([self._ours], [], [], 0.01)[0]:
             try:
                 part = os.read(self._ours, 4096)
-            except OSError:  # how a terminal ends
+            except OSError:  # the end of a terminal
                 return
             if not part:
                 return

@@ -1,4 +1,4 @@
-"""`tally publish` and what `tally status` says of outputs."""
+"""`tally publish`, and outputs in `tally status`."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ pipeline = replace(
 
 
 def declared(folder: Path, warehouse: str) -> Pipeline:
-    """The pipeline as the file declares it."""
+    """Return the pipeline as the file declares it."""
     output = FileOutput(name="feed", table="events", folder=str(folder))
     return replace(pipeline(warehouse), outputs=[output])
 
 
 @pytest.fixture
 def folder(lake: SmallLake, tmp_path: Path) -> Path:
-    """The folder of an output that lacks days 7 and 8; its file lies beside it."""
+    """The folder of an output that lacks days 7 and 8; the declaring file is next to it."""
     path = tmp_path / "out"
     (tmp_path / "small.py").write_text(FILE.format(lake=LAKE, folder=str(path)))
     lake.declared = functools.partial(declared, path)

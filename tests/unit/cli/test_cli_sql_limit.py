@@ -1,4 +1,4 @@
-"""`tally sql` ends a question that would run for ever, and one that needs too much memory."""
+"""`tally sql` ends a query that would run for ever, and a query that needs too much memory."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def test_an_endless_query_is_interrupted(empty: SmallLake, query: str, form: str
         duckdb.InvalidInputException("closed pending query result"),
         None,
     ],
-    ids=["interrupted", "the stream is closed", "it returns as if it had ended"],
+    ids=["interrupted", "the stream is closed", "the query returns as if it had ended"],
 )
 def test_an_interrupted_query_took_too_long_however_duckdb_ends_it(
     outcome: duckdb.Error | None,
 ) -> None:
-    """DuckDB 1.5.5 closed the stream in about every sixth of 12,000 interrupted questions."""
+    """DuckDB 1.5.5 closed the stream of about every sixth of 12,000 interrupted queries."""
     interrupted = threading.Event()
 
     def work() -> None:
@@ -111,7 +111,7 @@ def test_an_invalid_timeout_is_refused(empty: SmallLake, timeout: str) -> None:
 def test_a_slow_reader_uses_up_nothing_of_the_limit(
     empty: SmallLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A pager may stay open for an hour: the limit is on DuckDB's work."""
+    """A pager may remain open for an hour: the limit is for DuckDB's work."""
     clock = [0.0]
     monkeypatch.setattr(sql, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     seen: list[str] = []

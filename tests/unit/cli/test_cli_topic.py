@@ -1,4 +1,4 @@
-"""`tally topic adopt`: shown before it is done, done only for the topic that was shown, and told afterwards."""
+"""`tally topic adopt`: it shows the adoption, performs it only for the topic that it showed, and reports the result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from unit.cli.invoke import LAKE, tally, tally_json, too_wide
 
 @pytest.fixture
 def recreated(lake: SmallLake, monkeypatch: pytest.MonkeyPatch) -> SmallLake:
-    """A good lake whose topic was created anew; the connection `old` still leads to the old one."""
+    """A good lake whose topic was created anew; the connection `old` still leads to the old topic."""
     old = lake.log.topics["events"]
     lake.log.create("events", partitions=1)
     for hour in (1, 2, 3):
@@ -34,7 +34,7 @@ def recreated(lake: SmallLake, monkeypatch: pytest.MonkeyPatch) -> SmallLake:
 
 
 def seen(topic: FakeTopic) -> Any:
-    """As the planner describes a topic: with the high watermark of each partition."""
+    """Return a topic as the planner describes it, with the high watermark of each partition."""
     return SimpleNamespace(
         topic_id=topic.topic_id,
         cluster_id=topic.cluster_id,
@@ -46,7 +46,7 @@ def seen(topic: FakeTopic) -> Any:
 
 
 def output_of(*argv: str) -> str:
-    """What a command that must succeed says, in one line."""
+    """Return the output, in one line, of a command that must succeed."""
     result = tally(*argv)
     assert result.exit_code == 0, result.stderr
     assert too_wide(result.stdout) == []
@@ -146,10 +146,10 @@ def test_unclear_options_are_refused_and_change_nothing(
 
 
 def test_the_same_command_again_shows_what_it_did(recreated: SmallLake) -> None:
-    """Its answer may have been lost; the old connection leads to what is closed by then."""
+    """The output may have been lost; by then the old connection leads to a topic that is closed."""
     first, second = (output_of(*ADOPT, "--old-kafka", "old", *CONFIRM) for _ in range(2))
     assert first.startswith(second)
-    assert first.endswith("2013-01-06 to 2013-01-07")  # what still waits is said once
+    assert first.endswith("2013-01-06 to 2013-01-07")  # what is not committed yet is shown once
     assert "follows the one" in second
 
 

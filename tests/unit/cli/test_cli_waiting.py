@@ -1,4 +1,4 @@
-"""A command on a store that takes the connection and never answers: it says what it waits for, and ends."""
+"""A command on a store that accepts the connection and never answers: it prints what it waits for, and ends."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from unit.cli.invoke import LAKE, tally
 
 @pytest.fixture
 def frozen() -> Iterator[str]:
-    """The address of a server that is stopped: the kernel takes its connections, nobody reads them."""
+    """The address of a stopped server: the kernel accepts its connections, and no process reads them."""
     with socket.create_server(("127.0.0.1", 0), backlog=64) as listening:
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
 
 
 def run_tally(endpoint: str, *argv: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    """Run `tally` in a process of its own, whose standard error is no terminal; it must end by itself."""
+    """Run `tally` in another process, whose standard error is no terminal; it must end by itself."""
     return subprocess.run(
         [sys.executable, "-c", "from tallystick.cli import main; main()", *argv],
         env={
@@ -83,7 +83,7 @@ def test_all_tries_of_a_read_fit_the_limit_and_a_task_has_its_own_limits() -> No
 
 
 class Slow(MemoryStore):
-    """Answers when it is let."""
+    """A store that answers once `may_answer` is set."""
 
     def __init__(self) -> None:
         super().__init__("slow")

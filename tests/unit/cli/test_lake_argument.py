@@ -1,4 +1,4 @@
-"""Which lake a command is about, and on which server it is read."""
+"""The lake of a command, and the server on which it is read."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_another_server_than_aws_is_named_on_standard_error(
 def test_aws_is_used_unless_the_environment_names_a_server_even_if_a_stack_runs_here(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """A user may have a bucket of the stack's name: nothing is read from the stack unless a person asked for it."""
+    """A user may have a bucket of that name: a command uses the stack only if the environment names it."""
     write_stack(
         StackInfo(
             state_dir=tmp_path,

@@ -1,4 +1,4 @@
-"""The reference pages say what the code does: every error kind, every command and option, every exit code."""
+"""The reference pages match the code: every error kind, every command and option, every exit code."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tallystick.operations.verify import CHECKS
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
 
 
-# Superseded is a group of its own and its only kind.
+# Superseded is a group with one kind: itself.
 GROUPS = (errors.RetryLater, errors.Superseded, errors.ActionRequired)
 
 
 def _kinds(group: type[errors.TallystickError]) -> set[tuple[str, str]]:
-    """(kind, class name) of every error of a group that errors.py defines."""
+    """Return (kind, class name) of every error of a group that errors.py defines."""
     found = (value for value in vars(errors).values() if isinstance(value, type))
     return {
         (c.kind, c.__name__)
@@ -57,7 +57,7 @@ def _commands(group: Any, prefix: str = "tally") -> dict[str, Any]:
 def test_the_page_of_commands_has_every_command_and_option() -> None:
     page = (REFERENCE / "cli.md").read_text()
     parts = re.split(r"^## ", page, flags=re.MULTILINE)[1:]
-    # "`tally status [LAKE]`": the words of the command in small letters, then what it takes.
+    # "`tally status [LAKE]`": the command in small letters, then its arguments.
     sections = {
         found[0].strip(): part
         for part in parts

@@ -1,4 +1,4 @@
-"""What `status` answers: intervals, gaps with the exact command for each, grants, losses."""
+"""The answer of `status`: intervals, gaps with the exact command for each, grants, losses."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_without_a_scheduled_run_gaps_are_filled_by_their_exact_dates() -> None:
 
 
 def test_the_command_of_a_gap_fills_it() -> None:
-    """The trigger command's conf goes through the params that a run reads."""
+    """The conf of the trigger command is parsed as the params of a run."""
     small = SmallLake()
     small.run(days(1, 2), run="manual__1")
     small.run(days(3, 4), run="manual__2")
@@ -149,14 +149,14 @@ def test_losses_are_listed() -> None:
 
 
 def test_losses_of_a_compacted_replacement_are_listed() -> None:
-    """Compacted since it was committed, and replaced by the fewer records that were left."""
+    """The topic was compacted after the commit, and the replacement has the fewer records that were left."""
     small = SmallLake()
     small.run(days(1, 2))
     compact(small)
     small.run(days(1, 2), run="manual__1", mode="replace", accept_compaction=True)
     (replaced,) = read_status(small.lake).fewer
     assert (replaced.interval, replaced.before, replaced.now) == (days(1, 2), 7, 3)
-    # Replaced once more, as it is now: what the interval once held is not forgotten.
+    # After a second replacement, the number of records of the first commit is still listed.
     small.run(days(1, 2), run="manual__2", mode="replace")
     assert [(f.before, f.now) for f in read_status(small.lake).fewer] == [(7, 3)]
 
@@ -171,7 +171,7 @@ def test_a_topic_that_was_compacted_before_its_first_commit_lost_nothing_here() 
 
 
 def compact(small: SmallLake) -> None:
-    """Let the cleaner remove two records of day 1 of each partition, not the first ones: a boundary passes over those."""
+    """Remove two records of day 1 of each partition as the cleaner does, not the first: a boundary skips absent ones."""
     topic = small.log.topics[TOPIC]
     topic.compacted = True
     for partition in topic.partitions:
@@ -182,7 +182,7 @@ def compact(small: SmallLake) -> None:
 
 
 def aging(**passed: float) -> SmallLake:
-    """A lake in which day 1 was granted, and then time passed."""
+    """Return a lake in which day 1 was granted some time ago."""
     clock = [NOW]
     small = SmallLake(runtime=replace(counting_runtime(), now=lambda: clock[0]))
     small.plan(days(1, 2))
@@ -226,7 +226,7 @@ def ended(small: SmallLake) -> list[tuple[Interval, int, list[str]]]:
     return [(grant.interval, grant.count, [r.run for r in grant.requests]) for grant in found]
 
 
-def test_grants_that_committed_or_are_held_have_not_ended() -> None:
+def test_grants_that_committed_or_are_current_have_not_ended() -> None:
     assert ended(good_lake()) == []
 
 

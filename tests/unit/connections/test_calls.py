@@ -1,4 +1,4 @@
-"""Connections of HTTP receivers: what is checked, what is refused, and what is never shown."""
+"""Connections of HTTP receivers: checked settings, refused settings, and secrets that are never shown."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ SECRET = "s3cr3t-t0ken"
 
 
 def store() -> MemoryStore:
-    """A lake's store, empty."""
+    """Return the empty store of a lake."""
     return MemoryStore("small")
 
 
 def connected(url: str, settings: HttpSettings, notes: MemoryStore | None = None) -> HttpReceiver:
-    """An output over a connection."""
+    """Return an output that uses the connection `settings`."""
     declared = HttpOutput(name="feed", table="events", url=url, concurrency=1)
     return HttpReceiver(declared, lambda: settings, notes or store(), patience_s=0.0)
 
@@ -62,7 +62,7 @@ def test_a_certificate_is_checked_and_a_trusted_one_is_accepted(tmp_path: Path) 
 def test_secrets_reach_only_the_receiver(
     settings: HttpSettings, sent: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Not even where the receiver says them back."""
+    """They are not shown even if the receiver returns them in its answer."""
     caplog.set_level(logging.DEBUG)
     server = Endpoint(
         faults={0: "400"}, body=f"who is {sent} or {SECRET}?".encode() + b"\n\x1b" * 500

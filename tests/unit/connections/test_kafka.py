@@ -66,7 +66,7 @@ def test_an_unknown_connection_is_reported_with_every_place(tmp_path: Path) -> N
             "root",
             0o440,
             True,
-        ),  # a Kubernetes secret, mounted for a process that is not root (fsGroup)
+        ),  # a Kubernetes secret that is mounted for a process that is not root (fsGroup)
         ("root", 0o640, True),
         ("root", 0o444, False),  # a Kubernetes secret without defaultMode has 0644
         ("root", 0o644, False),
@@ -81,7 +81,7 @@ def test_a_secret_file_is_accepted_if_it_is_ours_or_roots_and_closed_to_others(
     path = tmp_path / "main.json"
     path.write_text(json.dumps(SASL))
     path.chmod(mode)
-    # Who runs the tests is either root or not, and may not give files away.
+    # The user of the tests may not be able to change the owner of a file.
     uid = {"root": 0, "ours": 1000, "another": 1001}[owner]
     real = os.fstat
 

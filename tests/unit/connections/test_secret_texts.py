@@ -1,7 +1,7 @@
-"""What goes wrong with secrets at hand: no message, no error behind it and no log line shows one.
+"""Errors in code that has secrets: no message, no chained error and no log line shows a secret.
 
-The canary stands where a real secret would, and where people put one by mistake: in URLs, in broken JSON, in files that
-others can read. Broken logins at a real broker are in tests/kafka, refusals of a real S3 server in tests/contract.
+The canary is in the place of a real secret, and where people put secrets by mistake: in URLs, in broken JSON, in files
+that others can read. Failed logins at a real broker are in tests/kafka, refusals of a real S3 server in tests/contract.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tallystick.store.open import open_store
 from tallystick_devstack.testing.servers import free_port
 from unit.cli.invoke import tally
 
-# As long and as odd as AWS's keys are: a slash, a plus.
+# Like AWS's keys, it contains a slash and a plus.
 CANARY = "canary/of+a/secret"
 LOGIN = {
     "bootstrap_servers": "h:1",
@@ -49,13 +49,13 @@ LOGIN = {
 def quiet(
     kind: type[TallystickError], run: Callable[[], object], log: pytest.LogCaptureFixture
 ) -> TallystickError:
-    """Run what must be refused with one kind of error, at the most talkative level of every log: no canary shows."""
-    # Tasks of ours that ran in this process set the second one higher: kafka-python's own story is long.
+    """Run what must be refused with an error of `kind`, with every log at DEBUG, and check that no canary is shown."""
+    # Tasks that ran in this process set the logger of kafka-python to a higher level.
     levels = (log.at_level(logging.DEBUG), log.at_level(logging.DEBUG, logger="kafka"))
     with levels[0], levels[1], pytest.raises(kind) as caught:
         run()
     for part in (error_text(caught.value), log.text):
-        # Half of it would do: a URL is cut at its slashes.
+        # A part of it would be a leak, too: a URL is split at its slashes.
         assert "canary" not in part
         assert "a/secret" not in part
     return caught.value
@@ -224,8 +224,8 @@ def test_an_endpoint_with_a_password_in_it_is_refused_without_quoting_it(
 
 
 @pytest.fixture
-def talkative_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A credential process that prints what it should keep, and fails."""
+def leaking_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A credential process that prints a secret, and fails."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     program = tmp_path / "credentials"
@@ -237,13 +237,13 @@ def talkative_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")
 
 
-@pytest.mark.usefixtures("talkative_credentials")
+@pytest.mark.usefixtures("leaking_credentials")
 def test_the_output_of_a_credential_process_is_not_shown(caplog: pytest.LogCaptureFixture) -> None:
     refused = quiet(StoreUnavailable, lambda: open_store("s3://lake/flights"), caplog)
     assert "did not answer (CredentialRetrievalError)" in refused.message
 
 
-@pytest.mark.usefixtures("talkative_credentials")
+@pytest.mark.usefixtures("leaking_credentials")
 def test_the_output_of_a_credential_process_is_not_shown_by_sql(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -272,10 +272,10 @@ def test_a_password_in_the_error_of_a_job_is_masked() -> None:
     import pyarrow as pa
 
     job = JobTransform(transform, pipeline("memory://lake"))
-    piece: Any = "events[0] [0, 1)"
+    split: Any = "events[0] [0, 1)"
     with pytest.raises(InvalidPipeline) as caught:
-        job(piece, pa.table({"_offset": [0]}))
-    # The trace in the task's log is the job's own; what goes on to Airflow and to people is this text.
+        job(split, pa.table({"_offset": [0]}))
+    # The trace in the task's log is the job's own; this text is passed on to Airflow and to people.
     assert "cannot reach postgresql://***@db:5432/flights, is it up?" in str(caught.value)
     assert CANARY not in repr(caught.value)
 

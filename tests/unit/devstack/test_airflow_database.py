@@ -1,4 +1,4 @@
-"""A metadata database that does not answer is named before anything is started, without its password."""
+"""A metadata database that does not answer is named, without its password, before any component is started."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_an_unreachable_database_is_named_and_nothing_is_started(tmp_path: Path)
 def test_a_recreated_database_is_migrated_despite_its_mark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`migrated.json` lies in Airflow's folder, and the database's own may be removed alone."""
+    """`migrated.json` is in Airflow's folder; the folder of the database may be removed without it."""
     database = tmp_path / "airflow.db"
     stack = AirflowStack(
         tmp_path, dags_dir=tmp_path, plugins_dir=tmp_path, database=f"sqlite:///{database}"

@@ -1,4 +1,4 @@
-"""A component of the embedded Airflow that lives and says nothing is started anew, and no other one is touched."""
+"""A component of the embedded Airflow that runs and sends no heartbeat is restarted, and no other component is."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SILENT_S, UP_S = 0.3, 0.6
 
 @dataclass
 class FakeProcess:
-    """A process that is only said to run."""
+    """A process that does not really run."""
 
     log_path: Path
     alive: bool = True
@@ -32,11 +32,11 @@ class FakeProcess:
         self.alive, self.killed = False, True
 
     def tail(self) -> str:
-        return "last words"
+        return "last lines"
 
 
 class FakeAirflow(AirflowStack):
-    """Components that are only said to run; those in `hung` give no sign of life."""
+    """Components that do not really run; those in `hung` give no sign of life."""
 
     def __init__(self, tmp_path: Path, *, api_up_s: float = 0.0) -> None:
         super().__init__(
@@ -55,13 +55,13 @@ class FakeAirflow(AirflowStack):
     def start_component(self, name: str) -> None:
         process: Any = self.processes.get(name)
         if process is None or not process.alive:
-            made: Any = FakeProcess(self.state_dir / f"{name}.log")
-            self.processes[name] = made
+            process = FakeProcess(self.state_dir / f"{name}.log")
+            self.processes[name] = process
             self.started.append(name)
             self.hung.discard(name)
 
     def reported(self, _api: object, part: str | None, _since: datetime) -> bool:
-        """As Airflow's health says it: nothing at all while the api-server is coming up."""
+        """Return True if Airflow reports the part as healthy: it reports no part until the api-server is up."""
         api: Any = self.processes["api-server"]
         if not api.alive or "api-server" in self.hung:
             return False
@@ -73,14 +73,14 @@ class FakeAirflow(AirflowStack):
 
 @pytest.fixture
 def stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeAirflow:
-    """An Airflow that has been started."""
-    made = FakeAirflow(tmp_path, api_up_s=UP_S)
+    """A started Airflow."""
+    stack = FakeAirflow(tmp_path, api_up_s=UP_S)
     monkeypatch.setattr(airflow, "_SILENT_S", SILENT_S)
     monkeypatch.setattr(airflow, "_START_S", 5.0)
-    monkeypatch.setattr(airflow, "_reported", made.reported)
-    made.start()
-    assert made.started == list(COMPONENTS)
-    return made
+    monkeypatch.setattr(airflow, "_reported", stack.reported)
+    stack.start()
+    assert stack.started == list(COMPONENTS)
+    return stack
 
 
 def test_components_that_answer_are_left_alone(stack: FakeAirflow) -> None:
@@ -99,7 +99,7 @@ def test_a_silent_component_is_killed_and_restarted(stack: FakeAirflow, name: st
 
 
 def test_a_component_that_ends_while_it_is_waited_for_is_started_again(stack: FakeAirflow) -> None:
-    """As a scheduler that winds down, because its database has gone."""
+    """A scheduler ends in this way if its database is gone."""
     scheduler: Any = stack.processes["scheduler"]
     stack.hung = {"scheduler"}
     ending = threading.Timer(SILENT_S / 3, scheduler.kill)
@@ -110,7 +110,7 @@ def test_a_component_that_ends_while_it_is_waited_for_is_started_again(stack: Fa
 
 
 def test_a_slow_api_server_does_not_make_the_others_look_silent(stack: FakeAirflow) -> None:
-    """It is asked about them, and takes longer to come up than they may be silent."""
+    """The api-server reports on the others, and needs longer to start than they may be silent."""
     stack.processes["api-server"].kill()
     scheduler: Any = stack.processes["scheduler"]
     stack.start()

@@ -1,4 +1,4 @@
-"""Class archives: made once for one Java and one list of jars, whole or not at all, and never needed."""
+"""Class archives: created once for one Java and one list of jars, complete or not at all, and never required."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ def archive(tmp_path: Path) -> ClassArchive:
     jars = tmp_path / "jars"
     jars.mkdir()
     (jars / "a.jar").write_bytes(b"a")
-    return ClassArchive(program="p", jars=jars, folder=tmp_path / "kept here")
+    return ClassArchive(program="p", jars=jars, folder=tmp_path / "class archives")
 
 
-def a_java(flags: list[str]) -> None:
+def run_java(flags: list[str]) -> None:
     subprocess.run([find_java(), *flags, "-version"], check=True, capture_output=True)
 
 
 def test_an_archive_is_created_once_and_then_used(archive: ClassArchive) -> None:
     assert archive.flags == []
-    archive.make(a_java)
+    archive.make(run_java)
     assert archive.flags == [f"-XX:SharedArchiveFile={archive.path}"]
     assert [p for p in archive.folder.iterdir()] == [archive.path]
     started = subprocess.run(
@@ -40,7 +40,7 @@ def test_an_archive_is_created_once_and_then_used(archive: ClassArchive) -> None
     assert f"trying to map {archive.path}" in started.stdout
 
     def never(flags: list[str]) -> None:
-        raise AssertionError("it was there")
+        raise AssertionError("the archive exists")
 
     archive.make(never)
 
@@ -49,7 +49,7 @@ def test_an_archive_is_created_once_and_then_used(archive: ClassArchive) -> None
 def test_other_jars_or_another_java_need_another_archive(
     archive: ClassArchive, change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    archive.make(a_java)
+    archive.make(run_java)
     first, jar = archive.path, archive.jars / "a.jar"
     if change == "content":
         jar.write_bytes(b"bb")
@@ -65,7 +65,7 @@ def test_other_jars_or_another_java_need_another_archive(
     assert archive.path != first
     assert archive.flags == []
     monkeypatch.undo()
-    archive.make(a_java)
+    archive.make(run_java)
     assert [p for p in archive.folder.iterdir()] == [archive.path]
 
 
@@ -76,14 +76,14 @@ def test_a_failed_archive_leaves_nothing(archive: ClassArchive) -> None:
     with pytest.raises(SettingsError, match="exit code 1"):
         archive.make(fails)
     with pytest.raises(FileNotFoundError):
-        archive.make(lambda flags: None)  # a JVM that ended well and wrote nothing
+        archive.make(lambda flags: None)  # a JVM that succeeded and wrote nothing
     assert archive.flags == []
     assert list(archive.folder.iterdir()) == []
 
 
 def test_a_torn_archive_is_never_used(archive: ClassArchive) -> None:
     def torn(flags: list[str]) -> None:
-        a_java(flags)
+        run_java(flags)
         fresh = Path(flags[0].partition("=")[2])
         fresh.chmod(0o600)
         os.truncate(fresh, 4096)
@@ -99,10 +99,10 @@ def test_drivers_get_the_archive_as_one_option_even_if_its_path_has_spaces(
 ) -> None:
     monkeypatch.setattr(class_archive, "of_spark", lambda: archive)
     assert class_archive.submit_options({}) == class_archive.COMPILES_LITTLE
-    archive.make(a_java)
+    archive.make(run_java)
     assert class_archive.submit_options({}) == (
         f'{class_archive.COMPILES_LITTLE} "-XX:SharedArchiveFile={archive.path}"'
     )
-    # It would not fit, and every driver would say so.
+    # It would not match, and every driver would log that.
     on_a_cluster = {"SPARK_CONF_DIR": "/some/conf"}
     assert class_archive.submit_options(on_a_cluster) == class_archive.COMPILES_LITTLE

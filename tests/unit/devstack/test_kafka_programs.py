@@ -1,4 +1,4 @@
-"""The programs that the broker needs before it runs: told when they fail, and never left behind."""
+"""The programs that the broker needs before it runs: their failures are errors, and none is left running."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEADLINE_S = 60
 
 
 def java(folder: Path, script: str) -> Path:
-    """A JAVA_HOME whose java is a script."""
+    """Return a JAVA_HOME whose java is a script."""
     program = folder / "jdk" / "bin" / "java"
     program.parent.mkdir(parents=True)
     program.write_text(f"#!/bin/sh\n{script}\n")

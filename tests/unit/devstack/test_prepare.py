@@ -1,4 +1,4 @@
-"""What `make setup` prepares."""
+"""The preparations of `make setup`."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ def test_a_failed_archive_is_reported_and_the_rest_is_prepared(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    found: list[str] = []
-    monkeypatch.setattr(prepare, "_fetch_broker", lambda: found.append("broker"))
-    monkeypatch.setattr(prepare, "compile_decoders", lambda: found.append("decoders"))
-    monkeypatch.setattr(prepare, "_archive_kafka", lambda: found.append("Kafka"))
+    done: list[str] = []
+    monkeypatch.setattr(prepare, "_fetch_broker", lambda: done.append("broker"))
+    monkeypatch.setattr(prepare, "compile_decoders", lambda: done.append("decoders"))
+    monkeypatch.setattr(prepare, "_archive_kafka", lambda: done.append("Kafka"))
 
     def no_room() -> None:
-        found.append("Spark")
+        done.append("Spark")
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(prepare, "_archive_spark", no_room)
     assert prepare.main() == 0
-    assert sorted(found) == ["Kafka", "Spark", "broker", "decoders"]
+    assert sorted(done) == ["Kafka", "Spark", "broker", "decoders"]
     printed = capsys.readouterr().err
     archived = (
         "Kafka's classes: archived\nSpark's classes: not archived, it will start more slowly: "

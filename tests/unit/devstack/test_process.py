@@ -1,4 +1,4 @@
-"""A server never outlives whoever started it, and says why it died."""
+"""A server never outlives the process that started it, and the reason of its death is reported."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tallystick_devstack.process import (
     wait_until,
 )
 
-# Everything that a server may do to get away: a background child, a session of its own, an orphan's orphan.
+# Every way in which a process can leave its server: a background child, a session of its own, an orphan's orphan.
 ESCAPES = (
     "setsid sleep {mark} & (setsid sh -c 'setsid sleep {mark} & sleep {mark}' &) ; "
     "(nohup sleep {mark} &) ; sleep {mark}"
@@ -32,10 +32,10 @@ PROCESSES = 5
 
 @pytest.fixture
 def mark() -> Iterator[str]:
-    """A length of sleep that nobody else uses, to tell our processes from others; they are gone after the test."""
-    made = f"3600.{uuid.uuid4().int % 10**12:012d}"
-    yield made
-    for pid in running(made):
+    """A unique length of sleep, by which our processes are found; they are killed after the test."""
+    length = f"3600.{uuid.uuid4().int % 10**12:012d}"
+    yield length
+    for pid in running(length):
         os.kill(pid, signal.SIGKILL)
 
 
@@ -128,7 +128,7 @@ def test_a_stop_signal_of_its_own_reaches_the_server(tmp_path: Path) -> None:
 
 def test_a_server_that_dies_early_reports_its_own_last_lines(tmp_path: Path) -> None:
     log_path = tmp_path / "log"
-    log_path.write_text("words of an earlier life\n")
+    log_path.write_text("line of a previous server\n")
     child = ChildProcess(
         ["sh", "-c", "echo no such setting >&2; exit 2"], name="server", log_path=log_path
     )
@@ -136,19 +136,19 @@ def test_a_server_that_dies_early_reports_its_own_last_lines(tmp_path: Path) -> 
         wait_until(lambda: False, deadline_s=60, what="its answer", process=child)
     assert "server ended before its answer" in str(caught.value)
     assert "no such setting" in str(caught.value)
-    assert "earlier life" not in str(caught.value)
+    assert "previous server" not in str(caught.value)
     assert str(log_path) in caught.value.hint
 
 
 def test_a_process_that_ends_right_after_a_check_is_checked_again(
     tmp_path: Path, mark: str
 ) -> None:
-    """A migration that ended well between two looks at it was called a failed one."""
+    """A migration that succeeded between two checks was reported as failed."""
     with ChildProcess(["sleep", mark], name="step", log_path=tmp_path / "log") as child:
 
         def has_ended() -> bool:
             ended = not child.alive
-            child.kill()  # behind the look
+            child.kill()  # after the check
             return ended
 
         wait_until(has_ended, deadline_s=20, what="the end of step", process=child)
@@ -226,7 +226,7 @@ def test_another_user_gets_through_folders_that_are_closed_to_it(tmp_path: Path)
 
 
 def test_a_warden_whose_starter_is_gone_starts_nothing(tmp_path: Path, mark: str) -> None:
-    """The starter may die while its warden is being started: process 1 stands for "not my parent"."""
+    """The starter may die while its warden is being started: process 1 is not the warden's parent."""
     from tallystick_devstack import process
 
     warden = Path(process.__file__).with_name("warden.py")

@@ -1,4 +1,4 @@
-"""A part that dies is started again; whatever its start raises, the other parts run on."""
+"""A part that dies is started again; if its start fails, the other parts run on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PARTS = ("kafka", "s3", "postgres", "airflow")
 
 
 class FakeServer:
-    """A server that is only said to run; its start raises what it is told to."""
+    """A server that does not really run; its start raises `fault`."""
 
     def __init__(self) -> None:
         self.alive = False
@@ -36,7 +36,7 @@ class FakeServer:
         self.alive = False
 
     def nothing(self, _: str) -> None:
-        """A bucket or a database that is there."""
+        """Do nothing: the bucket or database exists."""
 
 
 @pytest.fixture
@@ -48,13 +48,13 @@ def servers() -> dict[str, FakeServer]:
 def stack(
     tmp_path: Path, servers: dict[str, FakeServer], monkeypatch: pytest.MonkeyPatch
 ) -> LocalStack:
-    """A stack of fake servers that has been started."""
-    made = LocalStack(tmp_path / "state", project_dir=tmp_path)
-    monkeypatch.setattr(made, "_servers", dict(servers))
-    monkeypatch.setattr(made.s3, "create_bucket", servers["s3"].nothing)
-    monkeypatch.setattr(made.postgres, "create_database", servers["postgres"].nothing)
-    made.start(lambda _: None)
-    return made
+    """A started stack of fake servers."""
+    started = LocalStack(tmp_path / "state", project_dir=tmp_path)
+    monkeypatch.setattr(started, "_servers", dict(servers))
+    monkeypatch.setattr(started.s3, "create_bucket", servers["s3"].nothing)
+    monkeypatch.setattr(started.postgres, "create_database", servers["postgres"].nothing)
+    started.start(lambda _: None)
+    return started
 
 
 def states(stack: LocalStack) -> dict[str, str]:
@@ -81,7 +81,7 @@ def test_a_download_of_kafka_is_reported_before_it_begins(
         ("kafka", SettingsError("no java.", hint="install it.")),
         ("s3", StoreUnavailable("no answer.", hint="try again.")),
         ("postgres", RetryLater("no answer.", hint="try again.")),
-        ("airflow", RetryLater("its database is away.", hint="try again.")),
+        ("airflow", RetryLater("its database does not answer.", hint="try again.")),
     ],
 )
 def test_a_part_that_cannot_be_restarted_fails_and_the_others_run_on(

@@ -1,4 +1,4 @@
-"""Logs of servers that run for weeks stay small, while the servers go on writing to them."""
+"""Logs of servers that run for weeks remain small, while the servers continue to write to them."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ def test_a_log_that_cannot_be_copied_is_kept(
     assert log.read_text() == "x" * 101
 
 
-def test_a_running_server_writes_on_from_the_start_and_its_last_lines_are_found(
+def test_a_running_server_continues_at_the_start_and_its_last_lines_are_read(
     tmp_path: Path,
 ) -> None:
     log = tmp_path / "server.log"
-    log.write_text("of an earlier server\n" * 500)
+    log.write_text("of a previous server\n" * 500)
     with ChildProcess([sys.executable, "-c", LINES], name="a server", log_path=log) as server:
         wait_until(lambda: log.stat().st_size > 50_000, deadline_s=60, what="50 kB", process=server)
         rotate([log], max_bytes=40_000)
         assert (tmp_path / "server.log.1").stat().st_size > 40_000
         wait_until(lambda: log.stat().st_size > 0, deadline_s=60, what="a line", process=server)
         assert "x" * 100 in server.tail()
-        # Without O_APPEND it would write on at its old place, behind a gap of zeros.
+        # Without O_APPEND it would continue at its old position, after a gap of zeros.
         assert b"\0" not in log.read_bytes()

@@ -1,4 +1,4 @@
-"""A test run that is ended, by whatever signal and in whatever process, leaves nothing running."""
+"""A test run that is ended by any signal, in any of its processes, leaves no process running."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tallystick_devstack.stack import down, process_runs, status
 
 TESTS = Path(__file__).parents[2]
 GONE_S = 60
-# What the suite starts: a stack with a supervisor of its own, and a driver in a session of its own.
+# A test like those of the suite: it starts a stack with its own supervisor, and a driver in its own session.
 LEFT = """
 import json, subprocess, time
 from pathlib import Path
@@ -46,7 +46,7 @@ pytest_configure = suite.pytest_configure
 """
 
 
-# A program that a shell starts in the background ignores Ctrl-C, and hands that on to all that it starts.
+# A program that a shell starts in the background ignores Ctrl-C, and so do the processes that it starts.
 INTERRUPTIBLE = """
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -55,7 +55,7 @@ os.execvp(sys.argv[1], sys.argv[1:])
 
 
 def start(folder: Path, *words: str, **environ: str) -> subprocess.Popen[bytes]:
-    """Start a small run of pytest below `words`, a program that runs it; its conftest.py does what this suite's does."""
+    """Start a small run of pytest through the program `words`; its conftest.py uses pytest_configure of this suite."""
     (folder / "test_left.py").write_text(LEFT)
     (folder / "conftest.py").write_text(CONFTEST)
     pytest_words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
@@ -82,7 +82,7 @@ def start(folder: Path, *words: str, **environ: str) -> subprocess.Popen[bytes]:
 
 
 def started(folder: Path, run: subprocess.Popen[bytes]) -> list[psutil.Process]:
-    """Everything that runs for the small run, once its test sleeps."""
+    """Return all processes of the small run, once its test sleeps."""
     wait_until(
         lambda: (folder / "pids").exists() or run.poll() is not None,
         deadline_s=120,
@@ -112,7 +112,7 @@ def wait_until_gone(processes: list[psutil.Process]) -> None:
 
 @pytest.fixture
 def cleaned() -> Iterator[list[psutil.Process]]:
-    """Kill what a failing test leaves."""
+    """Processes that are killed after the test, because a failing test may leave them running."""
     running: list[psutil.Process] = []
     yield running
     for process in running:
@@ -190,7 +190,7 @@ def test_a_stack_ends_with_the_process_that_it_is_bound_to(tmp_path: Path, how: 
         assert stopped is not None
         assert stopped.state == "stopped"
     else:
-        # A new server takes longer than to notice that the starter is gone.
+        # A new server needs more time than the supervisor needs to notice that the starter is gone.
         os.kill(info.parts["s3"].pids[0], signal.SIGKILL)
         wait_until(lambda: restarts(tmp_path) == 1, deadline_s=GONE_S, what="a new S3 server")
         assert down(tmp_path)

@@ -1,4 +1,4 @@
-"""The embedded S3 lets in those who have its key, and no one else: users of the machine and pages in a browser."""
+"""The embedded S3 accepts only clients with its key: no other user of the machine, and no page in a browser."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ TEMPORARY = Credentials("key", "secret")
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    made = S3Server(tmp_path_factory.mktemp("s3"))
-    made.start()
+    started = S3Server(tmp_path_factory.mktemp("s3"))
+    started.start()
     try:
-        made.create_bucket("lake")
-        made.client().put_object(Bucket="lake", Key=NAME, Body=b"{}", Metadata={"x": "a  b"})
-        yield made
+        started.create_bucket("lake")
+        started.client().put_object(Bucket="lake", Key=NAME, Body=b"{}", Metadata={"x": "a  b"})
+        yield started
     finally:
-        made.stop()
+        started.stop()
 
 
 def now() -> datetime:
-    """The time that botocore signs with; a suite takes longer than a signature is good for."""
+    """Return the time that botocore signs with: a run of the suite is longer than a signature is valid."""
     return datetime.now(UTC)
 
 
@@ -58,7 +58,7 @@ def signed(
     presigned: bool = False,
     method: str = "GET",
 ) -> Request:
-    """A request as botocore signs it."""
+    """Return a request that botocore signed."""
     request = AWSRequest(method, url, headers={"X-Amz-Content-Sha256": "UNSIGNED-PAYLOAD"})
     signer = S3SigV4QueryAuth if presigned else S3SigV4Auth
     signer(TEMPORARY, "s3", "us-east-1").add_auth(request)
@@ -93,7 +93,7 @@ def test_a_request_that_botocore_signs_is_accepted(presigned: bool) -> None:
     assert refusal(signed(presigned=presigned), LOGIN, now()) is None
 
 
-# Each takes a part of the check away where it is let in.
+# If one of these is accepted, a part of the check is missing.
 FORGED: dict[str, tuple[Callable[[Request], Request], str]] = {
     "not signed": (lambda r: without(r, "authorization"), "AccessDenied"),
     "another method": (lambda r: changed(r, method="DELETE"), "SignatureDoesNotMatch"),
@@ -276,7 +276,7 @@ def test_a_person_opens_a_linked_object_with_the_keys_as_user_and_password(
     )
     assert ask(server, "GET", path, **basic("tallystick")).status == 401
     assert ask(server, "GET", path, **basic(server.secret_key)).status == 200
-    # A page elsewhere could make a browser send them along.
+    # Another page could make a browser send the credentials.
     for method in ("PUT", "POST", "DELETE"):
         assert ask(server, method, path, **basic(server.secret_key)).status == 403
 

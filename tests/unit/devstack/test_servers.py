@@ -1,4 +1,4 @@
-"""S3 and PostgreSQL as children: what they hold survives a stop, a kill, and a folder with a long name."""
+"""S3 and PostgreSQL as child processes: their data survives a stop and a kill, also in a folder with a long name."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def rows(server: Postgres) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.parametrize("folder", ["near", "deep/" + "a-folder-with-a-long-name/" * 6])
-def test_postgres_keeps_what_it_holds_over_a_stop_and_a_kill(tmp_path: Path, folder: str) -> None:
+def test_postgres_keeps_its_rows_over_a_stop_and_a_kill(tmp_path: Path, folder: str) -> None:
     server = Postgres(tmp_path / folder)
     assert len(str(server.socket_dir / ".s.PGSQL.5432")) < 100
     server.start()

@@ -1,4 +1,4 @@
-"""The embedded Spark cluster's start: what runs is left alone, what died is started again, by whatever its log says."""
+"""The start of the embedded Spark cluster: running parts are left alone, dead parts are started again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tallystick_devstack.spark import SparkCluster
 
 
 class FakeChild:
-    """A master or worker that is only said to run; a worker registers at once, if it is to."""
+    """A master or worker that does not really run; a worker registers at once if `registers` is set."""
 
     registers = True
 
@@ -31,9 +31,9 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SparkCluster:
     monkeypatch.setattr(spark, "ChildProcess", FakeChild)
     monkeypatch.setattr(spark, "port_accepts", lambda _: True)
     monkeypatch.setattr(spark, "_START_S", 0.2)
-    made = SparkCluster(tmp_path, env={"AWS_REGION": "r", "SPARK_LOCAL_IP": "other"})
-    made.start()
-    return made
+    started = SparkCluster(tmp_path, env={"AWS_REGION": "r", "SPARK_LOCAL_IP": "other"})
+    started.start()
+    return started
 
 
 def test_a_dead_worker_is_restarted_next_to_one_with_a_long_log(

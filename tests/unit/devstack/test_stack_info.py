@@ -1,4 +1,4 @@
-"""What `stack.json` says is believed only while somebody holds the lock."""
+"""The content of `stack.json` counts only while a supervisor holds the lock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a killed S3 server leaves in its folder is mended before the next one reads it."""
+"""Objects that a killed S3 server left half written are removed before the next server reads its folder."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_body_newer_than_its_description_loses_the_description(tmp_path: Path)
     assert names(tmp_path) == {"root.json"}
 
 
-def test_half_written_files_and_lone_descriptions_go(tmp_path: Path) -> None:
+def test_half_written_files_and_lone_descriptions_are_removed(tmp_path: Path) -> None:
     body = put(tmp_path, "root.json", "{}", etag="a")
     body.with_name("root.json.tmp").write_text("ha")
     body.with_name("root.json.meta.json.tmp").write_text("ha")

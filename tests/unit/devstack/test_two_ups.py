@@ -1,4 +1,4 @@
-"""Two `tally local up` at the same moment: one stack comes up, and the other call harms nothing of it."""
+"""Two `tally local up` at the same moment: the first starts a stack, and the second leaves it unchanged."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def names(state_dir: Path) -> set[str]:
     return {path.name for path in state_dir.iterdir()}
 
 
-def test_the_second_of_two_simultaneous_ups_leaves_the_first_ones_stack_alone(
+def test_the_second_of_two_simultaneous_ups_leaves_the_stack_of_the_first_alone(
     winner: StackInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = (tmp_path / "supervisor.log").read_text()
     before = names(tmp_path)
-    # The second call looks before the first one's supervisor has the lock.
+    # The second call checks before the supervisor of the first has the lock.
     monkeypatch.setattr(stack, "supervisor_pid", lambda _: None)
     with pytest.raises(
         SettingsError, match=rf"Another stack runs in .*process {winner.supervisor_pid}"
@@ -43,7 +43,7 @@ def test_the_second_of_two_simultaneous_ups_leaves_the_first_ones_stack_alone(
     assert names(tmp_path) == before
 
 
-def test_interrupting_the_second_one_leaves_the_first_ones_stack_alone(
+def test_interrupting_the_second_up_leaves_the_stack_of_the_first_alone(
     winner: StackInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: object) -> None:
@@ -57,7 +57,7 @@ def test_interrupting_the_second_one_leaves_the_first_ones_stack_alone(
     assert read_stack(tmp_path) == winner
 
 
-def test_interrupting_the_only_one_stops_its_stack(
+def test_interrupting_the_only_up_stops_its_stack(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(line: str) -> None:

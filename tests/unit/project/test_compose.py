@@ -1,4 +1,4 @@
-"""docker-compose.yml and its companions name nothing that is not there; each check has bent files that it must find."""
+"""docker-compose.yml and its related files name only what exists; each check must detect its mutants."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CHECKS: tuple[Check, ...] = (
 )
 
 ENDS = "fill-flights:\n        condition: service_completed_successfully"
-# check, file, what stands there, what stands there instead
+# check, file, original text, text of the mutant
 MUTANTS: tuple[tuple[Check, str, str, str], ...] = (
     (compose_files.shape, "compose", "    restart: unless-stopped\n    stop", "    restart: always\n    stop"),
     (compose_files.shape, "compose", "    stop_grace_period: 30s", "    stop_grace: 30s"),
@@ -108,7 +108,7 @@ MUTANTS: tuple[tuple[Check, str, str, str], ...] = (
 
 @pytest.fixture(scope="module", autouse=True)
 def _airflow_home(tmp_path_factory: pytest.TempPathFactory) -> None:
-    # Airflow reads it when it is imported, which the checks do; it stays for whoever imports it later.
+    # Airflow reads it upon import, and the checks import it; it remains set for later imports.
     os.environ.setdefault("AIRFLOW_HOME", str(tmp_path_factory.mktemp("airflow")))
 
 
@@ -138,9 +138,9 @@ def test_each_check_has_a_mutant() -> None:
 
 
 def test_a_duplicate_key_is_an_error(files: Files) -> None:
-    bent = files.compose.replace("    restart:", "    restart: always\n    restart:", 1)
+    duplicated = files.compose.replace("    restart:", "    restart: always\n    restart:", 1)
     with pytest.raises(yaml.YAMLError, match="restart"):
-        _ = replace(files, compose=bent).document
+        _ = replace(files, compose=duplicated).document
 
 
 def test_make_fills_in_every_secret_for_its_owner_alone_and_never_twice(
@@ -149,20 +149,20 @@ def test_make_fills_in_every_secret_for_its_owner_alone_and_never_twice(
     for name in ("Makefile", ".env.example"):
         shutil.copy(ROOT / name, tmp_path)
     subprocess.run(["make", ".env"], cwd=tmp_path, check=True, capture_output=True)
-    made = tmp_path / ".env"
-    first = made.read_text()
+    env_file = tmp_path / ".env"
+    first = env_file.read_text()
     values = replace(files, example=first).example_values()
-    kept = {name: value for name, value in files.example_values().items() if value}
-    assert {name: values[name] for name in kept} == kept
-    fresh = {name: value for name, value in values.items() if name not in kept}
-    assert set(fresh) == files.example_values().keys() - kept.keys()
-    assert len(set(fresh.values())) == len(fresh)
-    assert len(urlsafe_b64decode(fresh.pop("AIRFLOW_FERNET_KEY"))) == 32
-    # HS512 wants a key of 64 bytes; hexadecimal needs no quoting in a URL.
-    assert all(len(value) >= 64 and bytes.fromhex(value) for value in fresh.values())
-    assert stat.S_IMODE(made.stat().st_mode) == 0o600
+    defaults = {name: value for name, value in files.example_values().items() if value}
+    assert {name: values[name] for name in defaults} == defaults
+    secrets = {name: value for name, value in values.items() if name not in defaults}
+    assert set(secrets) == files.example_values().keys() - defaults.keys()
+    assert len(set(secrets.values())) == len(secrets)
+    assert len(urlsafe_b64decode(secrets.pop("AIRFLOW_FERNET_KEY"))) == 32
+    # HS512 needs a key of 64 bytes; hexadecimal needs no quoting in a URL.
+    assert all(len(value) >= 64 and bytes.fromhex(value) for value in secrets.values())
+    assert stat.S_IMODE(env_file.stat().st_mode) == 0o600
     subprocess.run(["make", ".env"], cwd=tmp_path, check=True, capture_output=True)
-    assert made.read_text() == first
+    assert env_file.read_text() == first
 
 
 def test_git_never_takes_the_secrets() -> None:
@@ -171,8 +171,8 @@ def test_git_never_takes_the_secrets() -> None:
 
 
 def test_the_login_is_written_as_airflow_reads_it(tmp_path: Path, files: Files) -> None:
-    """The script of airflow-init, with a stand-in for `airflow`: SimpleAuthManager's file, for its owner alone."""
-    (tmp_path / "airflow").write_text('#!/bin/sh\nprintf "%s" "$*" > "$0.asked"\n')
+    """The script of airflow-init writes SimpleAuthManager's file for its owner only; a script replaces `airflow`."""
+    (tmp_path / "airflow").write_text('#!/bin/sh\nprintf "%s" "$*" > "$0.called"\n')
     (tmp_path / "airflow").chmod(0o700)
     command = files.services["airflow-init"]["command"]
     passwords = tmp_path / "passwords.json"
@@ -182,7 +182,7 @@ def test_the_login_is_written_as_airflow_reads_it(tmp_path: Path, files: Files) 
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(passwords),
     }
     subprocess.run([*command[:-1], command[-1].replace("$$", "$")], env=environment, check=True)
-    assert (tmp_path / "airflow.asked").read_text() == "db migrate"
+    assert (tmp_path / "airflow.called").read_text() == "db migrate"
     [(user, password)] = json.loads(passwords.read_text()).items()
     assert password == environment["AIRFLOW_ADMIN_PASSWORD"]
     users = files.environment("airflow-api-server")["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS"]

@@ -1,4 +1,4 @@
-"""docs/reference/guarantees.md: the tests that it names exist, the cases that must be there are, the counts are right."""
+"""docs/reference/guarantees.md: the tests that it names exist, no required case is missing, the counts are right."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from chaos.table import Line
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "reference" / "guarantees.md"
 OPEN = "open"
-# Words that a line of the section must hold. Each is one case of the promise; a page without it would promise less.
+# Texts of which each must be in a line of its section. Each is a case of the promise: without it, the page promises less.
 CASES = {
     "Doors": (
         "a scheduled run, nothing committed yet",
@@ -239,7 +239,7 @@ def sections() -> dict[str, str]:
 
 
 def lines(section: str) -> list[tuple[str, str]]:
-    """(case, test) of the section's table, without its head."""
+    """Return (case, test) of each line of the section's table, without its head."""
     rows = re.findall(r"^\| (.*?) \| (.*?) \|$", sections()[section], re.MULTILINE)
     assert rows[:2] == [("case", "test"), ("---", "---")], section
     return rows[2:]
@@ -247,7 +247,7 @@ def lines(section: str) -> list[tuple[str, str]]:
 
 @cache
 def known_in(path: Path) -> frozenset[str]:
-    """Test functions of a file, also those in classes; a parametrised one is one."""
+    """Return the test functions of a file, also those in classes; a parametrised test counts once."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     found = (
         n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)
@@ -275,8 +275,8 @@ def test_chaos_rounds_are_added_once_and_summed_by_nemesis(tmp_path: Path) -> No
     line = Line(nemesis="task", what="", first_seed=5, last_seed=6, rounds=2, records=1_200)
     idle = Line(nemesis="s3", what="", first_seed=5, last_seed=5, missed=1)
     for date in ("2026-11-22", "2026-11-24", "2026-11-24"):
-        made = played.played_of([line, idle], date=date, commit="0123456789")
-        played.keep(made, file, page)
+        courses = played.played_of([line, idle], date=date, commit="0123456789")
+        played.keep(courses, file, page)
     assert [course.date for course in played.read(file)] == ["2026-11-22", "2026-11-24"]
     assert "| `task` | 4 | 2,400 | 0 | 0 | 2026-11-22 to 2026-11-24 | 5-6 |\n" in page.read_text()
     assert page.read_text().startswith("before\n")
@@ -307,7 +307,7 @@ def test_every_test_that_a_line_names_exists(section: str) -> None:
 def test_every_case_that_must_be_there_has_a_line(section: str) -> None:
     found = [case for case, _ in lines(section)]
     assert [words for words in CASES[section] if not any(words in case for case in found)] == []
-    assert len(found) == len(set(found)), "a case stands once"
+    assert len(found) == len(set(found)), "each case is listed once"
 
 
 @pytest.mark.parametrize("section", CASES)

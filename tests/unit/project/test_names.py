@@ -1,4 +1,4 @@
-"""Names and pages: one class name is one thing, and every page is in the index."""
+"""Names and pages: each class name is defined once, and every page is in the index."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_no_class_name_is_defined_in_two_modules() -> None:
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.ClassDef):
                 places[node.name].append(str(path.relative_to(PRODUCT)))
-    assert len(places) > 200, "the search finds the classes"
+    assert len(places) > 200, "the search must find the classes"
     assert {name: where for name, where in places.items() if len(where) > 1} == {}
 
 

@@ -1,4 +1,4 @@
-"""Compiled loops work where nothing can be written."""
+"""Compiled loops work if no cache can be written."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tallystick.runtime.compiled import kernel
 
 
 @pytest.fixture
-def homeless() -> Callable[..., Any]:
-    """A function whose file is nowhere, so that numba finds no place for its cache: as in a read-only install."""
+def without_cache() -> Callable[..., Any]:
+    """A function without a file: numba finds no place for its cache, as in a read-only installation."""
     space: dict[str, Any] = {}
     exec(compile("def twice(x):\n    return 2 * x\n", "/nowhere/twice.py", "exec"), space)
     twice: Callable[..., Any] = space["twice"]
@@ -24,11 +24,11 @@ def homeless() -> Callable[..., Any]:
 
 
 def test_a_kernel_is_compiled_even_without_a_place_for_its_cache(
-    homeless: Callable[..., Any],
+    without_cache: Callable[..., Any],
 ) -> None:
-    assert kernel()(homeless)(21) == 42
-    assert kernel(numba.types.int64(numba.types.int64))(homeless)(21) == 42
-    assert json_scan.compiled(homeless)(21) == 42
+    assert kernel()(without_cache)(21) == 42
+    assert kernel(numba.types.int64(numba.types.int64))(without_cache)(21) == 42
+    assert json_scan.compiled(without_cache)(21) == 42
 
 
 def test_a_kernel_that_numba_cannot_compile_is_not_hidden() -> None:

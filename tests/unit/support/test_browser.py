@@ -1,4 +1,4 @@
-"""A machine without a browser: the tests of buttons are skipped with the way to one, and fail in CI."""
+"""Without a browser, the tests of buttons are skipped with the command that installs it, and fail in CI."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fake log keeps the promises that planning relies on, so that what passes on it means something."""
+"""The fake log behaves as planning requires, so that tests on it prove something."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_boundary_is_before_the_first_data_record_at_or_after_its_instant(
 
 
 def test_a_marker_with_a_late_timestamp_moves_no_boundary(small: SmallLake) -> None:
-    """Day 2 ends with a marker that carries the broker's clock, later than every record."""
+    """Day 2 ends with a marker with the broker's time, later than every record."""
     assert offsets(small.log, 3) == [8, 10]
     assert offsets(small.log, 20) == [17, 22]
 
