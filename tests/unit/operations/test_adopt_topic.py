@@ -1,4 +1,4 @@
-"""A topic that was created anew follows the old one in its ledger: what was read stays, what was not is lost by name."""
+"""Adoption of a recreated topic: committed rows stay, and offsets that were not read are recorded as lost."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tallystick.tables.reading import live_files
 from tallystick_devstack.testing.faults import APPLICABLE, Fault, FaultyStore, Killed, script
 
 TOPIC = "events"
-# Where partition 0 of the old topic ended: four offsets behind what days 1 to 3 reached.
+# The end of partition 0 of the old topic: four offsets after the end of day 3.
 END_0 = 15
 
 
@@ -49,7 +49,7 @@ def totals(small: SmallLake, interval: Interval) -> Totals:
 
 
 def three_days() -> SmallLake:
-    """Days 1 to 3 committed of the old topic, which was read to offsets 10 and 13 and goes on; then it is recreated."""
+    """Return a lake with days 1 to 3 committed, up to offsets 10 and 13; the old topic goes on, then it is recreated."""
     small = SmallLake()
     for number in (1, 2, 3):
         small.run(days(number, number + 1))
@@ -57,12 +57,12 @@ def three_days() -> SmallLake:
     return small
 
 
-def proven(small: SmallLake) -> None:
+def assert_proven(small: SmallLake) -> None:
     proof = verify(small.lake, deep=True)
     assert proof.proven, [check.findings for check in proof.checks]
 
 
-def test_the_new_topic_is_refused_until_it_is_adopted_and_read_from_its_beginning_then() -> None:
+def test_a_recreated_topic_is_refused_until_its_adoption_and_then_read_from_its_beginning() -> None:
     small = three_days()
     with pytest.raises(IdentityChanged, match="tally topic adopt events"):
         small.plan(days(4, 5))
@@ -74,23 +74,23 @@ def test_the_new_topic_is_refused_until_it_is_adopted_and_read_from_its_beginnin
     small.run(days(6, 7))
     small.run(days(5, 6))
     assert [totals(small, days(n, n + 1)).records for n in (5, 6)] == [4, 4]
-    proven(small)
+    assert_proven(small)
 
 
-def test_rows_of_two_incarnations_are_told_apart_by_their_lineage() -> None:
+def test_the_lineage_of_rows_names_their_incarnation() -> None:
     small = three_days()
     adopted(small)
     small.run(days(4, 5))
     metadata = small.lake.load_existing().root.tables["events"].metadata
     assert metadata is not None
     named = {
-        line.topic for file in live_files(small.store, metadata) for line in lines(small, file)
+        line.topic for file in live_files(small.store, metadata) for line in lineage_of(small, file)
     }
     assert named == {"events", "events@2"}
 
 
-def lines(small: SmallLake, file: Any) -> Any:
-    """The lineage of one live file, as the commit that added it recorded it."""
+def lineage_of(small: SmallLake, file: Any) -> Any:
+    """Return the lineage of a live file, as the commit that added it recorded it."""
     key = small.lake.load_existing().root.record
     while key is not None:
         record = small.lake.record(key)
@@ -99,33 +99,31 @@ def lines(small: SmallLake, file: Any) -> Any:
             assert interval.report is not None
             report = small.lake.report(interval.report)
             assert report is not None
-            for one in report.files:
-                if one.key.endswith(file.key.rsplit("/", 1)[1]):
-                    return one.lineage
+            for reported in report.files:
+                if reported.key.endswith(file.key.rsplit("/", 1)[1]):
+                    return reported.lineage
         key = record.parent
     return pytest.fail(f"no report names {file.key}")
 
 
-def test_the_unread_tail_is_lost_in_the_interval_after_the_adoption_and_no_run_must_accept_it() -> (
-    None
-):
+def test_the_unread_tail_is_lost_in_the_interval_after_the_adoption_without_accept_loss() -> None:
     small = three_days()
     answer = adopted(small, {0: END_0, 1: 14})
     assert (answer.read_to, answer.lost) == ((11, 14), (4, 0))
     lost = 4
-    small.run(days(5, 6))  # a later one first
+    small.run(days(5, 6))  # a later interval first
     assert totals(small, days(5, 6)).lost == 0
     small.run(days(4, 5))
     assert totals(small, days(4, 5)) == Totals(records=4, lost=lost)
-    assert [one.interval for one in read_status(small.lake).lost] == [days(4, 5)]
-    # And again, when that interval is replaced.
+    assert [loss.interval for loss in read_status(small.lake).lost] == [days(4, 5)]
+    # The same again when that interval is replaced.
     small.job = b"version 2"
     small.run(days(4, 5), clear=1)
     assert totals(small, days(4, 5)) == Totals(records=4, lost=lost)
-    proven(small)
+    assert_proven(small)
 
 
-def test_a_gap_of_the_old_topic_is_filled_only_with_losses_that_are_accepted() -> None:
+def test_a_gap_of_the_old_topic_is_filled_only_with_accept_loss() -> None:
     small = SmallLake()
     for number in (1, 3):
         small.run(days(number, number + 1))
@@ -139,10 +137,10 @@ def test_a_gap_of_the_old_topic_is_filled_only_with_losses_that_are_accepted() -
     assert totals(small, days(2, 3)) == Totals(lost=11)
     small.run(days(4, 5))
     assert totals(small, days(4, 5)) == Totals(records=4)
-    proven(small)
+    assert_proven(small)
 
 
-def test_a_gap_of_the_old_topic_is_not_split_where_nobody_knows_how() -> None:
+def test_a_gap_of_the_old_topic_is_not_split_at_unknown_offsets() -> None:
     small = SmallLake()
     small.run(days(1, 2))
     small.run(days(4, 5))
@@ -153,12 +151,12 @@ def test_a_gap_of_the_old_topic_is_not_split_where_nobody_knows_how() -> None:
             small.run(part, accept_loss=True)
     small.run(days(2, 4), accept_loss=True)
     assert totals(small, days(2, 4)).lost > 0
-    # Day 5 had no offset at all: any split of it is right.
+    # Day 5 had no offset at all: every split of it is correct.
     small.run(days(5, 6))
-    proven(small)
+    assert_proven(small)
 
 
-def test_what_lies_before_the_ledgers_first_boundary_is_gone_with_the_old_topic() -> None:
+def test_time_before_the_first_boundary_is_lost_with_the_old_topic() -> None:
     small = SmallLake()
     small.run(days(3, 4))
     refill(small, 4, 5)
@@ -166,13 +164,13 @@ def test_what_lies_before_the_ledgers_first_boundary_is_gone_with_the_old_topic(
     for interval in (days(1, 2), days(2, 3), days(1, 3)):
         with pytest.raises(InvalidRequest, match=r"begin at 2013-01-03T00:00:00\.000Z; or"):
             small.run(interval)
-    # Where that is accepted, the interval that is asked for first has all of it.
+    # With accept_loss, the interval that is requested first has the whole loss.
     small.run(days(2, 3), accept_loss=True)
     assert totals(small, days(2, 3)).lost == 18  # those of day 1 too
     small.run(days(1, 2), accept_loss=True)
     assert totals(small, days(1, 2)) == Totals()
     small.run(days(4, 5))
-    proven(small)
+    assert_proven(small)
 
 
 def test_a_gap_without_offsets_is_split_and_committed_empty() -> None:
@@ -185,11 +183,11 @@ def test_a_gap_without_offsets_is_split_and_committed_empty() -> None:
     small.run(Interval(start=day(5), end=noon))
     small.run(Interval(start=noon, end=day(6)))
     assert totals(small, Interval(start=noon, end=day(6))) == Totals()
-    proven(small)
+    assert_proven(small)
 
 
 @pytest.mark.parametrize("params", [{}, {"accept_loss": True, "accept_compaction": True}])
-def test_what_was_read_before_is_never_replaced_by_losses(params: dict[str, Any]) -> None:
+def test_committed_rows_are_never_replaced_by_losses(params: dict[str, Any]) -> None:
     small = three_days()
     adopted(small)
     before = totals(small, days(2, 3))
@@ -199,26 +197,26 @@ def test_what_was_read_before_is_never_replaced_by_losses(params: dict[str, Any]
     with pytest.raises(OutsideRetention, match="A replacement would lose their rows"):
         small.run(days(2, 3), clear=1, **params)
     assert totals(small, days(2, 3)) == before
-    proven(small)
+    assert_proven(small)
 
 
-def test_what_was_staged_of_the_old_topic_is_committed_after_the_adoption() -> None:
+def test_a_plan_staged_from_the_old_topic_is_committed_after_the_adoption() -> None:
     small = SmallLake()
     small.run(days(1, 2))
-    (piece,) = small.plan(days(2, 3)).intervals
-    report = stage(small.lake, small.log, piece.plan)
+    (planned_day,) = small.plan(days(2, 3)).intervals
+    report = stage(small.lake, small.log, planned_day.plan)
     refill(small, 3, 5)
     answer = adopted(small)
     assert answer.waiting == (days(2, 3),)
     assert answer.since == day(3)
-    commit(small.lake, small.tables, plan_key=piece.plan, report_key=report)
+    commit(small.lake, small.tables, plan_key=planned_day.plan, report_key=report)
     small.run(days(3, 4))
     assert totals(small, days(2, 3)).lost == 0
     assert totals(small, days(3, 4)) == Totals(records=4)
-    proven(small)
+    assert_proven(small)
 
 
-def test_records_of_an_earlier_time_belong_to_the_interval_in_which_the_topic_was_adopted() -> None:
+def test_older_records_of_the_new_topic_belong_to_the_interval_of_the_adoption() -> None:
     small = three_days()
     small.log.create(TOPIC, partitions=1)
     small.log.append(TOPIC, 0, DAY, n=1, kind="copied")
@@ -226,7 +224,7 @@ def test_records_of_an_earlier_time_belong_to_the_interval_in_which_the_topic_wa
     adopted(small)
     small.run(days(4, 5))
     assert totals(small, days(4, 5)).records == 2
-    proven(small)
+    assert_proven(small)
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 5])
@@ -249,11 +247,11 @@ def test_incarnations_may_have_any_number_of_partitions_and_follow_each_other(
     root = small.lake.load_existing().root
     assert list(root.topics) == ["events", "events@2", "events@3"]
     assert root.open_topic(TOPIC) == "events@3"
-    proven(small)
+    assert_proven(small)
 
 
-def test_a_clear_that_can_only_be_refused_gives_up_what_it_was_granted_before() -> None:
-    """Day 2 was to be replaced when the topic vanished; the run can never do it, and must not hold the grant for ever."""
+def test_a_clear_that_can_only_be_refused_withdraws_the_runs_earlier_grant() -> None:
+    """Day 2 was granted for a replacement when the topic vanished. The run can never commit it: the grant must end."""
     small = SmallLake()
     for number in (1, 2, 3):
         small.run(days(number, number + 1))
@@ -261,38 +259,38 @@ def test_a_clear_that_can_only_be_refused_gives_up_what_it_was_granted_before() 
     small.plan(days(2, 3), clear=1)
     refill(small, 4, 6)
     adopted(small)
-    assert [one.interval for one in read_status(small.lake).grants] == [days(2, 3)]
+    assert [grant.interval for grant in read_status(small.lake).grants] == [days(2, 3)]
     with pytest.raises(OutsideRetention, match="A replacement would lose their rows"):
         small.plan(days(2, 3), clear=2)
     assert read_status(small.lake).grants == ()
-    proven(small)
+    assert_proven(small)
 
 
-def test_a_partition_of_the_old_topic_that_no_plan_saw_is_lost_from_its_beginning() -> None:
+def test_a_partition_of_the_old_topic_that_no_plan_read_is_lost_from_its_beginning() -> None:
     small = three_days()
     answer = adopted(small, {2: 7})
     assert answer.lost == (0, 0, 7)
     small.run(days(4, 5))
     assert totals(small, days(4, 5)) == Totals(records=4, lost=7)
-    proven(small)
+    assert_proven(small)
 
 
-def test_a_new_log_that_has_lost_its_beginning_begins_where_it_begins() -> None:
+def test_a_new_log_that_has_lost_its_beginning_begins_at_its_first_offset() -> None:
     small = three_days()
     small.log.expire(TOPIC, 0, before=1)
     answer = adopted(small)
     assert answer.new.origins == (1, 0)
     small.run(days(4, 5))
     assert totals(small, days(4, 5)) == Totals(records=3)
-    # What it loses after the adoption is a loss like any other.
+    # Records that it loses after the adoption are a loss as in any topic.
     small.log.expire(TOPIC, 1, before=3)
     with pytest.raises(OutsideRetention, match=r"events@2\[1\]"):
         small.run(days(5, 6))
-    proven(small)
+    assert_proven(small)
 
 
 def test_a_gap_over_the_adoption_is_two_plans() -> None:
-    """The last boundary was nobody's: its run gave up. Before it only losses, behind it only the new topic."""
+    """No entry has the last boundary: its grant was released. Before it are only losses, after it only the new topic."""
     small = SmallLake()
     small.run(days(1, 2))
     small.plan(days(2, 3))
@@ -307,14 +305,14 @@ def test_a_gap_over_the_adoption_is_two_plans() -> None:
     assert tail.lost > 0
     small.run(days(2, 4), accept_loss=True, run="manual")
     assert totals(small, days(2, 3)) == Totals(lost=11)
-    # What is read of the new topic can be replaced, as everywhere.
+    # Rows of the new topic can be replaced as usual.
     small.job = b"version 2"
     small.run(days(3, 4), clear=1)
     assert totals(small, days(3, 4)) == tail
-    proven(small)
+    assert_proven(small)
 
 
-def test_one_wish_over_the_adoption_gets_both_parts() -> None:
+def test_one_request_over_the_adoption_gets_both_parts() -> None:
     small = SmallLake()
     small.run(days(1, 2))
     small.plan(days(2, 3))
@@ -325,7 +323,7 @@ def test_one_wish_over_the_adoption_gets_both_parts() -> None:
     assert [p.interval for p in planned.intervals] == [days(2, 3), days(3, 5)]
 
 
-def test_status_proposes_for_a_gap_of_the_old_topic_what_can_fill_it() -> None:
+def test_status_proposes_a_command_that_fills_a_gap_of_the_old_topic() -> None:
     small = SmallLake()
     small.run(days(1, 2))
     small.run(days(4, 5))
@@ -342,10 +340,10 @@ def test_status_proposes_for_a_gap_of_the_old_topic_what_can_fill_it() -> None:
         assert conf.get("accept_loss", False) is (gap.gone > 0)
         small.run(gap.interval, run=f"gap {gap.interval}", accept_loss=gap.gone > 0)
     assert read_status(small.lake).gaps == ()
-    proven(small)
+    assert_proven(small)
 
 
-def test_a_preview_says_what_can_never_be_replaced() -> None:
+def test_a_preview_refuses_what_can_never_be_replaced() -> None:
     small = three_days()
     adopted(small)
     with pytest.raises(OutsideRetention, match="A replacement would lose their rows"):
@@ -356,7 +354,7 @@ def test_a_preview_says_what_can_never_be_replaced() -> None:
     ]
 
 
-def test_verify_finds_an_end_that_was_moved_behind_tallysticks_back() -> None:
+def test_verify_finds_an_end_that_was_changed_by_hand() -> None:
     small = three_days()
     adopted(small)
     small.run(days(4, 5))
@@ -371,42 +369,47 @@ def test_verify_finds_an_end_that_was_moved_behind_tallysticks_back() -> None:
     assert "events[0] ended at 99" in finding.message
 
 
-def test_a_store_that_honours_no_conditions_gets_no_adoption() -> None:
+def test_a_store_without_conditional_writes_is_refused_before_an_adoption() -> None:
     small = three_days()
-    seen = small.log.describe([TOPIC])[TOPIC]
+    described = small.log.describe([TOPIC])[TOPIC]
 
-    class Deaf(MemoryStore):
+    class IgnoresConditions(MemoryStore):
         def replace(self, key: str, body: bytes, *, expected: ETag) -> Outcome:
             del expected
             self.delete([key])
             return self.create(key, body)
 
-    deaf = Deaf("memory")
+    unconditional = IgnoresConditions("memory")
     assert isinstance(small.store, MemoryStore)
-    deaf._objects, deaf._writes = dict(small.store._objects), small.store._writes
+    unconditional._objects, unconditional._writes = dict(small.store._objects), small.store._writes
     for write in (
         lambda lake: adopt(
-            lake, TOPIC, lambda: seen, ends_of=lambda _: {}, confirmed_id=seen.topic_id
+            lake, TOPIC, lambda: described, ends_of=lambda _: {}, confirmed_id=described.topic_id
         ),
         lambda lake: release(lake, days(1, 2)),
     ):
         with pytest.raises(StoreRefused):
-            write(Lake(deaf, small.runtime))
-    assert adopt(Lake(deaf, small.runtime), TOPIC, lambda: seen, ends_of=lambda _: {}).done is False
+            write(Lake(unconditional, small.runtime))
+    assert (
+        adopt(
+            Lake(unconditional, small.runtime), TOPIC, lambda: described, ends_of=lambda _: {}
+        ).done
+        is False
+    )
 
 
 def test_nothing_is_written_without_the_confirmation() -> None:
     small = three_days()
-    seen = small.log.describe([TOPIC])[TOPIC]
+    described = small.log.describe([TOPIC])[TOPIC]
     before = small.root()
-    answer = adopt(small.lake, TOPIC, lambda: seen, ends_of=lambda _: {0: 12})
+    answer = adopt(small.lake, TOPIC, lambda: described, ends_of=lambda _: {0: 12})
     assert (answer.done, answer.adopted, answer.version) == (False, "events@2", before["version"])
     with pytest.raises(InvalidRequest, match="topic-id-1 was confirmed"):
-        adopt(small.lake, TOPIC, lambda: seen, ends_of=lambda _: {}, confirmed_id="topic-id-1")
+        adopt(small.lake, TOPIC, lambda: described, ends_of=lambda _: {}, confirmed_id="topic-id-1")
     assert small.root() == before
 
 
-def test_an_adoption_that_is_repeated_says_what_was_done() -> None:
+def test_a_repeated_adoption_returns_what_was_done() -> None:
     small = three_days()
     first = adopted(small, {0: 14})
     root = small.root()
@@ -417,7 +420,7 @@ def test_an_adoption_that_is_repeated_says_what_was_done() -> None:
     assert second.done
 
 
-def test_what_cannot_be_adopted_says_why() -> None:
+def test_an_adoption_that_is_refused_names_the_reason() -> None:
     small = SmallLake()
     small.run(days(1, 2))
     small.log.create("other")
@@ -443,7 +446,7 @@ def test_what_cannot_be_adopted_says_why() -> None:
     with pytest.raises(InvalidRequest, match="partition 5 is named"):
         adopted(small, {5: 1})
     adopted(small)
-    small.log.topics[TOPIC] = old  # somebody points the connection back
+    small.log.topics[TOPIC] = old  # the connection leads to the old topic again
     with pytest.raises(IdentityChanged, match=r"is events in the ledger .* and was closed there"):
         adopted(small)
     with pytest.raises(IdentityChanged, match="the ledger knows id topic-id-3"):
@@ -452,7 +455,7 @@ def test_what_cannot_be_adopted_says_why() -> None:
 
 @pytest.mark.parametrize("fault", sorted(Fault))
 def test_an_adoption_that_meets_a_fault_at_any_call_is_done_once(fault: Fault) -> None:
-    """C9, C10, C11: whatever became of the swap, the next look tells."""
+    """C9, C10, C11: the next read shows whether the swap was applied."""
     clean = FaultyStore(three_days().store)
     recreated(Lake(clean, three_days().runtime, proven=True), three_days())
     for index, call in enumerate(clean.calls):
@@ -463,7 +466,7 @@ def test_an_adoption_that_meets_a_fault_at_any_call_is_done_once(fault: Fault) -
         faulty = FaultyStore(small.store, script({index: fault}))
         with contextlib.suppress(Killed, StoreUnavailable):
             recreated(Lake(faulty, small.runtime, proven=True), small)
-        # The person at the keyboard asks again.
+        # The operator repeats the command.
         assert recreated(small.lake, small).lost == (4, 0), (fault, index)
         while faulty.held:
             faulty.release()
@@ -471,11 +474,11 @@ def test_an_adoption_that_meets_a_fault_at_any_call_is_done_once(fault: Fault) -
         assert (root.version, root.open_topic(TOPIC)) == (version + 1, "events@2"), (fault, index)
         small.run(days(4, 5))
         assert totals(small, days(4, 5)) == Totals(records=4, lost=4)
-        proven(small)
+        assert_proven(small)
 
 
 def test_an_adoption_that_loses_the_race_decides_on_the_root_that_won() -> None:
-    """A run that had looked up its boundary in the old topic lands first: the adoption begins behind it."""
+    """A run that had looked up its boundary in the old topic commits first: the adoption begins after it."""
     small = three_days()
     new = small.log.topics[TOPIC]
     old = FakeLog()
@@ -505,13 +508,13 @@ def test_an_adoption_that_loses_the_race_decides_on_the_root_that_won() -> None:
     )
     assert (answer.since, answer.lost) == (day(5), (END_0 - answer.read_to[0], 0))
     small.run(days(5, 6))
-    # Days 4 and 5 of the new topic, of which the first was the old one's.
+    # Days 4 and 5 of the new topic; day 4 was committed from the old one.
     assert totals(small, days(5, 6)).records == 8
-    proven(small)
+    assert_proven(small)
 
 
-def test_of_two_who_adopt_the_one_with_the_older_news_gives_way() -> None:
-    """Found by the explorer: Kafka's answer is a moment old, and the ledger reads what came after it by then."""
+def test_of_two_adoptions_the_one_with_the_older_description_is_superseded() -> None:
+    """Found by the explorer: Kafka's answer is older than the ledger, which reads the next incarnation already."""
     small = three_days()
     older = small.log.topics[TOPIC]
     refill(small, 4, 8)
@@ -524,11 +527,15 @@ def test_of_two_who_adopt_the_one_with_the_older_news_gives_way() -> None:
         adopt(small.lake, TOPIC, answers_late, ends_of=lambda _: {}, confirmed_id=older.topic_id)
     assert small.lake.load_existing().root.open_topic(TOPIC) == "events@2"
     small.run(days(4, 5))
-    proven(small)
+    assert_proven(small)
 
 
 def recreated(lake: Lake, small: SmallLake) -> Adopted:
-    seen = small.log.describe([TOPIC])[TOPIC]
+    described = small.log.describe([TOPIC])[TOPIC]
     return adopt(
-        lake, TOPIC, lambda: seen, ends_of=lambda _: {0: END_0}, confirmed_id=seen.topic_id
+        lake,
+        TOPIC,
+        lambda: described,
+        ends_of=lambda _: {0: END_0},
+        confirmed_id=described.topic_id,
     )

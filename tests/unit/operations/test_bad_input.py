@@ -1,4 +1,4 @@
-"""Bad input of planning and of the lake's own objects: a clear error with both values and a way on, and nothing lost."""
+"""Bad input of planning and damaged objects of the lake: a clear error with both values and a hint, nothing lost."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tallystick.store import Stored
 def refused(
     kind: type[TallystickError], small: SmallLake, *parts: str, run: Any
 ) -> TallystickError:
-    """Run what must be refused: the error names `parts`, says what to do, and the lake is as it was."""
+    """Call `run`, which must be refused: the error contains `parts` and a hint, and the root is unchanged."""
     before = small.store.get(keys.ROOT)
     with pytest.raises(kind) as caught:
         run()
@@ -47,7 +47,7 @@ def refused(
     return caught.value
 
 
-def asked(small: SmallLake, declared: Pipeline, **params: Any) -> PlanResult:
+def plan_declared(small: SmallLake, declared: Pipeline, **params: Any) -> PlanResult:
     return plan(
         small.lake,
         small.log,
@@ -83,24 +83,24 @@ def test_retention_that_passed_the_plan_names_partition_and_offsets(small: Small
     )
 
 
-def test_an_accepted_loss_stands_in_the_ledger(small: SmallLake) -> None:
+def test_an_accepted_loss_is_recorded_in_the_ledger(small: SmallLake) -> None:
     small.log.expire(TOPIC, 1, before=6)
     (done,) = small.run(days(2, 3), accept_loss=True)
     assert done.totals.lost == 2
 
 
-def test_a_first_boundary_at_a_log_start_proves_nothing() -> None:
+def test_a_first_boundary_at_a_log_start_is_refused_unless_begin_is_declared() -> None:
     small = SmallLake()
     small.log.expire(TOPIC, 0, before=2)
     with pytest.raises(OutsideRetention, match=r"events\[0\] begins at offset 2") as caught:
         small.plan(days(1, 2))
     assert "Pipeline(begin=...)" in caught.value.hint
     declared = replace(pipeline(small.store.uri), begin=DAY)
-    planned = asked(small, declared, from_="2013-01-01", to="2013-01-02")
+    planned = plan_declared(small, declared, from_="2013-01-01", to="2013-01-02")
     assert len(planned.intervals) == 1
 
 
-def test_a_topic_that_was_created_anew_is_refused_with_both_ids(small: SmallLake) -> None:
+def test_a_recreated_topic_is_refused_with_both_ids(small: SmallLake) -> None:
     small.log.create(TOPIC, partitions=2)
     refused(
         IdentityChanged,
@@ -127,7 +127,7 @@ def test_partitions_that_vanished_are_refused(small: SmallLake) -> None:
     )
 
 
-def test_a_partition_that_joined_begins_at_its_origin(small: SmallLake) -> None:
+def test_a_new_partition_begins_at_its_origin(small: SmallLake) -> None:
     small.log.grow(TOPIC, partitions=3)
     small.log.append(TOPIC, 2, day(2), n=1, kind="new")
     (done,) = small.run(days(2, 3))
@@ -135,18 +135,18 @@ def test_a_partition_that_joined_begins_at_its_origin(small: SmallLake) -> None:
     assert small.lake.load_existing().root.topics[TOPIC].origins == (0, 0, 0)
 
 
-def test_a_partition_that_joins_while_a_plan_is_made_is_for_the_next_plan(small: SmallLake) -> None:
+def test_a_partition_added_during_planning_is_read_by_the_next_plan(small: SmallLake) -> None:
     described = small.log.describe([TOPIC])[TOPIC]
     before = replace(described, partitions=list(described.partitions))
     small.log.grow(TOPIC, partitions=3)
     small.log.describe = lambda topics: {TOPIC: before}  # type: ignore[method-assign]
-    (piece,) = small.plan(days(2, 3)).intervals
-    frozen = small.lake.plan(piece.plan)
-    assert frozen is not None
-    assert len(frozen.topics[0].ranges) == 2
+    (planned_day,) = small.plan(days(2, 3)).intervals
+    stored_plan = small.lake.plan(planned_day.plan)
+    assert stored_plan is not None
+    assert len(stored_plan.topics[0].ranges) == 2
 
 
-def test_a_partition_that_joined_and_lost_records_is_a_loss(small: SmallLake) -> None:
+def test_a_new_partition_that_lost_records_is_a_loss(small: SmallLake) -> None:
     small.log.grow(TOPIC, partitions=3)
     for _ in range(3):
         small.log.append(TOPIC, 2, day(2), n=1, kind="new")
@@ -167,14 +167,14 @@ def test_a_log_that_was_truncated_and_rewritten_is_refused(small: SmallLake) -> 
     )
 
 
-def test_an_open_transaction_before_the_boundary_is_not_yet(small: SmallLake) -> None:
+def test_an_open_transaction_before_the_boundary_raises_not_yet(small: SmallLake) -> None:
     small.log.hold(TOPIC, 0, stable=4)
     refused(NotYet, small, "last stable offset 4", run=lambda: small.plan(days(2, 3)))
     small.log.hold(TOPIC, 0, stable=None)
     assert len(small.plan(days(2, 3)).intervals) == 1
 
 
-def test_a_topic_that_is_missing_leaves_the_lake_alone(small: SmallLake) -> None:
+def test_a_missing_topic_leaves_the_lake_unchanged(small: SmallLake) -> None:
     del small.log.topics[TOPIC]
     refused(IdentityChanged, small, "'events' does not", run=lambda: small.plan(days(2, 3)))
 
@@ -199,7 +199,9 @@ def test_a_topic_that_is_missing_leaves_the_lake_alone(small: SmallLake) -> None
         ({"from": "2013-01-01T00:00:00.000001", "to": "2013-01-02"}, "finer than a millisecond"),
     ],
 )
-def test_odd_parameters_are_refused_with_what_is_allowed(params: dict[str, Any], part: str) -> None:
+def test_invalid_parameters_are_refused_with_the_allowed_values(
+    params: dict[str, Any], part: str
+) -> None:
     with pytest.raises(InvalidRequest) as caught:
         parse_params(params)
     assert part in str(caught.value)
@@ -223,14 +225,14 @@ def test_the_future_cannot_be_replayed(small: SmallLake) -> None:
         small,
         "2030-01-01",
         "2024-05-01",
-        run=lambda: asked(small, declared, from_="2013-01-01", to="2030-01-01"),
+        run=lambda: plan_declared(small, declared, from_="2013-01-01", to="2030-01-01"),
     )
 
 
 def test_a_scheduled_interval_waits_for_its_lateness(small: SmallLake) -> None:
     declared = replace(pipeline(small.store.uri), lateness=timedelta(days=30))
     yesterday = Interval(start=NOW - timedelta(days=2), end=NOW - timedelta(days=1))
-    question = PlanRequest(
+    plan_request = PlanRequest(
         pipeline=declared,
         job_source=b"job",
         request=Request(dag="small", run="scheduled", clear=0),
@@ -239,7 +241,10 @@ def test_a_scheduled_interval_waits_for_its_lateness(small: SmallLake) -> None:
         first=DAY,
     )
     refused(
-        NotYet, small, "may still get records", run=lambda: plan(small.lake, small.log, question)
+        NotYet,
+        small,
+        "may still get records",
+        run=lambda: plan(small.lake, small.log, plan_request),
     )
 
 
@@ -248,18 +253,18 @@ def test_replace_without_dates_is_refused(small: SmallLake) -> None:
         InvalidRequest,
         small,
         "mode=replace without dates",
-        run=lambda: asked(small, pipeline(small.store.uri), mode="replace"),
+        run=lambda: plan_declared(small, pipeline(small.store.uri), mode="replace"),
     )
 
 
-def test_a_cut_through_a_committed_interval_names_the_two_boundaries(small: SmallLake) -> None:
+def test_a_cut_through_a_committed_interval_names_both_boundaries(small: SmallLake) -> None:
     refused(
         InvalidRequest,
         small,
         "cuts through the committed interval",
         "2013-01-01T00:00:00.000Z",
         "2013-01-02T00:00:00.000Z",
-        run=lambda: asked(
+        run=lambda: plan_declared(
             small,
             pipeline(small.store.uri),
             mode="replace",
@@ -269,7 +274,7 @@ def test_a_cut_through_a_committed_interval_names_the_two_boundaries(small: Smal
     )
 
 
-def test_a_cut_that_is_refused_withdraws_what_the_run_was_granted_before(small: SmallLake) -> None:
+def test_a_refused_cut_withdraws_the_runs_earlier_grants(small: SmallLake) -> None:
     first = {"mode": "replace", "from": "2013-01-01T12:00:00", "to": "2013-01-03"}
     fresh = SmallLake(log=small.log)
     fresh.plan(days(1, 2))  # granted to another run, so it is left out
@@ -280,7 +285,7 @@ def test_a_cut_that_is_refused_withdraws_what_the_run_was_granted_before(small: 
     assert [e.granted for e in fresh.lake.load_existing().whole_ledger().entries] == [None]
 
 
-def test_a_request_that_was_overtaken_is_superseded(small: SmallLake) -> None:
+def test_a_request_with_a_lower_clear_number_is_superseded(small: SmallLake) -> None:
     small.run(days(2, 3), clear=3)
     refused(Superseded, small, "clear 3", run=lambda: small.plan(days(2, 4), clear=1))
 
@@ -324,7 +329,7 @@ def test_a_declaration_that_does_not_fit_the_lake_is_refused(
         small,
         "table events",
         *parts,
-        run=lambda: asked(small, declared, from_="2013-01-02", to="2013-01-03"),
+        run=lambda: plan_declared(small, declared, from_="2013-01-02", to="2013-01-03"),
     )
 
 
@@ -335,7 +340,7 @@ def test_a_topic_that_is_no_longer_declared_is_refused(small: SmallLake) -> None
         InvalidPipeline,
         small,
         "topic 'events' is in the ledger",
-        run=lambda: asked(small, declared, from_="2013-01-02", to="2013-01-03"),
+        run=lambda: plan_declared(small, declared, from_="2013-01-02", to="2013-01-03"),
     )
 
 
@@ -343,11 +348,11 @@ def test_a_new_topic_begins_at_its_origin(small: SmallLake) -> None:
     small.log.create("other")
     small.log.append("other", 0, day(1), n=1, kind="a")
     declared = replace(pipeline(small.store.uri), topics=[TOPIC, "other"])
-    planned = asked(small, declared, from_="2013-01-02", to="2013-01-03")
-    (piece,) = planned.intervals
-    frozen = small.lake.plan(piece.plan)
-    assert frozen is not None
-    assert [(t.name, t.ranges[0].start, t.ranges[0].end) for t in frozen.topics] == [
+    planned = plan_declared(small, declared, from_="2013-01-02", to="2013-01-03")
+    (planned_day,) = planned.intervals
+    stored_plan = small.lake.plan(planned_day.plan)
+    assert stored_plan is not None
+    assert [(t.name, t.ranges[0].start, t.ranges[0].end) for t in stored_plan.topics] == [
         ("events", 3, 8),
         ("other", 0, 1),
     ]
@@ -419,7 +424,7 @@ def test_a_new_topic_begins_at_its_origin(small: SmallLake) -> None:
         ),
     ],
 )
-def test_an_odd_declaration_is_refused_where_it_is_made(build: Any, part: str) -> None:
+def test_an_invalid_declaration_is_refused_at_once(build: Any, part: str) -> None:
     with pytest.raises(InvalidPipeline) as caught:
         build()
     assert part in str(caught.value)
@@ -445,7 +450,7 @@ def test_an_odd_declaration_is_refused_where_it_is_made(build: Any, part: str) -
         ({"begin": day(1).replace(year=1969)}, "before 1970"),
     ],
 )
-def test_an_odd_pipeline_is_refused_where_it_is_made(more: dict[str, Any], part: str) -> None:
+def test_an_invalid_pipeline_is_refused_at_once(more: dict[str, Any], part: str) -> None:
     with pytest.raises(InvalidPipeline) as caught:
         replace(pipeline("memory://lake"), **more)
     assert part in str(caught.value)
@@ -461,7 +466,7 @@ def test_another_pipelines_lake_is_refused(small: SmallLake) -> None:
         small,
         "'small'",
         "'other'",
-        run=lambda: asked(small, declared, from_="2013-01-02", to="2013-01-03"),
+        run=lambda: plan_declared(small, declared, from_="2013-01-02", to="2013-01-03"),
     )
 
 
@@ -485,7 +490,7 @@ def test_a_root_that_vanished_is_never_created_again(small: SmallLake) -> None:
         (lambda root: root.update(version="7"), "version: expected an integer, found a string"),
     ],
 )
-def test_a_root_that_is_not_understood_is_refused_and_left_alone(
+def test_a_root_of_unknown_form_is_refused_and_left_unchanged(
     small: SmallLake, edit: Any, part: str
 ) -> None:
     found = small.store.get(keys.ROOT)
@@ -498,12 +503,12 @@ def test_a_root_that_is_not_understood_is_refused_and_left_alone(
     )
 
 
-def test_a_root_that_is_not_json_is_refused_and_left_alone(small: SmallLake) -> None:
+def test_a_root_that_is_not_json_is_refused_and_left_unchanged(small: SmallLake) -> None:
     small.overwrite(keys.ROOT, b"<html>")
     refused(Corrupt, small, "not canonical JSON", run=lambda: small.plan(days(2, 3)))
 
 
-def test_a_page_that_vanished_is_named(small: SmallLake) -> None:
+def test_a_missing_page_is_named(small: SmallLake) -> None:
     small.store.delete([small.page()])
     fresh = SmallLake(store=small.store, log=small.log, runtime=small.runtime)
     refused(Corrupt, fresh, small.page(), "is not there", run=lambda: fresh.plan(days(2, 3)))

@@ -12,7 +12,7 @@ DAY_1, DAY_2, DAY_3 = days(1, 2), days(2, 3), days(3, 4)
 RUN = "scheduled__2013-01-01T00:00:00+00:00"
 
 
-def test_a_run_that_is_made_again_is_green_over_its_committed_rows() -> None:
+def test_a_run_created_again_succeeds_over_its_committed_rows() -> None:
     small = SmallLake()
     for clear in range(3):
         small.job = f"version {clear}".encode()
@@ -20,15 +20,13 @@ def test_a_run_that_is_made_again_is_green_over_its_committed_rows() -> None:
     version = small.lake.load_existing().root.version
     for clear in range(4):
         planned = small.plan(DAY_1, run=RUN, clear=clear)
-        assert [piece.committed for piece in planned.intervals] == [True]
+        assert [planned_day.committed for planned_day in planned.intervals] == [True]
     small.job = b"version 9"
     assert [p.committed for p in small.plan(DAY_1, run=RUN, clear=0).intervals] == [True]
     assert small.lake.load_existing().root.version == version
 
 
-def test_a_grant_of_the_former_count_is_taken_over_by_the_one_trigger_that_the_message_names() -> (
-    None
-):
+def test_a_grant_of_the_former_count_is_taken_over_by_the_trigger_in_the_hint() -> None:
     small = SmallLake()
     small.plan(DAY_2, run=RUN, clear=1)
     with pytest.raises(Superseded) as caught:
@@ -43,7 +41,7 @@ def test_a_grant_of_the_former_count_is_taken_over_by_the_one_trigger_that_the_m
     assert (planned.intervals, planned.covered) == ((), (DAY_2,))
 
 
-def test_a_clear_with_changed_code_is_not_answered_from_what_the_former_count_committed() -> None:
+def test_a_clear_with_changed_code_does_not_reuse_a_commit_of_the_former_count() -> None:
     small = SmallLake()
     small.run(DAY_3, run=RUN, clear=1)
     small.job = b"changed"
@@ -63,7 +61,7 @@ def test_a_lower_clear_with_changed_code_names_the_replacement() -> None:
 
 
 def test_a_retry_of_plan_after_a_release_names_the_gap_and_a_clear_fills_it() -> None:
-    """The retry may be a late copy of the task: granted the gap, it would leave a grant that nobody works on."""
+    """The retry may be a late copy of the task. If it were granted the gap, no task would stage that plan."""
     small = SmallLake()
     small.run(DAY_2, run="other")
     first = small.plan(days(1, 4), run=RUN)
@@ -74,12 +72,12 @@ def test_a_retry_of_plan_after_a_release_names_the_gap_and_a_clear_fills_it() ->
         small.plan(days(1, 4), run=RUN)
     assert f"{DAY_3} of {days(1, 4)} is granted to no run any more" in str(caught.value)
     assert small.lake.load_existing().root.version == version
-    again = small.plan(days(1, 4), run=RUN, clear=1)
-    assert [p.interval for p in again.intervals] == [DAY_1, DAY_3]
+    cleared = small.plan(days(1, 4), run=RUN, clear=1)
+    assert [p.interval for p in cleared.intervals] == [DAY_1, DAY_3]
 
 
 def test_a_late_copy_of_plan_takes_nothing_that_another_run_released() -> None:
-    """The run is green, its first plan task wakes, and another run's grant was released in between."""
+    """The run has succeeded, another run's grant was released, and then a late copy of the run's first plan task runs."""
     small = SmallLake()
     small.plan(DAY_2, run="holder")
     small.run(days(1, 4), run=RUN)
@@ -90,7 +88,7 @@ def test_a_late_copy_of_plan_takes_nothing_that_another_run_released() -> None:
     assert [(p.interval, p.committed) for p in holder.intervals] == [(DAY_2, False)]
 
 
-def test_a_number_that_is_too_low_names_the_ends_where_a_replacement_would_cut() -> None:
+def test_a_lower_clear_number_names_the_ends_of_an_interval_that_a_replacement_would_cut() -> None:
     small = SmallLake()
     small.run(days(1, 4), run="other")
     small.plan(days(4, 5), run=RUN, clear=1)

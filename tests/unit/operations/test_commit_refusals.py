@@ -1,4 +1,4 @@
-"""What a commit and a stage refuse, what they leave behind, and what they say when objects are gone."""
+"""Refusals of commit and stage: the lake afterwards, and the errors if objects are missing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DAY_2 = days(2, 3)
 
 
 def compacted_lake() -> SmallLake:
-    """Day 2 is committed, and compaction has taken one of its records since."""
+    """Return a lake in which day 2 is committed, and compaction has removed one of its records since."""
     small = SmallLake()
     small.log.topics[TOPIC].compacted = True
     small.run(days(1, 2))
@@ -41,8 +41,8 @@ def entry_of(small: SmallLake) -> Entry:
 
 
 def staged_again(small: SmallLake) -> tuple[str, str]:
-    (piece,) = small.plan(DAY_2, clear=1).intervals
-    return piece.plan, stage(small.lake, small.log, piece.plan)
+    (planned,) = small.plan(DAY_2, clear=1).intervals
+    return planned.plan, stage(small.lake, small.log, planned.plan)
 
 
 def commit_over(small: SmallLake, store: Store, plan: str, report: str) -> CommitResult:
@@ -50,18 +50,18 @@ def commit_over(small: SmallLake, store: Store, plan: str, report: str) -> Commi
     return commit(lake, small.tables, plan_key=plan, report_key=report)
 
 
-# ---------------------------------------------------------------- a replacement that holds fewer
+# ---------------------------------------------------------------- a replacement with fewer records
 
 
-def test_a_replacement_that_holds_fewer_is_refused_and_bars_nobody() -> None:
+def test_a_replacement_with_fewer_records_is_refused_and_withdraws_its_grant() -> None:
     small = compacted_lake()
     before = entry_of(small)
     plan, report = staged_again(small)
     with pytest.raises(
         ReportRejected, match=r"holds 6 records .* holds 7\..* mode=replace"
-    ) as told:
+    ) as refused:
         commit_over(small, small.store, plan, report)
-    assert "accept_compaction=true" in told.value.hint
+    assert "accept_compaction=true" in refused.value.hint
     after = entry_of(small)
     assert (after.committed, after.granted) == (before.committed, None)
     with pytest.raises(Superseded):
@@ -70,7 +70,7 @@ def test_a_replacement_that_holds_fewer_is_refused_and_bars_nobody() -> None:
     assert (done.totals.records + done.totals.dead_letters, done.totals.absent) == (6, 1)
 
 
-def test_the_refusal_is_told_although_the_reply_of_its_swap_was_lost() -> None:
+def test_the_refusal_is_raised_although_the_reply_of_its_swap_was_lost() -> None:
     small = compacted_lake()
     plan, report = staged_again(small)
     lost = iter([Fault.LOSE_REPLY])
@@ -85,7 +85,7 @@ def test_the_refusal_is_told_although_the_reply_of_its_swap_was_lost() -> None:
     assert entry_of(small).granted is None
 
 
-def test_a_refusal_whose_swap_loses_to_a_take_over_does_not_claim_the_withdrawal() -> None:
+def test_a_refusal_whose_swap_loses_to_a_take_over_raises_superseded() -> None:
     small = compacted_lake()
     plan, report = staged_again(small)
 
@@ -109,8 +109,8 @@ def test_a_refusal_whose_swap_loses_to_a_take_over_does_not_claim_the_withdrawal
 # ---------------------------------------------------------------- a replacement that turns rows into dead letters
 
 
-def spoilt_lake(rows: int = 1, *, compacted: bool = False) -> SmallLake:
-    """Day 2 is committed; the declaration of now no longer reads some of its records, and compaction may take one."""
+def undecodable_lake(rows: int = 1, *, compacted: bool = False) -> SmallLake:
+    """Return a lake in which day 2 is committed. `rows` of its records no longer decode; compaction may remove one."""
     small = compacted_lake() if compacted else SmallLake()
     if not compacted:
         small.run(days(1, 2))
@@ -124,18 +124,18 @@ def spoilt_lake(rows: int = 1, *, compacted: bool = False) -> SmallLake:
 
 
 @pytest.mark.parametrize("clear", [True, False])
-def test_a_replacement_that_turns_rows_into_dead_letters_is_refused_unless_it_says_so(
+def test_a_replacement_that_turns_rows_into_dead_letters_is_refused_unless_they_are_accepted(
     clear: bool,
 ) -> None:
-    """By a clear with changed code and by a trigger alike; the way on is the trigger's switch."""
-    small = spoilt_lake()
+    """Both for a clear with changed code and for a trigger. The hint names the parameter of the trigger."""
+    small = undecodable_lake()
     before = entry_of(small)
     assert before.committed is not None
     assert (before.committed.totals.records, before.committed.totals.dead_letters) == (5, 2)
     tables = small.root()["tables"]
-    asked = {"clear": 1} if clear else {"run": "other", "mode": "replace"}
+    request = {"clear": 1} if clear else {"run": "other", "mode": "replace"}
     with pytest.raises(ReportRejected) as refused:
-        small.run(DAY_2, **asked)
+        small.run(DAY_2, **request)
     assert "holds 4 records and 3 dead letters" in refused.value.message
     assert "generation 1 holds 5 and 2: 1 row(s) or more would become" in refused.value.message
     assert "the log of `stage` has the reasons" in refused.value.hint
@@ -145,16 +145,16 @@ def test_a_replacement_that_turns_rows_into_dead_letters_is_refused_unless_it_sa
     assert small.root()["tables"] == tables
     (done,) = small.run(DAY_2, run="third", mode="replace", accept_dead_letters=True)
     assert (done.totals.records, done.totals.dead_letters) == (4, 3)
-    # And back: dead letters that become rows again need no switch.
+    # In the other direction: dead letters that become rows again need no parameter.
     for partition in small.log.topics[TOPIC].partitions:
         for offset, record in enumerate(partition.records):
             if record.kind == "dead" and record.value:
                 partition.records[offset] = replace(record, kind="data")
-    (mended,) = small.run(DAY_2, run="fourth", mode="replace")
-    assert (mended.totals.records, mended.totals.dead_letters) == (5, 2)
+    (repaired,) = small.run(DAY_2, run="fourth", mode="replace")
+    assert (repaired.totals.records, repaired.totals.dead_letters) == (5, 2)
 
 
-def test_rows_that_others_gain_do_not_make_up_for_those_that_become_dead_letters() -> None:
+def test_rows_that_are_gained_do_not_compensate_for_rows_that_become_dead_letters() -> None:
     small = SmallLake()
     first, second = small.log.topics[TOPIC].partitions
     offset = next(o for o, r in enumerate(first.records) if o > 2 and r.kind == "data")
@@ -164,7 +164,7 @@ def test_rows_that_others_gain_do_not_make_up_for_those_that_become_dead_letters
     first.records[offset] = replace(first.records[offset], kind="data")
     offset = next(o for o, r in enumerate(second.records) if o > 3 and r.kind == "data")
     second.records[offset] = replace(second.records[offset], kind="dead")
-    # As many records and dead letters in all as before.
+    # The totals of records and dead letters are the same as before.
     with pytest.raises(ReportRejected, match=r": 1 row\(s\) or more would become dead letters"):
         small.run(DAY_2, run="other", mode="replace")
 
@@ -173,7 +173,7 @@ def test_rows_that_others_gain_do_not_make_up_for_those_that_become_dead_letters
     ("accepted", "named"),
     [
         ({}, ["accept_compaction=true or accept_loss=true", "as well as accept_dead_letters=true"]),
-        # What was accepted is named again: without it the next refusal would be for that.
+        # An accepted parameter is named again: without it the next refusal would be for that one.
         (
             {"accept_dead_letters": True},
             ["accept_compaction=true or accept_loss=true as well as accept_dead_letters=true."],
@@ -182,21 +182,21 @@ def test_rows_that_others_gain_do_not_make_up_for_those_that_become_dead_letters
         ({"accept_loss": True}, ["accept_dead_letters=true, accept_loss=true."]),
     ],
 )
-def test_a_replacement_that_holds_fewer_and_more_dead_letters_needs_both_switches(
+def test_a_replacement_with_fewer_records_and_more_dead_letters_needs_both_parameters(
     accepted: dict[str, bool], named: list[str]
 ) -> None:
-    small = spoilt_lake(compacted=True)
+    small = undecodable_lake(compacted=True)
     with pytest.raises(ReportRejected) as refused:
         small.run(DAY_2, run="other", mode="replace", **accepted)
-    for switch in named:
-        assert switch in refused.value.hint
+    for parameter in named:
+        assert parameter in refused.value.hint
     both = {"accept_dead_letters": True, "accept_compaction": True}
     (done,) = small.run(DAY_2, run="third", mode="replace", **both)
     assert (done.totals.records, done.totals.dead_letters, done.totals.absent) == (3, 3, 1)
 
 
-def test_a_first_commit_may_hold_nothing_but_dead_letters() -> None:
-    """There is nothing to lose: the log of the run warns, and its dead letters can be replaced later."""
+def test_a_first_commit_may_contain_only_dead_letters() -> None:
+    """No row can be lost by it: the run logs a warning, and its dead letters can be replaced later."""
     small = SmallLake()
     for partition in small.log.topics[TOPIC].partitions:
         for offset, record in enumerate(partition.records):
@@ -206,7 +206,7 @@ def test_a_first_commit_may_hold_nothing_but_dead_letters() -> None:
     assert (done.totals.records, done.totals.dead_letters) == (0, 7)
 
 
-def test_a_replacement_that_holds_as_many_is_published() -> None:
+def test_a_replacement_with_as_many_records_is_published() -> None:
     small = SmallLake()
     small.run(DAY_2)
     small.job = b"version 2"
@@ -214,14 +214,14 @@ def test_a_replacement_that_holds_as_many_is_published() -> None:
     assert (done.generation, done.already) == (2, False)
 
 
-# ---------------------------------------------------------------- objects that are gone
+# ---------------------------------------------------------------- missing objects
 
 
-def replaced_lake() -> tuple[SmallLake, tuple[str, str]]:
-    """Day 2 was committed by the first plan and report, and is replaced since."""
+def changed_lake() -> tuple[SmallLake, tuple[str, str]]:
+    """Return a lake in which day 2 was committed with the returned plan and report; the job has changed since."""
     small = SmallLake()
-    (piece,) = small.plan(DAY_2).intervals
-    first = (piece.plan, stage(small.lake, small.log, piece.plan))
+    (planned,) = small.plan(DAY_2).intervals
+    first = (planned.plan, stage(small.lake, small.log, planned.plan))
     commit_over(small, small.store, *first)
     small.job = b"version 2"
     return small, first
@@ -230,19 +230,19 @@ def replaced_lake() -> tuple[SmallLake, tuple[str, str]]:
 @pytest.mark.parametrize("gone", ["plan", "report", "both"])
 @pytest.mark.parametrize("replaced", [False, True])
 def test_a_committed_plan_stays_committed_without_its_objects(gone: str, replaced: bool) -> None:
-    small, (plan, report) = replaced_lake()
+    small, (plan, report) = changed_lake()
     if replaced:
         small.run(DAY_2, clear=1)
-    told = commit_over(small, small.store, plan, report)
+    result = commit_over(small, small.store, plan, report)
     small.store.delete({"plan": [plan], "report": [report], "both": [plan, report]}[gone])
-    assert commit_over(small, small.store, plan, report) == told
-    assert (told.already, told.generation) == (True, 1)
-    assert told.replaced_by == (2 if replaced else None)
+    assert commit_over(small, small.store, plan, report) == result
+    assert (result.already, result.generation) == (True, 1)
+    assert result.replaced_by == (2 if replaced else None)
     assert still_granted(small.lake, plan) is None
 
 
 def test_the_totals_of_a_replaced_plan_are_its_own() -> None:
-    small, (plan, report) = replaced_lake()
+    small, (plan, report) = changed_lake()
     first = commit_over(small, small.store, plan, report).totals
     partition = small.log.topics[TOPIC].partitions[0]
     offset = next(o for o, r in enumerate(partition.records) if o > 2 and r.kind == "aborted")
@@ -253,35 +253,35 @@ def test_the_totals_of_a_replaced_plan_are_its_own() -> None:
 
 
 @pytest.mark.parametrize("gone", ["plan", "report"])
-def test_a_grant_whose_object_was_deleted_says_so(gone: str) -> None:
+def test_a_grant_whose_object_was_deleted_is_refused_by_the_commit(gone: str) -> None:
     small = SmallLake()
-    (piece,) = small.plan(DAY_2).intervals
-    report = stage(small.lake, small.log, piece.plan)
-    small.store.delete([piece.plan if gone == "plan" else report])
+    (planned,) = small.plan(DAY_2).intervals
+    report = stage(small.lake, small.log, planned.plan)
+    small.store.delete([planned.plan if gone == "plan" else report])
     with pytest.raises(ReportRejected, match=r"is gone, and plan .* is granted and not committed"):
-        commit_over(small, small.store, piece.plan, report)
+        commit_over(small, small.store, planned.plan, report)
 
 
-def test_a_plan_that_is_gone_cannot_be_staged() -> None:
+def test_a_missing_plan_cannot_be_staged() -> None:
     small = SmallLake()
-    (piece,) = small.plan(DAY_2).intervals
-    small.store.delete([piece.plan])
+    (planned,) = small.plan(DAY_2).intervals
+    small.store.delete([planned.plan])
     with pytest.raises(Corrupt, match="is granted and is not there"):
-        still_granted(small.lake, piece.plan)
+        still_granted(small.lake, planned.plan)
 
 
 def test_a_plan_whose_grant_was_cancelled_and_collected_is_superseded() -> None:
     small = SmallLake()
-    (piece,) = small.plan(DAY_2).intervals
-    report = stage(small.lake, small.log, piece.plan)
+    (planned,) = small.plan(DAY_2).intervals
+    report = stage(small.lake, small.log, planned.plan)
     small.run(DAY_2, run="other", take_over=True)
-    small.store.delete([piece.plan])
+    small.store.delete([planned.plan])
     with pytest.raises(Superseded, match="cancelled and collected"):
-        commit_over(small, small.store, piece.plan, report)
+        commit_over(small, small.store, planned.plan, report)
 
 
-def test_a_record_that_tells_of_another_plan_is_damage() -> None:
-    small, _ = replaced_lake()
+def test_a_record_of_another_plan_is_corrupt() -> None:
+    small, _ = changed_lake()
     plan, report = staged_again(small)
     committed = entry_of(small).committed
     assert committed is not None
@@ -294,7 +294,7 @@ def test_a_record_that_tells_of_another_plan_is_damage() -> None:
 
 
 def two_gaps() -> tuple[SmallLake, list[str], str]:
-    """A run that was granted day 1 and day 3, and the fingerprint of its job."""
+    """Return a lake with a run that was granted days 1 and 3, its plans, and the fingerprint of its job."""
     small = SmallLake()
     small.run(DAY_2)
     plans = [p.plan for p in small.plan(days(1, 4), run="wide").intervals]
@@ -303,7 +303,7 @@ def two_gaps() -> tuple[SmallLake, list[str], str]:
     return small, plans, found.fingerprint
 
 
-def test_a_gap_that_was_taken_over_does_not_hold_up_the_others() -> None:
+def test_a_gap_that_was_taken_over_does_not_block_the_others() -> None:
     small, plans, fingerprint = two_gaps()
     small.run(days(1, 2), run="other", take_over=True)
     left = to_stage(small.lake, plans, fingerprint=fingerprint)
@@ -311,7 +311,7 @@ def test_a_gap_that_was_taken_over_does_not_hold_up_the_others() -> None:
     assert [plans[0] in error.message for error in left.lost] == [True]
 
 
-def test_a_run_that_lost_all_of_its_gaps_stops() -> None:
+def test_a_run_that_lost_all_of_its_gaps_is_superseded() -> None:
     small, plans, fingerprint = two_gaps()
     small.run(days(1, 4), run="other", take_over=True)
     with pytest.raises(Superseded, match="no longer granted"):

@@ -1,7 +1,7 @@
-"""The crash table, call by call: whatever goes wrong at any one request, the next run finds the truth and finishes once.
+"""The crash table, call by call: after a fault at any single request, the next run completes the work exactly once.
 
-For each fault and each call index: the task meets the fault, a new process runs the task again, and late writes land
-afterwards. The lake must then be what it would have been without any of it.
+For each fault and each call index: the task meets the fault, a new process runs the task other, and late writes land
+afterwards. The lake must then be the same as without the fault.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from tallystick.tables.staging import IcebergTables
 from tallystick_devstack.testing.faults import APPLICABLE, Fault, FaultyStore, Killed, script
 
 FAULTS = sorted(Fault)
-WANTED = days(2, 3)
+REPLACED = days(2, 3)
 
 
 def staged_lake() -> tuple[SmallLake, str, str]:
-    """A lake with one commit behind it and a replacement staged: plan key and report key of the replacement."""
+    """Return a lake with a staged replacement, and the plan key and report key of the replacement."""
     small = SmallLake()
     small.run(days(1, 2))
-    small.run(WANTED)
+    small.run(REPLACED)
     small.job = b"version 2"
-    (piece,) = small.plan(WANTED, clear=1).intervals
-    return small, piece.plan, stage(small.lake, small.log, piece.plan)
+    (planned_day,) = small.plan(REPLACED, clear=1).intervals
+    return small, planned_day.plan, stage(small.lake, small.log, planned_day.plan)
 
 
 STAGED, PLAN_KEY, REPORT_KEY = staged_lake()
@@ -46,12 +46,14 @@ def commit_over(small: SmallLake, store: Store) -> None:
 
 
 def plan_over(small: SmallLake, store: Store) -> None:
-    again = SmallLake(store=store, log=small.log, runtime=small.runtime, job=small.job)
-    again.plan(days(3, 4))
+    other = SmallLake(store=store, log=small.log, runtime=small.runtime, job=small.job)
+    other.plan(days(3, 4))
 
 
-def meets(task: Callable[[SmallLake, Store], None], small: SmallLake, faulty: FaultyStore) -> None:
-    """Run a task that may die or give up; anything but a death or a retryable error is a defect."""
+def run_with_fault(
+    task: Callable[[SmallLake, Store], None], small: SmallLake, faulty: FaultyStore
+) -> None:
+    """Run a task that may be killed or raise RetryLater; any other error is a defect."""
     try:
         task(small, faulty)
     except (Killed, RetryLater):
@@ -76,7 +78,7 @@ def test_a_commit_that_meets_a_fault_at_any_call_is_published_once(fault: Fault)
     for index in tried:
         small = STAGED.copy()
         faulty = FaultyStore(small.store, script({index: fault}))
-        meets(commit_over, small, faulty)
+        run_with_fault(commit_over, small, faulty)
         commit_over(small, small.store)
         while faulty.held:
             faulty.release()
@@ -85,7 +87,7 @@ def test_a_commit_that_meets_a_fault_at_any_call_is_published_once(fault: Fault)
         assert_published_once(small, f"{fault} at call {index}")
 
 
-def assert_published_once(small: SmallLake, story: str) -> None:
+def assert_published_once(small: SmallLake, case: str) -> None:
     root = json.loads(_body(small, keys.ROOT))
     commits: list[str] = []
     key = root["record"]
@@ -93,14 +95,14 @@ def assert_published_once(small: SmallLake, story: str) -> None:
         record = json.loads(_body(small, key))
         commits += [c["plan"] for c in record["intervals"]]
         key = record["parent"]
-    assert commits.count(PLAN_KEY) == 1, story
-    assert len(commits) == 3, story
+    assert commits.count(PLAN_KEY) == 1, case
+    assert len(commits) == 3, case
     report = json.loads(_body(small, REPORT_KEY))
     for table, known in root["tables"].items():
         live = sorted(f.key for f in live_files(small.store, known["metadata"]))
-        assert len(live) == len(set(live)), story
+        assert len(live) == len(set(live)), case
         staged = sorted(f["key"] for f in report["files"] if f["table"] == table)
-        assert [k for k in live if f"/{WANTED.part}/" in k] == staged, story
+        assert [k for k in live if f"/{REPLACED.part}/" in k] == staged, case
 
 
 def _body(small: SmallLake, key: str) -> bytes:
@@ -116,7 +118,7 @@ def test_a_plan_that_meets_a_fault_at_any_call_is_granted_once(fault: Fault) -> 
     for index in tried:
         small = STAGED.copy()
         faulty = FaultyStore(small.store, script({index: fault}))
-        meets(plan_over, small, faulty)
+        run_with_fault(plan_over, small, faulty)
         first = small.plan(days(3, 4))
         while faulty.held:
             faulty.release()
@@ -130,12 +132,12 @@ def test_a_plan_that_meets_a_fault_at_any_call_is_granted_once(fault: Fault) -> 
         assert entry.generation == 1, f"{fault} at call {index}"
 
 
-def test_a_writer_deletes_nothing_whatever_happens() -> None:
+def test_a_writer_deletes_nothing_at_any_fault() -> None:
     for fault in FAULTS:
         for index in indexes(commit_over, fault):
             small = STAGED.copy()
             before = {listed.key for listed in small.store.list("")}
             faulty = FaultyStore(small.store, script({index: fault}))
-            meets(commit_over, small, faulty)
+            run_with_fault(commit_over, small, faulty)
             assert before <= {listed.key for listed in small.store.list("")}
             assert "delete" not in {call.verb for call in faulty.calls}

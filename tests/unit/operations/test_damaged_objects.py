@@ -1,4 +1,4 @@
-"""Objects of the lake that are damaged, newer, misplaced or gone where a run meets them: refused, never mended."""
+"""Damaged, newer, misplaced or missing objects of the lake: a run refuses them and never repairs them."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class Staged:
             self.small.lake, self.small.tables, plan_key=self.plan, report_key=self.report
         )
 
-    def again(self) -> SmallLake:
-        """The same lake to another process, which has read nothing of it."""
+    def reopened(self) -> SmallLake:
+        """Return the same lake as in another process, which has read nothing of it."""
         return SmallLake(store=self.small.store, log=self.small.log, runtime=self.small.runtime)
 
 
@@ -50,13 +50,13 @@ class Staged:
 def staged() -> Staged:
     small = SmallLake()
     small.run(days(1, 2))
-    (piece,) = small.plan(DAY_2).intervals
-    report = stage(small.lake, small.log, piece.plan)
-    return Staged(small=small, plan=piece.plan, report=report)
+    (planned,) = small.plan(DAY_2).intervals
+    report = stage(small.lake, small.log, planned.plan)
+    return Staged(small=small, plan=planned.plan, report=report)
 
 
 READERS: dict[str, tuple[Callable[[Staged], str], Callable[[Staged], object]]] = {
-    "page": (lambda s: s.small.page(), lambda s: s.again().plan(days(3, 4))),
+    "page": (lambda s: s.small.page(), lambda s: s.reopened().plan(days(3, 4))),
     "plan, by the stage": (lambda s: s.plan, lambda s: still_granted(s.small.lake, s.plan)),
     "plan, by the commit": (lambda s: s.plan, lambda s: s.commit()),
     "report": (lambda s: s.report, lambda s: s.commit()),
@@ -64,7 +64,7 @@ READERS: dict[str, tuple[Callable[[Staged], str], Callable[[Staged], object]]] =
 
 
 @pytest.mark.parametrize(
-    ("damage", "told"),
+    ("damage", "problem"),
     [
         (b"", "not canonical JSON"),
         (b"{", "not canonical JSON"),
@@ -77,11 +77,11 @@ READERS: dict[str, tuple[Callable[[Staged], str], Callable[[Staged], object]]] =
             "another version of tallystick",
         ),
     ],
-    ids=["empty", "cut off", "a web page", "a list", "strange", "more than known", "newer"],
+    ids=["empty", "truncated", "a web page", "a list", "another format", "unknown field", "newer"],
 )
 @pytest.mark.parametrize("name", READERS)
-def test_a_damaged_or_newer_object_is_refused_and_left_as_it_is(
-    staged: Staged, name: str, damage: Any, told: str
+def test_a_damaged_or_newer_object_is_refused_and_left_unchanged(
+    staged: Staged, name: str, damage: Any, problem: str
 ) -> None:
     key_of, read = READERS[name]
     key = key_of(staged)
@@ -93,12 +93,12 @@ def test_a_damaged_or_newer_object_is_refused_and_left_as_it_is(
     with pytest.raises(Corrupt) as caught:
         read(staged)
     assert f"{staged.small.store.uri}/{key}" in caught.value.message
-    assert told in caught.value.message
+    assert problem in caught.value.message
     assert "restore it from a bucket version" in caught.value.hint
     assert {k: staged.small.store.get(k) for k in staged.small.keys("")} == before
 
 
-def test_a_copied_object_is_told_by_the_name_that_it_has_inside(staged: Staged) -> None:
+def test_a_copied_object_is_detected_by_the_key_that_it_contains(staged: Staged) -> None:
     other = staged.plan.replace(keys.plan_parts(staged.plan)[1], "f" * 32)
     found = staged.small.store.get(staged.plan)
     assert found is not None
@@ -107,7 +107,7 @@ def test_a_copied_object_is_told_by_the_name_that_it_has_inside(staged: Staged) 
         staged.small.lake.plan(other)
 
 
-def test_a_fresh_key_that_somebody_else_wrote_is_refused(staged: Staged) -> None:
+def test_a_fresh_key_with_other_content_is_refused(staged: Staged) -> None:
     key = keys.plan(DAY_2.start, DAY_2.end, "f" * 32)
     staged.small.store.create(key, b"theirs")
     with pytest.raises(Corrupt, match=f"{key} was written by someone else.*nobody copies objects"):
@@ -117,7 +117,7 @@ def test_a_fresh_key_that_somebody_else_wrote_is_refused(staged: Staged) -> None
     assert found.body == b"theirs"
 
 
-def test_a_root_that_goes_between_reading_and_swapping_is_not_created_again(staged: Staged) -> None:
+def test_a_root_deleted_between_read_and_swap_is_not_created_again(staged: Staged) -> None:
     small = staged.small
 
     def step(snapshot: Snapshot) -> Update[None]:
@@ -132,7 +132,7 @@ def test_a_root_that_goes_between_reading_and_swapping_is_not_created_again(stag
     assert small.store.get(keys.ROOT) is None
 
 
-def test_a_store_that_says_missing_for_a_changed_root_is_believed(staged: Staged) -> None:
+def test_a_swap_that_finds_the_root_missing_raises_root_vanished(staged: Staged) -> None:
     small = staged.small
 
     class Missing:
@@ -149,7 +149,7 @@ def test_a_store_that_says_missing_for_a_changed_root_is_believed(staged: Staged
 
 
 @pytest.mark.parametrize(
-    ("edit", "kind", "told"),
+    ("edit", "kind", "parts"),
     [
         (
             lambda root: root["topics"]["events"].update(topic_id="another"),
@@ -174,20 +174,20 @@ def test_a_store_that_says_missing_for_a_changed_root_is_believed(staged: Staged
     ],
     ids=["topic", "cluster", "table", "column"],
 )
-def test_a_commit_into_a_lake_that_is_about_something_else_names_both(
-    staged: Staged, edit: Any, kind: type[TallystickError], told: tuple[str, ...]
+def test_a_commit_into_a_lake_with_other_identities_or_columns_names_both(
+    staged: Staged, edit: Any, kind: type[TallystickError], parts: tuple[str, ...]
 ) -> None:
     staged.small.change(keys.ROOT, edit)
     before = staged.small.store.get(keys.ROOT)
     with pytest.raises(kind) as caught:
         staged.commit()
-    for part in told:
+    for part in parts:
         assert part in caught.value.message
     assert "clear this run's plan task" in caught.value.hint
     assert staged.small.store.get(keys.ROOT) == before
 
 
-def test_a_plan_that_a_newer_version_made_names_both_formats() -> None:
+def test_a_plan_of_a_newer_version_names_both_formats() -> None:
     spec = pipeline("memory://lake").to_spec() | {"format": "tallystick.pipeline/9"}
     with pytest.raises(InvalidPipeline) as caught:
         pipeline_from_spec(spec, where="plans/x spec")

@@ -1,4 +1,4 @@
-"""gc over real tables in memory: what goes, what stays, and what makes it refuse."""
+"""gc over real tables in memory: what it deletes, what it keeps, and when it refuses."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def small() -> SmallLake:
     return good_lake(MemoryStore(now=lambda: NOW))
 
 
-def swept(small: SmallLake, **how: object) -> Collection:
-    """Collect for good, with no grace and no grant given up unless asked."""
-    asked = {"delete": True, "reader_grace": NO_GRACE, "cancel_after": None, **how}
-    # A process of its own: nothing is known of pages that were read before.
+def swept(small: SmallLake, **options: object) -> Collection:
+    """Collect and delete; by default without reader grace and without cancelling grants."""
+    arguments = {"delete": True, "reader_grace": NO_GRACE, "cancel_after": None, **options}
+    # A separate process: its cache has no pages.
     lake = Lake(small.store, small.runtime, proven=True)
-    return collect(lake, IcebergReach(small.store), **asked)  # type: ignore[arg-type]
+    return collect(lake, IcebergReach(small.store), **arguments)  # type: ignore[arg-type]
 
 
 def proven(small: SmallLake) -> bool:
@@ -51,12 +51,12 @@ def rows(small: SmallLake) -> list[int]:
 
 
 def later(small: SmallLake, by: timedelta) -> None:
-    """Let time pass."""
+    """Advance the clock."""
     small.runtime = replace(small.runtime, now=lambda: NOW + by)
     small.lake.runtime = small.runtime
 
 
-def test_a_dry_run_changes_nothing_and_finds_what_the_real_one_deletes(small: SmallLake) -> None:
+def test_a_dry_run_changes_nothing_and_lists_what_gc_deletes(small: SmallLake) -> None:
     assert isinstance(small.store, MemoryStore)
     before = dict(small.store._objects)
     dry = swept(small, delete=False)
@@ -64,7 +64,7 @@ def test_a_dry_run_changes_nothing_and_finds_what_the_real_one_deletes(small: Sm
     real = swept(small)
     gone = before.keys() - small.store._objects.keys()
     assert (dry.deleted, real.deleted) == (False, True)
-    # The swap of the real one makes another page than the one that was listed garbage.
+    # The swap of the real collection turns another page into garbage than the dry run listed.
     assert dry.total.objects > 0
     assert real.total.objects == len(gone)
     assert {k: v for k, v in real.garbage.items() if k != "page"} == {
@@ -73,7 +73,7 @@ def test_a_dry_run_changes_nothing_and_finds_what_the_real_one_deletes(small: Sm
     assert real.total.size_bytes == sum(len(before[key].body) for key in gone)
 
 
-def test_what_is_left_is_proven_row_by_row_and_reads_as_before(small: SmallLake) -> None:
+def test_after_gc_the_lake_is_proven_row_by_row_and_reads_as_before(small: SmallLake) -> None:
     before = rows(small)
     swept(small)
     assert proven(small)
@@ -81,8 +81,10 @@ def test_what_is_left_is_proven_row_by_row_and_reads_as_before(small: SmallLake)
     assert swept(small).total.objects == 0
 
 
-def test_a_replaced_generation_goes_once_no_snapshot_lists_it(small: SmallLake) -> None:
-    """Day 2 was replaced: its first plan and report go; its files stay for as long as Iceberg lists their snapshot."""
+def test_the_plan_and_report_of_a_replaced_generation_are_deleted_and_its_listed_files_stay(
+    small: SmallLake,
+) -> None:
+    """Day 2 was replaced. The files of its first generation stay for as long as Iceberg lists their snapshot."""
     replaced = [
         c
         for r in small.keys("commits/")
@@ -100,8 +102,10 @@ def test_a_replaced_generation_goes_once_no_snapshot_lists_it(small: SmallLake) 
     assert all(small.store.get(f) is not None for f in files)
 
 
-def test_what_lost_attempts_left_goes_and_what_a_grant_owns_stays(small: SmallLake) -> None:
-    """Day 6 is granted: what is staged for it stays, whoever staged it. A second attempt of day 3 lost, and goes."""
+def test_objects_of_lost_attempts_are_deleted_and_those_of_a_granted_plan_stay(
+    small: SmallLake,
+) -> None:
+    """Day 6 is granted: all that is staged for it stays. A second attempt of day 3 lost, and is deleted."""
     (granted,) = [e.granted for e in small.lake.load_existing().whole_ledger().entries if e.granted]
     pending = stage(small.lake, small.log, granted.plan)
     taken = small.lake.load_existing().whole_ledger().entry(days(3, 4))
@@ -112,54 +116,54 @@ def test_what_lost_attempts_left_goes_and_what_a_grant_owns_stays(small: SmallLa
     assert lost_report is not None
     assert pending_report is not None
     scratch = keys.scratch_list(taken.committed.plan, "a9", "0" * 32)
-    kept_scratch = keys.scratch_list(granted.plan, "a9", "0" * 32)
-    for key in (scratch, kept_scratch):
+    granted_scratch = keys.scratch_list(granted.plan, "a9", "0" * 32)
+    for key in (scratch, granted_scratch):
         small.store.create(key, b"{}")
     swept(small)
     for gone in (lost, scratch, *(f.key for f in lost_report.files)):
         assert small.store.get(gone) is None, gone
-    for kept in (pending, kept_scratch, *(f.key for f in pending_report.files)):
+    for kept in (pending, granted_scratch, *(f.key for f in pending_report.files)):
         assert small.store.get(kept) is not None, kept
     result = commit(small.lake, small.tables, plan_key=granted.plan, report_key=pending)
     assert not result.already
     assert proven(small)
 
 
-def test_an_old_grant_is_given_up_and_its_run_learns_that_it_is_superseded(
+def test_an_old_grant_is_cancelled_and_its_run_is_superseded(
     small: SmallLake,
 ) -> None:
     planned = small.plan(days(4, 5))
-    (piece,) = planned.intervals
-    report = stage(small.lake, small.log, piece.plan)
+    (planned_day,) = planned.intervals
+    report = stage(small.lake, small.log, planned_day.plan)
     later(small, timedelta(days=8))
     found = swept(small, cancel_after=timedelta(days=7))
     assert {c.interval for c in found.cancelled} == {days(4, 5), days(6, 7)}
     assert small.store.get(report) is None
     with pytest.raises(Superseded, match="cancelled"):
-        commit(small.lake, small.tables, plan_key=piece.plan, report_key=report)
-    # A clear of the run plans anew, over the same boundaries.
+        commit(small.lake, small.tables, plan_key=planned_day.plan, report_key=report)
+    # A clear of the run plans again, with the same boundaries.
     small.run(days(4, 5), clear=1)
     assert proven(small)
 
 
-def test_a_young_grant_is_left_alone(small: SmallLake) -> None:
+def test_a_recent_grant_is_left_alone(small: SmallLake) -> None:
     later(small, timedelta(days=6))
     assert swept(small, cancel_after=timedelta(days=7)).cancelled == ()
 
 
 @pytest.fixture
-def forgetful(monkeypatch: pytest.MonkeyPatch) -> SmallLake:
-    """A lake whose metadata lists one snapshot and one older metadata file, as after fifty commits."""
-    kept = {**staging.TABLE_PROPERTIES, TableProperties.METADATA_PREVIOUS_VERSIONS_MAX: "1"}
-    monkeypatch.setattr(staging, "TABLE_PROPERTIES", kept)
+def short_history(monkeypatch: pytest.MonkeyPatch) -> SmallLake:
+    """Return a lake whose metadata lists one snapshot and one older metadata file, as after fifty commits."""
+    properties = {**staging.TABLE_PROPERTIES, TableProperties.METADATA_PREVIOUS_VERSIONS_MAX: "1"}
+    monkeypatch.setattr(staging, "TABLE_PROPERTIES", properties)
     monkeypatch.setattr(staging, "expire", partial(snapshots.expire, keep=1))
     return good_lake(MemoryStore(now=lambda: NOW))
 
 
-def test_files_of_a_replaced_generation_go_with_the_last_snapshot_that_lists_them(
-    forgetful: SmallLake,
+def test_files_of_a_replaced_generation_are_deleted_with_the_last_snapshot_that_lists_them(
+    short_history: SmallLake,
 ) -> None:
-    small = forgetful
+    small = short_history
     before = rows(small)
     small.job = b"version 3"
     small.run(days(3, 4), clear=1)
@@ -180,10 +184,11 @@ def files_of(small: SmallLake, table: str) -> list[LiveFile]:
     return list(live_files(small.store, metadata))
 
 
-def test_readers_of_a_version_within_the_grace_keep_its_tables(forgetful: SmallLake) -> None:
-    small = forgetful
+def test_readers_of_a_version_within_the_grace_keep_its_tables(short_history: SmallLake) -> None:
+    small = short_history
     version = small.lake.load_existing().root.version
-    for clear in (1, 2):  # two versions on, the metadata of now does not even name that of then
+    # Two versions later, the current metadata no longer names the metadata of that version.
+    for clear in (1, 2):
         small.job += b"!"
         small.run(days(3, 4), clear=clear)
     before = read_tables(small.lake, as_of=version)
@@ -195,12 +200,12 @@ def test_readers_of_a_version_within_the_grace_keep_its_tables(forgetful: SmallL
     assert found.oldest == keys.record_version(newest)
     with pytest.raises(InvalidRequest, match=r"can be read no more: gc has collected tables/"):
         read_tables(small.lake, as_of=version)
-    # A longer grace than the last one cannot bring them back, and says so.
+    # A longer grace than the last one cannot restore them, and a remark states it.
     assert "can be read no more" in swept(small, reader_grace=timedelta(days=1)).remarks[0]
     assert proven(small)
 
 
-def test_what_tallystick_never_wrote_stays_and_is_told(small: SmallLake) -> None:
+def test_foreign_objects_stay_and_are_reported(small: SmallLake) -> None:
     small.store.create("readme.txt", b"mine")
     small.store.create("tables/events/data/by-hand.parquet", b"mine")
     found = swept(small)
@@ -208,17 +213,17 @@ def test_what_tallystick_never_wrote_stays_and_is_told(small: SmallLake) -> None
     assert small.store.get("readme.txt") is not None
 
 
-def test_scratch_of_a_probe_that_may_be_under_way_stays(small: SmallLake) -> None:
-    young = keys.probe("1" * 32)
-    small.store.create(young, b"x")
+def test_scratch_of_a_probe_that_may_be_in_progress_stays(small: SmallLake) -> None:
+    recent = keys.probe("1" * 32)
+    small.store.create(recent, b"x")
     swept(small)
-    assert small.store.get(young) is not None
+    assert small.store.get(recent) is not None
     later(small, timedelta(hours=2))
     swept(small)
-    assert small.store.get(young) is None
+    assert small.store.get(recent) is None
 
 
-def test_commit_records_all_stay(small: SmallLake) -> None:
+def test_all_commit_records_stay(small: SmallLake) -> None:
     before = small.keys("commits/")
     swept(small)
     assert small.keys("commits/") == before
@@ -227,7 +232,7 @@ def test_commit_records_all_stay(small: SmallLake) -> None:
 # ---------------------------------------------------------------- refusals
 
 
-def untouched(small: SmallLake, match: str) -> None:
+def assert_refused(small: SmallLake, match: str) -> None:
     assert isinstance(small.store, MemoryStore)
     before = set(small.store._objects)
     with pytest.raises(Corrupt, match=match) as refused:
@@ -242,11 +247,11 @@ def test_a_root_that_was_set_back_is_not_collected(small: SmallLake) -> None:
     small.job = b"version 3"
     small.run(days(3, 4), clear=1)
     small.store._objects[keys.ROOT] = then
-    untouched(small, "the root was set back")
+    assert_refused(small, "the root was set back")
 
 
 def test_a_root_that_was_set_back_and_went_on_is_not_collected_either(small: SmallLake) -> None:
-    """By then its version is as high as that of the lost one: the lost records' parents tell."""
+    """Its version is then as high as that of the lost root: the parents of the lost records show it."""
     assert isinstance(small.store, MemoryStore)
     then = small.store._objects[keys.ROOT]
     small.job = b"version 3"
@@ -257,13 +262,13 @@ def test_a_root_that_was_set_back_and_went_on_is_not_collected_either(small: Sma
     for number in range(3, 8):
         small.job += b"?"
         small.run(days(1, 2), clear=number)
-    untouched(small, "the root was set back")
+    assert_refused(small, "the root was set back")
 
 
-def test_what_one_lost_commit_reached_stays_for_a_month_although_the_root_went_on(
+def test_the_objects_of_a_lost_commit_stay_for_a_month_although_the_root_went_on(
     small: SmallLake,
 ) -> None:
-    """Its parent is in the chain, as that of a commit that lost a race: only the ledger, which lacks its plan, tells."""
+    """Its parent is in the chain, as for a commit that lost a race. Only the ledger, which lacks its plan, shows it."""
     assert isinstance(small.store, MemoryStore)
     small.plan(days(4, 5))
     then = small.store._objects[keys.ROOT]
@@ -274,10 +279,10 @@ def test_what_one_lost_commit_reached_stays_for_a_month_although_the_root_went_o
     small.store._objects[keys.ROOT] = then
     small.run(days(7, 8))  # its two swaps give the root a version as high as that of the lost one
     found = swept(small)
-    (told,) = found.remarks
-    assert "tells of a commit that the ledger does not know" in told
+    (remark,) = found.remarks
+    assert "tells of a commit that the ledger does not know" in remark
     went_on = small.store._objects[keys.ROOT]
-    # Whoever finds it out has all of it back.
+    # An operator who restores the lost root has all of it back.
     small.store._objects[keys.ROOT] = lost
     assert proven(small)
     small.store._objects[keys.ROOT] = went_on
@@ -300,26 +305,26 @@ def manifest_of(small: SmallLake) -> str:
 @pytest.mark.parametrize(
     "gone", [metadata_of, manifest_of, SmallLake.page, lambda s: s.keys("commits/")[-1]]
 )
-def test_a_missing_object_that_the_root_needs_ends_it_before_anything_is_deleted(
+def test_a_missing_object_that_the_root_needs_ends_gc_before_anything_is_deleted(
     small: SmallLake, gone: object
 ) -> None:
     key = gone(small)  # type: ignore[operator]
     small.store.delete([key])
-    untouched(small, key.rsplit("/", 1)[-1].replace(".", r"\."))
+    assert_refused(small, key.rsplit("/", 1)[-1].replace(".", r"\."))
 
 
-def test_a_grant_whose_plan_is_gone_is_named(small: SmallLake) -> None:
+def test_a_grant_whose_plan_is_missing_is_named(small: SmallLake) -> None:
     (granted,) = [e.granted for e in small.lake.load_existing().whole_ledger().entries if e.granted]
     small.store.delete([granted.plan])
     with pytest.raises(Corrupt, match=r"is gone, and it is granted.*tally release"):
         swept(small, cancel_after=timedelta(days=7))
 
 
-# ---------------------------------------------------------------- beside others
+# ---------------------------------------------------------------- interrupted
 
 
 class Interrupted(MemoryStore):
-    """A store whose deletions stop after a few, as if the process had died."""
+    """A store whose deletions stop after a few, as if the process was killed."""
 
     left = 3
 
@@ -332,7 +337,7 @@ class Interrupted(MemoryStore):
 
 
 @pytest.mark.parametrize("left", [0, 1, 2, 5])
-def test_a_collection_that_dies_is_finished_by_the_next(left: int) -> None:
+def test_a_killed_collection_is_completed_by_the_next(left: int) -> None:
     store = Interrupted(now=lambda: NOW)
     small = good_lake(store)
     store.left = left

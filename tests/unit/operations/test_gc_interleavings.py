@@ -1,6 +1,6 @@
-"""C13, call by call: a whole collection between any two requests of a plan or a commit, and the other way round.
+"""C13, call by call: a whole collection between any two requests of a plan or a commit, and the reverse.
 
-The explorer meets these by chance; here each place is tried once, on real table metadata.
+The explorer finds these by chance; here each position is tried once, on real table metadata.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ from tallystick.tables.reach import IcebergReach
 from tallystick.tables.staging import IcebergTables
 from tallystick_devstack.testing.faults import APPLICABLE, Fault, FaultyStore, Killed, script
 
-WANTED = days(2, 3)
+REPLACED = days(2, 3)
 NEXT = days(3, 4)
-KEEP, GIVE_UP = None, timedelta(days=-1)  # no grant is given up, or each is
+KEEP, CANCEL = None, timedelta(days=-1)  # no grant is cancelled, or every grant is
 Task = Callable[[SmallLake, Store], object]
 
 
 def staged_lake() -> tuple[SmallLake, str, str]:
-    """A lake with two commits behind it, a replacement staged, and left-overs of a lost attempt at it."""
+    """Return a lake with two commits, a staged replacement, and the leftovers of a lost attempt at it."""
     small = SmallLake()
     small.run(days(1, 2))
-    small.run(WANTED)
+    small.run(REPLACED)
     small.job = b"version 2"
-    (piece,) = small.plan(WANTED, clear=1).intervals
-    stage(small.lake, small.log, piece.plan)
-    return small, piece.plan, stage(small.lake, small.log, piece.plan)
+    (planned_day,) = small.plan(REPLACED, clear=1).intervals
+    stage(small.lake, small.log, planned_day.plan)
+    return small, planned_day.plan, stage(small.lake, small.log, planned_day.plan)
 
 
 STAGED, PLAN_KEY, REPORT_KEY = staged_lake()
 
 
 class Meanwhile:
-    """A store in front of another that does something once, right before the call of that index."""
+    """A wrapper of a store that runs an action once, right before the call with that index."""
 
     def __init__(self, store: Store, index: int, action: Callable[[], object]) -> None:
         self._store, self._index, self._action = store, index, action
@@ -111,34 +111,34 @@ def gc_over(cancel_after: timedelta | None) -> Callable[[SmallLake, Store], Coll
     return task
 
 
-def count(task: Task) -> int:
+def count_calls(task: Task) -> int:
     store = Meanwhile(STAGED.copy().store, -1, lambda: None)
     task(STAGED.copy(), store)
     return store.calls
 
 
-def finish(small: SmallLake, story: str, *, planned: bool = False) -> None:
-    """Every run ends by a retry or a clear, the lake is proven, and a last collection leaves nothing."""
+def finish(small: SmallLake, case: str, *, planned: bool = False) -> None:
+    """End every run by a retry or a clear; then the lake is proven and a last collection finds nothing."""
     try:
         commit_over(small, small.store)
     except Superseded:
-        small.run(WANTED, clear=2)
+        small.run(REPLACED, clear=2)
     if planned:
         small.run(NEXT, clear=1)
     gc_over(KEEP)(small, small.store)
-    assert gc_over(KEEP)(small, small.store).total.objects == 0, story
-    assert verify(small.lake).proven, story
+    assert gc_over(KEEP)(small, small.store).total.objects == 0, case
+    assert verify(small.lake).proven, case
     entries = small.lake.load_existing().whole_ledger().entries
-    wanted = (days(1, 2), WANTED, NEXT) if planned else (days(1, 2), WANTED)
-    assert [(e.interval, e.granted) for e in entries] == [(i, None) for i in wanted], story
+    expected = (days(1, 2), REPLACED, NEXT) if planned else (days(1, 2), REPLACED)
+    assert [(e.interval, e.granted) for e in entries] == [(i, None) for i in expected], case
 
 
-@pytest.mark.parametrize("cancel_after", [KEEP, GIVE_UP], ids=["keep", "give-up"])
+@pytest.mark.parametrize("cancel_after", [KEEP, CANCEL], ids=["keep", "cancel"])
 @pytest.mark.parametrize("task", [commit_over, plan_over])
 def test_a_collection_between_any_two_calls_of_a_task(
     task: Task, cancel_after: timedelta | None
 ) -> None:
-    calls = count(task)
+    calls = count_calls(task)
     assert calls > 5
     for index in range(calls):
         small = STAGED.copy()
@@ -146,18 +146,18 @@ def test_a_collection_between_any_two_calls_of_a_task(
         try:
             task(small, Meanwhile(small.store, index, lambda gc=gc, s=small: gc(s, s.store)))  # type: ignore[misc]
         except Superseded:
-            assert cancel_after == GIVE_UP, index  # else nobody took the grant away
-        story = f"gc before call {index} of {calls}"
-        finish(small, story, planned=task is plan_over)
+            assert cancel_after == CANCEL, index  # otherwise the grant was not cancelled
+        case = f"gc before call {index} of {calls}"
+        finish(small, case, planned=task is plan_over)
 
 
-@pytest.mark.parametrize("cancel_after", [KEEP, GIVE_UP], ids=["keep", "give-up"])
+@pytest.mark.parametrize("cancel_after", [KEEP, CANCEL], ids=["keep", "cancel"])
 @pytest.mark.parametrize("task", [commit_over, plan_over])
 def test_a_task_between_any_two_calls_of_a_collection(
     task: Task, cancel_after: timedelta | None
 ) -> None:
     gc = gc_over(cancel_after)
-    calls = count(gc)
+    calls = count_calls(gc)
     assert calls > 10
     for index in range(calls):
         small = STAGED.copy()
@@ -166,25 +166,25 @@ def test_a_task_between_any_two_calls_of_a_collection(
             try:
                 task(small, small.store)
             except Superseded:
-                assert cancel_after == GIVE_UP
+                assert cancel_after == CANCEL
 
         gc(small, Meanwhile(small.store, index, meanwhile))
-        story = f"the task before call {index} of {calls} of gc"
-        finish(small, story, planned=task is plan_over)
+        case = f"the task before call {index} of {calls} of gc"
+        finish(small, case, planned=task is plan_over)
 
 
 @pytest.mark.parametrize("fault", sorted(Fault))
 def test_a_collection_that_meets_a_fault_at_any_call_harms_nothing(fault: Fault) -> None:
     first = FaultyStore(STAGED.copy().store)
-    gc_over(GIVE_UP)(STAGED.copy(), first)
-    # A read that fails ends it before anything is deleted; the rest of the calls is what matters.
+    gc_over(CANCEL)(STAGED.copy(), first)
+    # A read that fails ends gc before anything is deleted, so the other calls are tried.
     fits = [c.verb != "get" and fault in APPLICABLE[c.verb] for c in first.calls]
-    tried = [index for index, fitting in enumerate(fits) if fitting]
+    tried = [index for index, fits_here in enumerate(fits) if fits_here]
     for index in tried:
         small = STAGED.copy()
         faulty = FaultyStore(small.store, script({index: fault}))
         try:
-            gc_over(GIVE_UP)(small, faulty)
+            gc_over(CANCEL)(small, faulty)
         except (Killed, RetryLater):
             pass
         assert verify(small.lake).proven, f"{fault} at call {index}"
@@ -193,11 +193,11 @@ def test_a_collection_that_meets_a_fault_at_any_call_harms_nothing(fault: Fault)
         finish(small, f"{fault} at call {index}")
 
 
-# ---------------------------------------------------------------- narrower places
+# ---------------------------------------------------------------- single positions
 
 
-def test_a_collection_right_after_a_lost_reply_leaves_the_writer_no_false_alarm() -> None:
-    """A create landed and its reply was lost; gc takes the object between the writer's second try and its look."""
+def test_a_collection_right_after_a_lost_reply_causes_no_false_error_in_the_writer() -> None:
+    """A create was applied and its reply lost; gc deletes the object between the writer's second try and its read."""
     first = FaultyStore(STAGED.copy().store)
     commit_over(STAGED.copy(), first)
     creates = [call.index for call in first.calls if call.verb == "create"]
@@ -210,8 +210,8 @@ def test_a_collection_right_after_a_lost_reply_leaves_the_writer_no_false_alarm(
         finish(small, f"gc after the second try of call {index}")
 
 
-class Before(Meanwhile):
-    """Does something once, right before the root is swapped."""
+class BeforeSwap(Meanwhile):
+    """A wrapper of a store that runs an action once, right before the root is swapped."""
 
     def _next(self) -> Store:
         return self._store
@@ -223,24 +223,24 @@ class Before(Meanwhile):
         return super().replace(key, body, expected=expected)
 
 
-def test_a_grant_that_was_committed_before_gc_could_give_it_up_is_not_told_as_given_up() -> None:
+def test_a_grant_committed_before_gc_could_cancel_it_is_not_reported_as_cancelled() -> None:
     small = STAGED.copy()
-    store = Before(small.store, 0, lambda: commit_over(small, small.store))
-    assert gc_over(GIVE_UP)(small, store).cancelled == ()
+    store = BeforeSwap(small.store, 0, lambda: commit_over(small, small.store))
+    assert gc_over(CANCEL)(small, store).cancelled == ()
     assert verify(small.lake).proven
 
 
-def test_a_grant_that_was_given_up_by_a_swap_of_unknown_outcome_is_told() -> None:
+def test_a_grant_cancelled_by_a_swap_of_unknown_outcome_is_reported() -> None:
     small = STAGED.copy()
     before = FaultyStore(STAGED.copy().store)
-    gc_over(GIVE_UP)(STAGED.copy(), before)
+    gc_over(CANCEL)(STAGED.copy(), before)
     (swap,) = (call.index for call in before.calls if call.verb == "replace")
     lost = FaultyStore(small.store, script({swap: Fault.LOSE_REPLY}))
-    assert [c.plan for c in gc_over(GIVE_UP)(small, lost).cancelled] == [PLAN_KEY]
+    assert [c.plan for c in gc_over(CANCEL)(small, lost).cancelled] == [PLAN_KEY]
 
 
-class Moving(Meanwhile):
-    """The root moves whenever a commit record is read, as on a busy lake."""
+class ChangingRoot(Meanwhile):
+    """A wrapper of a store: the root changes each time a commit record is read, as on a busy lake."""
 
     def _next(self) -> Store:
         return self._store
@@ -248,13 +248,13 @@ class Moving(Meanwhile):
     def get(self, key: str) -> Stored | None:
         if keys.kind(key) == "record":
             self.calls += 1
-            assert self.calls < 500, "it goes on for ever"
+            assert self.calls < 500, "gc does not end"
             self._action()
         return self._store.get(key)
 
 
-def moving(small: SmallLake) -> Moving:
-    def untouched(snapshot: Snapshot) -> Update[None]:
+def with_changing_root(small: SmallLake) -> ChangingRoot:
+    def no_change(snapshot: Snapshot) -> Update[None]:
         return Update(
             tables=snapshot.root.tables,
             topics=snapshot.root.topics,
@@ -263,10 +263,10 @@ def moving(small: SmallLake) -> Moving:
         )
 
     lake = Lake(small.store, small.runtime, proven=True)
-    return Moving(small.store, 0, lambda: lake.swap(untouched))
+    return ChangingRoot(small.store, 0, lambda: lake.swap(no_change))
 
 
-def test_a_lake_that_moves_all_the_time_is_still_told_to_be_set_back() -> None:
+def test_a_root_that_was_set_back_is_detected_although_it_changes_all_the_time() -> None:
     small = STAGED.copy()
     assert isinstance(small.store, MemoryStore)
     then = small.store._objects[keys.ROOT]
@@ -276,25 +276,25 @@ def test_a_lake_that_moves_all_the_time_is_still_told_to_be_set_back() -> None:
     small.store._objects[keys.ROOT] = then
     for clear in (3, 4, 5):
         small.job += b"?"
-        small.run(WANTED, clear=clear)
+        small.run(REPLACED, clear=clear)
     with pytest.raises(Corrupt, match="the root was set back"):
-        gc_over(KEEP)(small, moving(small))
+        gc_over(KEEP)(small, with_changing_root(small))
 
 
-def test_a_commit_into_a_damaged_table_ends_although_the_root_moves_all_the_time() -> None:
+def test_a_commit_into_a_damaged_table_ends_although_the_root_changes_all_the_time() -> None:
     small = STAGED.copy()
     metadata = small.lake.load_existing().root.tables["events"].metadata
     assert metadata is not None
     small.store.delete([metadata])
     with pytest.raises(Corrupt, match="is gone"):
-        commit_over(small, moving(small))
+        commit_over(small, with_changing_root(small))
 
 
 @pytest.fixture
-def forgetful(monkeypatch: pytest.MonkeyPatch) -> SmallLake:
-    """Two versions whose tables the metadata of now does not name: one snapshot and one older file are listed."""
-    kept = {**staging.TABLE_PROPERTIES, TableProperties.METADATA_PREVIOUS_VERSIONS_MAX: "1"}
-    monkeypatch.setattr(staging, "TABLE_PROPERTIES", kept)
+def short_history(monkeypatch: pytest.MonkeyPatch) -> SmallLake:
+    """Return a lake whose current metadata does not name the tables of two older versions."""
+    properties = {**staging.TABLE_PROPERTIES, TableProperties.METADATA_PREVIOUS_VERSIONS_MAX: "1"}
+    monkeypatch.setattr(staging, "TABLE_PROPERTIES", properties)
     monkeypatch.setattr(staging, "expire", partial(snapshots.expire, keep=1))
     small = good_lake(MemoryStore(now=lambda: NOW))
     for clear in (1, 2):
@@ -303,11 +303,11 @@ def forgetful(monkeypatch: pytest.MonkeyPatch) -> SmallLake:
     return small
 
 
-def test_a_collection_with_a_shorter_grace_may_take_old_versions_while_this_one_marks(
-    forgetful: SmallLake,
+def test_a_collection_with_a_shorter_grace_may_delete_old_versions_while_this_one_marks(
+    short_history: SmallLake,
 ) -> None:
-    """The other one has swapped and marked before; its deletions land before each call of this one."""
-    small = forgetful
+    """The other collection has swapped and marked before; its deletions are applied before each call of this one."""
+    small = short_history
 
     def with_grace(store: Store) -> Collection:
         return collect(
@@ -323,17 +323,17 @@ def test_a_collection_with_a_shorter_grace_may_take_old_versions_while_this_one_
     with_grace(calls)
     for index in range(0, calls.calls, 5):
         copy = small.copy()
-        doomed = Withheld(copy.store, -1, lambda: None)
-        gc_over(KEEP)(copy, doomed)
-        assert doomed.keys
+        other = RecordsDeletions(copy.store, -1, lambda: None)
+        gc_over(KEEP)(copy, other)
+        assert other.keys
         with_grace(
-            Meanwhile(copy.store, index, lambda s=copy, d=doomed: s.store.delete(d.keys))  # type: ignore[misc]
+            Meanwhile(copy.store, index, lambda s=copy, d=other: s.store.delete(d.keys))  # type: ignore[misc]
         )
         assert verify(copy.lake).proven, index
 
 
-class Withheld(Meanwhile):
-    """Notes what is to be deleted."""
+class RecordsDeletions(Meanwhile):
+    """A wrapper of a store that records deletions instead of applying them."""
 
     def __init__(self, store: Store, index: int, action: Callable[[], object]) -> None:
         super().__init__(store, index, action)

@@ -1,4 +1,4 @@
-"""What a job sees of earlier time: what is committed now, what its run has staged, and what Kafka still holds."""
+"""The input of a lookback: committed rows, rows that the run has staged, and records that Kafka still has."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def small() -> SmallLake:
 
 
 def planned(small: SmallLake, interval: Interval, **more: Any) -> Plan:
-    """A plan that is granted and not committed."""
+    """Return a plan that is granted and not committed."""
     found = small.lake.plan(small.plan(interval, **more).intervals[0].plan)
     assert found is not None
     return found
@@ -45,14 +45,16 @@ def staged(small: SmallLake, plan: Plan) -> tuple[Plan, Report]:
     return plan, report
 
 
-def sees(small: SmallLake, plan: Plan, lookback: Lookback = TWO_DAYS, **more: Any) -> LookbackInput:
+def lookback_input(
+    small: SmallLake, plan: Plan, lookback: Lookback = TWO_DAYS, **more: Any
+) -> LookbackInput:
     return earlier(small.lake, plan, lookback, **more)
 
 
-def test_what_is_committed_is_seen_by_its_files(small: SmallLake) -> None:
+def test_committed_intervals_are_read_from_their_files(small: SmallLake) -> None:
     small.run(days(2, 3))
     small.run(days(1, 2))
-    found = sees(small, planned(small, days(3, 4)), log=small.log)
+    found = lookback_input(small, planned(small, days(3, 4)), log=small.log)
     assert [p.interval for p in found.parts] == [days(1, 2), days(2, 3)]
     assert not found.unread
     for part in found.parts:
@@ -62,19 +64,22 @@ def test_what_is_committed_is_seen_by_its_files(small: SmallLake) -> None:
     assert [p.records for p in found.parts] == [5, 5]
 
 
-def test_what_a_run_has_staged_is_seen_before_it_is_committed(small: SmallLake) -> None:
+def test_intervals_staged_by_the_run_are_read_before_their_commit(small: SmallLake) -> None:
     small.run(days(1, 2))
     small.job = b"version 2"
-    first = staged(small, planned(small, days(1, 2), run="again", mode="replace"))
-    found = sees(small, planned(small, days(2, 3)), staged=[first])
+    first = staged(small, planned(small, days(1, 2), run="repeated", mode="replace"))
+    found = lookback_input(small, planned(small, days(2, 3)), staged=[first])
     assert [p.fingerprint for p in found.parts] == [first[0].fingerprint]
-    # Another run's staged rows are not: they may never be committed.
-    assert sees(small, planned(small, days(2, 3))).parts[0].fingerprint != first[0].fingerprint
+    # Rows that another run staged are not read: they may never be committed.
+    assert (
+        lookback_input(small, planned(small, days(2, 3))).parts[0].fingerprint
+        != first[0].fingerprint
+    )
 
 
-def test_what_is_not_committed_is_read_where_its_boundaries_will_lie(small: SmallLake) -> None:
+def test_uncommitted_time_is_read_between_its_future_boundaries(small: SmallLake) -> None:
     plan = planned(small, days(3, 4))
-    (unread,) = sees(small, plan, log=small.log).unread
+    (unread,) = lookback_input(small, plan, log=small.log).unread
     assert unread.interval == days(1, 3)
     small.run(days(1, 2))
     small.run(days(2, 3))
@@ -87,80 +92,77 @@ def test_what_is_not_committed_is_read_where_its_boundaries_will_lie(small: Smal
     assert [r.end for r in topic.ranges] == [p.offset for p in last.positions[TOPIC]]
 
 
-def test_what_the_log_has_lost_is_not_read(small: SmallLake) -> None:
+def test_offsets_that_the_log_has_lost_are_not_read(small: SmallLake) -> None:
     plan = planned(small, days(3, 4))
-    planned(
-        small, days(1, 2)
-    )  # its boundary stands, and what lies behind it expires before it runs
+    # The boundary of this plan is set, and records after it expire before the plan is staged.
+    planned(small, days(1, 2))
     small.log.expire(TOPIC, 0, before=2)
-    (unread,) = sees(small, plan, log=small.log).unread
+    (unread,) = lookback_input(small, plan, log=small.log).unread
     first, second = unread.topics[0].ranges
     assert (first.start, first.readable_from) == (0, 2)
     assert (second.start, second.readable_from) == (0, 0)
 
 
 @pytest.mark.parametrize("lookback", [TWO_DAYS, ALL])
-def test_without_a_log_what_is_not_committed_is_left_out(
-    small: SmallLake, lookback: Lookback
-) -> None:
-    found = sees(small, planned(small, days(3, 4)), lookback)
+def test_without_a_log_uncommitted_time_is_left_out(small: SmallLake, lookback: Lookback) -> None:
+    found = lookback_input(small, planned(small, days(3, 4)), lookback)
     assert (found.parts, found.unread) == ((), ())
 
 
-def test_a_look_back_without_end_goes_back_to_the_epoch(small: SmallLake) -> None:
+def test_an_unlimited_lookback_begins_at_the_epoch(small: SmallLake) -> None:
     small.run(days(1, 2))
-    found = sees(small, planned(small, days(6, 7)), ALL, log=small.log)
+    found = lookback_input(small, planned(small, days(6, 7)), ALL, log=small.log)
     assert found.since.year == 1970
     assert [p.interval for p in found.parts] == [days(1, 2)]
 
 
-def test_the_epoch_has_no_earlier_time(small: SmallLake) -> None:
+def test_an_interval_at_the_epoch_has_an_empty_lookback(small: SmallLake) -> None:
     plan = planned(small, days(1, 2))
     first = Interval(start=DAY.replace(year=1970), end=DAY.replace(year=1970) + timedelta(days=1))
     at_epoch = replace(plan, interval=first, key=plan.key.replace(plan.interval.part, first.part))
-    assert sees(small, at_epoch, log=small.log) == LookbackInput(since=first.start)
+    assert lookback_input(small, at_epoch, log=small.log) == LookbackInput(since=first.start)
 
 
-def test_rows_that_are_gone_are_an_error_that_names_the_interval(small: SmallLake) -> None:
+def test_missing_rows_raise_an_error_that_names_the_interval(small: SmallLake) -> None:
     small.run(days(1, 2))
     (report,) = small.keys("attempts/")
     plan = planned(small, days(2, 3))
     small.store.delete([report])
     with pytest.raises(Corrupt, match=r"is gone, and the rows of \[2013-01-01") as caught:
-        sees(small, plan)
+        lookback_input(small, plan)
     assert "mode=replace" in caught.value.hint
 
 
-def without_table(made: Pipeline) -> Pipeline:
-    """The pipeline before it declared the table that is looked back at."""
-    kept = [t for t in made.tables if t.name != "per_kind"]
-    return replace(made, tables=kept, lookback=None)
+def without_table(declared_now: Pipeline) -> Pipeline:
+    """Return the pipeline as it was before it declared the table of the lookback."""
+    tables = [t for t in declared_now.tables if t.name != "per_kind"]
+    return replace(declared_now, tables=tables, lookback=None)
 
 
-def without_column(made: Pipeline) -> Pipeline:
-    """The pipeline before its table had the column `more`."""
-    kept, old = made.tables
+def without_column(declared_now: Pipeline) -> Pipeline:
+    """Return the pipeline as it was before its table had the column `more`."""
+    first, old = declared_now.tables
     columns = [c for c in old.columns if c.name != "more"]
     combine = {name: how for name, how in old.combine.items() if name != "more"}
-    return replace(made, tables=[kept, replace(old, columns=columns, combine=combine)])
+    return replace(declared_now, tables=[first, replace(old, columns=columns, combine=combine)])
 
 
 @pytest.mark.parametrize("before", [without_table, without_column])
-def test_rows_from_before_a_table_was_what_it_is_are_read_again_in_kafka(
+def test_rows_from_before_a_table_or_column_was_declared_are_read_again_from_kafka(
     small: SmallLake, before: Callable[[Pipeline], Pipeline]
 ) -> None:
     def now(warehouse: str) -> Pipeline:
-        made = replace(pipeline(warehouse), lookback=TWO_DAYS)
-        kept, old = made.tables
+        declared_now = replace(pipeline(warehouse), lookback=TWO_DAYS)
+        first, old = declared_now.tables
         columns = [*old.columns, Column("more", "long", required=False)]
         wider = replace(old, columns=columns, combine={**old.combine, "more": "sum"})
-        return replace(made, tables=[kept, wider])
+        return replace(declared_now, tables=[first, wider])
 
     small.declared = lambda warehouse: before(now(warehouse))
     small.run(days(1, 2))
     small.declared = now
     plan = planned(small, days(2, 3))
-    found = sees(small, plan, log=small.log)
+    found = lookback_input(small, plan, log=small.log)
     assert not found.parts
     assert [u.interval for u in found.unread] == [day_before(1), days(1, 2)]
     lookback = found.used(plan.fingerprint, {day_before(1): 0, days(1, 2): 5})
@@ -171,40 +173,40 @@ def test_rows_from_before_a_table_was_what_it_is_are_read_again_in_kafka(
     assert lookback.seen[-1].fingerprint == committed.fingerprint
     with pytest.raises(SchemaChanged, match="Kafka holds 4 of its 5 records"):
         found.used(plan.fingerprint, {day_before(1): 0, days(1, 2): 4})
-    # Where it cannot be read, a window would silently lack its rows.
+    # If it cannot be read, a window would silently lack its rows.
     with pytest.raises(SchemaChanged, match="committed without"):
-        sees(small, plan, ALL)
+        lookback_input(small, plan, ALL)
     small.log.expire(TOPIC, 0, before=1)
     with pytest.raises(SchemaChanged, match="Kafka no longer holds it"):
-        sees(small, plan, log=small.log)
+        lookback_input(small, plan, log=small.log)
 
 
 def day_before(number: int) -> Interval:
     return Interval(start=day(number) - timedelta(days=1), end=day(number))
 
 
-def test_an_interval_without_a_record_is_staged_all_the_same(small: SmallLake) -> None:
+def test_an_interval_without_a_record_is_staged_too(small: SmallLake) -> None:
     """Windows may end in it."""
-    (piece,) = small.plan(days(5, 6)).intervals
-    assert not piece.committed
+    (planned_day,) = small.plan(days(5, 6)).intervals
+    assert not planned_day.committed
 
 
-def ran(small: SmallLake, interval: Interval, **more: Any) -> list[Interval]:
-    """Plan, stage and commit; return what was."""
+def run_all(small: SmallLake, interval: Interval, **more: Any) -> list[Interval]:
+    """Plan, stage and commit; return the committed intervals."""
     done = small.plan(interval, **more).intervals
-    for piece in done:
-        plan = small.lake.plan(piece.plan)
+    for planned_day in done:
+        plan = small.lake.plan(planned_day.plan)
         assert plan is not None
         report = staged(small, plan)[1]
         commit(small.lake, small.tables, plan_key=plan.key, report_key=report.key)
-    return [piece.interval for piece in done]
+    return [planned_day.interval for planned_day in done]
 
 
 @pytest.fixture
 def backwards(small: SmallLake) -> SmallLake:
-    """Nothing was read in Kafka: whatever comes later was seen without what comes before."""
+    """Return a lake whose days 4 to 1 were committed in this order, each without reading uncommitted days in Kafka."""
     for number in (4, 3, 2, 1):
-        ran(small, days(number, number + 1))
+        run_all(small, days(number, number + 1))
     assert stale_now(small) == {
         days(2, 3): days(1, 2),
         days(3, 4): days(1, 2),
@@ -217,43 +219,45 @@ def stale_now(small: SmallLake) -> dict[Interval, Interval]:
     return dict(stale(small.lake.read(lambda snapshot: snapshot.whole_ledger().entries)))
 
 
-def test_a_run_with_mode_refresh_replaces_what_is_stale_and_nothing_else(
+def test_a_run_with_mode_refresh_replaces_only_stale_intervals(
     backwards: SmallLake,
 ) -> None:
     all_stale = [days(2, 3), days(3, 4), days(4, 5)]
-    assert ran(backwards, days(1, 6), run="refresh", mode="refresh") == all_stale
+    assert run_all(backwards, days(1, 6), run="refresh", mode="refresh") == all_stale
     assert not stale_now(backwards)
-    assert ran(backwards, days(1, 6), run="again", mode="refresh") == []
+    assert run_all(backwards, days(1, 6), run="repeated", mode="refresh") == []
 
 
-def test_a_refresh_also_mends_what_an_earlier_job_looked_back_for(backwards: SmallLake) -> None:
-    """The pipeline looks back no more: what its job of then made is stale until the job of now has replaced it."""
+def test_a_refresh_also_replaces_stale_intervals_of_a_former_job_with_a_lookback(
+    backwards: SmallLake,
+) -> None:
+    """The pipeline has no lookback any more: rows of its former job are stale until the current job has replaced them."""
     backwards.declared = pipeline
-    refreshed = ran(backwards, days(1, 6), run="refresh", mode="refresh")
+    refreshed = run_all(backwards, days(1, 6), run="refresh", mode="refresh")
     assert refreshed == [days(2, 3), days(3, 4), days(4, 5)]
     assert not stale_now(backwards)
 
 
-def test_what_cannot_be_refreshed_makes_nothing_stale(backwards: SmallLake) -> None:
-    """By new code it would, if it were replaced; each refresh would then replace what looks back at it again."""
+def test_an_interval_that_cannot_be_refreshed_makes_nothing_stale(backwards: SmallLake) -> None:
+    """If a refresh counted on its replacement, each one would again replace the intervals that look back at it."""
     backwards.log.expire(TOPIC, 0, before=backwards.log.topics[TOPIC].partitions[0].end // 2)
     backwards.job = b"version 2"
     first = backwards.plan(days(1, 6), run="refresh", mode="refresh").left
     assert first
-    refreshed = ran(backwards, days(1, 6), run="refresh", mode="refresh")
+    refreshed = run_all(backwards, days(1, 6), run="refresh", mode="refresh")
     assert refreshed
     assert set(stale_now(backwards)) == set(first)
     with pytest.raises(OutsideRetention):
-        ran(backwards, days(1, 6), run="again", mode="refresh")
+        run_all(backwards, days(1, 6), run="repeated", mode="refresh")
 
 
-def test_a_refresh_leaves_alone_the_last_copy_of_a_topic_that_was_closed(
+def test_a_refresh_leaves_alone_the_last_copy_of_a_closed_topic(
     backwards: SmallLake,
 ) -> None:
     refill(backwards, 5, 8)
     adopted(backwards)
     for number in (6, 5):
-        ran(backwards, days(number, number + 1))
+        run_all(backwards, days(number, number + 1))
     found = backwards.plan(days(1, 8), run="refresh", mode="refresh")
     assert [p.interval for p in found.intervals] == [days(6, 7)]
     assert found.left == (days(2, 3), days(3, 4), days(4, 5))
@@ -261,7 +265,7 @@ def test_a_refresh_leaves_alone_the_last_copy_of_a_topic_that_was_closed(
         backwards.plan(days(1, 4), run="another", mode="refresh")
 
 
-def test_what_cannot_be_refreshed_does_not_use_up_what_one_run_is_granted(
+def test_an_interval_that_cannot_be_refreshed_does_not_count_against_the_limit_of_grants(
     backwards: SmallLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = backwards
@@ -269,8 +273,8 @@ def test_what_cannot_be_refreshed_does_not_use_up_what_one_run_is_granted(
     monkeypatch.setattr("tallystick.operations.plan.attempt.GRANTS_MAX", 1)
     planned_now = small.plan(days(1, 6), run="refresh", mode="refresh")
     assert days(2, 3) in planned_now.left
-    (piece,) = planned_now.intervals
-    assert piece.interval > planned_now.left[-1]
+    (planned_day,) = planned_now.intervals
+    assert planned_day.interval > planned_now.left[-1]
     # The same request gets the same plan again: its answer may have been lost.
-    again = small.plan(days(1, 6), run="refresh", mode="refresh")
-    assert [p.plan for p in again.intervals] == [piece.plan]
+    repeated = small.plan(days(1, 6), run="refresh", mode="refresh")
+    assert [p.plan for p in repeated.intervals] == [planned_day.plan]

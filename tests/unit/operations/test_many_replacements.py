@@ -24,8 +24,8 @@ def _declared(warehouse: str) -> Pipeline:
     return replace(pipeline(warehouse), outputs=(Declared(),))
 
 
-def _half_out(wire: Wire) -> SmallLake:
-    """A lake whose first interval was begun by a publisher that died after one message."""
+def _half_published_lake(wire: Wire) -> SmallLake:
+    """Return a lake whose first interval is half published: the publisher died after one message."""
     small = SmallLake(declared=_declared)
     small.run(DAY_1)
     sent: list[str] = []
@@ -44,20 +44,20 @@ def _half_out(wire: Wire) -> SmallLake:
     return small
 
 
-def _replaced(small: SmallLake, times: int) -> None:
+def _replace(small: SmallLake, times: int) -> None:
     for clear in range(1, times + 1):
         small.job = f"version {clear}".encode()
         small.run(DAY_1, clear=clear)
 
 
-def test_what_was_begun_is_published_however_often_it_was_replaced_since(
+def test_a_publication_in_progress_is_completed_after_any_number_of_replacements(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # 64 in the product; what needs an old generation must not be bounded by it.
+    # 64 in the product. It must not limit the outputs that need an old generation.
     monkeypatch.setattr("tallystick.lake.lake.CHAIN_MAX", 3)
     wire = Wire()
-    small = _half_out(wire)
-    _replaced(small, 5)
+    small = _half_published_lake(wire)
+    _replace(small, 5)
     collect(
         small.lake, IcebergReach(small.store), delete=True, reader_grace=timedelta(0), threads=0
     )
@@ -69,7 +69,7 @@ def test_what_was_begun_is_published_however_often_it_was_replaced_since(
 def test_a_chain_of_commits_that_does_not_go_back_is_refused() -> None:
     small = SmallLake(declared=_declared)
     small.run(DAY_1)
-    _replaced(small, 1)
+    _replace(small, 1)
     record = small.lake.load_existing().root.record
     assert record is not None
 

@@ -1,4 +1,4 @@
-"""Planning over a ledger whose every page holds one boundary: whatever reaches into the wish is known whole."""
+"""Planning over a ledger with one boundary per page: entries that overlap the request are read completely."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from support.small_lake import SmallLake, days
 from tallystick.lake import Lake
 
 
-def test_a_take_over_cancels_a_grant_that_reaches_far_beyond_its_wish() -> None:
+def test_a_take_over_cancels_a_grant_that_reaches_far_beyond_its_request() -> None:
     small = SmallLake()
     small.lake = Lake(small.store, small.runtime, proven=True, page_bytes_max=1)
     small.plan(days(2, 3), run="first")

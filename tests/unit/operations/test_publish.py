@@ -1,4 +1,4 @@
-"""Outputs get each committed row once: whatever dies, whoever publishes beside it, and whatever is replaced meanwhile."""
+"""Outputs get each committed row once: after kills, with concurrent publishers, and with replacements meanwhile."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ FEED = "feed"
 
 
 def with_outputs(warehouse: str, *outputs: Declared) -> Pipeline:
-    """The small pipeline with outputs."""
+    """Return the small pipeline with outputs."""
     return replace(pipeline(warehouse), outputs=outputs or (Declared(),))
 
 
 def small_lake(*outputs: Declared) -> SmallLake:
-    """A small lake whose pipeline has outputs."""
+    """Return a small lake whose pipeline has outputs."""
     return SmallLake(declared=functools.partial(_declared, outputs))
 
 
@@ -56,7 +56,7 @@ def _declared(outputs: tuple[Declared, ...], warehouse: str) -> Pipeline:
 
 
 def entry_of(small: SmallLake, first: int) -> Entry:
-    """The entry of one day."""
+    """Return the entry of one day."""
     interval = days(first, first + 1)
     found = small.lake.load_existing().ledger(interval.start, interval.end).entry(interval)
     assert found is not None
@@ -64,17 +64,17 @@ def entry_of(small: SmallLake, first: int) -> Entry:
 
 
 def slot_of(small: SmallLake, first: int, output: str = FEED) -> OutputSlot:
-    """What an output has of one day."""
+    """Return the slot of an output for one day."""
     return entry_of(small, first).outputs[output]
 
 
 def send(small: SmallLake, output: FakeOutput) -> tuple[NotPublished, ...]:
-    """Publish all that is pending."""
+    """Publish all that is pending; return the failures."""
     return publish(small.lake, {FEED: lambda: output}, rows_of=StoredRows)
 
 
 def table_rows(small: SmallLake, *committed: int) -> list[tuple[Any, ...]]:
-    """The rows of these days' committed plans, as the output should hold them."""
+    """Return the rows of these days' committed plans, as the output should have them."""
     rows: list[tuple[Any, ...]] = []
     for first in committed:
         entry = entry_of(small, first)
@@ -87,24 +87,24 @@ def table_rows(small: SmallLake, *committed: int) -> list[tuple[Any, ...]]:
     return sorted(rows)
 
 
-def published(
+def publish_all(
     small: SmallLake, output: FakeOutput
 ) -> tuple[list[Published], tuple[NotPublished, ...]]:
-    """Publish all that is pending."""
+    """Publish all that is pending; return the publications and the failures."""
     done: list[Published] = []
     return done, publish(small.lake, {FEED: lambda: output}, rows_of=StoredRows, watch=done.append)
 
 
-# ---------------------------------------------------------------- the ordinary course
+# ---------------------------------------------------------------- normal operation
 
 
-def test_a_commit_is_pending_to_each_output_until_it_is_published() -> None:
+def test_a_commit_is_pending_for_each_output_until_it_is_published() -> None:
     small, wire = small_lake(), Wire()
     small.run(days(1, 2))
     small.run(days(3, 4))
     assert entry_of(small, 1).pending == (FEED,)
     assert small.lake.load_existing().root.outputs == {FEED: "memory:feed"}
-    done, failed = published(small, FakeOutput(wire))
+    done, failed = publish_all(small, FakeOutput(wire))
     assert not failed
     assert [(d.interval, d.generation, d.resumed) for d in done] == [
         (days(1, 2), 1, False),
@@ -115,16 +115,16 @@ def test_a_commit_is_pending_to_each_output_until_it_is_published() -> None:
     assert small.lake.load_existing().root.pending == ()
 
 
-def test_nothing_is_sent_twice_and_nothing_is_begun_where_nothing_is_pending() -> None:
+def test_nothing_is_sent_twice_and_no_publication_begins_if_nothing_is_pending() -> None:
     small, wire = small_lake(), Wire()
     small.run(days(1, 2))
-    published(small, FakeOutput(wire))
+    publish_all(small, FakeOutput(wire))
     version, messages, epoch = (
         small.lake.load_existing().root.version,
         list(wire.messages),
         wire.epoch,
     )
-    assert published(small, FakeOutput(wire)) == ([], ())
+    assert publish_all(small, FakeOutput(wire)) == ([], ())
     assert (small.lake.load_existing().root.version, wire.messages, wire.epoch) == (
         version,
         messages,
@@ -132,7 +132,7 @@ def test_nothing_is_sent_twice_and_nothing_is_begun_where_nothing_is_pending() -
     )
 
 
-def test_an_interval_without_rows_for_an_output_is_settled_by_its_commit() -> None:
+def test_an_interval_without_rows_for_an_output_is_published_by_its_commit() -> None:
     small = small_lake()
     small.run(days(5, 6))  # without offsets: committed by its plan
     small.run(days(1, 2), keep=lambda _: False)  # with offsets, and no row
@@ -151,7 +151,7 @@ def test_a_lake_without_outputs_keeps_its_formats() -> None:
     assert b'"tallystick.page/1"' in stored.body
 
 
-def test_each_output_is_published_by_itself() -> None:
+def test_each_output_is_published_independently() -> None:
     small = small_lake(Declared(), Declared(name="sums", table="per_kind", target="memory:sums"))
     small.run(days(1, 2))
     wires = {FEED: Wire(), "sums": Wire()}
@@ -174,29 +174,29 @@ def test_each_output_is_published_by_itself() -> None:
 
 
 def replaced_lake(*, sent: bool) -> tuple[SmallLake, Wire]:
-    """Day 1, published or not, and then replaced by a job that keeps fewer rows."""
+    """Return a lake whose day 1 was published if `sent`, and then replaced by a job that keeps fewer rows."""
     small, wire = small_lake(), Wire()
     small.run(days(1, 2))
     if sent:
-        published(small, FakeOutput(wire))
+        publish_all(small, FakeOutput(wire))
     small.job = b"version 2"
     small.run(days(1, 2), clear=1, keep=lambda record: record.value["n"] == 0)
     return small, wire
 
 
 @pytest.mark.parametrize("sent", [True, False])
-def test_a_replacement_takes_back_what_was_sent_and_nothing_else(sent: bool) -> None:
+def test_a_replacement_retracts_exactly_what_was_sent(sent: bool) -> None:
     small, wire = replaced_lake(sent=sent)
     before = len(wire.messages)
-    (one,), failed = published(small, FakeOutput(wire))
+    (done,), failed = publish_all(small, FakeOutput(wire))
     assert not failed
-    assert one.generation == 2
+    assert done.generation == 2
     assert wire.rows() == table_rows(small, 1)
     assert (before > 0) is sent
     assert {m.sign for m in wire.messages[before:]} == ({1, -1} if sent else {1})
 
 
-def test_what_was_begun_is_brought_to_its_end_before_its_replacement() -> None:
+def test_a_publication_in_progress_is_completed_before_its_replacement() -> None:
     small, wire = small_lake(), Wire()
     small.run(days(1, 2))
     with pytest.raises(Killed):
@@ -208,7 +208,7 @@ def test_what_was_begun_is_brought_to_its_end_before_its_replacement() -> None:
     slot = slot_of(small, 1)
     assert (slot.in_progress, slot.published) == (first, None)
     assert slot.wanted != first
-    done, failed = published(small, FakeOutput(wire))
+    done, failed = publish_all(small, FakeOutput(wire))
     assert not failed
     assert [(d.generation, d.resumed) for d in done] == [(1, True), (2, False)]
     assert wire.rows() == table_rows(small, 1)
@@ -216,20 +216,20 @@ def test_what_was_begun_is_brought_to_its_end_before_its_replacement() -> None:
 
 
 @pytest.mark.parametrize("point", ["planned before it was sent", "sent before the plan"])
-def test_an_output_that_takes_no_second_sending_keeps_its_interval(point: str) -> None:
+def test_an_output_that_refuses_replacements_keeps_its_rows(point: str) -> None:
     small, wire = small_lake(Declared(replaced="refuse")), Wire()
     small.run(days(1, 2))
     rows = table_rows(small, 1)
-    small_2 = b"version 2"
+    changed_job = b"version 2"
     if point == "sent before the plan":
-        published(small, FakeOutput(wire))
-        small.job = small_2
+        publish_all(small, FakeOutput(wire))
+        small.job = changed_job
         with pytest.raises(InvalidRequest, match="has been sent to output feed"):
             small.plan(days(1, 2), run="scheduled__2013-01-01T00:00:00+00:00", clear=1)
     else:
-        small.job = small_2
+        small.job = changed_job
         planned = small.plan(days(1, 2), clear=1)
-        published(small, FakeOutput(wire))
+        publish_all(small, FakeOutput(wire))
         report = stage(small.lake, small.log, planned.intervals[0].plan)
         with pytest.raises(ReportRejected, match="has been sent to output feed"):
             commit(small.lake, small.tables, plan_key=planned.intervals[0].plan, report_key=report)
@@ -239,33 +239,31 @@ def test_an_output_that_takes_no_second_sending_keeps_its_interval(point: str) -
     assert entry_of(small, 1).pending == ()
 
 
-def test_an_output_that_takes_no_second_sending_takes_a_replacement_of_what_was_never_sent() -> (
-    None
-):
+def test_an_output_that_refuses_replacements_accepts_one_of_rows_that_were_never_sent() -> None:
     small, wire = small_lake(Declared(replaced="refuse")), Wire()
     small.run(days(1, 2))
     small.job = b"version 2"
     small.run(days(1, 2), clear=1)
-    published(small, FakeOutput(wire))
+    publish_all(small, FakeOutput(wire))
     assert {m.plan for m in wire.messages} == {slot_of(small, 1).wanted}
 
 
-def test_an_output_that_takes_no_second_sending_takes_rows_where_there_were_none_to_send() -> None:
-    """The slot of an interval without rows is settled by its commit: nothing has been sent all the same."""
+def test_an_output_that_refuses_replacements_accepts_rows_after_an_empty_generation() -> None:
+    """The slot of an interval without rows is published by its commit, although nothing has been sent."""
     small, wire = small_lake(Declared(replaced="refuse")), Wire()
     small.run(days(1, 2), keep=lambda _: False)
     slot = slot_of(small, 1)
     assert slot.published == slot.wanted
     small.job = b"version 2"
     small.run(days(1, 2), clear=1)
-    published(small, FakeOutput(wire))
+    publish_all(small, FakeOutput(wire))
     assert wire.rows() == table_rows(small, 1) != []
     small.job = b"version 3"
     with pytest.raises(InvalidRequest, match="has been sent to output feed"):
         small.run(days(1, 2), clear=2)
 
 
-def test_an_output_stands_for_one_target_for_life() -> None:
+def test_an_output_keeps_its_target_for_ever() -> None:
     small = small_lake()
     small.run(days(1, 2))
     small.declared = functools.partial(_declared, (Declared(target="memory:other"),))
@@ -278,16 +276,16 @@ def test_an_output_that_is_declared_later_gets_what_is_committed_from_then_on() 
     small.run(days(1, 2))
     small.declared = with_outputs
     small.run(days(2, 3))
-    published(small, FakeOutput(wire))
+    publish_all(small, FakeOutput(wire))
     assert entry_of(small, 1).outputs == {}
     assert wire.rows() == table_rows(small, 2)
 
 
-# ---------------------------------------------------------------- crashes and company
+# ---------------------------------------------------------------- crashes and concurrent publishers
 
 
 def killed_at(what: str, nth: int = 1) -> Callable[[str], None]:
-    """A step that dies the nth time that this happens."""
+    """Return a step that raises Killed at the nth occurrence of `what`."""
     seen = 0
 
     def step(name: str) -> None:
@@ -301,7 +299,7 @@ def killed_at(what: str, nth: int = 1) -> Callable[[str], None]:
 
 @pytest.mark.parametrize("nth", [1, 2, 3])
 @pytest.mark.parametrize("what", ["begin", "prepare", "send", "sent"])
-def test_a_publisher_that_dies_anywhere_is_followed_by_one_that_ends_its_work(
+def test_the_work_of_a_publisher_killed_at_any_step_is_completed_by_the_next(
     what: str, nth: int
 ) -> None:
     small, wire = small_lake(), Wire()
@@ -314,13 +312,13 @@ def test_a_publisher_that_dies_anywhere_is_followed_by_one_that_ends_its_work(
     else:
         died = False
     assert died is (what != "begin" or nth == 1) or (what, nth) == ("prepare", 3)
-    _, failed = published(small, FakeOutput(wire))
+    _, failed = publish_all(small, FakeOutput(wire))
     assert not failed
     assert wire.rows() == table_rows(small, 1, 2)
     assert wire.duplicates() == []
 
 
-def test_a_fenced_publisher_sends_nothing_more_and_the_other_ends_its_work() -> None:
+def test_a_fenced_publisher_sends_nothing_more_and_the_other_completes_its_work() -> None:
     small, wire = small_lake(), Wire()
     small.run(days(1, 2))
     other: list[tuple[NotPublished, ...]] = []
@@ -338,8 +336,8 @@ def test_a_fenced_publisher_sends_nothing_more_and_the_other_ends_its_work() -> 
     assert entry_of(small, 1).pending == ()
 
 
-def test_nothing_is_sent_past_an_interval_that_is_half_out() -> None:
-    """The output knows only where the last publication stands: another interval would overwrite it."""
+def test_nothing_is_sent_after_an_interval_that_is_half_published() -> None:
+    """The output stores only the place of the last publication: another interval would overwrite it."""
     small, wire = small_lake(), Wire()
     small.run(days(1, 2))
     small.run(days(2, 3))
@@ -347,13 +345,13 @@ def test_nothing_is_sent_past_an_interval_that_is_half_out() -> None:
         send(small, FakeOutput(wire, step=killed_at("sent")))
     (key, *_) = small.data_files("events")
     small.store.delete([key])
-    _, failed = published(small, FakeOutput(wire))
+    _, failed = publish_all(small, FakeOutput(wire))
     assert [(f.interval, type(f.error)) for f in failed] == [(days(1, 2), Corrupt)]
     assert {m.plan for m in wire.messages} == {slot_of(small, 1).in_progress}
 
 
-def test_no_second_interval_is_begun_beside_one_that_others_have_half_out() -> None:
-    """Whoever comes next would find the place of the second, and take the first for unsent."""
+def test_no_second_interval_begins_while_another_publisher_has_one_half_published() -> None:
+    """The next publisher would find the place of the second, and treat the first as unsent."""
     small, wire = small_lake(), Wire()
     small.run(days(1, 2))
     small.run(days(2, 3))
@@ -363,7 +361,7 @@ def test_no_second_interval_is_begun_beside_one_that_others_have_half_out() -> N
     def meet(name: str) -> None:
         if name == "prepare" and not met:
             met.append(name)
-            # This one cannot even prepare the first interval, begins the second, and dies in it.
+            # This publisher cannot prepare the first interval, begins the second, and is killed in it.
             other = FakeOutput(wire, step=killed_at("sent"), refuses=lambda row: row == first)
             with pytest.raises(Killed):
                 send(small, other)
@@ -371,14 +369,14 @@ def test_no_second_interval_is_begun_beside_one_that_others_have_half_out() -> N
     (failed,) = send(small, FakeOutput(wire, step=meet))
     assert (failed.interval, failed.error.kind) == (days(2, 3), "output_busy")
     assert [slot_of(small, n).in_progress is not None for n in (1, 2)] == [False, True]
-    done, failures = published(small, FakeOutput(wire))
+    done, failures = publish_all(small, FakeOutput(wire))
     assert not failures
     assert [d.interval for d in done] == [days(2, 3), days(1, 2)]
     assert wire.rows() == table_rows(small, 1, 2)
     assert wire.duplicates() == []
 
 
-def test_what_others_have_begun_and_cannot_be_prepared_here_is_not_passed_by() -> None:
+def test_a_publication_of_another_process_that_cannot_be_prepared_here_is_not_skipped() -> None:
     small, wire = small_lake(), Wire()
     small.run(days(1, 2))
     small.run(days(2, 3))
@@ -397,12 +395,12 @@ def test_what_others_have_begun_and_cannot_be_prepared_here_is_not_passed_by() -
     assert {m.plan for m in wire.messages} == {slot_of(small, 1).in_progress}
 
 
-def test_an_interval_that_is_refused_holds_up_no_other() -> None:
+def test_a_refused_interval_blocks_no_other() -> None:
     small, wire = small_lake(), Wire()
     small.run(days(1, 2))
     small.run(days(2, 3))
     bad = table_rows(small, 1)[0]
-    done, failed = published(small, FakeOutput(wire, refuses=lambda row: row == bad))
+    done, failed = publish_all(small, FakeOutput(wire, refuses=lambda row: row == bad))
     assert [f.interval for f in failed] == [days(1, 2)]
     assert [d.interval for d in done] == [days(2, 3)]
     assert slot_of(small, 1).in_progress is None
@@ -419,14 +417,14 @@ def test_rows_that_are_replaced_while_they_are_prepared_are_not_sent() -> None:
             small.job = b"version 2"
             small.run(days(1, 2), clear=1, keep=lambda record: record.value["n"] == 0)
 
-    done, failed = published(small, FakeOutput(wire, step=step))
+    done, failed = publish_all(small, FakeOutput(wire, step=step))
     assert not failed
     assert [d.generation for d in done] == [2]
     assert {m.plan for m in wire.messages} == {slot_of(small, 1).wanted}
     assert wire.rows() == table_rows(small, 1)
 
 
-def test_publishing_what_is_not_there_does_nothing() -> None:
+def test_publishing_an_unknown_interval_or_output_does_nothing() -> None:
     small, wire = small_lake(), Wire()
     small.run(days(1, 2))
     output = FakeOutput(wire)
@@ -439,7 +437,7 @@ def test_publishing_what_is_not_there_does_nothing() -> None:
 
 @pytest.mark.parametrize("in_progress", [True, False])
 def test_gc_keeps_the_rows_that_an_output_still_needs(in_progress: bool) -> None:
-    """Of a replaced plan: its rows are compared with the new ones, and what was half sent is sent to its end."""
+    """Rows of a replaced plan: they are compared with the new ones, and a publication in progress sends the rest."""
     small, wire = small_lake(), Wire()
     small.run(days(1, 2))
     step = killed_at("sent") if in_progress else lambda _: None
@@ -450,21 +448,21 @@ def test_gc_keeps_the_rows_that_an_output_still_needs(in_progress: bool) -> None
     small.job = b"version 2"
     small.run(days(1, 2), clear=1, keep=lambda record: record.value["n"] == 0)
     swept(small)
-    _, failed = published(small, FakeOutput(wire))
+    _, failed = publish_all(small, FakeOutput(wire))
     assert not failed
     assert wire.rows() == table_rows(small, 1)
-    # What nobody needs any more goes; its files stay for as long as Iceberg lists their snapshot.
+    # Objects that nothing needs any more are deleted; files stay for as long as Iceberg lists their snapshot.
     assert len(small.keys(keys.ATTEMPTS_PREFIX)) == 2
     swept(small)
     assert len(small.keys(keys.ATTEMPTS_PREFIX)) == 1
-    assert published(small, FakeOutput(wire)) == ([], ())
+    assert publish_all(small, FakeOutput(wire)) == ([], ())
 
 
-def test_an_output_that_was_taken_out_and_is_declared_again_gets_the_next_replacement() -> None:
-    """What it holds of an interval is still there to be compared with, whatever was committed without it."""
+def test_an_output_that_is_removed_and_declared_again_gets_the_next_replacement() -> None:
+    """The rows that it has are still there for the comparison, although commits without it replaced them."""
     small, wire = small_lake(), Wire()
     small.run(days(1, 2))
-    published(small, FakeOutput(wire))
+    publish_all(small, FakeOutput(wire))
     old = wire.rows()
     with_it, small.declared = small.declared, pipeline
     small.job = b"version 2"
@@ -472,10 +470,10 @@ def test_an_output_that_was_taken_out_and_is_declared_again_gets_the_next_replac
     for _ in range(2):
         swept(small)
     small.declared, small.job = with_it, b"version 3"
-    assert published(small, FakeOutput(wire)) == ([], ())
+    assert publish_all(small, FakeOutput(wire)) == ([], ())
     assert wire.rows() == old
     small.run(days(1, 2), clear=2, keep=lambda record: record.value["n"] == 0)
-    _, failed = published(small, FakeOutput(wire))
+    _, failed = publish_all(small, FakeOutput(wire))
     assert not failed
     assert wire.rows() == table_rows(small, 1) != old
 
@@ -483,7 +481,7 @@ def test_an_output_that_was_taken_out_and_is_declared_again_gets_the_next_replac
 def swept(small: SmallLake) -> None:
     """Collect all garbage, with no grace for readers."""
     collect(
-        Lake(small.store, small.runtime, proven=True),  # a process of its own
+        Lake(small.store, small.runtime, proven=True),  # a separate process
         IcebergReach(small.store),
         delete=True,
         reader_grace=timedelta(0),

@@ -20,34 +20,34 @@ def small(request: pytest.FixtureRequest) -> SmallLake:
 
 
 def named_by(body: bytes, lake: str) -> dict[str, str]:
-    """The metadata files that a root or a record names, read as plain JSON."""
+    """Return the metadata files that a root or a record names, read as plain JSON."""
     tables = json.loads(body)["tables"]
     return {name: f"{lake}/{table['metadata']}" for name, table in tables.items()}
 
 
-def test_the_cut_is_what_the_root_names(small: SmallLake) -> None:
+def test_the_snapshot_is_what_the_root_names(small: SmallLake) -> None:
     lake = small.store.uri
     found = small.store.get(keys.ROOT)
     assert found is not None
-    cut = read_snapshot(lake)
-    assert (cut.lake, cut.version) == (lake, json.loads(found.body)["version"])
-    assert cut.metadata == named_by(found.body, lake)
-    assert set(cut.metadata) == {"events", "per_kind", "dead_letters"}
+    snapshot = read_snapshot(lake)
+    assert (snapshot.lake, snapshot.version) == (lake, json.loads(found.body)["version"])
+    assert snapshot.metadata == named_by(found.body, lake)
+    assert set(snapshot.metadata) == {"events", "per_kind", "dead_letters"}
 
 
-def test_an_older_cut_is_what_the_root_of_that_version_named(small: SmallLake) -> None:
+def test_an_older_snapshot_is_what_the_root_of_that_version_named(small: SmallLake) -> None:
     lake = small.store.uri
     then = read_snapshot(lake)
     small.run(days(4, 5))
     assert read_snapshot(lake).metadata != then.metadata
     again = read_snapshot(lake, as_of=then.version)
     assert again.metadata == then.metadata
-    # Version 11 granted something and committed nothing: the commit before it made the tables so.
+    # Version 11 granted something and committed nothing: its tables are those of the commit before it.
     assert (then.version, again.version) == (11, 10)
 
 
 def test_a_table_without_any_commit_is_left_out() -> None:
-    small = SmallLake(store=open_store("memory://cut-before-rows"))
+    small = SmallLake(store=open_store("memory://snapshot-before-rows"))
     small.plan(days(1, 2))
     assert read_snapshot(small.store.uri).metadata == {}
 
@@ -58,7 +58,7 @@ def test_a_version_without_rows_is_refused(small: SmallLake, version: int) -> No
         read_snapshot(small.store.uri, as_of=version)
 
 
-def test_no_lake_is_said_so() -> None:
+def test_a_missing_lake_is_refused_with_its_uri() -> None:
     with pytest.raises(RootVanished, match=r"memory://nothing-here/root\.json"):
         read_snapshot("memory://nothing-here")
     with pytest.raises(InvalidPipeline, match="file:///tmp"):

@@ -1,4 +1,4 @@
-"""A refresh that is cleared: no grant of its earlier try is left behind, for no other run may take one."""
+"""A cleared refresh: no grant of its earlier try is left, because no other run may take one."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from tallystick.pipeline import Lookback, Pipeline
 RUN = "manual__refresh"
 
 
-def looking_back(warehouse: str) -> Pipeline:
-    """Each day looks two days back."""
+def with_lookback(warehouse: str) -> Pipeline:
+    """Return the small pipeline with a lookback of two days."""
     back = Lookback(tables=["per_kind"], back=timedelta(days=2))
     return replace(pipeline(warehouse), lookback=back)
 
 
 @pytest.fixture
 def small() -> SmallLake:
-    """Day 2 came late: days 3 and 4 are stale."""
-    small = SmallLake(declared=looking_back)
+    """Return a lake in which day 2 was committed last: days 3 and 4 are stale."""
+    small = SmallLake(declared=with_lookback)
     for number in (1, 3, 4, 2):
         small.run(days(number, number + 1))
     return small
@@ -51,7 +51,7 @@ def refresh(small: SmallLake, clear: int) -> PlanResult:
 
 
 def expire(small: SmallLake, before: int) -> None:
-    """Let the log lose what lies before a day."""
+    """Expire the records before a day."""
     boundary = small.lake.load_existing().whole_ledger().boundary(day(before))
     assert boundary is not None
     for partition, position in enumerate(boundary.positions[TOPIC]):
@@ -59,12 +59,12 @@ def expire(small: SmallLake, before: int) -> None:
 
 
 def granted(small: SmallLake) -> list[int]:
-    """The days that are granted to the refresh."""
+    """Return the days that are granted to the refresh."""
     entries = small.lake.load_existing().whole_ledger().entries
     return [e.interval.start.day for e in entries if e.granted and e.granted.request.run == RUN]
 
 
-def test_what_the_log_does_not_allow_any_more_is_withdrawn(small: SmallLake) -> None:
+def test_a_grant_that_the_log_no_longer_allows_is_withdrawn(small: SmallLake) -> None:
     refresh(small, 0)
     assert granted(small) == [3, 4]
     expire(small, before=4)
@@ -72,17 +72,17 @@ def test_what_the_log_does_not_allow_any_more_is_withdrawn(small: SmallLake) -> 
     assert [p.interval for p in again.intervals] == [days(4, 5)]
     assert again.left == (days(3, 4),)
     assert [interval for interval, _ in again.cancelled] == [days(3, 4)]
-    for piece in again.intervals:
+    for planned in again.intervals:
         commit(
             small.lake,
             small.tables,
-            plan_key=piece.plan,
-            report_key=stage(small.lake, small.log, piece.plan),
+            plan_key=planned.plan,
+            report_key=stage(small.lake, small.log, planned.plan),
         )
     assert granted(small) == []
 
 
-def test_a_refresh_of_which_nothing_is_allowed_withdraws_its_grants_and_names_a_way(
+def test_a_refresh_that_can_replace_nothing_withdraws_its_grants_and_names_an_alternative(
     small: SmallLake,
 ) -> None:
     refresh(small, 0)

@@ -1,4 +1,4 @@
-"""A release takes a grant away, once, and nothing else; a preview says what a plan would do, and does nothing."""
+"""A release withdraws one grant, once; a preview returns what a plan would do and writes nothing."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ DAY_6 = days(6, 7)
 
 
 def entry_of(small: SmallLake, first: int) -> Entry | None:
-    wanted = days(first, first + 1)
-    return small.lake.load_existing().ledger(wanted.start, wanted.end).entry(wanted)
+    requested = days(first, first + 1)
+    return small.lake.load_existing().ledger(requested.start, requested.end).entry(requested)
 
 
-def test_a_released_gap_is_free_for_others_and_its_plan_is_dead() -> None:
+def test_a_released_gap_is_free_for_others_and_its_plan_cannot_be_committed() -> None:
     small = good_lake()
-    (piece,) = small.plan(DAY_6).intervals
-    report = stage(small.lake, small.log, piece.plan)
+    (planned,) = small.plan(DAY_6).intervals
+    report = stage(small.lake, small.log, planned.plan)
     done = release(small.lake, DAY_6)
-    assert (done.plan, done.generation, done.committed) == (piece.plan, 1, False)
+    assert (done.plan, done.generation, done.committed) == (planned.plan, 1, False)
     assert done.version == small.lake.load_existing().root.version
     assert entry_of(small, 6) is None
     with pytest.raises(Superseded):
-        commit(small.lake, small.tables, plan_key=piece.plan, report_key=report)
+        commit(small.lake, small.tables, plan_key=planned.plan, report_key=report)
     (result,) = small.run(DAY_6, run="other")
     assert not result.already
 
@@ -57,24 +57,24 @@ def test_a_released_replacement_leaves_the_rows() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "last", "said"),
+    ("first", "last", "message"),
     [
         (4, 5, "is not granted to anybody"),
         (1, 2, "is not granted to anybody"),
         (5, 7, "which shares time with it"),
     ],
 )
-def test_what_is_not_granted_is_not_released(first: int, last: int, said: str) -> None:
+def test_an_interval_without_a_grant_is_not_released(first: int, last: int, message: str) -> None:
     small = good_lake()
     version = small.lake.load_existing().root.version
-    with pytest.raises(InvalidRequest, match=said):
+    with pytest.raises(InvalidRequest, match=message):
         release(small.lake, days(first, last))
     assert small.lake.load_existing().root.version == version
 
 
 @pytest.mark.parametrize("fault", sorted(Fault))
 def test_a_release_that_meets_a_fault_at_any_call_is_done_once(fault: Fault) -> None:
-    """C9: whatever became of the swap, the next look tells."""
+    """C9: the next read shows whether the swap was applied."""
     clean = FaultyStore(good_lake().store)
     release(Lake(clean, good_lake().runtime, proven=True), DAY_6)
     for index, call in enumerate(clean.calls):
@@ -86,7 +86,7 @@ def test_a_release_that_meets_a_fault_at_any_call_is_done_once(fault: Fault) -> 
         faulty = FaultyStore(small.store, script({index: fault}))
         with contextlib.suppress(Killed, StoreUnavailable):
             assert release(Lake(faulty, small.runtime, proven=True), DAY_6).generation == 1
-        # The task runs again: it releases, or learns that it had.
+        # The task runs again: it releases the grant, or finds it released.
         with contextlib.suppress(InvalidRequest):
             release(small.lake, DAY_6)
         while faulty.held:
@@ -96,11 +96,11 @@ def test_a_release_that_meets_a_fault_at_any_call_is_done_once(fault: Fault) -> 
         assert before <= set(small.keys(""))
 
 
-def test_a_run_that_commits_first_is_not_told_as_released() -> None:
-    """The release's swap loses to the commit of the very plan, and must not say that it can never be committed."""
+def test_a_grant_that_is_committed_first_is_not_reported_as_released() -> None:
+    """The swap of the release loses to the commit of the same plan, and must not report that plan as released."""
     small = good_lake()
-    (piece,) = small.plan(DAY_6).intervals
-    report = stage(small.lake, small.log, piece.plan)
+    (planned,) = small.plan(DAY_6).intervals
+    report = stage(small.lake, small.log, planned.plan)
 
     class CommitsFirst:
         left = 1
@@ -111,7 +111,7 @@ def test_a_run_that_commits_first_is_not_told_as_released() -> None:
         def replace(self, key: str, body: bytes, *, expected: ETag) -> Outcome:
             if self.left:
                 self.left = 0
-                commit(small.lake, small.tables, plan_key=piece.plan, report_key=report)
+                commit(small.lake, small.tables, plan_key=planned.plan, report_key=report)
             return small.store.replace(key, body, expected=expected)
 
     store: Any = CommitsFirst()
@@ -120,10 +120,10 @@ def test_a_run_that_commits_first_is_not_told_as_released() -> None:
     entry = entry_of(small, 6)
     assert entry is not None
     assert entry.committed is not None
-    assert entry.committed.plan == piece.plan
+    assert entry.committed.plan == planned.plan
 
 
-def test_a_preview_tells_every_part_and_writes_nothing() -> None:
+def test_a_preview_lists_every_part_and_writes_nothing() -> None:
     small = good_lake()
     before = {listed.key: listed.etag for listed in small.store.list("")}
     found = preview(small.lake, days(1, 8))

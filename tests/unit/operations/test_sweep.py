@@ -1,4 +1,4 @@
-"""What killed publishers prepared is taken away by the next one, and nothing that anybody may yet publish."""
+"""Leftovers of killed publishers: the next publisher removes them, and nothing that may still be published."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ FEED = "feed"
 
 
 def declared(folder: Path, warehouse: str) -> Pipeline:
-    """The small pipeline with a folder."""
+    """Return the small pipeline with a folder."""
     output = FileOutput(name=FEED, table="events", folder=str(folder))
     return replace(pipeline(warehouse), outputs=(output,))
 
 
 @pytest.fixture
 def small(tmp_path: Path) -> SmallLake:
-    """A small lake with a folder as its output."""
+    """Return a small lake with a folder as its output."""
     return SmallLake(declared=functools.partial(declared, tmp_path))
 
 
 def folder(small: SmallLake) -> Folder:
-    """The output."""
+    """Return the output."""
     (output,) = small.declared(small.store.uri).outputs
     assert isinstance(output, FileOutput)
     return Folder(output)
 
 
 def prepare(small: SmallLake, interval: Interval) -> str:
-    """Prepare a committed interval as its publisher would, and return its plan: then that process is killed."""
+    """Prepare a committed interval as a publisher that is killed after it; return its plan."""
     entry = small.lake.load_existing().ledger(interval.start, interval.end).entry(interval)
     assert entry is not None
     assert entry.committed is not None
@@ -53,13 +53,11 @@ def prepare(small: SmallLake, interval: Interval) -> str:
 
 
 def left(small: SmallLake) -> list[str]:
-    """The plans of which something is set aside."""
-    return [one.plan for one in folder(small).leftovers()]
+    """Return the plans that have leftovers."""
+    return [leftover.plan for leftover in folder(small).leftovers()]
 
 
-def test_what_was_prepared_for_a_plan_that_was_replaced_is_taken_away(
-    small: SmallLake, tmp_path: Path
-) -> None:
+def test_leftovers_of_a_replaced_plan_are_removed(small: SmallLake, tmp_path: Path) -> None:
     small.run(days(1, 2))
     lost = prepare(small, days(1, 2))
     small.job = b"version 2"
@@ -70,7 +68,7 @@ def test_what_was_prepared_for_a_plan_that_was_replaced_is_taken_away(
     assert [p.name for p in tmp_path.glob("*.jsonl")] == [f"{days(1, 2).part}.jsonl"]
 
 
-def test_it_is_taken_away_also_where_nothing_is_pending(small: SmallLake) -> None:
+def test_leftovers_are_removed_even_if_nothing_is_pending(small: SmallLake) -> None:
     small.run(days(1, 2))
     publish(small.lake, {FEED: lambda: folder(small)}, rows_of=StoredRows)
     prepare(small, days(1, 2))
@@ -78,7 +76,7 @@ def test_it_is_taken_away_also_where_nothing_is_pending(small: SmallLake) -> Non
     assert left(small) == []
 
 
-def test_what_is_pending_and_could_not_be_published_stays(
+def test_the_preparation_of_a_failed_publication_stays(
     small: SmallLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small.run(days(1, 2))
@@ -90,27 +88,27 @@ def test_what_is_pending_and_could_not_be_published_stays(
     assert left(small) == [plan]
 
 
-def test_what_is_replaced_while_it_is_prepared_is_taken_back_at_once(
+def test_a_preparation_is_aborted_at_once_if_its_plan_was_replaced_meanwhile(
     small: SmallLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small.run(days(1, 2))
     aborted: list[str] = []
     prepares, aborts = Folder.prepare, Folder.abort
 
-    def overtaken(self: Folder, publication: Publication) -> None:
+    def replaced_meanwhile(self: Folder, publication: Publication) -> None:
         prepares(self, publication)
         if small.job == b"version 1":
             small.job = b"version 2"
             small.run(days(1, 2), clear=1)
 
-    def noted(self: Folder, publication: Publication) -> None:
+    def recorded(self: Folder, publication: Publication) -> None:
         assert left(small) == [publication.plan]
         aborts(self, publication)
         assert left(small) == []
         aborted.append(publication.plan)
 
-    monkeypatch.setattr(Folder, "prepare", overtaken)
-    monkeypatch.setattr(Folder, "abort", noted)
+    monkeypatch.setattr(Folder, "prepare", replaced_meanwhile)
+    monkeypatch.setattr(Folder, "abort", recorded)
     assert not publish(small.lake, {FEED: lambda: folder(small)}, rows_of=StoredRows)
     assert len(aborted) == 1
 

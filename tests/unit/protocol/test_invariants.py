@@ -117,7 +117,7 @@ CLOSED = {
 
 
 def both_incarnations(hour: int) -> Ledger:
-    """Return a ledger whose boundary at `hour` has positions of both_incarnations incarnations."""
+    """Return a ledger whose boundary at `hour` has positions of both incarnations."""
     out = ledger(offsets=(0, 10))
     positions = {"t": (Position(offset=30 if hour > 3 else 20),), "t@2": (Position(offset=6),)}
     out.set_boundary(Boundary(at=at(hour), positions=positions))
