@@ -46,10 +46,17 @@ test: setup ## all checks and tests, on real servers (30 minutes on 2 cores)
 wheel: setup ## build the wheel, install it into an empty environment, and call tally there
 	rm -rf build/wheel
 	$(UV) build --quiet --wheel --out-dir build/wheel .
+	$(RUN)/python tests/support/wheel_files.py build/wheel/*.whl
 	$(UV) venv --quiet build/wheel/env
 	$(UV) pip install --quiet --python build/wheel/env/bin/python build/wheel/*.whl
 	build/wheel/env/bin/tally --help > build/wheel/help.txt
 	build/wheel/env/bin/tally --version
+
+.PHONY: test-cpu
+test-cpu: setup ## the tests, and a table of their CPU seconds with all servers: TESTS=tests/kafka
+	rm -rf build/cpu && mkdir -p build/cpu
+	TALLYSTICK_TEST_CPU=$(CURDIR)/build/cpu $(RUN)/python -m pytest -p support.cpu_table -n $(WORKERS) --dist loadfile $(or $(TESTS),tests)
+	$(RUN)/python tests/support/cpu_table.py build/cpu
 
 .PHONY: test-protocol
 test-protocol: setup ## the protocol alone: branch coverage of 100 % or failure
