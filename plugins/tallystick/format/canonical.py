@@ -7,6 +7,7 @@ keys, floats, NaN, integers beyond 64 bits, deep nesting and unknown formats. Th
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,14 +16,28 @@ from tallystick.errors import Corrupt
 INT_MAX = 2**63 - 1
 DEPTH_MAX = 64
 BODY_BYTES_MAX = 64 << 20
+# An integer beyond 64 bits has at least 19 digits. (If spaces hide it, the spelling is refused.)
+_MANY_DIGITS = re.compile(r'(?:":|[,\[])-?\d{19}')
+# Found in the text of every value that canonical JSON cannot represent: a number with a fraction or an exponent, a large
+# integer, a key that was no string. A text without it needs no walk through the values, which is slower by far.
+_MAYBE_INEXACT = re.compile(r'(?:":|[,\[])-?\d+(?:[.e]|(?<=\d{19}))|"(?:-?\d[^"]*|true|false|null)":')
 
 
 def dumps(value: Mapping[str, Any]) -> bytes:
     """Return the canonical bytes of `value`; raises TypeError if canonical JSON cannot represent it (floats, bytes)."""
-    _refuse_inexact(value)
-    return json.dumps(
-        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
-    ).encode()
+    try:
+        text = _ENCODER.encode(value)
+    except ValueError:  # NaN and infinity
+        _refuse_inexact(value)
+        raise
+    if _MAYBE_INEXACT.search(text):
+        _refuse_inexact(value)
+    return text.encode()
+
+
+_ENCODER = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+)
 
 
 def _refuse_inexact(value: Any) -> None:
@@ -59,14 +74,14 @@ def loads(body: bytes, *, where: str, format_name: str) -> dict[str, Any]:
     if _depth_exceeds(body):
         raise corrupt(where, f"nested deeper than {DEPTH_MAX}")
     try:
+        text = body.decode("utf-8")
+        parse_int = _int64 if _MANY_DIGITS.search(text) else None
         value = json.loads(
-            body.decode("utf-8"),
-            object_pairs_hook=_no_duplicates,
-            parse_float=_no_float,
-            parse_constant=_no_float,
-            parse_int=_int64,
+            text, parse_float=_no_float, parse_constant=_no_float, parse_int=parse_int
         )
-        spelling = dumps(value) if isinstance(value, dict) else b""
+        spelling = _ENCODER.encode(value).encode() if isinstance(value, dict) else b""
+        if spelling != body:  # a duplicate key is one reason
+            json.loads(text, object_pairs_hook=_no_duplicates)
     except (ValueError, RecursionError) as error:
         raise corrupt(where, f"not canonical JSON ({error})") from error
     if not isinstance(value, dict):

@@ -51,7 +51,6 @@ _INCARNATION = re.compile(r"([a-zA-Z0-9._-]{1,249})@([1-9][0-9]{0,3})")
 _UUID = re.compile(r"[0-9a-f]{32}")
 _ATTEMPT = re.compile(r"[0-9a-zA-Z][0-9a-zA-Z_-]{0,63}")
 _INSTANT = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z")
-_COMPACT = "%Y%m%dT%H%M%S"
 _PAGE = re.compile(r"ledger/[0-9a-f]{32}\.json")
 _RECORD = re.compile(r"commits/(\d{12})-[0-9a-f]{32}\.json")
 _INTERVAL_PART = r"\d{8}T\d{9}Z-\d{8}T\d{9}Z"
@@ -168,15 +167,14 @@ def next_incarnation(name: str) -> str:
 
 def instant(at: datetime) -> str:
     """Format a UTC instant in whole milliseconds, e.g. `2013-01-01T05:00:00.000Z`; the texts sort as the times do."""
-    check_instant(at)
-    return f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03d}Z"
+    return f"{check_instant(at).isoformat(timespec='milliseconds')[:23]}Z"
 
 
 def parse_instant(text: str) -> datetime:
     """Parse the output of `instant`; raises ValueError on any other text."""
     if not _INSTANT.fullmatch(text):
         raise ValueError(f"{text!r} is no instant like 2013-01-01T05:00:00.000Z")
-    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC)
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
 
 def check_instant(at: datetime) -> datetime:
@@ -190,9 +188,12 @@ def check_instant(at: datetime) -> datetime:
 
 def interval_part(start: datetime, end: datetime) -> str:
     """Format an interval as one part of a key, e.g. `20130101T000000000Z-20130102T000000000Z`."""
-    return "-".join(
-        f"{check_instant(at):{_COMPACT}}{at.microsecond // 1000:03d}Z" for at in (start, end)
-    )
+    return f"{_compact(start)}-{_compact(end)}"
+
+
+def _compact(at: datetime) -> str:
+    text = check_instant(at).isoformat(timespec="milliseconds")[:23]
+    return f"{text.replace('-', '').replace(':', '').replace('.', '')}Z"
 
 
 def page(uuid: str) -> PageKey:
@@ -341,7 +342,7 @@ def plan_interval(key: str) -> tuple[datetime, datetime]:
 def part_interval(part: str) -> tuple[datetime, datetime]:
     """Return (start, end) of the output of `interval_part`; raises ValueError."""
     start, end = (
-        datetime.strptime(f"{text[:-1]}000Z", f"{_COMPACT}%fZ").replace(tzinfo=UTC)
+        datetime.strptime(f"{text[:-1]}000Z", "%Y%m%dT%H%M%S%fZ").replace(tzinfo=UTC)
         for text in part.split("-")
     )
     return start, end

@@ -48,6 +48,22 @@ def test_inexact_values_are_not_written(value: Any, why: str) -> None:
         dumps(value)
 
 
+inexact = st.floats() | st.integers(min_value=2**63) | st.integers(max_value=-(2**63) - 1)
+wrong_keys = st.integers() | st.floats(allow_nan=False) | st.booleans() | st.none()
+
+
+@given(value=values, bad=inexact, key=wrong_keys, depth=st.integers(0, 3), use_key=st.booleans())
+def test_one_inexact_value_or_key_anywhere_is_refused(
+    value: Any, bad: Any, key: Any, depth: int, use_key: bool
+) -> None:
+    """The search for such texts, which saves the walk through all values, misses none."""
+    inner: Any = {key: value} if use_key else [value, bad]
+    for _ in range(depth):
+        inner = [value, inner] if depth % 2 else {"x": inner, "y": value}
+    with pytest.raises(TypeError):
+        dumps({"a": inner})
+
+
 @pytest.mark.parametrize(
     ("body", "why"),
     [
