@@ -1,9 +1,9 @@
-"""The demo and the running examples: how each is played on the embedded stack, and how it is checked.
+"""The demo and the running examples: how each runs on the embedded stack, and how its result is checked.
 
 demo       `make demo`: a year of flights through every button of Airflow
-runner     `make example NAME=...`: one start of the stack, each example plainly and under a kill
-checks     what the checks share; a check imports nothing of tallystick
-files, ... one folder per example: `play` produces its input and drives its DAG, `check` compares what came out
+runner     `make example NAME=...`: starts the stack once, runs each example without a kill and with one
+checks     shared parts of the checks; a check imports nothing of tallystick
+files, ... one folder per example: `scenario` produces its input and drives its DAG, `check` compares the result
 
-Their DAGs are in dags/ and dags/examples/, their jobs in spark_jobs/ and spark_jobs/examples/: where a user's own go.
+Their DAGs are in dags/ and dags/examples/, their jobs in spark_jobs/ and spark_jobs/examples/, as those of a user.
 """

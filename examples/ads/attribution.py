@@ -1,6 +1,6 @@
-"""The rules of the example `ads`, told again in plain Python: what is a duplicate, and where a click goes back to.
+"""The rules of the example `ads` in plain Python: which event is a duplicate, and which impression a click belongs to.
 
-docs/how-to/example-ads.md says them in words. One pass over both logs, which knows no intervals.
+docs/how-to/example-ads.md describes them. One pass over both logs, without intervals.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from examples.checks.sent import Sent, by_day, read_sent
+from examples.checks.sent import SentRecord, by_day, read_sent
 
 HORIZON_MS, ATTRIBUTION_MS = 6 * 3_600_000, 30 * 60_000
 CAMPAIGNS = {"winter": ("a1", "a2"), "travel": ("a3", "a4"), "books": ("a5", "a6")}
@@ -20,7 +20,7 @@ Place = tuple[str, int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One event that was sent and committed, with its place in the log; `log_ms`: the clock of its partition there."""
+    """One event that was sent and committed, with its place in the log; `log_ms` is its log time."""
 
     place: Place
     day: datetime
@@ -31,7 +31,7 @@ class Event:
 
     @property
     def order(self) -> tuple[int, Place]:
-        """Log order."""
+        """The position of the event in log order."""
         return self.log_ms, self.place
 
     @property
@@ -42,7 +42,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventLog:
-    """One topic's part of the days that were played."""
+    """One topic's records of the days that were run."""
 
     events: Sequence[Event]
     broken: Collection[Place]
@@ -52,7 +52,7 @@ class EventLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truth:
-    """What all events up to the end of the last day come to. Duplicates have the event that they repeat beside them."""
+    """The result of all events up to the end of the last day. `duplicates` maps each to the event that it repeats."""
 
     impressions: Sequence[Event]
     clicks: Mapping[Event, Event | None]
@@ -60,20 +60,20 @@ class Truth:
 
 
 def read_log(topic: str, sent: Path, days: Collection[datetime]) -> EventLog:
-    """One topic's records of some days, with log times: the clock runs through all records, aborted ones too."""
+    """Return one topic's records of some days; log time depends on all records, including aborted ones."""
     records = read_sent(sent)
     clocks: dict[int, int] = {}
     log_ms: dict[Place, int] = {}
-    for one in records:
-        clocks[one.partition] = max(one.at_ms, clocks.get(one.partition, 0))
-        log_ms[topic, one.partition, one.offset] = clocks[one.partition]
-    played = {day: some for day, some in by_day(records).items() if day in days}
-    counted = [(day, one) for day, some in played.items() for one in some if one.counts]
+    for record in records:
+        clocks[record.partition] = max(record.at_ms, clocks.get(record.partition, 0))
+        log_ms[topic, record.partition, record.offset] = clocks[record.partition]
+    selected = {day: sent for day, sent in by_day(records).items() if day in days}
+    visible = [(day, record) for day, sent in selected.items() for record in sent if record.visible]
     events: list[Event] = []
     broken: set[Place] = set()
-    for day, one in counted:
-        place = (topic, one.partition, one.offset)
-        document = _document(one)
+    for day, record in visible:
+        place = (topic, record.partition, record.offset)
+        document = _document(record)
         if document is None:
             broken.add(place)
         else:
@@ -81,66 +81,70 @@ def read_log(topic: str, sent: Path, days: Collection[datetime]) -> EventLog:
     return EventLog(
         events=events,
         broken=broken,
-        committed=len(counted),
-        aborted=sum(not one.counts for some in played.values() for one in some),
+        committed=len(visible),
+        aborted=sum(not record.visible for sent in selected.values() for record in sent),
     )
 
 
 def true_rows(impressions: Sequence[Event], clicks: Sequence[Event]) -> Truth:
-    """One pass over both logs."""
-    shown, shown_again = _once(impressions)
-    clicked, clicked_again = _once(clicks)
-    by_eyes: dict[tuple[str, str], list[Event]] = {}
-    for one in shown:  # in log order
-        by_eyes.setdefault((one.user, one.ad), []).append(one)
+    """Apply the rules in one pass over both logs."""
+    shown, repeated_impressions = _deduplicate(impressions)
+    clicked, repeated_clicks = _deduplicate(clicks)
+    by_user_and_ad: dict[tuple[str, str], list[Event]] = {}
+    for impression in shown:  # in log order
+        by_user_and_ad.setdefault((impression.user, impression.ad), []).append(impression)
     attributed: dict[Event, Event | None] = {}
     for click in clicked:
         near = [
-            one
-            for one in by_eyes.get((click.user, click.ad), ())
-            if 0 <= click.log_ms - one.log_ms < ATTRIBUTION_MS
+            impression
+            for impression in by_user_and_ad.get((click.user, click.ad), ())
+            if 0 <= click.log_ms - impression.log_ms < ATTRIBUTION_MS
         ]
         attributed[click] = near[-1] if near else None
-    return Truth(impressions=shown, clicks=attributed, duplicates={**shown_again, **clicked_again})
+    return Truth(
+        impressions=shown,
+        clicks=attributed,
+        duplicates={**repeated_impressions, **repeated_clicks},
+    )
 
 
-def _once(events: Sequence[Event]) -> tuple[list[Event], dict[Event, Event]]:
-    """In log order those that come first within the horizon, and the others with the one that came before them."""
-    kept: list[Event] = []
-    again: dict[Event, Event] = {}
+def _deduplicate(events: Sequence[Event]) -> tuple[list[Event], dict[Event, Event]]:
+    """Return, in log order, the events that are first within the horizon; and the others, each with the one before."""
+    first: list[Event] = []
+    duplicates: dict[Event, Event] = {}
     last: dict[str, Event] = {}
-    for one in sorted(events, key=lambda e: e.order):
-        before = last.get(one.id)
-        if before is not None and one.log_ms - before.log_ms < HORIZON_MS:
-            again[one] = before
+    for event in sorted(events, key=lambda e: e.order):
+        before = last.get(event.id)
+        if before is not None and event.log_ms - before.log_ms < HORIZON_MS:
+            duplicates[event] = before
         else:
-            kept.append(one)
-        last[one.id] = one
-    return kept, again
+            first.append(event)
+        last[event.id] = event
+    return first, duplicates
 
 
 def per_hour(truth: Truth) -> dict[tuple[datetime, str], Counter[str]]:
-    """Counts by hour of log time and campaign: impressions, clicks, attributed."""
+    """Return counts by hour of log time and campaign: impressions, clicks, attributed."""
     hours: dict[tuple[datetime, str], Counter[str]] = {}
 
-    def count(one: Event, *names: str) -> None:
-        hour = instant(one.log_ms).replace(minute=0, second=0, microsecond=0)
-        hours.setdefault((hour, one.campaign), Counter()).update(names)
+    def count(event: Event, *names: str) -> None:
+        hour = instant(event.log_ms).replace(minute=0, second=0, microsecond=0)
+        hours.setdefault((hour, event.campaign), Counter()).update(names)
 
-    for one in truth.impressions:
-        count(one, "impressions")
+    for impression in truth.impressions:
+        count(impression, "impressions")
     for click, shown in truth.clicks.items():
         count(click, "clicks", *(["attributed"] if shown is not None else []))
     return hours
 
 
-def _document(one: Sent) -> dict[str, str] | None:
+def _document(record: SentRecord) -> dict[str, str] | None:
     try:
-        return {name: one.document[name] for name in ("id", "user", "ad")}
+        return {name: record.document[name] for name in ("id", "user", "ad")}
     except ValueError:
         return None
 
 
 def instant(ms: int) -> datetime:
-    """Milliseconds since 1970 as an instant."""
+    """Return milliseconds since 1970 as a datetime."""
     return datetime.fromtimestamp(ms // 1000, UTC).replace(microsecond=ms % 1000 * 1000)

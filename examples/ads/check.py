@@ -1,6 +1,6 @@
-"""Judges the example `ads`: tables by PyIceberg and the topic by librdkafka, against plain Python over what was sent.
+"""The check of the example `ads`: tables by PyIceberg and the topic by librdkafka, against plain Python over the input.
 
-`attribution` tells the rules again. The audit at the end knows none of them: it counts.
+`attribution` applies the rules again. The audit at the end uses none of them: it only counts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from examples.ads.attribution import (
     read_log,
     true_rows,
 )
-from examples.checks import Finding, Ruling, finding
+from examples.checks import CheckResult, Finding, finding
 from examples.checks.lake import Lake
 from examples.checks.sent import part
 from examples.counts.check import Message
@@ -34,86 +34,86 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """What a lake holds: the rows of each table, and by topic what the ledger says became of the offsets."""
+class LakeContents:
+    """The rows of each table of a lake, and by topic the account of its offsets in the ledger."""
 
     tables: Mapping[str, Sequence[Row]]
     accounts: Mapping[str, Mapping[str, int]]
 
 
-def read_lake(lake: Lake) -> Found:
-    """Read the newest version, and each interval's newest account."""
+def read_lake(lake: Lake) -> LakeContents:
+    """Read the newest version, and the newest account of each interval."""
     accounts: dict[tuple[str, ...], Sequence[Mapping[str, Any]]] = {}
     for record in lake.records():
-        for one in record["intervals"]:
-            accounts[tuple(one["interval"])] = one["accounts"]
+        for committed in record["intervals"]:
+            accounts[tuple(committed["interval"])] = committed["accounts"]
     sums: dict[str, Counter[str]] = {}
     for parts in accounts.values():
         for account in parts:
             counts = {n: account[n] for n in ("records", "dead_letters", "aborted")}
             sums.setdefault(account["topic"], Counter()).update(counts)
     tables = lake.json("root.json")["tables"]
-    return Found(
+    return LakeContents(
         tables={name: lake.rows_of(t["metadata"]) for name, t in tables.items() if t["metadata"]},
         accounts=sums,
     )
 
 
-def judge(
-    found: Found,
+def compare(
+    found: LakeContents,
     messages: Sequence[Message],
     sent: Mapping[str, Path],
     *,
     days: Collection[datetime],
-    silent: Collection[tuple[datetime, int]],
-) -> Ruling:
+    unchanged: Collection[tuple[datetime, int]],
+) -> CheckResult:
     """Compare tables and topic with what was sent.
 
-    `sent`: by topic, what its producer wrote down. `days`: those that were played. `silent`: days with generations of
-    which nothing may be sent, since nothing in them changed.
+    `sent`: by topic, the record of its producer. `days`: the days that were run. `unchanged`: days and generations for
+    which no message may exist, because nothing changed.
     """
     impressions, clicks = (read_log(topic, sent[topic], days) for topic in (IMPRESSIONS, CLICKS))
     truth = true_rows(impressions.events, clicks.events)
     hours = per_hour(truth)
-    return Ruling(
+    return CheckResult(
         rows=sum(len(rows) for rows in found.tables.values()),
         findings=[
-            *_judge_rows(found, truth, {*impressions.broken, *clicks.broken}),
-            _judge_hours(found, hours),
-            _judge_topic(messages, found.tables["per_hour"], silent),
-            _judge_midnight(truth),
+            *_check_rows(found, truth, {*impressions.broken, *clicks.broken}),
+            _check_hours(found, hours),
+            _check_topic(messages, found.tables["per_hour"], unchanged),
+            _check_midnight(truth),
             _audit(found, impressions, "audit shown", IMPRESSIONS, ("impressions",)),
             _audit(found, clicks, "audit clicked", CLICKS, ("clicks", "unattributed")),
         ],
     )
 
 
-def _judge_rows(found: Found, truth: Truth, broken: Collection[Place]) -> list[Finding]:
-    """Each table of events, row by row; each place in the log once."""
+def _check_rows(found: LakeContents, truth: Truth, broken: Collection[Place]) -> list[Finding]:
+    """Check each table of events, row by row; each place in the log once."""
     attributed = {click: shown for click, shown in truth.clicks.items() if shown is not None}
 
-    def event(one: Event) -> Row:
-        return {"id": one.id, "user": one.user, "ad": one.ad, "campaign": one.campaign}
+    def row(event: Event) -> Row:
+        return {"id": event.id, "user": event.user, "ad": event.ad, "campaign": event.campaign}
 
     expected: dict[str, tuple[str, dict[Place, Row]]] = {
-        "impressions": ("shown once", {e.place: event(e) for e in truth.impressions}),
+        "impressions": ("shown once", {e.place: row(e) for e in truth.impressions}),
         "clicks": (
-            "each goes back to the impression that it should",
+            "each attributed to the right impression",
             {
-                click.place: event(click)
+                click.place: row(click)
                 | {"impression": shown.id, "shown_at": instant(shown.log_ms)}
                 for click, shown in attributed.items()
             },
         ),
         "unattributed": (
-            "nothing of their user and ad came in the half hour before",
-            {click.place: event(click) for click, shown in truth.clicks.items() if shown is None},
+            "no impression of their user and ad in the half hour before",
+            {click.place: row(click) for click, shown in truth.clicks.items() if shown is None},
         ),
         "duplicates": (
-            "each repeats one of the six hours before",
+            "each repeats an event of the six hours before",
             {e.place: {"id": e.id} for e in truth.duplicates},
         ),
-        "dead_letters": ("the values that were broken", {place: {} for place in broken}),
+        "dead_letters": ("the broken values", {place: {} for place in broken}),
     }
     return [
         finding(
@@ -125,88 +125,94 @@ def _judge_rows(found: Found, truth: Truth, broken: Collection[Place]) -> list[F
     ]
 
 
-def _judge_hours(found: Found, hours: Mapping[tuple[datetime, str], Counter[str]]) -> Finding:
+def _check_hours(
+    found: LakeContents, hours: Mapping[tuple[datetime, str], Counter[str]]
+) -> Finding:
     rows = found.tables["per_hour"]
-    there = {(row["hour"], row["campaign"]): row for row in rows}
-    problem = None if len(there) == len(rows) else f"{len(rows)} rows for {len(there)} hours"
-    for name in sorted({*there, *hours}):
-        have, wanted = (
-            [source.get(name, {}).get(c, 0) for c in _COUNTS] for source in (there, hours)
+    by_key = {(row["hour"], row["campaign"]): row for row in rows}
+    problem = None if len(by_key) == len(rows) else f"{len(rows)} rows for {len(by_key)} hours"
+    for name in sorted({*by_key, *hours}):
+        actual, expected = (
+            [source.get(name, {}).get(c, 0) for c in _COUNTS] for source in (by_key, hours)
         )
-        if have != wanted:
-            told = f"{name[0]:%d %B %H:%M}, {name[1]}"
-            problem = problem or f"{told}: {_COUNTS} are {have}; sent were {wanted}"
+        if actual != expected:
+            key = f"{name[0]:%d %B %H:%M}, {name[1]}"
+            problem = problem or f"{key}: {_COUNTS}: expected {expected}, found {actual}"
     return finding(
         "per hour", f"{len(rows)} campaigns and hours equal counts of what was sent", problem
     )
 
 
-def _judge_topic(
-    messages: Sequence[Message], rows: Sequence[Row], silent: Collection[tuple[datetime, int]]
+def _check_topic(
+    messages: Sequence[Message], rows: Sequence[Row], unchanged: Collection[tuple[datetime, int]]
 ) -> Finding:
-    """Each row of the table is one message, and nothing else was sent."""
+    """Check that each row of the table is one message, and nothing else was sent."""
     places = Counter((m.plan, m.number) for m in messages)
-    spoke = {(m.interval, m.generation) for m in messages}
-    told = Counter(_counted(m.value) for m in messages)
+    published = {(m.interval, m.generation) for m in messages}
+    values = Counter(_counted(m.value) for m in messages)
     checks: Sequence[tuple[bool, Callable[[], str]]] = (
         (max(places.values(), default=1) == 1, lambda: f"{places.most_common(1)} was sent again"),
         (
-            not any((part(d), g) in spoke for d, g in silent),
-            lambda: "a replay of what had not changed sent something",
+            not any((part(d), g) in published for d, g in unchanged),
+            lambda: "a replay without a change sent something",
         ),
         (
             all(m.operation == "row" for m in messages),
-            lambda: "something was corrected, and nothing had changed",
+            lambda: "found a correction although nothing changed",
         ),
         (
             all(json.loads(m.key) == [m.value["hour"], m.value["campaign"]] for m in messages),
             lambda: "a message's key is not its hour and campaign",
         ),
         (
-            told == Counter(map(_counted, rows)),
-            lambda: f"{len(messages)} messages are not the {len(rows)} rows of the table",
+            values == Counter(map(_counted, rows)),
+            lambda: f"the {len(messages)} messages are not the {len(rows)} rows of the table",
         ),
     )
     return finding(
         "the topic",
-        f"{len(messages)} messages, each row of the table once, and nothing of {len(silent)} replay",
-        next((says() for holds, says in checks if not holds), None),
+        f"{len(messages)} messages, each row of the table once, and none for {len(unchanged)} replay",
+        next((problem() for holds, problem in checks if not holds), None),
     )
 
 
-def _judge_midnight(truth: Truth) -> Finding:
-    """That both kinds of look back were needed: else the days might as well have been alone."""
+def _check_midnight(truth: Truth) -> Finding:
+    """Check that both lookbacks were needed; otherwise the days could have been run independently."""
     pairs = [(click, shown) for click, shown in truth.clicks.items() if shown is not None]
-    over = sum(click.day != shown.day for click, shown in pairs)
-    again = sum(one.day != repeated.day for one, repeated in truth.duplicates.items())
+    across = sum(click.day != shown.day for click, shown in pairs)
+    repeats = sum(event.day != repeated.day for event, repeated in truth.duplicates.items())
     return finding(
         "over midnight",
-        f"{over} clicks go back to the day before, {again} duplicates repeat an event of it",
-        None if over and again else f"{over} clicks and {again} duplicates: nothing is shown",
+        f"{across} clicks belong to an impression of the day before, {repeats} duplicates repeat an event of it",
+        None
+        if across and repeats
+        else f"{across} clicks and {repeats} duplicates: the run shows nothing",
     )
 
 
-def _audit(found: Found, log: EventLog, check: str, topic: str, kept_in: Sequence[str]) -> Finding:
-    """From the producer's acknowledgements to the rows: by counting alone, whatever the rules say."""
+def _audit(
+    found: LakeContents, log: EventLog, check: str, topic: str, kept_in: Sequence[str]
+) -> Finding:
+    """Compare the counts of acknowledged records and of rows, independently of the rules."""
     kept = {name: len(found.tables.get(name, ())) for name in kept_in}
     dropped = {
-        words: sum(row["_topic"] == topic for row in found.tables.get(name, ()))
-        for name, words in (("duplicates", "duplicates"), ("dead_letters", "dead letters"))
+        text: sum(row["_topic"] == topic for row in found.tables.get(name, ()))
+        for name, text in (("duplicates", "duplicates"), ("dead_letters", "dead letters"))
     }
     parts = kept | dropped
-    told = " + ".join(f"{count:,} {name}" for name, count in parts.items())
+    figures = " + ".join(f"{count:,} {name}" for name, count in parts.items())
     account = found.accounts.get(topic, {})
     counted = sum(row[kept_in[0]] for row in found.tables["per_hour"])
     problem = None
     if sum(parts.values()) != log.committed:
-        problem = f"{log.committed:,} were sent and committed; {told} make {sum(parts.values()):,}"
+        problem = f"expected {log.committed:,} sent and committed; found {figures} = {sum(parts.values()):,}"
     elif account.get("aborted") != log.aborted:
-        problem = f"{log.aborted:,} were aborted; the ledger says {account.get('aborted')}"
+        problem = f"aborted: expected {log.aborted:,}, found {account.get('aborted')} in the ledger"
     elif counted != sum(kept.values()):
-        problem = f"{counted:,} are counted per hour; kept are {sum(kept.values()):,}"
+        problem = f"per hour: expected {sum(kept.values()):,}, found {counted:,}"
     return finding(
         check,
-        f"{log.committed:,} {kept_in[0]} sent and committed = {told}; {log.aborted:,} aborted apart",
+        f"{log.committed:,} {kept_in[0]} sent and committed = {figures}; and {log.aborted:,} aborted",
         problem,
     )
 
@@ -218,12 +224,12 @@ def _counted(row: Row) -> tuple[datetime | str | int, ...]:
 
 
 def _difference(table: str, expected: Mapping[Place, Row], found: Sequence[Row]) -> str | None:
-    there = {(row["_topic"], row["_kafka_partition"], row["_offset"]): row for row in found}
-    if len(there) != len(found):
-        return f"{table}: {len(found)} rows of {len(there)} records"
+    remaining = {(row["_topic"], row["_kafka_partition"], row["_offset"]): row for row in found}
+    if len(remaining) != len(found):
+        return f"{table}: {len(found)} rows of {len(remaining)} records"
     for place, row in expected.items():
-        have = there.pop(place, None)
-        shown = have and {column: have.get(column) for column in row}
-        if have is None or shown != row:
-            return f"{table}: of {place} there is {shown}; it should be {row}"
-    return f"{table}: {next(iter(there))} should not be there" if there else None
+        actual = remaining.pop(place, None)
+        shown = actual and {column: actual.get(column) for column in row}
+        if actual is None or shown != row:
+            return f"{table}: {place}: expected {row}, found {shown}"
+    return f"{table}: unexpected {next(iter(remaining))}" if remaining else None

@@ -1,6 +1,6 @@
-"""Judges the example `billing`: the receiver's ledger and the lake's tables, against sums over what was sent.
+"""The check of the example `billing`: the receiver's ledger and the lake's tables, against sums over what was sent.
 
-All is computed anew in plain Python: which hour of which customer was closed when, what came late, and what it costs.
+The reference is computed in plain Python: when each customer's hour was closed, what arrived late, and the price.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from examples.checks import Finding, Ruling, finding
+from examples.checks import CheckResult, Finding, finding
 from examples.checks.sent import read_sent, span, timed
 
 HOUR_MS, PATIENCE_MS = 3_600_000, 900_000
 INVOICES, CORRECTIONS = "invoices", "corrections"
-# Events and cents of an hour (its beginning in ms) of a customer.
+# An hour (its start in ms) of a customer; `Sums` has its events and cents.
 Hour = tuple[int, str]
 Sums = dict[Hour, tuple[int, int]]
 Tariff = Mapping[str, int]
@@ -25,7 +25,7 @@ Tariff = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Posting:
-    """One line of the receiver's ledger: a call that it acted on."""
+    """One line of the receiver's ledger."""
 
     account: str
     key: str
@@ -38,7 +38,7 @@ class Posting:
 
     @property
     def hour(self) -> Hour:
-        """Which hour of which customer it is about."""
+        """The hour and the customer of this line."""
         return _ms(datetime.fromisoformat(self.row["window_start"])), self.row["customer"]
 
     @property
@@ -49,7 +49,7 @@ class Posting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bill:
-    """What is right: invoices, and what came late by interval; `outside` counts events from the future."""
+    """The reference: invoices, and late usage by interval; `outside` counts events from the future."""
 
     invoices: Sums
     late: Mapping[str, Sums]
@@ -59,9 +59,9 @@ class Bill:
 
     @property
     def corrections(self) -> dict[tuple[str, Hour], tuple[int, int]]:
-        """What came late, in one mapping."""
+        """Late usage by interval and hour."""
         return {
-            (name, hour): sums for name, some in self.late.items() for hour, sums in some.items()
+            (name, hour): sums for name, hours in self.late.items() for hour, sums in hours.items()
         }
 
 
@@ -74,92 +74,97 @@ class Tables:
     outside: Sequence[Mapping[str, Any]]
 
 
-def judge(
+def compare(
     postings: Sequence[Posting],
     tables: Tables,
     sent: Path,
     *,
-    edges: Sequence[datetime],
+    boundaries: Sequence[datetime],
     tariff: Tariff,
-    before: Tariff,
-    priced_anew: int,
-    silent: Sequence[tuple[str, int]],
-) -> Ruling:
+    old_tariff: Tariff,
+    repriced: int,
+    replays: Sequence[tuple[str, int]],
+) -> CheckResult:
     """Compare the ledger and the tables with what was sent.
 
-    `edges`: where the log was cut. The first `priced_anew` intervals were played by the tariff `before`, and replaced by
-    one with `tariff`; the others knew no other one. `silent`: what was replayed, and how many lines came of it.
+    `boundaries`: those of the intervals that were run. The first `repriced` intervals were run with `old_tariff`, and
+    replaced with `tariff`; the others were run with `tariff`. `replays`: each replay, and the number of its lines.
     """
-    edges_ms = [_ms(edge) for edge in edges]
-    bill = reckon(sent, edges_ms, tariff)
-    old = reckon(sent, edges_ms[: priced_anew + 1], before)
-    new = reckon(sent, edges_ms[: priced_anew + 1], tariff)
-    held, misfit = apply(postings)
-    invoices = {hour: sums for (account, _, hour), sums in held.items() if account == INVOICES}
-    late = {(i, hour): sums for (account, i, hour), sums in held.items() if account == CORRECTIONS}
+    boundaries_ms = [_ms(at) for at in boundaries]
+    bill = compute_bill(sent, boundaries_ms, tariff)
+    old = compute_bill(sent, boundaries_ms[: repriced + 1], old_tariff)
+    new = compute_bill(sent, boundaries_ms[: repriced + 1], tariff)
+    stored, mismatch = apply(postings)
+    invoices = {hour: sums for (account, _, hour), sums in stored.items() if account == INVOICES}
+    late = {
+        (interval, hour): sums
+        for (account, interval, hour), sums in stored.items()
+        if account == CORRECTIONS
+    }
     changed = _changed(old.invoices, new.invoices) + _changed(old.corrections, new.corrections)
-    told = Counter(p.operation for p in postings)
-    return Ruling(
+    operations = Counter(p.operation for p in postings)
+    return CheckResult(
         rows=len(postings),
         findings=[
-            *_judge_once(postings, invoices),
+            *_check_once(postings, invoices),
             finding(
                 "invoices",
-                f"{len(invoices):,} closed hours of customers, each with what was sent in time",
+                f"{len(invoices):,} closed hours of customers, each with everything that arrived in time",
                 _difference(bill.invoices, invoices),
             ),
             finding(
                 "late",
-                f"{len(late):,} rows of their own for what came after its hour was closed",
-                _difference(bill.corrections, late) or (None if late else "nothing came late"),
+                f"{len(late):,} separate rows for what arrived after its hour was closed",
+                _difference(bill.corrections, late) or (None if late else "nothing arrived late"),
             ),
             finding(
-                "priced anew",
-                f"{told['correction']:,} lines correct one that was there: those that the new tariff changes",
-                misfit
+                "repriced",
+                f"{operations['correction']:,} lines correct an earlier line: those that the new tariff changes",
+                mismatch
                 or (None if changed else "the new tariff changes nothing")
-                or _expected("corrections", told["correction"], changed)
-                or _expected("retractions", told["retraction"], 0),
+                or _expected("corrections", operations["correction"], changed)
+                or _expected("retractions", operations["retraction"], 0),
             ),
-            _judge_sum(bill, held),
-            *_judge_tables(tables, invoices, late, bill),
+            _check_sum(bill, stored),
+            *_check_tables(tables, invoices, late, bill),
             finding(
-                "silence",
-                ", ".join(f"{what}: {count} lines" for what, count in silent),
-                next((f"{what}: {count} lines came" for what, count in silent if count), None)
-                if silent
+                "replays",
+                ", ".join(f"{what}: {count} lines" for what, count in replays),
+                next((f"{what}: {count} lines were sent" for what, count in replays if count), None)
+                if replays
                 else "nothing was replayed",
             ),
         ],
     )
 
 
-# ---------------------------------------------------------------- what is right
+# ---------------------------------------------------------------- the reference
 
 
-def reckon(sent: Path, edges_ms: Sequence[int], tariff: Tariff) -> Bill:
-    """Invoices and late rows of the intervals between the edges; nothing is known of what came before the first."""
+def compute_bill(sent: Path, boundaries_ms: Sequence[int], tariff: Tariff) -> Bill:
+    """Return invoices and late rows of the intervals between the boundaries; records before the first are ignored."""
     invoices: Sums = {}
     late: dict[str, Sums] = {}
     events = cents = outside = 0
-    last = edges_ms[-1]
-    for log_ms, one in timed(read_sent(sent)):
-        if not one.counts or not edges_ms[0] <= log_ms < last:
+    last = boundaries_ms[-1]
+    for log_ms, record in timed(read_sent(sent)):
+        if not record.visible or not boundaries_ms[0] <= log_ms < last:
             continue
-        told = one.document
-        used_ms = _ms(datetime.fromisoformat(told["used_at"]))
+        usage = record.document
+        used_ms = _ms(datetime.fromisoformat(usage["used_at"]))
         if used_ms > log_ms:
             outside += 1
             continue
         start = used_ms - used_ms % HOUR_MS
         due = start + HOUR_MS + PATIENCE_MS
-        price = told["units"] * tariff[told["service"]]
-        if due <= last:  # its hour is closed by the end of what was played, whenever it came
+        price = usage["units"] * tariff[usage["service"]]
+        hour = (start, usage["customer"])
+        if due <= last:  # its hour is closed by the last boundary, in time or late
             events, cents = events + 1, cents + price
         if due <= log_ms:
-            _add(late.setdefault(_interval(log_ms, edges_ms), {}), (start, told["customer"]), price)
+            _add(late.setdefault(_interval(log_ms, boundaries_ms), {}), hour, price)
         elif due <= last:
-            _add(invoices, (start, told["customer"]), price)
+            _add(invoices, hour, price)
     return Bill(invoices=invoices, late=late, events=events, cents=cents, outside=outside)
 
 
@@ -168,9 +173,9 @@ def _add(sums: Sums, hour: Hour, price: int) -> None:
     sums[hour] = (events + 1, cents + price)
 
 
-def _interval(log_ms: int, edges_ms: Sequence[int]) -> str:
-    at = max(n for n, edge in enumerate(edges_ms) if edge <= log_ms)
-    start, end = (datetime.fromtimestamp(edges_ms[n] / 1000, UTC) for n in (at, at + 1))
+def _interval(log_ms: int, boundaries_ms: Sequence[int]) -> str:
+    at = max(n for n, boundary in enumerate(boundaries_ms) if boundary <= log_ms)
+    start, end = (datetime.fromtimestamp(boundaries_ms[n] / 1000, UTC) for n in (at, at + 1))
     return span(start, end)
 
 
@@ -178,36 +183,38 @@ def _ms(at: datetime) -> int:
     return round(at.timestamp() * 1000)
 
 
-# ---------------------------------------------------------------- what the receiver holds
+# ---------------------------------------------------------------- the receiver's ledger
 
 
 def apply(
     postings: Sequence[Posting],
 ) -> tuple[dict[tuple[str, str, Hour], tuple[int, int]], str | None]:
-    """What the ledger says in the end, by account, interval and hour; the first line that does not fit."""
-    held: dict[str, Posting] = {}
+    """Apply all lines; return the sums by account, interval and hour, and the first mismatch."""
+    stored: dict[str, Posting] = {}
     problem: str | None = None
-    for one in postings:
-        there = held.get(one.row_key)
-        if (one.operation == "row") is not (there is None):
-            problem = problem or f"a {one.operation} of {_told(one)} meets {there and _told(there)}"
-        if one.operation == "retraction":
-            held.pop(one.row_key, None)
+    for posting in postings:
+        existing = stored.get(posting.row_key)
+        if (posting.operation == "row") is not (existing is None):
+            problem = problem or (
+                f"a {posting.operation} of {_text(posting)}; stored is {existing and _text(existing)}"
+            )
+        if posting.operation == "retraction":
+            stored.pop(posting.row_key, None)
         else:
-            held[one.row_key] = one
-    return {(p.account, p.interval, p.hour): p.sums for p in held.values()}, problem
+            stored[posting.row_key] = posting
+    return {(p.account, p.interval, p.hour): p.sums for p in stored.values()}, problem
 
 
-def _told(one: Posting) -> str:
-    start, customer = one.hour
-    return f"{one.account} {_at((start, customer))}: {one.sums[0]} events, {one.sums[1]} cents"
+def _text(posting: Posting) -> str:
+    events, cents = posting.sums
+    return f"{posting.account} {_at(posting.hour)}: {events} events, {cents} cents"
 
 
 def _at(hour: Hour) -> str:
     return f"{datetime.fromtimestamp(hour[0] / 1000, UTC):%H:%M} {hour[1]}"
 
 
-def _judge_once(postings: Sequence[Posting], invoices: Mapping[Hour, Any]) -> Iterator[Finding]:
+def _check_once(postings: Sequence[Posting], invoices: Mapping[Hour, Any]) -> Iterator[Finding]:
     keys = Counter(p.key for p in postings)
     billed = Counter(p.hour for p in postings if p.account == INVOICES and p.operation == "row")
     yield finding(
@@ -223,35 +230,35 @@ def _judge_once(postings: Sequence[Posting], invoices: Mapping[Hour, Any]) -> It
     )
 
 
-def _judge_sum(bill: Bill, held: Mapping[Any, tuple[int, int]]) -> Finding:
-    """The whole: nothing of invoices, lateness or intervals is needed to know it."""
-    there = tuple(sum(sums[n] for sums in held.values()) for n in (0, 1))
+def _check_sum(bill: Bill, stored: Mapping[Any, tuple[int, int]]) -> Finding:
+    """Check the total, which does not depend on lateness or intervals."""
+    found = tuple(sum(sums[n] for sums in stored.values()) for n in (0, 1))
     return finding(
         "the sum",
-        f"invoices and corrections: {bill.events:,} events, {bill.cents:,} cents, as was sent of closed hours",
+        f"invoices and corrections: {bill.events:,} events, {bill.cents:,} cents, all that was sent for closed hours",
         None
-        if there == (bill.events, bill.cents)
-        else f"{there[0]:,} events, {there[1]:,} cents; sent were {bill.events:,} and {bill.cents:,}",
+        if found == (bill.events, bill.cents)
+        else f"expected {bill.events:,} events, {bill.cents:,} cents; found {found[0]:,} and {found[1]:,}",
     )
 
 
-def _judge_tables(
+def _check_tables(
     tables: Tables, invoices: Sums, late: Mapping[tuple[str, Hour], tuple[int, int]], bill: Bill
 ) -> Iterator[Finding]:
-    rows = Counter(_row(one) for one in tables.invoices)
-    more = Counter(_row(one) for one in tables.corrections)
+    invoice_rows = Counter(map(_row, tables.invoices))
+    correction_rows = Counter(map(_row, tables.corrections))
     yield finding(
         "the tables",
         f"{len(tables.invoices):,} and {len(tables.corrections):,} rows equal the receiver's",
         None
-        if rows == Counter(invoices.items())
-        and more == Counter((hour, sums) for (_, hour), sums in late.items())
+        if invoice_rows == Counter(invoices.items())
+        and correction_rows == Counter((hour, sums) for (_, hour), sums in late.items())
         else f"{len(tables.invoices):,} invoices and {len(tables.corrections):,} corrections in the lake; "
-        f"the receiver holds {len(invoices):,} and {len(late):,}, or others",
+        f"the receiver has {len(invoices):,} and {len(late):,}, or others",
     )
     yield finding(
         "outside",
-        f"{len(tables.outside):,} events from the future are kept apart, and not billed",
+        f"{len(tables.outside):,} events from the future are in a separate table, and not billed",
         _expected("events in the table `outside`", len(tables.outside), bill.outside),
     )
 
@@ -264,13 +271,15 @@ def _changed(old: Mapping[Any, Any], new: Mapping[Any, Any]) -> int:
     return sum(old[at] != new[at] for at in old)
 
 
-def _expected(what: str, found: int, right: int) -> str | None:
-    return None if found == right else f"{found:,} {what}; {right:,} would be right"
+def _expected(what: str, found: int, expected: int) -> str | None:
+    return None if found == expected else f"{what}: expected {expected:,}, found {found:,}"
 
 
-def _difference(right: Mapping[Any, Any], found: Mapping[Any, Any]) -> str | None:
-    for at in sorted({*right, *found}):
-        if right.get(at) != found.get(at):
+def _difference(expected: Mapping[Any, Any], found: Mapping[Any, Any]) -> str | None:
+    for at in sorted({*expected, *found}):
+        if expected.get(at) != found.get(at):
             hour = at if isinstance(at[0], int) else at[1]
-            return f"{_at(hour)}: (events, cents) {found.get(at)}; sent were {right.get(at)}"
+            return (
+                f"{_at(hour)}: expected (events, cents) {expected.get(at)}, found {found.get(at)}"
+            )
     return None

@@ -1,8 +1,8 @@
-"""The receiver of an example's HTTP calls: a ledger that is written once per idempotency key, whatever is called twice.
+"""The receiver of an example's HTTP calls: a ledger with one line per idempotency key, also if a call is repeated.
 
-It runs in the runner's process, on a free port of the loopback interface, as long as the runner does. What it promises is
-what draft-ietf-httpapi-idempotency-key-header asks for: a key that it knows is answered as before and acts no more; one
-that comes with another body is refused (422).
+It runs in the runner's process, on a free port of the loopback interface, as long as the runner does. It behaves as
+draft-ietf-httpapi-idempotency-key-header requires: a known key gets a success and has no further effect; a known key with
+another body is refused (422).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any
 from examples.billing.check import Posting
 
 _HEADERS = "Tallystick-"
-_SILENT_S = 120.0
+_IDLE_S = 120.0
 
 
 class Receiver:
-    """A ledger behind POST; `postings` are what it acted on, `calls` counts what came."""
+    """A ledger behind POST; `postings` are its lines, `calls` counts all calls."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -31,23 +31,23 @@ class Receiver:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The base URL."""
         return f"http://127.0.0.1:{self._server.server_port}"
 
     @property
     def postings(self) -> tuple[Posting, ...]:
-        """What it acted on, in that order."""
+        """The lines of the ledger, in order."""
         with self._lock:
             return tuple(self._postings)
 
     @property
     def calls(self) -> int:
-        """How many calls came, those that it knew already too."""
+        """The number of calls, including repeated calls."""
         with self._lock:
             return self._calls
 
-    def take(self, key: str, body: bytes, posting: Posting) -> int:
-        """Act once per key; the status to answer."""
+    def accept(self, key: str, body: bytes, posting: Posting) -> int:
+        """Write one line per key; return the status of the answer."""
         with self._lock:
             self._calls += 1
             if key in self._known:
@@ -58,14 +58,14 @@ class Receiver:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers one connection."""
+    """One connection of a client."""
 
     protocol_version = "HTTP/1.1"
-    timeout = _SILENT_S
+    timeout = _IDLE_S
     owner: Receiver
 
     def do_POST(self) -> None:
-        """Take one row."""
+        """Accept one row."""
         body = self.rfile.read(int(self.headers["Content-Length"]))
         key = json.loads(self.headers["Idempotency-Key"])  # a text in quotes
         corrects = self.headers.get(f"{_HEADERS}Corrects")
@@ -79,16 +79,16 @@ class _Handler(BaseHTTPRequestHandler):
             generation=int(self.headers[f"{_HEADERS}Generation"]),
             corrects=None if corrects is None else int(corrects),
         )
-        self.send_response(self.owner.take(key, body, posting))
+        self.send_response(self.owner.accept(key, body, posting))
         self.send_header("Content-Length", "0")
         self.end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:
-        """The example tells its own story."""
+        """Log nothing: the example has its own output."""
 
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A publisher that is killed goes without a word: no news here."""
+        """Log nothing: a publisher that is killed does not close its connection."""

@@ -1,6 +1,7 @@
-"""The examples' judges: what came out, against a reference computed otherwise from what the producer wrote down.
+"""Shared parts of the checks: each compares a result with a reference that is computed independently.
 
-They import nothing of tallystick (a contract of the import linter and a test hold them to that).
+The reference comes from the producer's record of what it sent. The checks import nothing of tallystick (a contract of
+import-linter and a test enforce this).
 """
 
 from __future__ import annotations
@@ -14,45 +15,45 @@ _WIDTH = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One check: what was looked at, whether it holds, and the figures or the first difference."""
+    """The result of one check: its name, whether it holds, and the figures or the first difference."""
 
     check: str
     holds: bool
-    says: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ruling:
-    """All findings over so many rows; it passes when each holds and there was something to look at."""
+class CheckResult:
+    """All findings, and the number of rows that they cover; it passes if each finding holds and there is a row."""
 
     rows: int
     findings: Sequence[Finding]
 
     @property
     def passed(self) -> bool:
-        """Whether every check holds, and something was checked at all."""
+        """True if there are rows and findings, and every finding holds."""
         return self.rows > 0 and bool(self.findings) and all(f.holds for f in self.findings)
 
     def lines(self) -> Iterator[str]:
-        """The findings as text, one line each."""
+        """Return the findings as text, one line each."""
         for finding in self.findings:
-            line = f"  {'ok  ' if finding.holds else 'BAD '} {finding.check:<14} {finding.says}"
+            line = f"  {'ok  ' if finding.holds else 'BAD '} {finding.check:<14} {finding.text}"
             yield from textwrap.wrap(line, _WIDTH, subsequent_indent=" " * 22, drop_whitespace=True)
 
 
 def finding(check: str, figures: str, problem: str | None) -> Finding:
-    """The finding that there is no problem, told by figures; or the problem."""
-    return Finding(check=check, holds=problem is None, says=problem or figures)
+    """Return a finding that holds, with these figures, if `problem` is None; otherwise one with the problem."""
+    return Finding(check=check, holds=problem is None, text=problem or figures)
 
 
-def ruling(judge: Callable[[], Ruling]) -> Ruling:
-    """What a judge finds; that it cannot look at something is a finding that does not hold, never an exception."""
+def run_check(check: Callable[[], CheckResult]) -> CheckResult:
+    """Return the result of a check; an exception becomes a finding that does not hold."""
     try:
-        return judge()
-    except Exception as error:  # noqa: BLE001  (whatever keeps a judge from looking is a reason to say FAIL)
-        return Ruling(
+        return check()
+    except Exception as error:  # noqa: BLE001  (any failure of the check itself is a FAIL)
+        return CheckResult(
             rows=0,
             findings=[
-                Finding(check="readable", holds=False, says=f"{type(error).__name__}: {error}")
+                Finding(check="readable", holds=False, text=f"{type(error).__name__}: {error}")
             ],
         )

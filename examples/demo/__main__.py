@@ -20,13 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from examples.demo.doors import DoorJammed, Doors, day
-from examples.demo.example import EXAMPLES, FLIGHTS, Example
+from examples.demo.check import LakeAddress, check_lake
+from examples.demo.console import Console, steps_table
 from examples.demo.flights import csv_archive
-from examples.demo.ground import TOPIC, Ground, set_environment
-from examples.demo.judge import LakeAddress, judge
-from examples.demo.sight import Watcher
-from examples.demo.story import Deed, Story, deeds_table
+from examples.demo.lake_state import LakeReader
+from examples.demo.pipelines import FLIGHTS, PIPELINES, DemoPipeline
+from examples.demo.user_actions import ActionFailed, UserActions, day
+from examples.demo.workspace import TOPIC, Workspace, set_environment
 from tallystick.errors import TallystickError
 from tallystick_devstack.airflow import LOCAL_MASTER
 from tallystick_devstack.info import ALL_PARTS, PARTS, StackInfo, read_stack, supervisor_lock
@@ -37,15 +37,15 @@ INTERRUPTED = 130
 STATE_DIR = ".tally"
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    """Run the demo; 0 for PASS, 1 for FAIL, 130 when it was interrupted."""
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the demo; return 0 for PASS, 1 for FAIL, 130 if it was interrupted."""
     parser = argparse.ArgumentParser(prog="python -m examples.demo", description=__doc__)
     parser.add_argument("--once", action="store_true", help="stop the stack at the end")
     parser.add_argument(
         "--state", type=Path, default=Path(STATE_DIR), help="the stack's state folder"
     )
     parser.add_argument(
-        "--example", choices=EXAMPLES, default=FLIGHTS.name, help="the pipeline that is played"
+        "--example", choices=PIPELINES, default=FLIGHTS.name, help="the pipeline that the demo runs"
     )
     parser.add_argument(
         "--spark",
@@ -53,23 +53,23 @@ def main(words: Sequence[str] | None = None) -> int:
         default="local",
         help="where tasks run: within their driver, or on a standalone cluster",
     )
-    arguments = parser.parse_args(words)
+    arguments = parser.parse_args(argv)
     parts = ALL_PARTS if arguments.spark == "cluster" else PARTS
-    play = _Play(example=EXAMPLES[arguments.example], parts=parts, once=arguments.once)
-    story = Story()
-    # `kill` and a closed terminal end the demo as Ctrl-C does.
+    options = _Options(pipeline=PIPELINES[arguments.example], parts=parts, once=arguments.once)
+    console = Console()
+    # `kill` and a closed terminal end the demo like Ctrl-C.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     try:
-        passed = _run(Ground(arguments.state, story, play.example), story, play)
+        passed = _run(Workspace(arguments.state, console, options.pipeline), console, options)
     except KeyboardInterrupt:
-        story.say("interrupted: the stack is stopped")
+        console.log("interrupted: the stack is stopped")
         return INTERRUPTED
     except TallystickError as error:
-        story.show(f"\n{error}")
+        console.write(f"\n{error}")
         passed = False
-    story.say("the end")
-    story.show("PASS" if passed else "FAIL")
+    console.log("done")
+    console.write("PASS" if passed else "FAIL")
     return 0 if passed else 1
 
 
@@ -78,44 +78,43 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Play:
-    """What is played, on which parts; `once`: the stack is stopped at the end."""
+class _Options:
+    """The pipeline to run, and the parts of the stack; `once`: the stack is stopped at the end."""
 
-    example: Example
+    pipeline: DemoPipeline
     parts: Sequence[str]
     once: bool
 
 
-def _run(ground: Ground, story: Story, play: _Play) -> bool:
-    story.heading(f"the stack ({', '.join(play.parts)}) and a year of flights")
-    set_environment(play.example)
-    ground.clear()
-    ground.copy_project()
-    filled = _beside(ground.fill_topic)
+def _run(workspace: Workspace, console: Console, options: _Options) -> bool:
+    console.heading(f"the stack ({', '.join(options.parts)}) and a year of flights")
+    set_environment(options.pipeline)
+    workspace.clear()
+    workspace.copy_project()
+    filled = _in_background(workspace.fill_topic)
     try:
-        with _stack(ground, story, play) as info:
+        with _stack(workspace, console, options) as info:
             filled.result()
-            passed = _pull_and_judge(info, ground, story, play.example)
-            if not play.once:
-                _tell_where(info, ground, story, play.example)
+            passed = _run_and_check(info, workspace, console, options.pipeline)
+            if not options.once:
+                _print_addresses(info, workspace, console, options.pipeline)
     finally:
-        ground.give_up()
-    if play.once:
-        story.show(
-            f"\nThe stack is stopped. `{tally_words(ground.state_dir)} local up` starts it again over the same state."
-        )
+        workspace.cancel()
+    if options.once:
+        up_again = f"{tally_command(workspace.state_dir)} local up"
+        console.write(f"\nThe stack is stopped. `{up_again}` starts it again over the same state.")
     return passed
 
 
-def _beside(work: Callable[[], None]) -> Future[None]:
-    """Begin to work in a thread that does not keep an interrupted demo from ending."""
+def _in_background(work: Callable[[], None]) -> Future[None]:
+    """Start `work` in a thread that does not keep an interrupted demo from ending."""
     future: Future[None] = Future()
 
     def run() -> None:
         try:
             work()
             future.set_result(None)
-        except BaseException as error:  # noqa: BLE001  (whoever asks for the result gets it)
+        except BaseException as error:  # noqa: BLE001  (raised by `result()`)
             future.set_exception(error)
 
     threading.Thread(target=run, daemon=True).start()
@@ -123,82 +122,86 @@ def _beside(work: Callable[[], None]) -> Future[None]:
 
 
 @contextmanager
-def _stack(ground: Ground, story: Story, play: _Play) -> Iterator[StackInfo]:
-    """The running stack. With `once` this process owns it, so that nothing outlives it, however it ends.
+def _stack(workspace: Workspace, console: Console, options: _Options) -> Iterator[StackInfo]:
+    """Start the stack. With `once` this process owns it, so that no process outlives the demo, however it ends.
 
-    Else a supervisor owns it and it stays up once the demo has come to its end; an interrupted or killed one ends it.
+    Otherwise a supervisor owns it, and it stays up after the demo is complete; if the demo is interrupted or killed, the
+    supervisor stops the stack.
     """
-    if not play.once:
+    if not options.once:
         running = up(
-            ground.state_dir,
-            project_dir=ground.project,
-            parts=play.parts,
-            bound=True,  # killed in the middle, the demo leaves nothing behind
-            report=story.say,
+            workspace.state_dir,
+            project_dir=workspace.project,
+            parts=options.parts,
+            bound=True,  # a demo that is killed leaves no process behind
+            report=console.log,
         )
         try:
             yield running
         except KeyboardInterrupt:
-            down(ground.state_dir)
+            down(workspace.state_dir)
             raise
         except Exception:
-            release(ground.state_dir)
+            release(workspace.state_dir)
             raise
-        release(ground.state_dir)
+        release(workspace.state_dir)
         return
-    with supervisor_lock(ground.state_dir):
-        stack = LocalStack(ground.state_dir, project_dir=ground.project, parts=play.parts)
+    with supervisor_lock(workspace.state_dir):
+        stack = LocalStack(workspace.state_dir, project_dir=workspace.project, parts=options.parts)
         try:
-            stack.start(story.say)
-            info = read_stack(ground.state_dir)
+            stack.start(console.log)
+            info = read_stack(workspace.state_dir)
             assert info is not None
             yield info
         finally:
-            stack.stop(story.say)
+            stack.stop(console.log)
 
 
-def _pull_and_judge(info: StackInfo, ground: Ground, story: Story, example: Example) -> bool:
+def _run_and_check(
+    info: StackInfo, workspace: Workspace, console: Console, pipeline: DemoPipeline
+) -> bool:
     variables = info.environment()
     spark = info.parts.get("spark")
-    doors = Doors(
-        example,
+    actions = UserActions(
+        pipeline,
         info.airflow(),
-        Watcher(example, variables),
-        ground,
-        story,
+        LakeReader(pipeline, variables),
+        workspace,
+        console,
         master=spark.address if spark is not None else LOCAL_MASTER,
     )
-    story.heading("the doors")
-    jammed = False
+    console.heading("user actions")
+    failed = False
     try:
-        doors.pull_all()
-    except (DoorJammed, TallystickError) as error:
-        story.show(f"\nA door did not do what it must: {error}")
-        jammed = True
-    story.heading("the ledger, as `tally status` and `tally verify` tell it")
-    _tally(story, variables, "status", example.lake)
-    demands = [word for table in example.every_record for word in ("--every-record", table)]
-    proven = _tally(story, variables, "verify", "--deep", *demands, example.lake) == 0
-    story.heading("what each door did")
-    _show_deeds(story, doors.deeds)
-    story.heading("the judge: tables and ledger against the CSV, by PyIceberg and DuckDB")
-    verdict = judge(
-        _lake_address(variables, example),
-        pipeline=example.name,
+        actions.run_all()
+    except (ActionFailed, TallystickError) as error:
+        console.write(f"\nA user action had an unexpected result: {error}")
+        failed = True
+    console.heading("the ledger, from `tally status` and `tally verify`")
+    _tally(console, variables, "status", pipeline.lake)
+    demands = [word for table in pipeline.every_record for word in ("--every-record", table)]
+    proven = _tally(console, variables, "verify", "--deep", *demands, pipeline.lake) == 0
+    console.heading("the result of each user action")
+    for line in steps_table(actions.steps):
+        console.write(line)
+    console.heading("the check: tables and ledger against the CSV, by PyIceberg and DuckDB")
+    verdict = check_lake(
+        _lake_address(variables, pipeline),
+        pipeline=pipeline.name,
         topic=TOPIC,
-        sent=ground.sent,
+        sent=workspace.sent,
         csv_archive=csv_archive(),
-        until=None if example.rest_of_year else day(example.scheduled[-1] + 1),
+        until=None if pipeline.rest_of_year else day(pipeline.scheduled[-1] + 1),
     )
     for line in verdict.lines():
-        story.show(line)
-    return verdict.passed and proven and not jammed
+        console.write(line)
+    return verdict.passed and proven and not failed
 
 
-def _tally(story: Story, variables: dict[str, str], *words: str) -> int:
-    """Run `tally` as a user does, against the demo's lake."""
+def _tally(console: Console, variables: dict[str, str], *arguments: str) -> int:
+    """Run `tally` as a user does, against the demo's lake; return its exit code."""
     ended = subprocess.run(
-        [sys.executable, "-c", "from tallystick.cli import main; main()", *words],
+        [sys.executable, "-c", "from tallystick.cli import main; main()", *arguments],
         env={**os.environ, **variables, "COLUMNS": "100"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -206,17 +209,12 @@ def _tally(story: Story, variables: dict[str, str], *words: str) -> int:
         text=True,
         check=False,
     )
-    story.show(f"$ tally {' '.join(words)}\n{ended.stdout.rstrip()}\n")
+    console.write(f"$ tally {' '.join(arguments)}\n{ended.stdout.rstrip()}\n")
     return ended.returncode
 
 
-def _show_deeds(story: Story, deeds: Sequence[Deed]) -> None:
-    for line in deeds_table(deeds):
-        story.show(line)
-
-
-def _lake_address(variables: dict[str, str], example: Example) -> LakeAddress:
-    bucket, _, prefix = example.lake.removeprefix("s3://").partition("/")
+def _lake_address(variables: dict[str, str], pipeline: DemoPipeline) -> LakeAddress:
+    bucket, _, prefix = pipeline.lake.removeprefix("s3://").partition("/")
     return LakeAddress(
         endpoint_url=variables["AWS_ENDPOINT_URL_S3"],
         bucket=bucket,
@@ -227,29 +225,31 @@ def _lake_address(variables: dict[str, str], example: Example) -> LakeAddress:
     )
 
 
-def tally_words(state_dir: Path) -> str:
-    """How a shell in this folder calls `tally` about this stack: it need not be on PATH, nor the state be in .tally."""
-    beside = Path(sys.executable).with_name("tally")
-    if beside.is_relative_to(Path.cwd()):
-        beside = beside.relative_to(Path.cwd())
-    words = "tally" if shutil.which("tally") else shlex.quote(str(beside))
+def tally_command(state_dir: Path) -> str:
+    """Return the shell command for `tally` on this stack, also if it is not on PATH or the state is not in .tally."""
+    script = Path(sys.executable).with_name("tally")
+    if script.is_relative_to(Path.cwd()):
+        script = script.relative_to(Path.cwd())
+    command = "tally" if shutil.which("tally") else shlex.quote(str(script))
     if state_dir == (Path.cwd() / STATE_DIR).resolve():
-        return words
-    return f"TALLYSTICK_STATE_DIR={shlex.quote(str(state_dir))} {words}"
+        return command
+    return f"TALLYSTICK_STATE_DIR={shlex.quote(str(state_dir))} {command}"
 
 
-def _tell_where(info: StackInfo, ground: Ground, story: Story, example: Example) -> None:
-    tally = tally_words(ground.state_dir)
-    story.heading("the stack stays up")
-    story.show(
+def _print_addresses(
+    info: StackInfo, workspace: Workspace, console: Console, pipeline: DemoPipeline
+) -> None:
+    tally = tally_command(workspace.state_dir)
+    console.heading("the stack stays up")
+    console.write(
         f"Airflow   {info.airflow_url}   user {info.airflow_user}, password {info.airflow_password}\n"
-        f"S3        {info.variables['AWS_ENDPOINT_URL_S3']}   lake root {example.lake}\n"
-        f"DAG, job  {ground.project} (a copy: change it and press Clear)\n\n"
+        f"S3        {info.variables['AWS_ENDPOINT_URL_S3']}   lake {pipeline.lake}\n"
+        f"DAG, job  {workspace.project} (a copy: change it and press Clear)\n\n"
         f'Shell: eval "$({tally} local env)"   (then tally, airflow, aws and boto3 work on this stack)\n'
-        f"       export TALLYSTICK_LAKE={example.lake}\n"
+        f"       export TALLYSTICK_LAKE={pipeline.lake}\n"
         f"Try:   tally status\n"
         f"       tally verify\n"
-        f'       tally sql "{example.question}"\n'
+        f'       tally sql "{pipeline.sample_sql}"\n'
         f"Stop:  {tally} local down"
     )
 

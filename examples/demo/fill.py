@@ -1,7 +1,7 @@
-"""Fills a Kafka and an S3 server that others have started: python -m examples.demo.fill --bootstrap HOST:PORT.
+"""Prepares a running Kafka and S3 server for the demo: python -m examples.demo.fill --bootstrap HOST:PORT.
 
-Makes the lake's bucket where it is missing (S3 by boto3's own settings), and the topic with the year of flights.
-Safe to repeat: a whole topic is left as it is, and one that is not whole is refused, never filled up.
+Creates the lake's bucket if it is missing (S3 by boto3's own settings), and the topic with the year of flights.
+Safe to repeat: a complete topic is left unchanged; an incomplete topic is refused, never completed.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from botocore.exceptions import BotoCoreError, ClientError
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from examples.demo.flights import Batch, break_some, in_batches, read_flights
-from examples.demo.ground import TOPIC
 from examples.demo.produce import TIMEOUT_S, create_topic, produce
+from examples.demo.workspace import TOPIC
 from tallystick.errors import KafkaUnavailable, SettingsError, StoreUnavailable, TallystickError
 from tallystick_devstack.info import LAKE_BUCKET
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    """Make the bucket and fill the topic; the exit code is 0, or 1 with a sentence that says what went wrong."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Create the bucket and fill the topic; return 0, or print the error and return 1."""
     parser = argparse.ArgumentParser(prog="python -m examples.demo.fill", description=__doc__)
     parser.add_argument("--bootstrap", required=True, help="a broker, as host:port")
-    bootstrap = parser.parse_args(words).bootstrap
+    bootstrap = parser.parse_args(arguments).bootstrap
     try:
         create_bucket(LAKE_BUCKET)
         batches = in_batches(break_some(read_flights()))
@@ -33,14 +33,14 @@ def main(words: Sequence[str] | None = None) -> int:
     except TallystickError as error:
         print(error, file=sys.stderr)
         return 1
-    print(f"topic {TOPIC}: {f'{sent:,} records sent' if sent else 'is whole already'}")
+    print(f"topic {TOPIC}: {f'{sent:,} records sent' if sent else 'is complete already'}")
     return 0
 
 
 def create_bucket(name: str) -> None:
-    """Make sure that we have the bucket; raises StoreUnavailable where the server does not make it.
+    """Create the bucket unless it exists; raises StoreUnavailable if the server refuses.
 
-    Safe to repeat: that it is ours already is what was wanted.
+    Safe to repeat: a bucket that these credentials own already is accepted.
     """
     try:
         boto3.client("s3").create_bucket(Bucket=name)
@@ -54,25 +54,26 @@ def create_bucket(name: str) -> None:
 
 
 def fill_topic(kafka: Mapping[str, str], topic: str, batches: Sequence[Batch]) -> int:
-    """Create the topic and send everything; return the number of records, 0 where it was whole already.
+    """Create the topic and send everything; return the number of records, 0 if the topic was complete already.
 
-    Raises SettingsError for a topic that holds something else, KafkaUnavailable where a broker does not answer. Safe to
-    repeat: an earlier call that was interrupted is found by the number of offsets.
+    Raises SettingsError if the topic contains something else, KafkaUnavailable if a broker does not answer. Safe to
+    repeat: an earlier call that was interrupted is detected by the number of offsets.
     """
-    found, wanted = offsets_in(kafka, topic), offsets_of(batches)
-    if found == wanted:
+    found, expected = offsets_in(kafka, topic), offsets_of(batches)
+    if found == expected:
         return 0
     if found is not None:
         raise SettingsError(
-            f"topic {topic} holds {found:,} offsets; the year of flights has {wanted:,}.",
-            hint="a fill was interrupted, or others write to it: delete the topic and the lake, fill again.",
+            f"topic {topic}: expected {expected:,} offsets (the year of flights), found {found:,}.",
+            hint="delete the topic and the lake, then run this again: an earlier run was interrupted, or another "
+            "program writes to the topic.",
         )
     create_topic(kafka, topic)
     return produce(kafka, topic, batches, sent=None)
 
 
 def offsets_of(batches: Sequence[Batch]) -> int:
-    """How many offsets the batches take: one a record, and one for each partition at a transaction's end."""
+    """Return how many offsets the batches take: one per record, and one per partition at the end of a transaction."""
     return sum(
         len(b.flights)
         + (0 if b.end == "plain" else len({flight.partition for flight in b.flights}))
@@ -81,11 +82,11 @@ def offsets_of(batches: Sequence[Batch]) -> int:
 
 
 def offsets_in(kafka: Mapping[str, str], topic: str) -> int | None:
-    """How many offsets the topic's log ends hold, None where there is no such topic; raises KafkaUnavailable."""
+    """Return the sum of the topic's end offsets, None if it does not exist; raises KafkaUnavailable."""
     # A consumer must name a group; without a subscription it joins none.
     consumer = Consumer({**kafka, "group.id": topic, "log_level": 0})
     try:
-        # All topics are listed: to ask for one by name would create it on brokers that do so.
+        # List all topics: a request for one name would create it on brokers that create topics automatically.
         described = consumer.list_topics(timeout=TIMEOUT_S).topics.get(topic)
         if described is None:
             return None
@@ -104,8 +105,8 @@ def offsets_in(kafka: Mapping[str, str], topic: str) -> int | None:
 
 def _unavailable(kafka: Mapping[str, str], topic: str, what: str) -> KafkaUnavailable:
     return KafkaUnavailable(
-        f"looking into topic {topic} at {kafka['bootstrap.servers']}: {what}.",
-        hint="look into the broker's log, then try again.",
+        f"reading topic {topic} at {kafka['bootstrap.servers']}: {what}.",
+        hint="read the broker's log, then try again.",
     )
 
 

@@ -39,7 +39,7 @@ BREAKS: tuple[Kind, ...] = ("cut", "type", "utf8")
 class Flight(NamedTuple):
     """One record to send. `row` is its line in the CSV, 1 being the first after the header; `at_ms` its CreateTime.
 
-    `wrong` is the field whose value is of a wrong type, where `kind` is type.
+    `wrong` is the field whose value has a wrong type, if `kind` is type.
     """
 
     row: int
@@ -52,19 +52,19 @@ class Flight(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Flights that are sent together: plainly, or in one transaction of that end."""
+    """Flights that are sent together: without a transaction (plain), or in one that is committed or aborted."""
 
     end: Literal["plain", "committed", "aborted"]
     flights: Sequence[Flight]
 
 
 def csv_archive() -> Path:
-    """Path of the zipped CSV. The package cannot be imported (it wants pkg_resources), so its file is found by name."""
+    """Return the path of the zipped CSV. The package cannot be imported (it needs pkg_resources): use its file."""
     try:
         return Path(str(distribution(PACKAGE).locate_file(f"{PACKAGE}/data/flights.csv.zip")))
     except PackageNotFoundError:
         raise SettingsError(
-            f"the package {PACKAGE}, which holds the demo's flights, is not installed.",
+            f"the package {PACKAGE} with the demo's flights is not installed.",
             hint="install tallystick-devstack.",
         ) from None
 
@@ -74,14 +74,14 @@ def read_flights(until: date | None = None) -> list[Flight]:
     flights: list[Flight] = []
     keyless = 0
     for row, line in enumerate(_lines(), start=1):
-        # New York is behind UTC: what is later there by the calendar is later here, and needs no look at its time zone.
+        # New York is behind UTC: a later day there is a later day in UTC, so the time zone is not needed for this.
         if until is not None and _day(line) >= until:
             continue
         at = _departure(line)
         if until is not None and at.date() >= until:
             continue
         key = None if line["tailnum"] == "NA" else line["tailnum"].encode()
-        # Without a key the flights go round, as a producer without one would spread them.
+        # Flights without a key rotate over the partitions, as a producer would distribute them.
         partition = (keyless if key is None else crc32(key)) % PARTITIONS
         keyless += key is None
         value = json.dumps(_document(line, at), separators=(",", ":")).encode()
@@ -96,14 +96,14 @@ def _lines() -> Iterable[Mapping[str, str]]:
 
 
 def _departure(line: Mapping[str, str]) -> datetime:
-    """The scheduled departure. Local, as a timetable is; no flight is due in the hour that summer time skips."""
+    """Return the scheduled departure. The CSV has local time; no flight is due in the hour that summer time skips."""
     day = _day(line)
     hour, minute = divmod(int(line["sched_dep_time"]), 100)
     return datetime(day.year, day.month, day.day, hour, minute, tzinfo=NEW_YORK).astimezone(UTC)
 
 
 def _day(line: Mapping[str, str]) -> date:
-    """The day of departure by New York's calendar."""
+    """Return the day of departure in New York."""
     return date(int(line["year"]), int(line["month"]), int(line["day"]))
 
 
@@ -117,7 +117,7 @@ def _document(line: Mapping[str, str], at: datetime) -> dict[str, Any]:
 
 
 def break_some(flights: Sequence[Flight], *, share: float = BROKEN_SHARE) -> list[Flight]:
-    """Return the flights with that share of them broken: cut off, of a wrong type, not UTF-8, a third each."""
+    """Return the flights with this share of them broken: cut off, of a wrong type, not UTF-8, a third each."""
     each = round(len(flights) * share / len(BREAKS))
     chosen = random.Random(SEED).sample(range(len(flights)), each * len(BREAKS))
     broken = list(flights)
@@ -133,7 +133,7 @@ def _broken(flight: Flight, kind: Kind, number: int) -> Flight:
     if kind == "cut":
         return flight._replace(kind=kind, value=value[: len(value) * 2 // 3])
     if kind == "utf8":
-        # Latin-1 in a text: the commonest way to lose UTF-8.
+        # Latin-1 in a text: the most common way to break UTF-8.
         return flight._replace(kind=kind, value=value.replace(b'"dest":"', b'"dest":"\xe9'))
     document = json.loads(value)
     wrong: Sequence[tuple[str, Any]] = (
@@ -152,7 +152,7 @@ def _broken(flight: Flight, kind: Kind, number: int) -> Flight:
 def in_batches(flights: Sequence[Flight], *, day: date = TRANSACTIONS_DAY) -> list[Batch]:
     """Return what to send, in time order: at noon of `day` an aborted transaction of copies, then a committed one.
 
-    The aborted copies stand right before the real flights that they copy, so only the transaction's end tells them apart.
+    The aborted copies come directly before the flights that they copy: only the end of the transaction differs.
     """
     noon = datetime(day.year, day.month, day.day, tzinfo=UTC) + timedelta(hours=12)
     first = next(i for i, f in enumerate(flights) if f.at_ms >= noon.timestamp() * 1000)

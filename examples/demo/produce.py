@@ -1,6 +1,6 @@
-"""Sends the demo's flights to Kafka, and writes down what was sent: the truth that the judge goes by.
+"""Sends the demo's flights to Kafka, and records what was sent: the reference of the check.
 
-The client is librdkafka, so that no code of the reader under judgement has written what it reads.
+The client is librdkafka: the reader under test shares no code with the producer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tallystick.errors import KafkaUnavailable
 
 TIMEOUT_S = 60.0
 _POLL_EVERY = 5_000
-# What matters comes as an error; that a broker is not there yet, or no more, is no news.
+# Errors are raised. That a broker does not run yet, or no longer, is not logged.
 _LOG_LEVEL = 0
 SENT_SCHEMA = pa.schema(
     [
@@ -29,9 +29,9 @@ SENT_SCHEMA = pa.schema(
         ("offset", pa.int64()),
         # ok, cut, type, utf8, or aborted: a copy of a flight, in a transaction that was aborted.
         ("kind", pa.string()),
-        # The field that is wrong, where the kind is type.
+        # The field that is wrong, if the kind is type.
         ("wrong", pa.string()),
-        # committed or aborted where it was sent in a transaction, else null.
+        # committed or aborted if it was sent in a transaction, else null.
         ("transaction", pa.string()),
         ("key", pa.binary()),
         ("row", pa.int32()),
@@ -42,15 +42,15 @@ SENT_SCHEMA = pa.schema(
 
 
 def create_topic(kafka: Mapping[str, str], topic: str) -> None:
-    """Create the topic; raises KafkaUnavailable, also where it exists already.
+    """Create the topic; raises KafkaUnavailable, also if the topic exists already.
 
-    `kafka`, here and below: how librdkafka reaches the broker, with user and password if it asks for them.
+    `kafka`, here and below: librdkafka's settings for the broker, with user and password if it requires them.
     Retention is off: 2013's timestamps would be deleted within minutes.
     """
     admin = AdminClient({**kafka, "log_level": _LOG_LEVEL})
-    wanted = NewTopic(topic, PARTITIONS, 1, config={"retention.ms": "-1"})
+    new = NewTopic(topic, PARTITIONS, 1, config={"retention.ms": "-1"})
     try:
-        admin.create_topics([wanted], operation_timeout=TIMEOUT_S)[topic].result(TIMEOUT_S)
+        admin.create_topics([new], operation_timeout=TIMEOUT_S)[topic].result(TIMEOUT_S)
     except KafkaException as error:
         raise _unavailable(kafka, str(error)) from error
 
@@ -58,10 +58,10 @@ def create_topic(kafka: Mapping[str, str], topic: str) -> None:
 def produce(
     kafka: Mapping[str, str], topic: str, batches: Sequence[Batch], *, sent: Path | None
 ) -> int:
-    """Send the batches in order, write one line per record to the Parquet file `sent` if any; return their number.
+    """Send the batches in order, write one row per record to the Parquet file `sent` if any; return their number.
 
-    Offsets are those of the delivery reports. Raises KafkaUnavailable where one record was not acknowledged. Not safe
-    to repeat: a second call sends everything again, so the demo begins with a new topic each time.
+    Offsets are those of the delivery reports. Raises KafkaUnavailable if a record was not acknowledged. Not safe to
+    repeat: a second call sends everything again, so the demo starts with a new topic each time.
     """
     log = _SendLog()
     for batch in batches:
@@ -105,7 +105,7 @@ def _send(producer: Producer, topic: str, batch: Batch, log: _SendLog) -> None:
             producer.poll(0)
     if producer.flush(TIMEOUT_S):
         log.problem = log.problem or f"not everything was acknowledged within {TIMEOUT_S:g} s"
-    # The next batch begins only after this one's end is written: the log stays in time order.
+    # The next batch starts only after the end of this batch is written: the log stays in time order.
     if batch.end == "committed":
         producer.commit_transaction(TIMEOUT_S)
     elif batch.end == "aborted":
@@ -113,7 +113,7 @@ def _send(producer: Producer, topic: str, batch: Batch, log: _SendLog) -> None:
 
 
 class _SendLog:
-    """What was sent, one line per record in the order of sending; offsets come in with the delivery reports."""
+    """The records that were sent, in the order of sending; the delivery reports add the offsets."""
 
     def __init__(self) -> None:
         self.lines: list[tuple[Flight, str, str | None]] = []
@@ -152,5 +152,5 @@ class _SendLog:
 def _unavailable(kafka: Mapping[str, str], what: str) -> KafkaUnavailable:
     return KafkaUnavailable(
         f"producing the demo's flights to {kafka['bootstrap.servers']}: {what}.",
-        hint="look into the broker's log (tally local status names it), then run the demo again.",
+        hint="read the broker's log (`tally local status` prints its path), then run the demo again.",
     )

@@ -1,8 +1,8 @@
-"""`make example NAME=...`: each example produces its input, drives its DAG, and is judged by foreign code.
+"""`make example NAME=...`: each example produces its input and drives its DAG; an independent check follows.
 
-registry    which examples there are: one line each
-__main__    the course: one start of the stack, each example plainly and under a kill, the closing table
-scene       what an example plays on: the stack, its own DAG and job files, the buttons of Airflow
-produce     sends records in transactions of any end, and writes down what was sent
-strike      kills the publishing task between `in_progress` and `published`
+registry        the examples: one line each
+__main__        one start of the stack, each example without a kill and with one, the table at the end
+harness         the stack, an example's copies of its DAG and job files, and the buttons of Airflow
+produce         sends records in transactions that end in any way, and records what was sent
+publisher_kill  kills the publishing task between `in_progress` and `published`
 """

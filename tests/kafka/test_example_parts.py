@@ -73,7 +73,7 @@ def test_what_was_sent_is_written_down_as_a_consumer_reads_it(
         5,
         4,
     ]
-    expected = {(one.partition, one.offset): one.value for one in found if one.counts}
+    expected = {(one.partition, one.offset): one.value for one in found if one.visible}
     assert len(expected) == 10
     assert committed(broker, topic) == expected
     with pytest.raises(KafkaUnavailable, match="already exists"):
@@ -99,6 +99,6 @@ def test_the_judge_reads_what_an_output_sends(broker: TestBroker) -> None:
     messages = consume({"bootstrap.servers": broker.bootstrap}, topic)
     told = sorted((m.operation, m.corrects, m.value["flights"]) for m in messages if m.corrects)
     assert told == [("correction", 1, 7), ("retraction", 1, 2)]
-    held, problem = apply(messages)
+    stored, problem = apply(messages)
     assert problem is None
-    assert [(row.origin, row.flights, row.generation) for row in held.values()] == [("JFK", 7, 2)]
+    assert [(row.origin, row.flights, row.generation) for row in stored.values()] == [("JFK", 7, 2)]

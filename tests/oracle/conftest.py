@@ -1,4 +1,4 @@
-"""A small demo for the judge: real broker, real S3 server, the demo's own pipeline, job, flights and producer.
+"""A small demo for the demo's check: real broker, real S3 server, the demo's own pipeline, job, flights and producer.
 
 Three days of flights are planned, staged and committed by the real code in this process, without Spark and Airflow: the
 reader, the decoder, the account, the files, the metadata and the swap are the ones that Spark and Airflow call.
@@ -18,8 +18,8 @@ import boto3
 import pytest
 
 import tallystick.airflow
+from examples.demo.check import LakeAddress, Verdict, check_lake
 from examples.demo.flights import break_some, csv_archive, in_batches, read_flights
-from examples.demo.judge import LakeAddress, Verdict, judge
 from examples.demo.produce import create_topic, produce
 from oracle import scene, stories
 from support.brokers import TestBroker, broker
@@ -174,9 +174,9 @@ class SmallDemo:
             reports[one.key] = report.key
         return reports
 
-    def judge(self) -> Verdict:
-        """What the judge says of this lake."""
-        return judge(
+    def check(self) -> Verdict:
+        """Return the verdict of the demo's check for this lake."""
+        return check_lake(
             LakeAddress(
                 endpoint_url=self.servers.endpoint,
                 bucket=BUCKET,

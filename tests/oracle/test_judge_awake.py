@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-import examples.demo.judge
+import examples.demo.check
 import tallystick.lake.lake
 import tallystick.tables.staging
-from examples.demo.judge import Verdict
+from examples.demo.check import Verdict
 from tallystick.format.page import Granted
 from tallystick.format.report import FileReport
 from tallystick.kafka.accounting import AbortedProducers
@@ -26,7 +26,7 @@ DAYS = 3
 
 def bad(verdict: Verdict) -> dict[str, str]:
     """What does not hold."""
-    return {f.check: f.says for f in verdict.findings if not f.holds}
+    return {f.check: f.text for f in verdict.findings if not f.holds}
 
 
 def run_all(demo: Any) -> None:
@@ -38,7 +38,7 @@ def run_all(demo: Any) -> None:
 def test_the_real_code_passes_on_a_second_server_too(small_demo_on_versitygw: Any) -> None:
     """The demo's pipeline from Kafka to the judge, on versitygw."""
     run_all(small_demo_on_versitygw)
-    verdict = small_demo_on_versitygw.judge()
+    verdict = small_demo_on_versitygw.check()
     assert bad(verdict) == {}
     assert verdict.passed
 
@@ -46,13 +46,13 @@ def test_the_real_code_passes_on_a_second_server_too(small_demo_on_versitygw: An
 def test_the_real_code_passes(small_demo: Any) -> None:
     results = [small_demo.run(day) for day in (2, 0, 1)]
 
-    verdict = small_demo.judge()
+    verdict = small_demo.check()
     assert bad(verdict) == {}
     assert verdict.passed
-    assert list(verdict.lines())[-1] == "The judge says PASS."
+    assert list(verdict.lines())[-1] == "The check: PASS."
     # The retry of each commit was answered, so the mutant below changes what happened here.
     assert [[r.already for r in day] for day in results] == [[False, True]] * DAYS
-    says = {f.check: f.says for f in verdict.findings}
+    says = {f.check: f.text for f in verdict.findings}
     assert "2,556 flights of the CSV: 50 aborted, 9 cut" in says["sent"]
     assert says["sum"].startswith("2,529 flights + 27 dead letters = 2,556;")
 
@@ -77,9 +77,9 @@ def test_a_commit_that_is_never_answered_with_already_committed_fails(
     monkeypatch.setattr(tallystick.lake.lake, "check_swap", lambda *_: None)
     run_all(small_demo)
 
-    problems = bad(small_demo.judge())
-    assert "stands there more than once (2,529 in all)" in problems["flights: once"]
-    assert "stands there more than once (27 in all)" in problems["dead_letters: once"]
+    problems = bad(small_demo.check())
+    assert "occurs more than once (2,529 in all)" in problems["flights: once"]
+    assert "occurs more than once (27 in all)" in problems["dead_letters: once"]
     assert "hourly: once" in problems
     assert "sum" in problems
 
@@ -91,7 +91,7 @@ def test_a_reader_without_the_aborted_filter_fails(
     monkeypatch.setattr(MarkerCheck, "data", lambda self, batch, aborted: None)
     run_all(small_demo)
 
-    problems = bad(small_demo.judge())
+    problems = bad(small_demo.check())
     assert "sent as" in problems["flights: only"]
     assert "aborted (50 in all)" in problems["flights: only"]
     assert "account" in problems
@@ -115,20 +115,20 @@ def test_a_file_that_a_table_lists_twice_fails(
     monkeypatch.setattr(IcebergTables, "stage", twice)
     run_all(small_demo)
 
-    problems = bad(small_demo.judge())
-    assert f"stands there more than once ({doubled[0]:,} in all)" in problems["flights: once"]
+    problems = bad(small_demo.check())
+    assert f"occurs more than once ({doubled[0]:,} in all)" in problems["flights: once"]
     assert problems.keys() == {"flights: once", "sum"}
 
 
 def test_a_lake_that_cannot_be_read_fails(small_demo: Any) -> None:
-    verdict = small_demo.judge()
+    verdict = small_demo.check()
     assert not verdict.passed
     assert "NoSuchKey" in bad(verdict)["readable"]
-    assert list(verdict.lines())[-1] == "The judge says FAIL."
+    assert list(verdict.lines())[-1] == "The check: FAIL."
 
 
 def test_the_judge_imports_nothing_of_tallystick() -> None:
-    folder = Path(examples.demo.judge.__file__).parent
+    folder = Path(examples.demo.check.__file__).parent
     foreign: set[str] = set()
     for file in folder.glob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
@@ -139,8 +139,6 @@ def test_the_judge_imports_nothing_of_tallystick() -> None:
                 foreign.add(node.module or "")
     assert not {name for name in foreign if name.startswith("tallystick")}
     ours = {name for name in foreign if name.split(".")[0] == "examples"}
-    assert all(
-        name == "examples.demo.judge" or name.startswith("examples.demo.judge.") for name in ours
-    )
+    assert all(name.startswith(("examples.demo.check", "examples.checks")) for name in ours)
     assert "duckdb" in foreign
     assert "pyiceberg.table" in foreign

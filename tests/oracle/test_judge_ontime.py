@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from examples.demo.check.ontime import DECLARED, check_ontime, check_sum
+from examples.demo.check.truth import load
 from examples.demo.flights import csv_archive
-from examples.demo.judge.ontime import DECLARED, judge_ontime, judge_sum
-from examples.demo.judge.truth import load
 from examples.demo.produce import SENT_SCHEMA
 
 AIRLINES = csv_archive().with_name("airlines.csv")
@@ -31,7 +31,7 @@ def bad(change: str) -> dict[str, str]:
     with duckdb.connect(":memory:") as db:
         db.execute("SET TimeZone = 'UTC'")
         db.execute(GOOD + change)
-        return {f.check: f.says for f in judge_ontime(db, AIRLINES) if not f.holds}
+        return {f.check: f.text for f in check_ontime(db, AIRLINES) if not f.holds}
 
 
 def test_what_is_right_passes() -> None:
@@ -62,7 +62,7 @@ def test_counted_flights_and_dead_letters_are_the_csvs_lines(dead: int, holds: b
         db.execute(GOOD)
         db.execute(f"CREATE TABLE dead_letters AS FROM range({dead})")
         db.execute("CREATE TABLE csv AS FROM range(332779)")
-        assert judge_sum(db).holds is holds
+        assert check_sum(db).holds is holds
 
 
 def test_a_record_is_sound_to_who_does_not_declare_its_wrong_field(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from examples.runner.harness import LAKES
 from examples.runner.registry import EXAMPLES
-from examples.runner.scene import LAKES
 
 PROJECT = Path(__file__).parents[3]
 

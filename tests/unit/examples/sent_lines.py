@@ -1,4 +1,4 @@
-"""What a producer might have written down: a few lines for a judge to go by."""
+"""A producer's record of what it sent: a few lines, for the tests of the checks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FIRST_DAY_MS = 1_356_998_400_000  # 1 January 2013
 
 
 def at(day: int, hour: int) -> int:
-    """An hour of a day of January 2013, as Kafka has it."""
+    """Return an hour of a day of January 2013 as a Kafka timestamp."""
     return FIRST_DAY_MS + (day - 1) * DAY_MS + hour * 3_600_000
 
 
@@ -24,7 +24,7 @@ def line(
     at_ms: int | None = None,
     **document: Any,
 ) -> dict[str, Any]:
-    """One record of partition 0."""
+    """Return the line of one record of partition 0."""
     value = {"departure": f"2013-01-{day:02}T{hour:02}:00:00Z", **document}
     return {
         "partition": 0,
@@ -37,6 +37,6 @@ def line(
 
 
 def write_sent(path: Path, *lines: dict[str, Any]) -> Path:
-    """The producer's list."""
-    path.write_text("".join(json.dumps(one) + "\n" for one in lines), encoding="utf-8")
+    """Write the producer's record, and return its path."""
+    path.write_text("".join(json.dumps(x) + "\n" for x in lines), encoding="utf-8")
     return path

@@ -1,4 +1,4 @@
-"""Filling servers that others started: once, whole or not at all."""
+"""The topic on servers that were started elsewhere is filled once, completely or not at all."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BATCHES = [
 
 @dataclass
 class Kafka:
-    """What stands for the broker: a topic with so many offsets, and what was done to it."""
+    """A fake broker: a topic with `offsets` offsets, and the calls."""
 
     offsets: int | None
     done: list[str] = field(default_factory=list)
@@ -51,33 +51,35 @@ def test_the_end_of_a_transaction_takes_an_offset_in_each_of_its_partitions() ->
     assert fill.offsets_of(BATCHES) == 3 + (3 + 2) + (1 + 1)
 
 
-def test_the_year_of_flights_takes_as_many_offsets_as_a_real_broker_gave_it() -> None:
-    # The README's demo, by the ledger of a real run: 336,440 + 336 + 50 + 12.
+def test_the_year_of_flights_takes_as_many_offsets_as_on_a_real_broker() -> None:
+    # From the ledger of a real run, as in the README: 336,440 + 336 + 50 + 12.
     assert fill.offsets_of(in_batches(break_some(read_flights()))) == 336_838
 
 
-def test_a_topic_that_is_not_there_is_made_and_filled(kafka: Kafka) -> None:
+def test_a_missing_topic_is_created_and_filled(kafka: Kafka) -> None:
     assert fill.fill_topic({"bootstrap.servers": "b:1"}, "flights", BATCHES) == 7
     assert kafka.done == ["create", "produce"]
 
 
-def test_a_whole_topic_is_left_alone(kafka: Kafka) -> None:
+def test_a_complete_topic_is_left_unchanged(kafka: Kafka) -> None:
     kafka.offsets = 10
     assert fill.fill_topic({"bootstrap.servers": "b:1"}, "flights", BATCHES) == 0
     assert kafka.done == []
 
 
 @pytest.mark.parametrize("offsets", [0, 9, 11])
-def test_a_topic_that_holds_something_else_is_refused(kafka: Kafka, offsets: int) -> None:
+def test_a_topic_with_other_content_is_refused(kafka: Kafka, offsets: int) -> None:
     kafka.offsets = offsets
-    with pytest.raises(SettingsError, match=f"holds {offsets} offsets.*has 10.*delete the topic"):
+    with pytest.raises(
+        SettingsError, match=f"expected 10 offsets .*found {offsets}.*delete the topic"
+    ):
         fill.fill_topic({"bootstrap.servers": "b:1"}, "flights", BATCHES)
     assert kafka.done == []
 
 
 @pytest.fixture
 def cluster() -> tuple[Producer, str]:
-    """librdkafka's own cluster of one broker, inside this process."""
+    """Return a producer and the address of librdkafka's mock cluster of one broker, inside this process."""
     producer = Producer({"test.mock.num.brokers": 1, "log_level": 0})
     [broker] = producer.list_topics(timeout=10).brokers.values()
     return producer, f"{broker.host}:{broker.port}"
@@ -92,7 +94,7 @@ def test_offsets_are_counted_over_all_partitions(cluster: tuple[Producer, str]) 
     assert fill.offsets_in({"bootstrap.servers": bootstrap}, "other") is None
 
 
-def test_a_broker_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_does_not_answer_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fill, "TIMEOUT_S", 0.2)
     with pytest.raises(KafkaUnavailable, match=r"flights at 127\.0\.0\.1:1"):
         fill.offsets_in({"bootstrap.servers": "127.0.0.1:1"}, "flights")
@@ -101,7 +103,7 @@ def test_a_broker_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     ("code", "raised"), [("BucketAlreadyOwnedByYou", False), ("AccessDenied", True)]
 )
-def test_only_a_bucket_of_our_own_may_be_there_already(
+def test_only_an_existing_bucket_of_the_same_owner_is_accepted(
     code: str, raised: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Client:

@@ -1,4 +1,4 @@
-"""The demo's records: what the CSV says, broken and batched the same way each time."""
+"""The demo's records equal the CSV, and are broken and batched the same way each time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_flights_are_in_the_order_of_their_departure_in_utc(flights: list[Flight
     assert json.loads(first.value)["departure"] == "2013-01-01T10:15:00Z"
 
 
-def test_departure_agrees_with_the_hour_that_the_csv_itself_gives_in_utc(
+def test_departure_equals_the_hour_of_the_csv_in_utc(
     flights: list[Flight],
 ) -> None:
     for flight in flights:
@@ -52,7 +52,7 @@ def test_na_is_null_and_numbers_are_numbers(flights: list[Flight]) -> None:
     assert not any("NA" in d.values() for d in documents)
 
 
-def test_a_key_decides_the_partition_and_flights_without_one_go_round(
+def test_a_key_determines_the_partition_and_flights_without_one_rotate(
     flights: list[Flight],
 ) -> None:
     by_key: dict[bytes, set[int]] = {}
@@ -76,7 +76,7 @@ def test_a_tenth_of_a_percent_is_broken_in_equal_shares_and_the_rest_untouched(
         assert before[:2] + before[3:5] == after[:2] + after[3:5]
 
 
-def test_broken_values_are_broken_as_their_kind_says(flights: list[Flight]) -> None:
+def test_broken_values_are_broken_according_to_their_kind(flights: list[Flight]) -> None:
     broken = [f for f in break_some(flights, share=0.01) if f.kind != "ok"]
     for flight in broken:
         if flight.kind == "utf8":
@@ -97,7 +97,7 @@ def test_breaking_is_the_same_each_time(flights: list[Flight]) -> None:
     assert break_some(flights) == break_some(flights)
 
 
-def test_batches_are_all_flights_once_and_an_aborted_copy_in_the_middle_of_a_day(
+def test_batches_have_all_flights_once_and_aborted_copies_in_the_middle_of_a_day(
     flights: list[Flight],
 ) -> None:
     batches = in_batches(flights)
