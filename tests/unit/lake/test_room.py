@@ -1,4 +1,4 @@
-"""A commit while a publisher works off a backlog, in simulated time: each request takes 20 ms."""
+"""A commit while a publisher processes a backlog, in simulated time: each request takes 20 ms."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BACKLOG = 12
 
 
 class Simulated:
-    """Actors in one thread, each of which goes on at the time that it waits for."""
+    """Actors in one thread; each continues at the time that it waits for."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -44,10 +44,10 @@ class Simulated:
         self._debt_s = 0.0
 
     def wait(self, seconds: float) -> None:
-        """Let the others go on until so much time has passed."""
+        """Let the other actors continue until that much time has passed."""
         hub = greenlet.getcurrent().parent
         if hub is None:
-            # A thread of PyIceberg's: the actor that waits for it waits that much longer at its next request.
+            # A thread of PyIceberg: the actor that waits for it waits that much longer at its next request.
             self._debt_s += seconds
             return
         self._add(seconds + self._debt_s, greenlet.getcurrent())
@@ -55,7 +55,7 @@ class Simulated:
         hub.switch()
 
     def start(self, work: Callable[[], object], *, after_s: float = 0.0) -> greenlet.greenlet:
-        """Begin an actor's work at a later time."""
+        """Start an actor after that much time."""
         actor = greenlet.greenlet(work)
         self._add(after_s, actor)
         return actor
@@ -65,13 +65,13 @@ class Simulated:
         heapq.heappush(self._due, (self.now_s + seconds, self._started, actor))
 
     def run(self, until: Callable[[], bool]) -> None:
-        """Let time pass until it is so, or no actor has anything left to do."""
+        """Advance time until the condition is true or no actor has anything left to do."""
         while self._due and not until():
             self.now_s, _, actor = heapq.heappop(self._due)
             actor.switch()
 
     def runtime(self, uuid: Callable[[], str]) -> Runtime:
-        """Time as it is simulated."""
+        """Return a runtime with the simulated clock."""
         return Runtime(
             now=lambda: NOW + timedelta(seconds=int(self.now_s)),
             uuid=uuid,
@@ -83,12 +83,12 @@ class Simulated:
 
 @dataclass
 class Delayed:
-    """A store whose requests take their time; `refuses` raises for some of them."""
+    """A store whose requests take REQUEST_S each; those that `refuses` selects raise."""
 
     inner: Store
     time: Simulated
     uri: str = field(init=False)
-    asked: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
     refuses: Callable[[str], bool] = lambda _: False
 
     def __post_init__(self) -> None:
@@ -96,7 +96,7 @@ class Delayed:
 
     def _request(self, what: str) -> None:
         self.time.wait(REQUEST_S)
-        self.asked.append(what)
+        self.requests.append(what)
         if self.refuses(what):
             raise SettingsError(f"{what} is refused.", hint="nothing.")
 
@@ -121,13 +121,13 @@ class Delayed:
         self.inner.delete(keys)
 
     def markers(self) -> list[str]:
-        """The requests that concern markers."""
-        return [what for what in self.asked if keys.ROOM_PREFIX in what]
+        """Return the requests that concern markers."""
+        return [what for what in self.requests if keys.ROOM_PREFIX in what]
 
 
 @dataclass
 class Scene:
-    """A lake of some tables that owes an output a backlog, and an hour that is staged and not committed."""
+    """A lake of some tables with a backlog for its outputs, and an hour that is staged and not committed."""
 
     tables: int = 4
     backlog: int = BACKLOG
@@ -140,7 +140,7 @@ class Scene:
             self.tables, self.backlog, 1, store=store, outputs=self.outputs
         )
         self.published: list[float] = []
-        self.wires = {one.name: Wire() for one in self.outputs}
+        self.wires = {output.name: Wire() for output in self.outputs}
         self.result: list[CommitResult] = []
         self.commit_store = Delayed(self.small.store, self.time)
 
@@ -163,7 +163,7 @@ class Scene:
         self.result.append(commit(lake, tables, plan_key=plan_key, report_key=report_key))
 
     def commit_s(self, *, begins_s: float = 0.0) -> float:
-        """How long the commit takes that begins then."""
+        """Return how long the commit takes that begins then."""
         self.time.start(self.committer, after_s=begins_s)
         began_s = self.time.now_s + begins_s
         self.time.run(lambda: bool(self.result))
@@ -184,7 +184,7 @@ def test_a_commit_during_a_backlog_takes_at_most_twice_as_long(
     took_s = scene.commit_s(begins_s=begins_s)
     assert took_s <= 2 * undisturbed_s(tables)
     assert not scene.result[0].already
-    # It was the commit that had room, and not the publisher that had finished.
+    # The publisher made room for the commit: it had not finished.
     assert len(scene.published) < BACKLOG
     scene.time.run(lambda: False)
     assert len(scene.published) == BACKLOG + 1
@@ -209,7 +209,7 @@ def test_without_room_the_same_commit_waits_for_the_backlog(dropped: tuple[type,
     assert len(scene.published) >= BACKLOG
 
 
-def test_the_marker_is_gone_after_the_commit() -> None:
+def test_the_marker_is_deleted_after_the_commit() -> None:
     scene = Scene(backlog=1)
     scene.commit_s()
     (made, deleted) = scene.commit_store.markers()
@@ -217,7 +217,7 @@ def test_the_marker_is_gone_after_the_commit() -> None:
     assert scene.small.keys(keys.PROBE_PREFIX) == []
 
 
-def test_the_marker_is_gone_after_a_commit_that_is_refused() -> None:
+def test_the_marker_is_deleted_after_a_commit_that_is_refused() -> None:
     scene = Scene(backlog=1)
 
     def taken_over(snapshot: Any) -> Any:
@@ -229,21 +229,21 @@ def test_the_marker_is_gone_after_a_commit_that_is_refused() -> None:
     assert scene.small.keys(keys.PROBE_PREFIX) == []
 
 
-def test_without_anything_pending_nothing_is_marked() -> None:
+def test_without_anything_pending_no_marker_is_written() -> None:
     scene = Scene(backlog=0)
     scene.commit_s()
     assert scene.commit_store.markers() == []
 
 
 @pytest.mark.parametrize("verb", ["create", "delete"])
-def test_a_store_that_refuses_markers_hinders_no_commit(verb: str) -> None:
+def test_a_commit_succeeds_if_the_store_refuses_markers(verb: str) -> None:
     scene = Scene(backlog=1)
     scene.commit_store.refuses = lambda what: what.startswith(f"{verb} {keys.ROOM_PREFIX}")
     scene.commit_s()
     assert not scene.result[0].already
 
 
-def test_a_store_that_refuses_the_look_for_markers_hinders_no_publisher() -> None:
+def test_a_publisher_continues_if_the_store_refuses_to_list_markers() -> None:
     scene = Scene(backlog=2)
     with patch.object(
         Delayed, "refuses", staticmethod(lambda what: what == f"list {keys.ROOM_PREFIX}")
@@ -253,7 +253,7 @@ def test_a_store_that_refuses_the_look_for_markers_hinders_no_publisher() -> Non
     assert len(scene.published) == 2
 
 
-def test_a_marker_that_a_killed_commit_left_holds_a_publisher_up_once() -> None:
+def test_the_marker_of_a_killed_commit_delays_a_publisher_once() -> None:
     scene = Scene()
     scene.small.store.create(keys.room("a" * 32), b"")
     scene.time.start(scene.publisher)
@@ -263,7 +263,7 @@ def test_a_marker_that_a_killed_commit_left_holds_a_publisher_up_once() -> None:
     assert scene.published[-1] < 2 * PAUSE_MAX_S
 
 
-def test_an_old_marker_holds_no_publisher_up() -> None:
+def test_an_old_marker_delays_no_publisher() -> None:
     scene = Scene()
     scene.small.store.create(keys.room("a" * 32), b"")
     scene.time.now_s = OLD.total_seconds() + 1.0
@@ -274,7 +274,7 @@ def test_an_old_marker_holds_no_publisher_up() -> None:
     assert scene.published[-1] - began_s < PAUSE_MAX_S
 
 
-def test_a_publisher_goes_on_although_one_marker_follows_another() -> None:
+def test_a_publisher_continues_although_one_marker_follows_another() -> None:
     scene = Scene(backlog=3)
 
     def marks() -> None:
@@ -292,17 +292,17 @@ def test_a_publisher_goes_on_although_one_marker_follows_another() -> None:
     assert scene.published[-1] < 7 * PAUSE_MAX_S
 
 
-def test_of_a_pause_nothing_is_lost_that_was_prepared() -> None:
+def test_a_pause_loses_nothing_that_was_prepared() -> None:
     scene = Scene(backlog=1)
     prepared: list[Publication] = []
     real = FakeOutput.prepare
 
-    def noted(self: FakeOutput, publication: Publication) -> None:
+    def recorded(self: FakeOutput, publication: Publication) -> None:
         prepared.append(publication)
         real(self, publication)
         scene.small.store.create(keys.room("b" * 32), b"")
 
-    with patch.object(FakeOutput, "prepare", noted):
+    with patch.object(FakeOutput, "prepare", recorded):
         scene.time.start(scene.publisher)
         scene.time.run(lambda: False)
     assert len(prepared) == 1

@@ -1,4 +1,4 @@
-"""What is stale of some intervals is found without reading the whole ledger, and is what the whole ledger says."""
+"""Stale intervals are found without reading the whole ledger, with the same result as from the whole ledger."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DAY = datetime(2020, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 HOURS, BACK = 120, 6
 CODE = "a" * 64
-# Hours whose rows were replaced since by others: what looked back at them no longer holds.
+# Hours whose rows were replaced since by other runs: intervals that looked back at them are stale.
 CHANGED = {30, 31, 77}
 
 
@@ -35,8 +35,10 @@ def _hour(number: int) -> Interval:
 def _entry(number: int, uuid: str) -> Entry:
     interval = _hour(number)
     since = max(DAY, interval.start - BACK * HOUR)
-    stretch = Interval(start=since, end=interval.start) if number else None
-    seen = (UsedInterval(interval=stretch, fingerprint=CODE, records=10 * min(number, BACK)),)
+    lookback_interval = Interval(start=since, end=interval.start) if number else None
+    seen = (
+        UsedInterval(interval=lookback_interval, fingerprint=CODE, records=10 * min(number, BACK)),
+    )
     committed = Committed(
         plan=keys.plan(interval.start, interval.end, uuid),
         request=Request(dag="d", run=f"r{number}", clear=0),
@@ -51,7 +53,7 @@ def _entry(number: int, uuid: str) -> Entry:
 
 @pytest.fixture(scope="module")
 def store() -> MemoryStore:
-    """A lake of many pages, each of a few hours."""
+    """Return a lake of many pages, each of a few hours."""
     ids = (f"{number:032x}" for number in itertools.count(1))
     ledger = Ledger((), {})
     for number in range(HOURS + 1):
@@ -60,21 +62,21 @@ def store() -> MemoryStore:
     for number in range(HOURS):
         ledger.put(_entry(number, next(ids)))
     index, pages = ledger.flush(ids, bytes_max=4_000)
-    made = MemoryStore("stale-among")
+    memory = MemoryStore("stale-among")
     for key, page in pages.items():
-        made.create(key, page.encode())
+        memory.create(key, page.encode())
     root = replace(first_root("p", next(ids)), pages=index, version=HOURS + 2)
-    made.create(keys.ROOT, root.encode())
+    memory.create(keys.ROOT, root.encode())
     assert len(pages) > 15
-    return made
+    return memory
 
 
-def _view(store: MemoryStore) -> Snapshot:
+def _snapshot(store: MemoryStore) -> Snapshot:
     return Lake(store, counting_runtime(), proven=True).load_existing()
 
 
-def test_each_interval_is_as_stale_as_the_whole_ledger_says(store: MemoryStore) -> None:
-    snapshot = _view(store)
+def test_each_interval_is_as_stale_as_in_the_whole_ledger(store: MemoryStore) -> None:
+    snapshot = _snapshot(store)
     whole = stale(snapshot.whole_ledger().entries)
     assert set(whole) == {
         _hour(n) for changed in CHANGED for n in range(changed + 1, changed + BACK + 1)
@@ -86,8 +88,8 @@ def test_each_interval_is_as_stale_as_the_whole_ledger_says(store: MemoryStore) 
     assert snapshot.stale_among([_hour(3), _hour(33), _hour(99)]) == {_hour(33): whole[_hour(33)]}
 
 
-def test_only_the_pages_of_the_interval_and_of_its_look_back_are_read(store: MemoryStore) -> None:
-    snapshot = _view(store)
+def test_only_the_pages_of_the_interval_and_of_its_lookback_are_read(store: MemoryStore) -> None:
+    snapshot = _snapshot(store)
     snapshot.stale_among([_hour(100)])
     read = set(snapshot.lake._pages)
     reached = [

@@ -1,4 +1,4 @@
-"""The loop of the swap at its deadlines: what was won is not reported as lost, and a doubt is not forgotten."""
+"""The swap loop at its deadlines: an applied swap is not reported as lost, and an unknown outcome is not forgotten."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Step = Callable[[Snapshot], Update[str] | NoUpdate[str]]
 
 @dataclass
 class Clock:
-    """Seconds that pass only where the test lets them."""
+    """A clock that only the test advances."""
 
     now_s: float = 0.0
 
@@ -55,7 +55,7 @@ def committed_lake() -> SmallLake:
 
 
 def once(snapshot: Snapshot) -> Update[str] | NoUpdate[str]:
-    """Update nothing but the version, once: settled where the root is newer than the one that was there."""
+    """Update only the version, once: no update if the root is newer than the first one."""
     if snapshot.root.version > 3:
         return NoUpdate(value="found")
     ledger = snapshot.ledger(days(1, 2).start, days(1, 2).end)
@@ -64,7 +64,7 @@ def once(snapshot: Snapshot) -> Update[str] | NoUpdate[str]:
     )
 
 
-def test_a_swap_that_was_won_and_not_heard_of_is_found_although_time_is_up() -> None:
+def test_an_applied_swap_whose_reply_was_lost_is_found_after_the_deadline() -> None:
     small, clock = committed_lake(), Clock()
     assert small.lake.load_existing().root.version == 3
 
@@ -77,18 +77,18 @@ def test_a_swap_that_was_won_and_not_heard_of_is_found_although_time_is_up() -> 
     assert small.lake.load_existing().root.version == 4
 
 
-def test_swaps_that_others_win_end_as_contended() -> None:
+def test_swaps_that_other_writers_win_end_as_contended() -> None:
     small, clock = committed_lake(), Clock()
     lake = lake_over(small, small.store, clock)
 
-    def overtaken(snapshot: Snapshot) -> Update[str] | NoUpdate[str]:
+    def loses(snapshot: Snapshot) -> Update[str] | NoUpdate[str]:
         clock.now_s += CONTENDED_S / 3
-        # Another writer moves the root between this read and this swap, each time.
+        # Another writer changes the root between this read and this swap, each time.
         small.lake.swap(lambda other: replace_version(other, snapshot.root.version))
         return replace_version(snapshot, snapshot.root.version)
 
     with pytest.raises(SwapContended, match=r"^2 swaps of .* were lost to other writers"):
-        lake.swap(overtaken)
+        lake.swap(loses)
 
 
 def replace_version(snapshot: Snapshot, known: int) -> Update[str] | NoUpdate[str]:
@@ -100,7 +100,7 @@ def replace_version(snapshot: Snapshot, known: int) -> Update[str] | NoUpdate[st
     )
 
 
-def test_a_doubt_is_insisted_on_while_the_store_is_away_and_then_settled() -> None:
+def test_an_unknown_outcome_is_retried_while_the_store_is_unavailable_and_then_resolved() -> None:
     small, clock = committed_lake(), Clock()
     away = (Fault.UNAVAILABLE,) * 20
     faulty = FaultyStore(small.store, at_root(Fault.LOSE_REPLY, *away))
@@ -108,7 +108,7 @@ def test_a_doubt_is_insisted_on_while_the_store_is_away_and_then_settled() -> No
     assert small.lake.load_existing().root.version == 4
 
 
-def test_a_doubt_that_outlasts_the_deadline_is_said_and_nothing_is_deleted() -> None:
+def test_an_outcome_that_is_unknown_at_the_deadline_is_raised_and_nothing_is_deleted() -> None:
     small, clock = committed_lake(), Clock()
     before = small.keys("")
     faulty = FaultyStore(small.store, at_root(Fault.DROP, *(Fault.UNAVAILABLE,) * 500))
@@ -119,11 +119,11 @@ def test_a_doubt_that_outlasts_the_deadline_is_said_and_nothing_is_deleted() -> 
     assert small.lake.load_existing().root.version == 3
 
 
-def test_a_refusal_does_not_hide_an_earlier_doubt() -> None:
+def test_a_refusal_does_not_hide_an_earlier_unknown_outcome() -> None:
     small, clock = committed_lake(), Clock()
 
     class Expired:
-        """Credentials end between the first try, whose reply is lost, and the second."""
+        """A store whose credentials expire between the first try, whose reply is lost, and the second."""
 
         def __init__(self) -> None:
             self.answers = self._answers()
@@ -143,7 +143,7 @@ def test_a_refusal_does_not_hide_an_earlier_doubt() -> None:
         lake_over(small, store, clock).swap(once)
 
 
-def test_an_object_that_could_never_be_read_back_is_not_written(
+def test_an_object_that_is_too_large_to_be_read_is_not_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     small = committed_lake()
@@ -155,7 +155,7 @@ def test_an_object_that_could_never_be_read_back_is_not_written(
     assert canonical.BODY_BYTES_MAX == 64 << 20
 
 
-def test_pages_that_no_root_names_any_more_are_let_go() -> None:
+def test_pages_that_the_root_no_longer_names_leave_the_cache() -> None:
     small = SmallLake(store=MemoryStore("pages"))
     for number in (1, 2, 3, 4):
         small.run(days(number, number + 1))
@@ -164,17 +164,17 @@ def test_pages_that_no_root_names_any_more_are_let_go() -> None:
 
 
 class Denying(MemoryStore):
-    """A store that says of every fresh key that it is taken, and then shows nothing there."""
+    """A store that answers that every fresh key exists, and then has no object there."""
 
-    asked = 0
+    creates = 0
 
     def create(self, key: str, body: bytes | Path) -> Outcome:
-        self.asked += 1
-        assert self.asked < 10_000, "it is asked for ever"
+        self.creates += 1
+        assert self.creates < 10_000, "put_new does not end"
         return NotApplied(because="exists")
 
 
-def test_a_store_that_contradicts_itself_is_not_asked_for_ever() -> None:
+def test_a_store_that_contradicts_itself_ends_as_outcome_unknown() -> None:
     clock = Clock()
     lake = lake_over(SmallLake(), Denying(), clock)
     with pytest.raises(OutcomeUnknown, match="and then finds none"):

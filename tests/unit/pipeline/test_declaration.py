@@ -1,4 +1,4 @@
-"""Mistakes in a declaration are refused when the DAG file is read, with the name of what is wrong and a way on."""
+"""Mistakes in a declaration are refused when the DAG file is read, with the name of the wrong part and a hint."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def test_a_decode_that_is_no_decoder_is_refused(decode: Any) -> None:
         ("a\\b", r'source=r"a\\b"'),
     ],
 )
-def test_a_source_that_is_a_path_is_refused_and_the_field_that_has_a_dot_is_read(
+def test_a_source_that_is_a_path_is_refused_and_the_proposed_source_names_the_field(
     source: str, written: str
 ) -> None:
     with pytest.raises(InvalidPipeline) as refused:
         Column("tags", "string", source=source)
     assert f"column 'tags': source={source!r} is a path" in refused.value.message
     assert refused.value.hint.endswith(f"write {written}.")
-    # What the message proposes is taken, and means the field of that name.
+    # The source that the hint proposes is accepted, and names that field.
     proposed = written.removeprefix('source=r"').removesuffix('"')
     assert Column("tags", "string", source=proposed).field == source.replace(r"\.", ".")
 
@@ -52,8 +52,8 @@ def test_a_field_with_a_dot_in_its_name_is_read_and_survives_a_plan() -> None:
         job="jobs/small.py",
         tables=[Table("events", columns=columns)],
     )
-    again = pipeline_from_spec(pipeline.to_spec(), where="spec")
-    assert (again.tables, again.to_spec()) == (pipeline.tables, pipeline.to_spec())
+    reread = pipeline_from_spec(pipeline.to_spec(), where="spec")
+    assert (reread.tables, reread.to_spec()) == (pipeline.tables, pipeline.to_spec())
     value = b'{"http.method": "GET", "": 1, "http": {"method": "nested"}}'
     rows = JsonDecoder(Json(columns)).decode_values(pa.array([value])).rows
     assert rows.column("method").to_pylist()[0] == "GET"
@@ -72,13 +72,15 @@ def test_a_field_with_a_dot_in_its_name_is_read_and_survives_a_plan() -> None:
         ("list<string>", "nested values are not read yet: declare columns of the types above."),
     ],
 )
-def test_an_unknown_type_is_refused_by_column_with_the_nearest_type(kind: str, step: str) -> None:
+def test_an_unknown_type_is_refused_with_its_column_and_the_nearest_type(
+    kind: str, step: str
+) -> None:
     with pytest.raises(InvalidPipeline) as refused:
         Column("edits", kind)
     assert refused.value.message.startswith(f"column 'edits': column type {kind!r} is not one of")
     assert refused.value.hint == step
 
 
-def test_a_column_that_is_no_column_is_refused() -> None:
+def test_a_value_that_is_no_column_is_refused() -> None:
     with pytest.raises(InvalidPipeline, match="table edits: 'n' is no Column"):
         Table("edits", columns=["n"])  # type: ignore[list-item]

@@ -1,4 +1,4 @@
-"""A parse rule that no text could follow is refused where the column is declared."""
+"""A parse rule that no text can match is refused at the declaration of the column."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tallystick.errors import InvalidPipeline
 from tallystick.pipeline import Column, Json
 from tallystick.pipeline.time_formats import DIRECTIVES, rule_problem
 
-FINE = [
+VALID = [
     ("date", "%d.%m.%Y", "25.11.2013"),
     ("date", "%G-W%V-%u", "2013-W48-1"),
     ("date", "%Y-%j", "2013-329"),
@@ -26,15 +26,15 @@ FINE = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "rule", "text"), FINE)
-def test_a_rule_that_texts_follow_is_taken_and_reads_them(kind: str, rule: str, text: str) -> None:
+@pytest.mark.parametrize(("kind", "rule", "text"), VALID)
+def test_a_valid_rule_is_accepted_and_parses_its_text(kind: str, rule: str, text: str) -> None:
     decoder = JsonDecoder(Json([Column("x", kind, parse=rule)]))
     decoded = decoder.decode_values(pa.array([json.dumps({"x": text}).encode()], pa.binary()))
     assert decoded.reasons == ()
 
 
 @pytest.mark.parametrize("rule", [None, "iso8601", "epoch_s", "epoch_ms", "epoch_us"])
-def test_the_named_rules_are_taken(rule: str | None) -> None:
+def test_the_named_rules_are_accepted(rule: str | None) -> None:
     for kind in ("date", "timestamp", "timestamptz"):
         assert Column("x", kind, parse=rule).parse == rule
 
@@ -63,7 +63,7 @@ def test_the_named_rules_are_taken(rule: str | None) -> None:
         ("date", "%Y%m%d%z", "has an offset from UTC (%z), which a date"),
     ],
 )
-def test_a_rule_that_no_text_follows_is_refused_with_column_and_rule(
+def test_a_rule_that_no_text_can_match_is_refused_with_column_and_rule(
     kind: str, rule: str, problem: str
 ) -> None:
     with pytest.raises(InvalidPipeline) as caught:
@@ -83,7 +83,7 @@ parts = st.one_of(
     rule=st.lists(parts, max_size=9).map("".join),
     kind=st.sampled_from(["date", "timestamp", "timestamptz"]),
 )
-def test_any_rule_is_taken_or_refused_and_never_breaks(rule: str, kind: str) -> None:
+def test_any_rule_is_accepted_or_refused_without_another_error(rule: str, kind: str) -> None:
     problem = rule_problem(rule, kind)
     if problem is None:
         decoder = JsonDecoder(Json([Column("x", kind, parse=rule)]))

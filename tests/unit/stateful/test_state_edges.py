@@ -1,4 +1,4 @@
-"""The edges of state: nothing, nulls, ties, what is late or early by a hair, what has no sum, what is declared wrong."""
+"""Edge cases of state: no records, nulls, ties, barely late or early records, sums that overflow, invalid rules."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def at(minutes: float) -> datetime:
 
 
 def records(*rows: tuple[Any, ...], partition: int = 0) -> pa.Table:
-    """Records of (key, minute of the log, minute of the event)."""
-    made = [
+    """Return records of (key, minute of the log, minute of the event)."""
+    fields = [
         {
             "key": key,
             "amount": 1,
@@ -65,7 +65,7 @@ def records(*rows: tuple[Any, ...], partition: int = 0) -> pa.Table:
         }
         for offset, (key, log, event) in enumerate(rows)
     ]
-    return pa.Table.from_pylist(made, schema=SCHEMA)
+    return pa.Table.from_pylist(fields, schema=SCHEMA)
 
 
 def offsets(rows: pa.Table) -> list[int]:
@@ -73,7 +73,7 @@ def offsets(rows: pa.Table) -> list[int]:
 
 
 def batch(*minutes: float | None, first: int = 0) -> pa.RecordBatch:
-    """What the reader gives: an offset each, and timestamps; None: one that no calendar holds."""
+    """Return a batch as the reader yields it: offsets and timestamps. None means one outside of every calendar."""
     stamps = [2**62 if m is None else round(at(m).timestamp() * 1000) for m in minutes]
     offsets = pa.array(range(first, first + len(minutes)), pa.int64())
     return pa.RecordBatch.from_arrays(
@@ -81,7 +81,7 @@ def batch(*minutes: float | None, first: int = 0) -> pa.RecordBatch:
     )
 
 
-def hour(clock: SplitClock, found: pa.RecordBatch, *positions: int) -> list[datetime]:
+def log_times(clock: SplitClock, found: pa.RecordBatch, *positions: int) -> list[datetime]:
     where = np.array(positions or range(len(found)), np.int64)
     return list(clock.column(found, where).to_pylist())
 
@@ -90,37 +90,37 @@ def minute(number: float) -> int:
     return round(at(number).timestamp() * 1000)
 
 
-def test_the_clock_never_goes_back_nor_lies_outside_its_interval() -> None:
+def test_the_clock_never_goes_back_or_leaves_its_interval() -> None:
     clock = SplitClock(Interval(start=at(2), end=at(60)), [], [])
-    assert hour(clock, batch(1, 5, 3, None, 9)) == [at(2), at(5), at(5), at(5), at(9)]
-    # The next batch goes on; a record that is said to be of a later hour moves nothing.
-    assert hour(clock, batch(8, 60, 59.5, first=5)) == [at(9), at(9), at(59.5)]
+    assert log_times(clock, batch(1, 5, 3, None, 9)) == [at(2), at(5), at(5), at(5), at(9)]
+    # The next batch continues; a record whose timestamp is of a later hour does not move the clock.
+    assert log_times(clock, batch(8, 60, 59.5, first=5)) == [at(9), at(9), at(59.5)]
     assert clock.end_ms() == minute(59.5)
 
 
-def test_what_no_job_gets_moves_the_clock_too() -> None:
+def test_aborted_records_move_the_clock_too() -> None:
     aborted: list[tuple[int, int]] = []
     clock = SplitClock(Interval(start=at(0), end=at(60)), [], aborted)
     aborted += [(1, minute(7)), (9, minute(50)), (11, minute(55))]
     found = batch(
         1, 2, 3
-    )  # offsets 0, 1, 2: the aborted one lies between, as a batch that was passed
-    assert hour(clock, found, 0, 2) == [at(1), at(7)]
+    )  # offsets 0, 1, 2: the aborted record is between them, as a skipped batch
+    assert log_times(clock, found, 0, 2) == [at(1), at(7)]
     # The reader is ahead: offset 9 comes after these.
-    assert hour(clock, batch(8, first=3)) == [at(8)]
-    assert hour(clock, batch(9, first=10)) == [at(50)]
-    # What is aborted behind the last record moves the next piece's clock.
+    assert log_times(clock, batch(8, first=3)) == [at(8)]
+    assert log_times(clock, batch(9, first=10)) == [at(50)]
+    # An aborted record after the last record moves the clock of the next input split.
     assert clock.end_ms() == minute(55)
 
 
-def test_a_boundary_inside_moves_the_clock_and_ends_what_counts_before_it() -> None:
-    """It was set where the log ended then: what is behind it is later, whatever its own timestamp says."""
+def test_a_boundary_inside_the_interval_moves_the_clock_for_the_records_after_it() -> None:
+    """It was set at the end of the log at that time: records after it are later, regardless of their timestamps."""
     cuts = [(2, minute(30)), (3, minute(40))]
     clock = SplitClock(Interval(start=at(0), end=at(60)), cuts, [])
-    assert hour(clock, batch(10, 35, 20, 33, 41)) == [at(10), at(10), at(30), at(40), at(41)]
+    assert log_times(clock, batch(10, 35, 20, 33, 41)) == [at(10), at(10), at(30), at(40), at(41)]
 
 
-def test_the_span_of_a_stretch_tells_a_partitions_own_cuts() -> None:
+def test_a_log_span_returns_the_cuts_of_one_partition() -> None:
     parts = (
         LogPart(start=at(10), offsets={"t": (5,)}),
         LogPart(start=at(20), offsets={"t": (7, 1)}),
@@ -137,22 +137,24 @@ def test_a_horizon_is_half_open(minutes: float, kept: list[int]) -> None:
     assert offsets(first_of(rows, SEEN.empty_table(), ["key"], timedelta(hours=1))) == kept
 
 
-def test_what_was_dropped_counts_as_seen() -> None:
+def test_a_dropped_record_counts_as_seen() -> None:
     rows = records(("a", 0, 0), ("a", 40, 0), ("a", 80, 0), ("a", 139, 0), ("a", 199, 0))
     assert offsets(first_of(rows, SEEN.empty_table(), ["key"], timedelta(hours=1))) == [0, 4]
 
 
-def test_at_one_log_time_what_is_earlier_comes_first_then_topic_partition_offset() -> None:
-    earlier = pa.Table.from_pylist([{"key": "a", "last_seen": at(0)}], schema=SEEN)
+def test_records_of_the_same_log_time_follow_earlier_rows_and_are_ordered_by_topic_partition_offset() -> (
+    None
+):
+    before = pa.Table.from_pylist([{"key": "a", "last_seen": at(0)}], schema=SEEN)
     rows = pa.concat_tables([records(("b", 0, 0), partition=1), records(("a", 0, 0), ("b", 0, 0))])
-    kept = first_of(rows, earlier, ["key"], MINUTE)
+    kept = first_of(rows, before, ["key"], MINUTE)
     assert kept.select(["key", "_kafka_partition"]).to_pylist() == [
         {"key": "b", "_kafka_partition": 0}
     ]
 
 
 @pytest.mark.parametrize("count", [0, 1])
-def test_few_records_are_no_special_case(count: int) -> None:
+def test_zero_or_one_record_is_no_special_case(count: int) -> None:
     rows = records(*[("a", 0, 0)] * count)
     assert first_of(rows, SEEN.empty_table(), ["key"], MINUTE).num_rows == count
     assert last_seen(rows, ["key"]).num_rows == count
@@ -166,7 +168,7 @@ def test_few_records_are_no_special_case(count: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "made",
+    "function",
     [
         lambda rows: last_seen(rows, ["key"]),
         lambda rows: first_of(rows, SEEN.empty_table(), ["key"], MINUTE),
@@ -174,9 +176,9 @@ def test_few_records_are_no_special_case(count: int) -> None:
         lambda rows: session_partials(rows, Sessions(gap=MINUTE), ["key"], "event", COUNT),
     ],
 )
-def test_a_null_key_is_refused_with_its_place(made: Any) -> None:
+def test_a_null_key_is_refused_with_its_place(function: Any) -> None:
     with pytest.raises(InvalidPipeline, match=r"key column 'key' is null in t\[0\] at offset 1"):
-        made(records(("a", 0, 0), (None, 1, 1)))
+        function(records(("a", 0, 0), (None, 1, 1)))
 
 
 @pytest.mark.parametrize(("log", "late"), [(69.999, 0), (70, 1)])
@@ -198,7 +200,7 @@ def test_a_window_is_closed_by_the_interval_in_which_it_is_due(end: float, close
 
 
 @pytest.mark.parametrize(("event", "outside"), [(5, 0), (5.001, 1), (-600, 0), (None, 1)])
-def test_an_event_that_is_missing_or_too_far_ahead_is_given_back(
+def test_an_event_that_is_missing_or_too_far_ahead_is_returned_as_outside(
     event: float | None, outside: int
 ) -> None:
     rows = records(("a", 0, event))
@@ -217,13 +219,13 @@ def test_an_event_before_1970_has_a_window_too() -> None:
 
 
 @pytest.mark.parametrize(("gap", "sessions"), [(10, 2), (10.001, 1)])
-def test_a_gap_parts_sessions(gap: float, sessions: int) -> None:
+def test_a_gap_separates_sessions(gap: float, sessions: int) -> None:
     rule = Sessions(gap=gap * MINUTE)
     rows = records(("a", 0, 0), ("a", 10, 10))
     assert session_partials(rows, rule, ["key"], "event", COUNT).on_time.num_rows == sessions
 
 
-def test_no_session_goes_over_a_multiple_of_the_longest() -> None:
+def test_no_session_crosses_a_multiple_of_the_longest() -> None:
     rule = Sessions(gap=10 * MINUTE, longest=timedelta(hours=1))
     rows = records(("a", 59, 59), ("a", 60, 60))
     assert session_partials(rows, rule, ["key"], "event", COUNT).on_time.num_rows == 2
@@ -236,20 +238,20 @@ def test_a_sum_whose_digits_depend_on_the_order_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "message"),
     [
         (pa.array([2**63 - 1, 1]), "int64 holds less than 9.22e[+]18"),
         (pa.array([Decimal(10) ** 37] * 10, pa.decimal128(38, 0)), "decimal128"),
         (pa.array([True, True]), "which is bool"),
     ],
 )
-def test_a_sum_that_its_type_cannot_hold_is_refused(values: pa.Array, said: str) -> None:
+def test_a_sum_that_its_type_cannot_hold_is_refused(values: pa.Array, message: str) -> None:
     rows = pa.table({"key": ["a"] * len(values), "amount": values})
-    with pytest.raises(InvalidPipeline, match=said):
+    with pytest.raises(InvalidPipeline, match=message):
         partial(rows, ["key"], {"total": Aggregate(how="sum", column="amount")})
 
 
-def test_a_sum_has_room_for_more_than_one_value() -> None:
+def test_a_sum_has_a_wider_type_than_its_values() -> None:
     rows = pa.table({"key": ["a", "a"], "amount": pa.array([2**31 - 1] * 2, pa.int32())})
     assert partial(rows, ["key"], {"total": Aggregate(how="sum", column="amount")}).to_pylist() == [
         {"key": "a", "total": 2**32 - 2}
@@ -257,7 +259,7 @@ def test_a_sum_has_room_for_more_than_one_value() -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "said"),
+    ("build", "message"),
     [
         (lambda: Windows(size=3 * MINUTE, slide=2 * MINUTE), "windows of 0:03:00 every 0:02:00"),
         (lambda: Windows(size=timedelta(0)), "windows of 0:00:00"),
@@ -274,9 +276,9 @@ def test_a_sum_has_room_for_more_than_one_value() -> None:
         (lambda: Lookback(tables=["a"], back=MINUTE, uncommitted="no"), "uncommitted='no'"),  # type: ignore[arg-type]
     ],
 )
-def test_what_makes_no_sense_is_refused_where_it_is_declared(made: Any, said: str) -> None:
-    with pytest.raises(InvalidPipeline, match=said):
-        made()
+def test_an_invalid_rule_is_refused_at_its_declaration(build: Any, message: str) -> None:
+    with pytest.raises(InvalidPipeline, match=message):
+        build()
 
 
 def declared(**more: Any) -> Pipeline:
@@ -291,7 +293,7 @@ def declared(**more: Any) -> Pipeline:
 
 
 @pytest.mark.parametrize("table", ["nowhere", "dead_letters"])
-def test_a_look_back_at_no_table_of_the_pipeline_is_refused(table: str) -> None:
+def test_a_lookback_at_a_table_outside_the_pipeline_is_refused(table: str) -> None:
     with pytest.raises(InvalidPipeline, match=f"looks back at '{table}'"):
         declared(lookback=Lookback(tables=[table], back=MINUTE))
 
@@ -303,7 +305,7 @@ def test_a_look_back_at_no_table_of_the_pipeline_is_refused(table: str) -> None:
         Lookback(tables=["seen"], back=None, uncommitted="stale"),
     ],
 )
-def test_a_plan_carries_the_look_back_and_it_decides_the_rows(lookback: Lookback) -> None:
+def test_a_plan_contains_the_lookback_and_the_fingerprint_depends_on_it(lookback: Lookback) -> None:
     pipeline = declared(lookback=lookback)
     spec = pipeline.to_spec()
     assert spec["format"] == "tallystick.pipeline/1"
