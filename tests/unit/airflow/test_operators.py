@@ -95,7 +95,7 @@ def test_clear_after_the_commit_starts_no_spark_and_changes_nothing(
 
 
 @pytest.mark.parametrize("task", ["plan", "stage", "commit"])
-def test_clear_of_one_task_alone_is_a_no_op_too(bench: Bench, task: str) -> None:
+def test_clear_of_one_task_alone_changes_nothing(bench: Bench, task: str) -> None:
     run = run_of()
     bench.run_all(run)
     before = bench.lake.load_existing().root
@@ -205,7 +205,7 @@ def test_replace_by_form(bench: Bench) -> None:
         ({"from": "2013-01-01", "to": "2999-01-01"}, "is later than"),
     ],
 )
-def test_bad_params_fail_at_once_with_what_is_allowed(
+def test_invalid_params_fail_at_once_and_name_what_is_allowed(
     bench: Bench, params: dict[str, Any], text: str
 ) -> None:
     with pytest.raises(AirflowFailException, match=text):

@@ -56,7 +56,9 @@ def paths(server: Endpoint) -> Counter[str]:
     return Counter(call.path for call in server.calls)
 
 
-def test_a_run_calls_for_its_rows_once_and_a_rerun_for_none(bench: Bench, server: Endpoint) -> None:
+def test_a_run_makes_one_call_per_row_and_a_rerun_makes_none(
+    bench: Bench, server: Endpoint
+) -> None:
     run = run_of(1)
     bench.run_all(run)
     assert server.calls == []
@@ -66,7 +68,7 @@ def test_a_run_calls_for_its_rows_once_and_a_rerun_for_none(bench: Bench, server
     assert len(server.calls) == 10
 
 
-def test_a_replacement_with_the_same_rows_calls_for_nothing(bench: Bench, server: Endpoint) -> None:
+def test_a_replacement_with_the_same_rows_makes_no_call(bench: Bench, server: Endpoint) -> None:
     run = run_of(1)
     bench.run_all(run)
     run.execute(bench.task("publish"))

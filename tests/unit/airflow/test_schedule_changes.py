@@ -182,7 +182,7 @@ def test_status_uses_the_new_schedule_after_three_of_its_runs() -> None:
     assert (gap.intervals, gap.command[1]) == (1, "backfill")
 
 
-def test_the_rest_of_an_interval_that_others_had_in_part_is_not_taken_for_the_schedule() -> None:
+def test_the_rest_of_a_partly_committed_interval_does_not_change_the_schedule() -> None:
     small = lake_of(hours(n, n + 6) for n in range(0, 6 * 24, 6))
     dates = {"from": "2013-01-05T00:00", "to": "2013-01-05T06:00"}
     small.run(hours(96, 102), run="manual", **dates)

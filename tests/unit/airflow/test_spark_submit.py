@@ -85,7 +85,7 @@ def running(pid: int) -> bool:
         "yarn",
     ],
 )
-def test_known_masters_are_taken(
+def test_known_masters_are_accepted(
     master: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     connection(monkeypatch, host=master)

@@ -105,7 +105,7 @@ def test_ctrl_c_exits_with_130_and_no_trace(monkeypatch: pytest.MonkeyPatch) -> 
     assert (result.exit_code, "Traceback" in result.stderr) == (130, False)
 
 
-def test_a_defect_keeps_its_trace_and_is_not_taken_for_a_counter_example(
+def test_a_defect_prints_its_trace_and_is_no_counter_example(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def explode(_: str | None) -> None:

@@ -58,7 +58,7 @@ def test_ok_exits_with_1_and_names_the_problems(lake: SmallLake) -> None:
     assert '"ok": false' in result.stdout
 
 
-def test_what_is_allowed_is_no_problem(lake: SmallLake) -> None:
+def test_allow_excludes_a_problem(lake: SmallLake) -> None:
     allowed = ("--allow", "gaps", "--allow", "stuck")
     assert output_of("status", LAKE, "--ok", *allowed).endswith("OK.")
     assert output_of("status", LAKE, "--ok", *allowed[:2], code=1).endswith("NOT OK: 1 stuck.")

@@ -55,7 +55,7 @@ def test_an_endless_query_is_interrupted(empty: SmallLake, query: str, form: str
     ],
     ids=["interrupted", "the stream is closed", "the query returns as if it had ended"],
 )
-def test_an_interrupted_query_took_too_long_however_duckdb_ends_it(
+def test_an_interrupted_query_took_too_long_in_each_way_that_duckdb_ends_it(
     outcome: duckdb.Error | None,
 ) -> None:
     """DuckDB 1.5.5 closed the stream of about every sixth of 12,000 interrupted queries."""

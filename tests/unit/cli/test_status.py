@@ -161,7 +161,7 @@ def test_losses_of_a_compacted_replacement_are_listed() -> None:
     assert [(f.before, f.now) for f in read_status(small.lake).fewer] == [(7, 3)]
 
 
-def test_a_topic_that_was_compacted_before_its_first_commit_lost_nothing_here() -> None:
+def test_a_topic_that_was_compacted_before_its_first_commit_has_no_loss() -> None:
     small = SmallLake()
     compact(small)
     small.run(days(1, 2))

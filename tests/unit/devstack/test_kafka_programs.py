@@ -27,7 +27,7 @@ def java(folder: Path, script: str) -> Path:
     return folder / "jdk"
 
 
-def test_a_download_that_fails_shows_its_last_lines_and_where_the_rest_is(
+def test_a_failed_download_shows_its_last_lines_and_the_path_of_its_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(java(tmp_path, "echo no route to host; exit 3")))

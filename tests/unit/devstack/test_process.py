@@ -62,7 +62,7 @@ def started(mark: str, log_path: Path, script: str = ESCAPES) -> ChildProcess:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_death_of_the_starter_takes_the_whole_tree(
+def test_death_of_the_starter_ends_the_whole_tree(
     tmp_path: Path, mark: str, number: signal.Signals
 ) -> None:
     starter = (
@@ -77,7 +77,7 @@ def test_death_of_the_starter_takes_the_whole_tree(
     soon(lambda: not running(mark), "all processes are gone")
 
 
-def test_stop_takes_the_whole_tree_and_may_be_repeated(tmp_path: Path, mark: str) -> None:
+def test_stop_ends_the_whole_tree_and_may_be_repeated(tmp_path: Path, mark: str) -> None:
     child = started(mark, tmp_path / "log")
     child.stop(grace_s=5)
     assert not running(mark)
@@ -108,7 +108,7 @@ def test_what_a_server_started_ends_with_it(tmp_path: Path, mark: str) -> None:
     assert not running(mark)
 
 
-def test_a_killed_warden_takes_its_server(tmp_path: Path, mark: str) -> None:
+def test_the_server_of_a_killed_warden_ends(tmp_path: Path, mark: str) -> None:
     child = started(mark, tmp_path / "log", "exec sleep {mark}")
     os.kill(child.pid, signal.SIGKILL)
     soon(lambda: not running(mark), "the server is gone")

@@ -25,7 +25,7 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.rglob("*") if path.is_file()}
 
 
-def test_whole_objects_are_left_alone(tmp_path: Path) -> None:
+def test_complete_objects_are_left_alone(tmp_path: Path) -> None:
     put(tmp_path, "root.json", "{}", etag="a")
     put(tmp_path, "users.tmp", "an object whose key ends like that", etag="b")
     before = names(tmp_path)
