@@ -89,7 +89,7 @@ def plan_declared(small: SmallLake, declared: Pipeline, interval: Interval) -> o
 
 
 def raised_version(snapshot: Snapshot) -> Update[None]:
-    """A swap that only raises the version."""
+    """Return an update that changes nothing but the version of the root."""
     ledger = snapshot.ledger(day(1), day(2))
     return Update(
         tables=snapshot.root.tables, topics=snapshot.root.topics, ledger=ledger, value=None
@@ -376,7 +376,7 @@ def test_the_table_has_every_kind() -> None:
 
 @pytest.fixture(params=CASES)
 def raised(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[TallystickError]:
-    """The error of one kind, raised by its case; message and hint are checked here."""
+    """Yield the error of one kind, raised by its case; check its message and its hint."""
     case = CASES[request.param]
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://127.0.0.1:{PORT}")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")

@@ -48,7 +48,7 @@ def commands(name: str) -> list[list[str]]:
 
 @pytest.fixture(scope="module")
 def clicks(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The pipeline of the README, which the pages' DAGs use."""
+    """Return the pipeline of the README, which the pages' DAGs use."""
     [text] = re.findall(r"```python\n# dags/clicks\.py\n(.*?)```", README, re.DOTALL)
     file = tmp_path_factory.mktemp("project") / "clicks.py"
     file.write_text(text, encoding="utf-8")

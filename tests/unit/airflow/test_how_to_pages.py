@@ -1,7 +1,7 @@
 """The how-to pages for operators: their commands run, in their order, on a lake in the state that the page describes.
 
-`tally` runs unchanged. Airflow's own parser parses `airflow`, and the real plan and commit process what it would start:
-a clear the run that has the date, a backfill the intervals of Airflow's own calendar.
+`tally` runs unchanged. Airflow's own parser parses `airflow`. The real plan and commit process what it would start:
+for a clear, the run that has the date; for a backfill, the intervals of Airflow's own calendar.
 """
 
 from __future__ import annotations

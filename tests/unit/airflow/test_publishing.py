@@ -27,7 +27,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:D
 
 @pytest.fixture
 def folder(tmp_path: Path, bench: Bench) -> Path:
-    """The folder to which the pipeline's table `events` is published."""
+    """Return the folder to which the pipeline's table `events` is published."""
     path = tmp_path / "out"
     outputs = [FileOutput(name="files", table="events", folder=str(path))]
     bench.pipeline = replace(bench.pipeline, outputs=outputs)

@@ -1,4 +1,4 @@
-"""Outputs of calls under the task `publish`: runs, clears, replacements and gc; and where their connections come from."""
+"""Outputs of calls in the task `publish`: runs, clears, replacements, gc, and the places of their connections."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:D
 
 @pytest.fixture
 def server(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
-    """The receiver of two outputs of one table: the first gets corrections, the second one call per key."""
+    """Start the receiver of two outputs of one table: the first gets corrections, the second gets one call per key."""
     found = Endpoint()
     monkeypatch.setenv("TALLYSTICK_HTTP_DEFAULT", '{"timeout_s": 20}')
     with receiver(found) as url:

@@ -17,7 +17,7 @@ README = Path(__file__).parents[3] / "README.md"
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """The README's two files, at the paths that it names."""
+    """Write the README's two files to the paths that it names."""
     blocks = re.findall(
         r"```python\n# (\S+)\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL
     )

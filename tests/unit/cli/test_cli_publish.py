@@ -34,7 +34,7 @@ def declared(folder: Path, warehouse: str) -> Pipeline:
 
 @pytest.fixture
 def folder(lake: SmallLake, tmp_path: Path) -> Path:
-    """The folder of an output that lacks days 7 and 8; the declaring file is next to it."""
+    """Return the folder of an output that lacks days 7 and 8; the file that declares it is next to it."""
     path = tmp_path / "out"
     (tmp_path / "small.py").write_text(FILE.format(lake=LAKE, folder=str(path)))
     lake.declared = functools.partial(declared, path)

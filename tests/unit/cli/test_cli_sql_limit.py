@@ -28,7 +28,7 @@ LIMIT = timedelta(milliseconds=200)
 
 @pytest.fixture
 def empty() -> SmallLake:
-    """A lake before its first commit: DuckDB has nothing to read on S3."""
+    """Return a lake before its first commit: DuckDB has nothing to read on S3."""
     store = open_store(LAKE)
     store.delete([listed.key for listed in store.list("")])
     lake = SmallLake(store)

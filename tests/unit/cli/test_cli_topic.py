@@ -18,7 +18,7 @@ from unit.cli.invoke import LAKE, tally, tally_json, too_wide
 
 @pytest.fixture
 def recreated(lake: SmallLake, monkeypatch: pytest.MonkeyPatch) -> SmallLake:
-    """A good lake whose topic was created anew; the connection `old` still leads to the old topic."""
+    """Create the topic of a good lake anew; the connection `old` still leads to the old topic."""
     old = lake.log.topics["events"]
     lake.log.create("events", partitions=1)
     for hour in (1, 2, 3):

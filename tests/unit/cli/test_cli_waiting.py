@@ -23,7 +23,7 @@ from unit.cli.invoke import LAKE, tally
 
 @pytest.fixture
 def frozen() -> Iterator[str]:
-    """The address of a stopped server: the kernel accepts its connections, and no process reads them."""
+    """Yield the address of a stopped server: the kernel accepts its connections, and no process reads them."""
     with socket.create_server(("127.0.0.1", 0), backlog=64) as listening:
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
 

@@ -225,7 +225,7 @@ def test_an_endpoint_with_a_password_in_it_is_refused_without_quoting_it(
 
 @pytest.fixture
 def leaking_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A credential process that prints a secret, and fails."""
+    """Configure a credential process that prints a secret and fails."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     program = tmp_path / "credentials"

@@ -73,7 +73,7 @@ class FakeAirflow(AirflowStack):
 
 @pytest.fixture
 def stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeAirflow:
-    """A started Airflow."""
+    """Return a started Airflow."""
     stack = FakeAirflow(tmp_path, api_up_s=UP_S)
     monkeypatch.setattr(airflow, "_SILENT_S", SILENT_S)
     monkeypatch.setattr(airflow, "_START_S", 5.0)

@@ -32,7 +32,7 @@ PROCESSES = 5
 
 @pytest.fixture
 def mark() -> Iterator[str]:
-    """A unique length of sleep, by which our processes are found; they are killed after the test."""
+    """Yield a unique length of sleep, by which our processes are found; kill them after the test."""
     length = f"3600.{uuid.uuid4().int % 10**12:012d}"
     yield length
     for pid in running(length):

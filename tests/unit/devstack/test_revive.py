@@ -48,7 +48,7 @@ def servers() -> dict[str, FakeServer]:
 def stack(
     tmp_path: Path, servers: dict[str, FakeServer], monkeypatch: pytest.MonkeyPatch
 ) -> LocalStack:
-    """A started stack of fake servers."""
+    """Return a started stack of fake servers."""
     started = LocalStack(tmp_path / "state", project_dir=tmp_path)
     monkeypatch.setattr(started, "_servers", dict(servers))
     monkeypatch.setattr(started.s3, "create_bucket", servers["s3"].nothing)

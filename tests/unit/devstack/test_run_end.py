@@ -112,7 +112,7 @@ def wait_until_gone(processes: list[psutil.Process]) -> None:
 
 @pytest.fixture
 def cleaned() -> Iterator[list[psutil.Process]]:
-    """Processes that are killed after the test, because a failing test may leave them running."""
+    """Kill the listed processes after the test, because a failing test may leave them running."""
     running: list[psutil.Process] = []
     yield running
     for process in running:

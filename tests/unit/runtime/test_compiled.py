@@ -14,7 +14,7 @@ from tallystick.runtime.compiled import kernel
 
 @pytest.fixture
 def without_cache() -> Callable[..., Any]:
-    """A function without a file: numba finds no place for its cache, as in a read-only installation."""
+    """Return a function without a file: numba finds no place for its cache, as in a read-only installation."""
     space: dict[str, Any] = {}
     exec(compile("def twice(x):\n    return 2 * x\n", "/nowhere/twice.py", "exec"), space)
     twice: Callable[..., Any] = space["twice"]
