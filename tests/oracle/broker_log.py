@@ -1,4 +1,4 @@
-"""What the brokers hold, as an independent client (librdkafka) reads it."""
+"""The records of the brokers' log, read by an independent client (librdkafka)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from confluent_kafka import Consumer, KafkaError, TopicCollection, TopicPartitio
 from confluent_kafka.admin import AdminClient
 
 Headers = tuple[tuple[str, bytes | None], ...]
-_TAKEN_S = 60.0
+_TIMEOUT_S = 60.0
 _ROUND_S = 0.1
-NO_LOGIN: Mapping[str, str] = {}  # a broker that takes everyone
+NO_LOGIN: Mapping[str, str] = {}  # a broker that accepts every client
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class LogRecord:
     """One record in a log."""
 
     timestamp_ms: int
@@ -28,20 +28,20 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class PartitionLog:
-    """One partition up to an offset: where it begins now, its committed records, and all offsets that hold data."""
+    """One partition up to an offset: its current log start, its committed records, and all offsets with data."""
 
     begin: int
-    committed: Mapping[int, Held]
+    committed: Mapping[int, LogRecord]
     any_data: frozenset[int]
 
 
 def topic_id(bootstrap: str, topic: str, login: Mapping[str, str] = NO_LOGIN) -> str | None:
-    """The id of the topic of that name now, as Kafka's tools spell it; None where there is none."""
+    """Return the current topic id in the spelling of Kafka's tools, None if the topic does not exist."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, **login})
-    future = admin.describe_topics(TopicCollection([topic]), request_timeout=_TAKEN_S)[topic]
+    future = admin.describe_topics(TopicCollection([topic]), request_timeout=_TIMEOUT_S)[topic]
     try:
-        # librdkafka spells it with + and /, Kafka's own tools with - and _.
-        return str(future.result(_TAKEN_S).topic_id).translate(str.maketrans("+/", "-_"))
+        # librdkafka uses + and /, Kafka's own tools use - and _.
+        return str(future.result(_TIMEOUT_S).topic_id).translate(str.maketrans("+/", "-_"))
     except Exception as error:
         if "UNKNOWN_TOPIC_OR_PART" in str(error):
             return None
@@ -51,7 +51,7 @@ def topic_id(bootstrap: str, topic: str, login: Mapping[str, str] = NO_LOGIN) ->
 def read_log(
     bootstrap: str, topic: str, ends: Mapping[int, int], login: Mapping[str, str] = NO_LOGIN
 ) -> dict[int, PartitionLog]:
-    """Read each partition of `ends` from its beginning up to that offset, twice: read_committed and not."""
+    """Read each partition of `ends` from its log start up to that offset, twice: read_committed and not."""
     begins, committed = _read(bootstrap, topic, ends, "read_committed", login)
     _, everything = _read(bootstrap, topic, ends, "read_uncommitted", login)
     return {p: PartitionLog(begins[p], committed[p], frozenset(everything[p])) for p in ends}
@@ -59,7 +59,7 @@ def read_log(
 
 def _read(
     bootstrap: str, topic: str, ends: Mapping[int, int], isolation: str, login: Mapping[str, str]
-) -> tuple[dict[int, int], dict[int, dict[int, Held]]]:
+) -> tuple[dict[int, int], dict[int, dict[int, LogRecord]]]:
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -72,28 +72,28 @@ def _read(
             **login,
         }
     )
-    found: dict[int, dict[int, Held]] = {p: {} for p in ends}
+    found: dict[int, dict[int, LogRecord]] = {p: {} for p in ends}
     try:
         begins = {
-            p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=_TAKEN_S)[0]
+            p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=_TIMEOUT_S)[0]
             for p in ends
         }
         waiting = {p for p, end in ends.items() if begins[p] < end}
         consumer.assign([TopicPartition(topic, p, begins[p]) for p in sorted(waiting)])
-        deadline = time.monotonic() + _TAKEN_S
+        deadline = time.monotonic() + _TIMEOUT_S
         while waiting:
-            # It waits for all of them, or for its timeout.
+            # `consume` waits for 1,000 messages or for its timeout.
             messages = consumer.consume(1_000, _ROUND_S)
             if messages:
-                deadline = time.monotonic() + _TAKEN_S
+                deadline = time.monotonic() + _TIMEOUT_S
             elif time.monotonic() > deadline:
-                raise TimeoutError(f"{topic} {sorted(waiting)}: no answer for {_TAKEN_S:g} s")
+                raise TimeoutError(f"{topic} {sorted(waiting)}: no answer for {_TIMEOUT_S:g} s")
             for message in messages:
                 error, p, offset = message.error(), message.partition(), message.offset()
                 if error is not None and error.code() != KafkaError._PARTITION_EOF:
                     raise RuntimeError(f"{topic}[{p}]: {error}")
                 if error is None and offset < ends[p]:
-                    found[p][offset] = Held(
+                    found[p][offset] = LogRecord(
                         message.timestamp()[1],
                         message.key(),
                         message.value(),

@@ -1,7 +1,7 @@
 """A small demo for the demo's check: real broker, real S3 server, the demo's own pipeline, job, flights and producer.
 
-Three days of flights are planned, staged and committed by the real code in this process, without Spark and Airflow: the
-reader, the decoder, the account, the files, the metadata and the swap are the ones that Spark and Airflow call.
+The real code plans, stages and commits three days of flights in this process, without Spark and Airflow. The reader, the
+decoder, the account, the files, the metadata and the swap are the ones that Spark and Airflow call.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import tallystick.airflow
 from examples.demo.check import LakeAddress, Verdict, check_lake
 from examples.demo.flights import break_some, csv_archive, in_batches, read_flights
 from examples.demo.produce import create_topic, produce
-from oracle import scene, stories
+from oracle import scenarios, scene
 from support.brokers import TestBroker, broker
 from tallystick.connections.kafka import KafkaSettings
 from tallystick.engine.attempt import assemble
@@ -55,7 +55,7 @@ UNTIL = FIRST + timedelta(days=DAYS)
 
 @dataclass(frozen=True)
 class Servers:
-    """Where everything is, and the list of what was sent."""
+    """The addresses of the servers, and the file with the records that were sent."""
 
     kafka: KafkaSettings
     endpoint: str
@@ -91,35 +91,35 @@ def servers(broker: TestBroker, endpoint: str, tmp_path_factory: pytest.TempPath
 
 
 @pytest.fixture(scope="session")
-def shared_log(broker: TestBroker, tmp_path_factory: pytest.TempPathFactory) -> scene.Log:
-    """A topic that is filled once and never changed."""
+def shared_log(broker: TestBroker, tmp_path_factory: pytest.TempPathFactory) -> scene.TopicLog:
+    """Fill a topic once. Tests do not change it."""
     topic = broker.topic(scene.PARTITIONS, name="events", retention_ms=-1)
-    log = scene.Log(broker, tmp_path_factory.mktemp("sent"), topic)
-    stories.fill(log)
+    log = scene.TopicLog(broker, tmp_path_factory.mktemp("sent"), topic)
+    scenarios.fill(log)
     return log
 
 
 @pytest.fixture
 def play(
-    shared_log: scene.Log, endpoint: str, tmp_path: Path
-) -> Callable[[stories.Story], scene.Scene]:
-    """Play a story on a lake of its own, and on a topic of its own where it writes one."""
+    shared_log: scene.TopicLog, endpoint: str, tmp_path: Path
+) -> Callable[[scenarios.Scenario], scene.Scene]:
+    """Play a scenario on a lake of its own, and on a topic of its own if it writes to one."""
 
-    def played(story: stories.Story) -> scene.Scene:
+    def played(scenario: scenarios.Scenario) -> scene.Scene:
         log = shared_log
-        if story in stories.OWN:
+        if scenario in scenarios.OWN:
             topic = log.broker.topic(scene.PARTITIONS, retention_ms=-1)
-            log = scene.Log(log.broker, tmp_path, topic)
-        found = scene.Scene(log, endpoint)
-        story(found)
-        return found
+            log = scene.TopicLog(log.broker, tmp_path, topic)
+        played_scene = scene.Scene(log, endpoint)
+        scenario(played_scene)
+        return played_scene
 
     return played
 
 
 @dataclass
 class SmallDemo:
-    """One lake of its own over the servers of the session."""
+    """A lake of its own on the servers of the session."""
 
     servers: Servers
     pipeline: Pipeline
@@ -130,9 +130,9 @@ class SmallDemo:
         self.lake = Lake(open_store(self.pipeline.warehouse), system_runtime())
 
     def run(self, day: int) -> list[CommitResult]:
-        """One run of one day, as Airflow makes it: plan, stage, commit; and the commit task's retry."""
+        """Run one day as Airflow does: plan, stage, commit, and the commit task's retry."""
         interval = Interval(start=FIRST + timedelta(days=day), end=FIRST + timedelta(days=day + 1))
-        asked = PlanRequest(
+        request = PlanRequest(
             pipeline=self.pipeline,
             job_source=self.job_source,
             request=Request(dag="flights", run=f"scheduled__{day}", clear=0),
@@ -141,9 +141,9 @@ class SmallDemo:
             first=FIRST,
         )
         with LogPlanner(self.servers.kafka) as log:
-            planned = plan(self.lake, log, asked)
-        keys = [piece.plan for piece in planned.intervals]
-        reports = self._stage(keys, asked.fingerprint)
+            planned = plan(self.lake, log, request)
+        keys = [p.plan for p in planned.intervals]
+        reports = self._stage(keys, request.fingerprint)
         tables = IcebergTables(self.lake.store, self.lake.runtime)
         # The second round is the retry of a task that was killed after its PUT (C9, C12).
         return [
@@ -154,24 +154,24 @@ class SmallDemo:
 
     def _stage(self, keys: list[str], fingerprint: str) -> dict[str, str]:
         reports: dict[str, str] = {}
-        for one in to_stage(self.lake, keys, fingerprint=fingerprint).plans:
+        for todo in to_stage(self.lake, keys, fingerprint=fingerprint).plans:
             work = Work(
-                plan=one,
+                plan=todo,
                 pipeline=self.pipeline,
                 attempt=f"try-{uuid.uuid4().hex}",
                 transform=JobTransform(self.transform, self.pipeline),
                 store=self.lake.store,
                 runtime=self.lake.runtime,
             )
-            pieces = split_plan(one, records_per_task=self.pipeline.records_per_task)
-            topics = {t.name: t for t in one.topics}
+            splits = split_plan(todo, records_per_task=self.pipeline.records_per_task)
+            topics = {t.name: t for t in todo.topics}
             results = [
                 run_split(work, p, KafkaReading(self.servers.kafka, topics[p.topic], p))
-                for p in pieces
+                for p in splits
             ]
-            report = assemble(work, pieces, results)
+            report = assemble(work, splits, results)
             self.lake.put_new(report.key, report.encode())
-            reports[one.key] = report.key
+            reports[todo.key] = report.key
         return reports
 
     def check(self) -> Verdict:
@@ -201,7 +201,7 @@ def small_demo_on_versitygw(
     servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[SmallDemo]:
     if go() is None:
-        pytest.skip("versitygw is built by Go, and this machine has none")
+        pytest.skip("versitygw: expected Go to build it, found none")
     with versitygw() as url:
         yield _small_demo(replace(servers, endpoint=url), monkeypatch)
 

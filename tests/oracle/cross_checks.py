@@ -1,4 +1,4 @@
-"""The rows beside the log as an independent client reads it, the accounts, and what tables with keys must hold."""
+"""Checks of the rows against the log as an independent client reads it, against the accounts, and of tables with keys."""
 
 from __future__ import annotations
 
@@ -6,109 +6,115 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from oracle.reading import DEAD, LINEAGE, Partition, Piece
+from oracle.reading import DEAD, LINEAGE, CommittedInterval, Partition
 from oracle.row_checks import Row, Rows
 
 Aggregate = Callable[[Sequence[Row]], Iterable[Row]]
 
 
-def judge_logs(rows: Rows) -> None:
-    """What an independent client is given of the committed ranges stands in the tables, and the other way round."""
-    there_by: dict[Partition, set[int]] = defaultdict(set)
+def check_logs(rows: Rows) -> None:
+    """Check that the tables have exactly the records that an independent client reads in the committed ranges."""
+    offsets_by: dict[Partition, set[int]] = defaultdict(set)
     for spots in rows.rows.values():
         for topic, number, offset in spots:
-            there_by[topic, number].add(offset)
+            offsets_by[topic, number].add(offset)
     for (topic, number), log in rows.logs.items():
-        for piece in rows.intervals:
-            start, end = piece.ranges[topic, number]
-            first = max(start, log.begin, piece.readable_from((topic, number)))
+        for interval in rows.intervals:
+            start, end = interval.ranges[topic, number]
+            first = max(start, log.begin, interval.readable_from((topic, number)))
             span = range(first, end)
-            held = {offset for offset in span if offset in log.committed}
-            there = {offset for offset in span if offset in there_by[topic, number]}
-            for offset in sorted(held - there if rows.record_level else ()):
-                rows.problems.say(
+            in_log = {offset for offset in span if offset in log.committed}
+            in_tables = {offset for offset in span if offset in offsets_by[topic, number]}
+            for offset in sorted(in_log - in_tables if rows.record_level else ()):
+                rows.problems.add(
                     "log",
-                    f"{topic}[{number}]@{offset} of {piece.name} is in the log and in no table",
+                    f"{topic}[{number}]@{offset} of {interval.name} is in the log and in no table",
                 )
-            if not piece.planned(topic).get("compacted"):
-                for offset in sorted(there - held):
-                    rows.problems.say(
+            if not interval.planned(topic).get("compacted"):
+                for offset in sorted(in_tables - in_log):
+                    rows.problems.add(
                         "log",
-                        f"{topic}[{number}]@{offset} stands in a table and is not in the log",
+                        f"{topic}[{number}]@{offset} is in a table and not in the log",
                     )
 
 
-def judge_accounts(rows: Rows) -> None:
-    """The account of each committed range is what the tables hold and what the log shows."""
-    everywhere = {name: set(spots) for name, spots in rows.rows.items()}
-    for piece in rows.intervals:
-        for account in (piece.done or {}).get("accounts", ()):
+def check_accounts_against_rows(rows: Rows) -> None:
+    """Check the account of each committed range against the tables and against the log."""
+    spots_by_table = {name: set(spots) for name, spots in rows.rows.items()}
+    for interval in rows.intervals:
+        for account in (interval.done or {}).get("accounts", ()):
             place = (account["topic"], account["partition"])
             span = range(account["start"], account["end"])
             counts = {
                 name: sum((*place, offset) in spots for offset in span) if spots else 0
-                for name, spots in everywhere.items()
+                for name, spots in spots_by_table.items()
             }
-            for name, held in counts.items():
-                said = account["dead_letters" if name == DEAD else "records"]
-                if held != said:
+            for name, count in counts.items():
+                accounted = account["dead_letters" if name == DEAD else "records"]
+                if count != accounted:
                     what = "dead letters" if name == DEAD else "records"
-                    rows.problems.say(
+                    rows.problems.add(
                         "account",
-                        f"{piece.name} {place}: {said} {what} are accounted, table {name} holds {held}",
+                        f"{interval.name} {place}: {accounted} {what} are accounted, table {name} has {count}",
                     )
-            for text in _against_log(rows, place, account, piece):
-                rows.problems.say("account", f"{piece.name} {place}: {text}")
+            for text in _against_log(rows, place, account, interval):
+                rows.problems.add("account", f"{interval.name} {place}: {text}")
 
 
-def _against_log(rows: Rows, place: Partition, account: Row, piece: Piece) -> Iterator[str]:
+def _against_log(
+    rows: Rows, place: Partition, account: Row, interval: CommittedInterval
+) -> Iterator[str]:
     log = rows.logs.get(place)
-    compacted = piece.planned(place[0]).get("compacted")
+    compacted = interval.planned(place[0]).get("compacted")
     if log is not None and account["lost"] and log.begin < account["start"] + account["lost"]:
-        yield f"{account['lost']} offsets are accounted as lost, the log still begins at {log.begin}"
+        yield f"{account['lost']} offsets are accounted as lost, the log still starts at {log.begin}"
     if log is None or log.begin > account["start"] + account["lost"] or compacted:
         return
     span = range(account["start"] + account["lost"], account["end"])
     committed = sum(offset in log.committed for offset in span)
     data = sum(offset in log.any_data for offset in span)
-    wanted = (committed, data - committed, len(span) - data)
-    said = (account["records"] + account["dead_letters"], account["aborted"], account["control"])
-    if said != wanted:
-        yield f"records, aborted and control are accounted as {said}, an independent client sees {wanted}"
+    expected = (committed, data - committed, len(span) - data)
+    accounted = (
+        account["records"] + account["dead_letters"],
+        account["aborted"],
+        account["control"],
+    )
+    if accounted != expected:
+        yield f"records, aborted and control are accounted as {accounted}, an independent client reads {expected}"
 
 
-def judge_aggregates(rows: Rows, aggregates: Mapping[str, Aggregate]) -> None:
-    """The rows of a table with keys are, interval by interval, what its hook makes of that interval's records."""
+def check_aggregates(rows: Rows, aggregates: Mapping[str, Aggregate]) -> None:
+    """Check the rows of a table with keys against the result of its hook on the records of each interval."""
     if not rows.record_level and not aggregates:
-        rows.problems.say(
+        rows.problems.add(
             "aggregate",
-            f"nobody says what {sorted(rows.aggregated)} must hold: no record is checked",
+            f"no expected rows of {sorted(rows.aggregated)} are passed: no record is checked",
         )
     for table, expected in aggregates.items():
-        held = rows.aggregated.get(table, {})
-        for piece in rows.intervals:
-            found = [row for key in piece.files(table) for row in held.get(key, ())]
-            wanted = list(expected(list(_sound(rows, piece))))
+        rows_by_file = rows.aggregated.get(table, {})
+        for interval in rows.intervals:
+            found = [row for key in interval.files(table) for row in rows_by_file.get(key, ())]
+            wanted = list(expected(list(_expected_rows(rows, interval))))
             if (ours := _bag(found)) != (theirs := _bag(wanted)):
                 different = next(iter((ours - theirs) + (theirs - ours)))
-                rows.problems.say(
+                rows.problems.add(
                     "aggregate",
-                    f"table {table}, {piece.name}: {dict(different)} is not in both",
+                    f"table {table}, {interval.name}: {dict(different)} is not in both",
                 )
 
 
-def _sound(rows: Rows, piece: Piece) -> Iterator[Row]:
-    """The expected rows of what is committed of an interval: sent and acknowledged, or there all the same."""
+def _expected_rows(rows: Rows, interval: CommittedInterval) -> Iterator[Row]:
+    """Yield the expected rows of the committed records of an interval: acknowledged ones, and others that are present."""
     if rows.payload.columns is None:
-        raise ValueError("aggregates need a payload: what else should they be made of?")
+        raise ValueError("aggregates: expected a payload to compute them from, found none")
     sent = {spot for spot, notes in rows.sent.items() if any(n.outcome == "ok" for n in notes)}
     for spot in sorted(sent.union(*rows.rows.values())):
-        start, end = piece.ranges.get(spot[:2], (0, 0))
-        if not start <= spot[2] < end or not rows.stands(spot):
+        start, end = interval.ranges.get(spot[:2], (0, 0))
+        if not start <= spot[2] < end or not rows.is_complete(spot):
             continue
-        held, known, value = rows.held(spot), False, None
-        if held is not None:
-            known, value = True, held.value
+        record, known, value = rows.log_record(spot), False, None
+        if record is not None:
+            known, value = True, record.value
         elif rows.sent.get(spot):
             known, value = rows.value_of(spot, rows.sent[spot][0])
         columns = rows.payload.columns(value) if known else None

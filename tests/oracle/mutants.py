@@ -1,7 +1,8 @@
-"""Mutants of tallystick: each patches its own code so that one rule no longer holds, and the oracle must notice.
+"""Mutants of tallystick: each patches the product so that one rule no longer holds, and the oracle must detect it.
 
-Where tallystick's own checks (before a swap, of a report) would stop a mutant, they are silenced in it: what is tested is
-the oracle, not what stands before it. `MUTANTS` says for each the story that shows it and what the oracle must say.
+If tallystick's own checks (before a swap, of a report) would stop a mutant, they are switched off in it: the test is of
+the oracle, not of these checks. `MUTANTS` has for each the scenario that exposes it and a pattern of the problem that
+the oracle must report.
 """
 
 from __future__ import annotations
@@ -13,168 +14,173 @@ from typing import Any
 
 from oracle import mutants_of_commits as commits
 from oracle import mutants_of_plans as plans
-from oracle import stories
-from oracle.stories import Story
+from oracle import scenarios
+from oracle.scenarios import Scenario
 
 Mutant = Callable[[], AbstractContextManager[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Caught:
-    """A mutant, the story that shows it, and a pattern of one counter-example that the oracle must give."""
+class ExpectedProblem:
+    """A mutant, the scenario that exposes it, and a pattern of one counter-example that the oracle must report."""
 
     mutant: Mutant
-    story: Story
-    says: str
+    scenario: Scenario
+    pattern: str
 
 
-MUTANTS: dict[str, Caught] = {
-    name: Caught(mutant=mutant, story=story, says=says)
-    for name, mutant, story, says in (
+MUTANTS: dict[str, ExpectedProblem] = {
+    name: ExpectedProblem(mutant=mutant, scenario=scenario, pattern=pattern)
+    for name, mutant, scenario, pattern in (
         (
             "no If-Match",
             commits.no_if_match,
-            stories.raced,
+            scenarios.raced,
             r"^acknowledged: the commit of plans/.* in no record",
         ),
         (
             "blind retry of a swap in doubt",
             commits.blind_retry,
-            stories.doubted,
+            scenarios.reply_lost,
             r"^acknowledged: the commit of plans/",
         ),
         (
             "files deleted on a timeout",
             commits.delete_on_timeout,
-            stories.doubted,
-            r"^object: tables/.* is not there",
+            scenarios.reply_lost,
+            r"^object: tables/.* does not exist",
         ),
         (
-            "409 taken for a loss",
-            commits.conflict_is_a_loss,
-            stories.conflicted,
-            r"^object: tables/.* is not there",
+            "409 counts as a lost race",
+            commits.conflict_counts_as_lost,
+            scenarios.conflict_reply,
+            r"^object: tables/.* does not exist",
         ),
         (
             "pointer before data",
             commits.pointer_before_data,
-            stories.first_day,
-            r"^cut: version \d+: table .* there is None",
+            scenarios.first_day,
+            r"^snapshot: version \d+: table .* in the store it is None",
         ),
         (
-            "AlreadyCommitted never answered",
+            "AlreadyCommitted is never returned",
             commits.never_already_committed,
-            stories.first_day,
+            scenarios.first_day,
             r"^duplicate: events\[",
         ),
         (
             "a zombie's plan commits",
             commits.zombie_commits,
-            stories.taken_over,
+            scenarios.taken_over,
             r"^duplicate: events\[",
         ),
         (
             "a replacement only appends",
             commits.replacement_appends,
-            stories.replaced,
+            scenarios.replaced,
             r"^duplicate: events\[",
         ),
         (
-            "report taken from a LIST",
+            "the files come from a LIST, not from the report",
             commits.report_from_a_list,
-            stories.attempts,
+            scenarios.attempts,
             r"^duplicate: events\[",
         ),
         (
             "attempts share a prefix",
             commits.shared_prefix,
-            stories.attempts,
+            scenarios.attempts,
             r"^object: .* it was overwritten",
         ),
         (
-            "dead letters not committed",
+            "dead letters are not committed",
             commits.dead_letters_not_committed,
-            stories.first_day,
+            scenarios.first_day,
             r"^missing: events\[",
         ),
         (
-            "dead letters committed apart",
-            commits.dead_letters_committed_apart,
-            stories.first_day,
-            r"^cut: version \d+: table dead_letters",
+            "dead letters are committed in another swap",
+            commits.dead_letters_in_another_swap,
+            scenarios.first_day,
+            r"^snapshot: version \d+: table dead_letters",
         ),
         (
             "an aborted interval is skipped",
             commits.aborted_interval_skipped,
-            stories.days,
+            scenarios.days,
             r"^acknowledged: the commit of plans/20130102",
         ),
         (
             "an empty interval is skipped",
             plans.empty_interval_skipped,
-            stories.days,
+            scenarios.days,
             r"^tiling: after \[2013-01-03.* comes \[2013-01-05",
         ),
         (
-            "record chain truncated",
+            "the record chain is truncated",
             commits.chain_truncated,
-            stories.days,
+            scenarios.days,
             r"^chain: record commits/0",
         ),
         (
             "end = high watermark",
             plans.ends_at_the_high_watermark,
-            stories.days,
+            scenarios.days,
             r"^time: events\[",
         ),
         (
             "end = start, until the last interval",
             plans.ends_at_the_floor,
-            stories.days,
-            r"^time: events\[.* lies in \[2013-01-05",
+            scenarios.days,
+            r"^time: events\[.* is in \[2013-01-05",
         ),
-        ("boundaries move", plans.boundaries_move, stories.late, r"^missing: "),
+        ("boundaries move", plans.boundaries_move, scenarios.late, r"^missing: "),
         (
-            "end asked for again while staging",
-            plans.end_asked_for_again,
-            stories.late,
+            "the end is read again while staging",
+            plans.end_read_again,
+            scenarios.late,
             r"^duplicate: ",
         ),
         (
-            "topic id unchecked",
+            "the topic id is not checked",
             plans.topic_id_unchecked,
-            stories.recreated,
+            scenarios.recreated,
             r"^payload: .* n is 2000000, sent was",
         ),
         (
             "a loss is accepted silently",
             plans.loss_accepted_silently,
-            stories.expired,
-            r"^account: .* are lost, and nobody accepted",
+            scenarios.expired,
+            r"^account: .* are lost, and the plan does not accept",
         ),
-        ("failOnDataLoss=false", plans.loss_skipped_by_the_reader, stories.expired, r"^missing: "),
+        (
+            "failOnDataLoss=false",
+            plans.loss_skipped_by_the_reader,
+            scenarios.expired,
+            r"^missing: ",
+        ),
         (
             "read_uncommitted",
             plans.read_uncommitted,
-            stories.first_day,
-            r"^foreign: .* its producer says: aborted",
+            scenarios.first_day,
+            r"^foreign: .* in the producer's log: aborted",
         ),
         (
-            "the last record of a piece is cut",
-            plans.tail_cut,
-            stories.first_day,
+            "the last record of an input split is dropped",
+            plans.last_record_dropped,
+            scenarios.first_day,
             r"^missing: events\[",
         ),
         (
-            "deduplicated by content",
+            "records are deduplicated by content",
             plans.deduplicated_by_content,
-            stories.first_day,
+            scenarios.first_day,
             r"^missing: events\[",
         ),
         (
-            "values shifted by one record",
+            "values are shifted by one record",
             plans.values_shifted,
-            stories.first_day,
+            scenarios.first_day,
             r"^payload: events\[.* sent was",
         ),
     )

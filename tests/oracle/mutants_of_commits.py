@@ -1,4 +1,4 @@
-"""Mutants of the swap, and of what a commit decides and writes."""
+"""Mutants of the swap, and of the decisions and writes of a commit."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from tallystick.store.s3 import S3Store
 
 
 @contextmanager
-def silenced() -> Iterator[None]:
-    """Our own checks before a swap, of a report and of an attempt say nothing."""
+def without_own_checks() -> Iterator[None]:
+    """Switch off tallystick's own checks before a swap, of a report and of an attempt."""
     with ExitStack() as stack:
         for module, name in (
             (lakes, "check_swap"),
@@ -40,7 +40,7 @@ def silenced() -> Iterator[None]:
 
 @contextmanager
 def no_if_match() -> Iterator[None]:
-    """The root is PUT without a condition."""
+    """PUT the root without a condition."""
     real = S3Store.replace
 
     def unconditional(self: Any, key: str, body: bytes, *, expected: Any) -> Any:
@@ -56,7 +56,7 @@ def no_if_match() -> Iterator[None]:
 
 @contextmanager
 def blind_retry() -> Iterator[None]:
-    """A swap in doubt is sent again over whatever is there now."""
+    """Send a swap in doubt again, over the current root."""
 
     def again(self: Lake, body: bytes, etag: Any) -> bool:
         while isinstance(self.store.replace(keys.ROOT, body, expected=etag), Unknown):
@@ -69,11 +69,11 @@ def blind_retry() -> Iterator[None]:
         yield
 
 
-def _tidying(swap: Callable[[Any], bool]) -> AbstractContextManager[Any]:
-    """A commit that believes to have lost deletes the files of its attempt."""
+def _deleting_on_failure(swap: Callable[[Any], bool]) -> AbstractContextManager[Any]:
+    """Delete the files of the attempt in a commit that appears to have failed."""
     real = commit_module.commit
 
-    def tidy(lake: Lake, tables: Any, *, plan_key: str, report_key: str) -> Any:
+    def delete_files(lake: Lake, tables: Any, *, plan_key: str, report_key: str) -> Any:
         try:
             return real(lake, tables, plan_key=plan_key, report_key=report_key)
         except (OutcomeUnknown, Superseded):
@@ -85,36 +85,36 @@ def _tidying(swap: Callable[[Any], bool]) -> AbstractContextManager[Any]:
         return swap(self.store.replace(keys.ROOT, body, expected=etag))
 
     stack = ExitStack()
-    stack.enter_context(patch.object(commit_module, "commit", tidy))
+    stack.enter_context(patch.object(commit_module, "commit", delete_files))
     stack.enter_context(patch.object(Lake, "_replace_root", once))
     return stack
 
 
 def delete_on_timeout() -> AbstractContextManager[Any]:
-    """A swap whose reply is lost counts as failed: the task tidies up and fails."""
+    """Treat a swap whose reply is lost as failed: the task deletes its files and fails."""
 
     def swap(outcome: Any) -> bool:
         if isinstance(outcome, Unknown):
             raise OutcomeUnknown("timeout.", hint="none.")
         return isinstance(outcome, Applied)
 
-    return _tidying(swap)
+    return _deleting_on_failure(swap)
 
 
-def conflict_is_a_loss() -> AbstractContextManager[Any]:
-    """409 counts as "someone else won": the task tidies up."""
+def conflict_counts_as_lost() -> AbstractContextManager[Any]:
+    """Treat 409 as a lost race: the task deletes its files."""
 
     def swap(outcome: Any) -> bool:
         if isinstance(outcome, Unknown) and "409" in outcome.because:
             raise Superseded("409.", hint="none.")
         return isinstance(outcome, Applied)
 
-    return _tidying(swap)
+    return _deleting_on_failure(swap)
 
 
 @contextmanager
 def pointer_before_data() -> Iterator[None]:
-    """Data files are uploaded after the swap that names them: the report says what they will be."""
+    """Upload data files after the swap that names them: the report has their future keys and ETags."""
     waiting: list[tuple[Any, str, Any]] = []
     real_commit = commit_module.commit
 
@@ -132,19 +132,19 @@ def pointer_before_data() -> Iterator[None]:
         return done
 
     with (
-        silenced(),
+        without_own_checks(),
         patch.object(upload.AttemptPrefix, "upload", promise),
         patch.object(commit_module, "commit", then_upload),
     ):
         yield
 
 
-# ---------------------------------------------------------------- what a commit decides and writes
+# ---------------------------------------------------------------- decisions and writes of a commit
 
 
 @contextmanager
 def never_already_committed() -> Iterator[None]:
-    """AlreadyCommitted is never answered: a repeat publishes again."""
+    """Never return AlreadyCommitted: a repeat publishes again."""
     real = committing.decide_commit
 
     def forgetful(root: Any, entry: Any, plan: Any, **more: Any) -> Any:
@@ -157,7 +157,7 @@ def never_already_committed() -> Iterator[None]:
         )
 
     with (
-        silenced(),
+        without_own_checks(),
         patch.object(committing, "decide_commit", forgetful),
         patch.object(commit_module, "_files_of", lambda *_: {}),
     ):
@@ -166,7 +166,7 @@ def never_already_committed() -> Iterator[None]:
 
 @contextmanager
 def zombie_commits() -> Iterator[None]:
-    """Neither plan key nor generation is looked at: whoever comes to commit, commits."""
+    """Check neither plan key nor generation: every plan commits."""
     real = committing.decide_commit
 
     def anyone(root: Any, entry: Any, plan: Any, **more: Any) -> Any:
@@ -179,20 +179,20 @@ def zombie_commits() -> Iterator[None]:
         )
         return committing.Publish(before=whole)
 
-    with silenced(), patch.object(committing, "decide_commit", anyone):
+    with without_own_checks(), patch.object(committing, "decide_commit", anyone):
         yield
 
 
 @contextmanager
 def replacement_appends() -> Iterator[None]:
-    """A replacement adds its files and leaves those that it replaces."""
+    """Add the files of a replacement without removing those that it replaces."""
     with patch.object(commit_module, "_files_of", lambda *_: {}):
         yield
 
 
 @contextmanager
 def report_from_a_list() -> Iterator[None]:
-    """A commit takes every file below its plan's prefix, not those that its report names."""
+    """Commit every file below the plan's prefix, not those that the report names."""
     real = commit_module.commit
 
     def listed(lake: Lake, tables: Any, *, plan_key: str, report_key: str) -> Any:
@@ -211,13 +211,13 @@ def report_from_a_list() -> Iterator[None]:
         ):
             return real(lake, tables, plan_key=plan_key, report_key=report_key)
 
-    with silenced(), patch.object(commit_module, "commit", listed):
+    with without_own_checks(), patch.object(commit_module, "commit", listed):
         yield
 
 
 @contextmanager
 def shared_prefix() -> Iterator[None]:
-    """Every attempt writes the same keys, and the later one overwrites."""
+    """Write the same keys in every attempt, so that the later one overwrites."""
 
     def overwrite(self: Any, table: str, path: Any) -> tuple[str, str]:
         key = keys.data_file(table, self.plan, "attempt", self.task, "0" * 32)
@@ -226,36 +226,36 @@ def shared_prefix() -> Iterator[None]:
         answer = self.store._writer.put_object(**self.store._common, Key=full_key, Body=body)
         return key, answer["ETag"]
 
-    with silenced(), patch.object(upload.AttemptPrefix, "upload", overwrite):
+    with without_own_checks(), patch.object(upload.AttemptPrefix, "upload", overwrite):
         yield
 
 
-def _without_dead() -> AbstractContextManager[Any]:
+def _without_dead_letters() -> AbstractContextManager[Any]:
     real = commit_module._stage_tables
 
-    def but_dead(
+    def all_but_dead_letters(
         lake: Any, tables: Any, snapshot: Any, plan: Any, report: Any, dropped: Any
     ) -> Any:
         staged = real(lake, tables, snapshot, plan, report, dropped)
         return {**staged, "dead_letters": snapshot.root.tables["dead_letters"]}
 
-    return patch.object(commit_module, "_stage_tables", but_dead)
+    return patch.object(commit_module, "_stage_tables", all_but_dead_letters)
 
 
 @contextmanager
 def dead_letters_not_committed() -> Iterator[None]:
-    """Dead letters are written, and no commit puts them into their table."""
-    with _without_dead():
+    """Write dead letters without committing them to their table."""
+    with _without_dead_letters():
         yield
 
 
 @contextmanager
-def dead_letters_committed_apart() -> Iterator[None]:
-    """Dead letters follow in a swap of their own."""
+def dead_letters_in_another_swap() -> Iterator[None]:
+    """Commit dead letters in a second swap."""
     real = commit_module.commit
 
-    def apart(lake: Lake, tables: Any, *, plan_key: str, report_key: str) -> Any:
-        with _without_dead():
+    def in_two_swaps(lake: Lake, tables: Any, *, plan_key: str, report_key: str) -> Any:
+        with _without_dead_letters():
             done = real(lake, tables, plan_key=plan_key, report_key=report_key)
         report = lake.report(report_key)
         files = [f for f in report.files if f.table == "dead_letters"] if report else []
@@ -281,13 +281,13 @@ def dead_letters_committed_apart() -> Iterator[None]:
         lake.swap(follow)
         return done
 
-    with patch.object(commit_module, "commit", apart):
+    with patch.object(commit_module, "commit", in_two_swaps):
         yield
 
 
 @contextmanager
 def aborted_interval_skipped() -> Iterator[None]:
-    """A commit without rows has nothing to do, it thinks."""
+    """Skip a commit without rows."""
     real = commit_module.commit
 
     def skip(lake: Lake, tables: Any, *, plan_key: str, report_key: str) -> Any:
@@ -302,11 +302,11 @@ def aborted_interval_skipped() -> Iterator[None]:
 
 @contextmanager
 def chain_truncated() -> Iterator[None]:
-    """Each record is the first one: none names its parent."""
+    """Write each record without its parent."""
     real = lakes.Record
 
-    def orphaned(**fields: Any) -> Any:
+    def without_parent(**fields: Any) -> Any:
         return real(**{**fields, "parent": None})
 
-    with patch.object(lakes, "Record", orphaned):
+    with patch.object(lakes, "Record", without_parent):
         yield

@@ -1,4 +1,4 @@
-"""Mutants of what is planned and of what is read."""
+"""Mutants of planning and of reading."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 import pyarrow as pa
 
-from oracle.mutants_of_commits import silenced
+from oracle.mutants_of_commits import without_own_checks
 from tallystick.engine import attempt, input_splits, kafka_splits
 from tallystick.engine import task as tasks
 from tallystick.errors import OutsideRetention
@@ -24,15 +24,15 @@ from tallystick.protocol import boundaries, committing
 from tallystick.protocol.ledger import Ledger
 
 _FIRST_MS = 1_356_998_400_000  # 2013-01-01
-_NEVER_MS = 2**52  # later than any record: the look-up answers with the end of the log
+_NEVER_MS = 2**52  # later than any record: the look-up returns the end of the log
 
 
-# ---------------------------------------------------------------- what is planned
+# ---------------------------------------------------------------- planning
 
 
 @contextmanager
 def empty_interval_skipped() -> Iterator[None]:
-    """An interval without offsets is called committed, and no entry says so."""
+    """Report an interval without offsets as committed, without an entry."""
     real = plan_attempt.PlanAttempt.grant
 
     def forget(self: Any, decision: Any, wanted: Any) -> Any:
@@ -41,13 +41,13 @@ def empty_interval_skipped() -> Iterator[None]:
             change.ledger.drop(done.interval)
         return replace(change, committed=())
 
-    with silenced(), patch.object(plan_attempt.PlanAttempt, "grant", forget):
+    with without_own_checks(), patch.object(plan_attempt.PlanAttempt, "grant", forget):
         yield
 
 
 @contextmanager
 def ends_at_the_high_watermark() -> Iterator[None]:
-    """A boundary is the end of the log as it is when it is asked for."""
+    """Use the current end of the log as the boundary."""
 
     real = LogPlanner.boundary
 
@@ -60,7 +60,7 @@ def ends_at_the_high_watermark() -> Iterator[None]:
 
 @contextmanager
 def ends_at_the_floor() -> Iterator[None]:
-    """A boundary is the one before it: each record waits for the last interval."""
+    """Use the previous boundary again: each record waits for the last interval."""
     real = LogPlanner.boundary
 
     def low(self: Any, topic: str, at_ms: int, floors: Any, *, latest_ms: Any = None) -> Any:
@@ -73,7 +73,7 @@ def ends_at_the_floor() -> Iterator[None]:
 
 @contextmanager
 def boundaries_move() -> Iterator[None]:
-    """Each plan asks for its boundaries anew, and takes what it is told now."""
+    """Look up the boundaries again for each plan, and overwrite the stored ones."""
 
     def every(_: Any, grants: Any) -> tuple[Any, ...]:
         return tuple(sorted({at for g in grants for at in (g.interval.start, g.interval.end)}))
@@ -83,7 +83,7 @@ def boundaries_move() -> Iterator[None]:
         self._touched.add(boundary.at)
 
     with (
-        silenced(),
+        without_own_checks(),
         patch.object(boundaries, "missing_boundaries", every),
         patch.object(Ledger, "set_boundary", overwrite),
     ):
@@ -92,9 +92,9 @@ def boundaries_move() -> Iterator[None]:
 
 @contextmanager
 def topic_id_unchecked() -> Iterator[None]:
-    """A topic is known by its name."""
+    """Identify a topic by its name only."""
     with (
-        silenced(),
+        without_own_checks(),
         patch.object(plan_attempt.PlanAttempt, "_same_incarnation", lambda *_: None),
         patch.object(plan_attempt.PlanAttempt, "_refuse_diverged", lambda *_: None),
         patch.object(committing, "differs_from_root", lambda *_: None),
@@ -104,28 +104,26 @@ def topic_id_unchecked() -> Iterator[None]:
 
 @contextmanager
 def loss_accepted_silently() -> Iterator[None]:
-    """What retention took is passed over although nobody accepted that."""
+    """Skip what retention deleted although the run does not accept a loss."""
     real = plan_attempt.PlanAttempt._planned_range
 
-    def passed_over(
-        self: Any, name: str, partition: int, start: Any, end: Any, log_start: int
-    ) -> Any:
+    def accepted(self: Any, name: str, partition: int, start: Any, end: Any, log_start: int) -> Any:
         lenient = replace(
             self.plan_request, params=replace(self.plan_request.params, accept_loss=True)
         )
         with patch.object(self, "plan_request", lenient):
             return real(self, name, partition, start, end, log_start)
 
-    with patch.object(plan_attempt.PlanAttempt, "_planned_range", passed_over):
+    with patch.object(plan_attempt.PlanAttempt, "_planned_range", accepted):
         yield
 
 
-# ---------------------------------------------------------------- what is read
+# ---------------------------------------------------------------- reading
 
 
 @contextmanager
 def read_uncommitted() -> Iterator[None]:
-    """Records of aborted transactions are records, and the markers that say so are not looked at."""
+    """Read records of aborted transactions as records, without checking the markers."""
     with (
         patch.object(reader.AbortedProducers, "aborts", lambda *_: False),
         patch.object(reader.MarkerCheck, "data", lambda *_, **__: None),
@@ -134,19 +132,18 @@ def read_uncommitted() -> Iterator[None]:
 
 
 @contextmanager
-def end_asked_for_again() -> Iterator[None]:
-    """The stage task reads up to where the log ends by then (a rerun that plans for itself)."""
+def end_read_again() -> Iterator[None]:
+    """Read in the stage task up to the current end of the log (a rerun that plans for itself)."""
     real = input_splits.split_plan
 
     def further(plan: Any, *, records_per_task: int) -> Any:
-        found = []
-        for piece in real(plan, records_per_task=records_per_task):
-            more = (
-                0 if piece.span.start else 3
-            )  # by the second interval nothing has come in behind it
-            span = OffsetRange(start=piece.span.start, end=piece.span.end + more)
-            found.append(replace(piece, span=span))
-        return tuple(found)
+        splits = []
+        for split in real(plan, records_per_task=records_per_task):
+            # After the second interval no record has arrived.
+            more = 0 if split.span.start else 3
+            span = OffsetRange(start=split.span.start, end=split.span.end + more)
+            splits.append(replace(split, span=span))
+        return tuple(splits)
 
     def as_planned(topic: str, partition: int, planned: Any, parts: Any) -> Any:
         extra = sum(p.end - p.start for p in parts) - planned.readable.length
@@ -165,7 +162,7 @@ def end_asked_for_again() -> Iterator[None]:
         )
 
     with (
-        silenced(),
+        without_own_checks(),
         patch.object(input_splits, "split_plan", further),
         patch.object(attempt, "_account", as_planned),
     ):
@@ -174,7 +171,7 @@ def end_asked_for_again() -> Iterator[None]:
 
 @contextmanager
 def loss_skipped_by_the_reader() -> Iterator[None]:
-    """failOnDataLoss=false: what is gone by the time of the read counts as compacted away."""
+    """Count offsets that are gone at the time of the read as compacted away (failOnDataLoss=false)."""
     real = kafka_splits.KafkaReading
 
     class Lenient(real):  # type: ignore[misc, valid-type]
@@ -195,19 +192,19 @@ def loss_skipped_by_the_reader() -> Iterator[None]:
             span = self._split.span
             return replace(found, span=span, absent=found.absent + self.gone)
 
-    with silenced(), patch.object(kafka_splits, "KafkaReading", Lenient):
+    with without_own_checks(), patch.object(kafka_splits, "KafkaReading", Lenient):
         yield
 
 
 def _rows(change: Callable[[pa.RecordBatch], pa.RecordBatch]) -> AbstractContextManager[Any]:
-    """Change the batches between the reader and the decoder, and let the account say what the reader said."""
+    """Change the batches between the reader and the decoder, and take the account from the reader."""
     real_batches, real_account = tasks.coalesce, tasks._account
 
     def changed(batches: Any) -> Iterator[pa.RecordBatch]:
         return (change(batch) for batch in real_batches(batches))
 
-    def as_read(piece: Any, read: Any, records: int, dead: int) -> Any:
-        return real_account(piece, read, read.records - dead, dead)
+    def as_read(split: Any, read: Any, records: int, dead: int) -> Any:
+        return real_account(split, read, read.records - dead, dead)
 
     stack = ExitStack()
     stack.enter_context(patch.object(tasks, "coalesce", changed))
@@ -215,13 +212,13 @@ def _rows(change: Callable[[pa.RecordBatch], pa.RecordBatch]) -> AbstractContext
     return stack
 
 
-def tail_cut() -> AbstractContextManager[Any]:
-    """The last record of each piece is not handed on (off by one at its end)."""
+def last_record_dropped() -> AbstractContextManager[Any]:
+    """Drop the last record of each input split (off by one)."""
     return _rows(lambda batch: batch.slice(0, batch.num_rows - 1))
 
 
 def deduplicated_by_content() -> AbstractContextManager[Any]:
-    """A value that was seen before counts as a duplicate."""
+    """Drop a value that was read before as a duplicate."""
 
     def first_ones(batch: pa.RecordBatch) -> pa.RecordBatch:
         seen: dict[bytes | None, int] = {}
@@ -233,7 +230,7 @@ def deduplicated_by_content() -> AbstractContextManager[Any]:
 
 
 def values_shifted() -> AbstractContextManager[Any]:
-    """Values move down by one record: every offset is there once, with its neighbour's content."""
+    """Shift values by one record: every offset is present once, with its neighbour's content."""
 
     def shifted(batch: pa.RecordBatch) -> pa.RecordBatch:
         order = pa.array([(n + 1) % batch.num_rows for n in range(batch.num_rows)])

@@ -1,4 +1,4 @@
-"""Where a lake and its broker are, and the lake's objects as any S3 client sees them."""
+"""The addresses of a lake and its brokers, and the lake's objects as any S3 client returns them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 ROOT = "root.json"
-# A session reads S3's description once, which costs more than most audits; only using one from two threads is unsafe.
+# A session loads the S3 service description once, which costs more than most audits. Creating clients in two threads at
+# the same time is unsafe.
 _SESSION = boto3.session.Session()
-_MAKING = threading.Lock()
+_CLIENT_LOCK = threading.Lock()
 _ABSENT = ("404", "NoSuchKey", "NotFound")
 
 
@@ -29,13 +30,13 @@ class Place:
     access_key: str
     secret_key: str = field(repr=False)
     bootstrap: str
-    # In librdkafka's words; empty where the brokers take everyone.
+    # Settings of librdkafka; empty if the brokers accept every client.
     login: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One line of a listing; the ETag without its quotes."""
+    """One entry of a listing. The ETag has no quotes."""
 
     size_bytes: int
     etag: str
@@ -54,7 +55,7 @@ class Objects:
             response_checksum_validation="when_required",
             s3={"addressing_style": "path"},
         )
-        with _MAKING:
+        with _CLIENT_LOCK:
             self._client = _SESSION.client(
                 "s3",
                 endpoint_url=place.endpoint_url,
@@ -69,7 +70,7 @@ class Objects:
         self._client.close()
 
     def get(self, key: str, *, unless: str | None = None) -> tuple[bytes, str] | None:
-        """One object and its ETag; None where there is none, or where its ETag still is `unless`."""
+        """Return an object and its ETag. None if it does not exist or if its ETag is still `unless`."""
         known = {} if unless is None else {"IfNoneMatch": f'"{unless}"'}
         try:
             answer = self._client.get_object(Bucket=self._bucket, Key=self._prefix + key, **known)
@@ -85,23 +86,23 @@ class Objects:
             raise
 
     def body(self, key: str) -> bytes:
-        """One object that must be there; raises FileNotFoundError naming it."""
+        """Return an object that must exist. Raises FileNotFoundError with its key."""
         found = self.get(key)
         if found is None:
             raise FileNotFoundError(key)
         return found[0]
 
     def json(self, key: str) -> Any:
-        """One JSON object that must be there."""
+        """Return a JSON object that must exist."""
         return json.loads(self.body(key))
 
     def find(self, key: str) -> Any:
-        """One JSON object; None where there is none."""
+        """Return a JSON object, None if it does not exist."""
         found = self.get(key)
         return None if found is None else json.loads(found[0])
 
     def head(self, key: str) -> Listed | None:
-        """Size and ETag of one object; None where there is none."""
+        """Return size and ETag of an object, None if it does not exist."""
         try:
             answer = self._client.head_object(Bucket=self._bucket, Key=self._prefix + key)
         except ClientError as error:
@@ -111,7 +112,7 @@ class Objects:
         return Listed(answer["ContentLength"], answer["ETag"].strip('"'))
 
     def listing(self) -> dict[str, Listed]:
-        """Every object below the root."""
+        """Return every object below the prefix."""
         found: dict[str, Listed] = {}
         pages = self._client.get_paginator("list_objects_v2")
         for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix):
@@ -121,8 +122,8 @@ class Objects:
         return found
 
     def key_of(self, location: str) -> str:
-        """The relative key of an `s3://` location; raises ValueError for one outside the lake."""
+        """Return the relative key of an `s3://` location. Raises ValueError for a location outside the lake."""
         base = f"s3://{self._bucket}/{self._prefix}"
         if not location.startswith(base):
-            raise ValueError(f"{location} lies outside {base}")
+            raise ValueError(f"{location} is outside {base}")
         return location.removeprefix(base)

@@ -1,4 +1,4 @@
-"""The problems that were found: the first counter-examples of each kind in words, all of them counted."""
+"""The problems of an audit: the first counter-examples of each kind as text, and the number of all of them."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ SHOWN = 3
 
 
 class Problems:
-    """Kinds are words of the promise; of each, the first few counter-examples are kept."""
+    """Counter-examples by kind. The texts of the first `SHOWN` of each kind are stored."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
-        self._said: list[tuple[str, str]] = []
+        self._texts: list[tuple[str, str]] = []
 
-    def say(self, kind: str, text: str) -> None:
-        """Note one counter-example."""
+    def add(self, kind: str, text: str) -> None:
+        """Add one counter-example."""
         self._counts[kind] += 1
         if self._counts[kind] <= SHOWN:
-            self._said.append((kind, text))
+            self._texts.append((kind, text))
 
     def count(self, kind: str) -> int:
-        """How many counter-examples of a kind there were."""
+        """Return the number of counter-examples of a kind."""
         return self._counts[kind]
 
-    def told(self) -> tuple[str, ...]:
-        """All kinds in the order in which they were found, with what was not kept as a number."""
-        lines = [f"{kind}: {text}" for kind, text in self._said]
+    def lines(self) -> tuple[str, ...]:
+        """Return the texts in the order in which they were added, and the number of those that are not shown."""
+        texts = [f"{kind}: {text}" for kind, text in self._texts]
         more = ((kind, n - SHOWN) for kind, n in self._counts.items() if n > SHOWN)
-        return (*lines, *(f"{kind}: and {n} more" for kind, n in more))
+        return (*texts, *(f"{kind}: and {n} more" for kind, n in more))

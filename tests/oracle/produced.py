@@ -1,4 +1,4 @@
-"""The producer's own log: what was sent, as the producer itself knows it. It is the truth that the audit goes by."""
+"""The producer's own log of what it sent. The audit compares the lake with it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 Outcome = Literal["ok", "failed", "aborted", "unknown"]
 NULL = "null"
 _DONE_S = 60.0
-# The broker or the client refused the record itself: it is in no log. Any other error may hide a record that landed.
+# The broker or the client refused the record itself: it is in no log. After any other error the record may be in the log.
 _REFUSED = (
     KafkaError.MSG_SIZE_TOO_LARGE,
     KafkaError.INVALID_RECORD,
@@ -29,19 +29,19 @@ _REFUSED = (
 
 
 def digest(value: bytes | None) -> str:
-    """How a value is named: the SHA-256 of its bytes in hexadecimal, or `null` where there is no value."""
+    """Return the name of a value: the SHA-256 of its bytes in hexadecimal, `null` for a tombstone."""
     return NULL if value is None else hashlib.sha256(value).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """One record as its producer knows it.
+    """One record as its producer recorded it.
 
-    `offset` is None where no acknowledgement came. `ok`: acknowledged, and its transaction, if any, was committed.
-    `failed`: refused, it is in no log. `aborted`: its transaction was aborted for certain. `unknown`: any of these.
-    `sha256` is `digest` of the value. `timestamp_ms` is what the acknowledgement says (the broker's own time under
-    LogAppendTime), else what was sent. A topic that is deleted and created anew is another topic of the same name: audit
-    a lake with the records of the incarnation that it was begun with.
+    `offset` is None without an acknowledgement. `ok`: acknowledged, and its transaction, if any, was committed.
+    `failed`: refused, it is in no log. `aborted`: its transaction was certainly aborted. `unknown`: any of these.
+    `sha256` is `digest` of the value. `timestamp_ms` is the acknowledged time (the broker's own time under
+    LogAppendTime), else the time that was sent. A topic that is deleted and created again is another topic of the same
+    name: audit a lake with the records of the incarnation that it was created with.
     """
 
     topic: str
@@ -53,10 +53,10 @@ class Sent:
 
 
 class ProducerLog:
-    """Append-only JSON lines. `keep_values` writes the values too, for logs that will lose them.
+    """Append-only JSON lines. `keep_values` also writes the values, for topics that will lose them.
 
-    A note under a name takes the place of the note of that name before: a producer notes `unknown` before it sends, so
-    that its death leaves no record that nobody sent.
+    A note replaces the previous note of the same name. A producer notes `unknown` before it sends, so that every record
+    in the topic has a note even if the producer is killed.
     """
 
     def __init__(self, path: Path | str, *, keep_values: bool = False) -> None:
@@ -73,17 +73,17 @@ class ProducerLog:
             stream.write(json.dumps(line) + "\n")
 
     def read(self) -> list[Sent]:
-        """Every record in the order of its first note, as its last note says."""
+        """Return every record in the order of its first note, with the fields of its last note."""
         return [Sent(**fields) for fields, _ in self._lines().values()]
 
     def values(self) -> dict[str, bytes]:
-        """The values that were kept, by their digest."""
+        """Return the stored values by their digest."""
         return {f["sha256"]: kept for f, kept in self._lines().values() if kept is not None}
 
     def _lines(self) -> dict[str, tuple[dict[str, Any], bytes | None]]:
         found: dict[str, tuple[dict[str, Any], bytes | None]] = {}
         text = self.path.read_text() if self.path.exists() else ""
-        # A killed producer may leave half a line behind; what it was about to say is then noted as unknown before it.
+        # A killed producer may leave an incomplete last line. Its record was noted as unknown before.
         for whole in text.split("\n")[:-1]:
             fields = json.loads(whole)
             name, value = fields.pop("name"), fields.pop("value", None)
@@ -105,19 +105,19 @@ def produce_logged(
     settings: dict[str, Any] | None = None,
     done_s: float = _DONE_S,
 ) -> list[Sent]:
-    """Send values in order, one after another to each of `partitions` (a number means 0 to n-1); log and return them.
+    """Send values in order, to `partitions` in turn (a number means 0 to n-1). Log and return them.
 
-    `transaction` sends all of them in one, which then ends so. An error of a transaction is raised, after its records
-    were noted as unknown; errors of single records are only noted. Not safe to repeat: it sends again.
+    `transaction` sends all of them in one transaction and ends it accordingly. An error of a transaction is raised after
+    its records were noted as unknown. Errors of single records are only noted. Not safe to repeat: it sends again.
     """
     rows = list(values)
     numbers = list(range(partitions)) if isinstance(partitions, int) else list(partitions)
-    words = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5}
-    words |= {"log_level": 0, **(settings or {})}
+    config = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5}
+    config |= {"log_level": 0, **(settings or {})}
     if transaction != "none":
-        words.setdefault("transactional.id", f"{topic}-{uuid.uuid4().hex}")
+        config.setdefault("transactional.id", f"{topic}-{uuid.uuid4().hex}")
     notes = _Notes(log, rows)
-    producer = Producer(words)
+    producer = Producer(config)
     try:
         if transaction != "none":
             producer.init_transactions(done_s)
@@ -155,7 +155,7 @@ def produce_logged(
 
 
 def _queued(send: Callable[[], None], producer: Producer) -> KafkaError | None:
-    """Hand a record to librdkafka; return why it refused the record itself."""
+    """Pass a record to librdkafka. Return the error if the record itself is refused."""
     while True:
         try:
             send()
@@ -170,7 +170,7 @@ def _queued(send: Callable[[], None], producer: Producer) -> KafkaError | None:
 
 
 class _Notes:
-    """The notes of one call: first that a record is about to be sent, then what its producer was told."""
+    """The notes of one call: first that a record is about to be sent, then how its delivery ended."""
 
     def __init__(self, log: ProducerLog, values: Sequence[bytes | None]) -> None:
         self._log, self._values = log, values
@@ -188,17 +188,17 @@ class _Notes:
         if error is not None:
             self.failed(number, error)
             return
-        told = replace(
+        acknowledged = replace(
             self.sent[number], offset=message.offset(), timestamp_ms=message.timestamp()[1]
         )
-        self._note(number, told if pending else replace(told, outcome="ok"))
+        self._note(number, acknowledged if pending else replace(acknowledged, outcome="ok"))
 
     def failed(self, number: int, error: KafkaError) -> None:
         outcome: Outcome = "failed" if error.code() in _REFUSED else "unknown"
         self._note(number, replace(self.sent[number], outcome=outcome))
 
     def end(self, outcome: Outcome) -> None:
-        """The transaction ended so: certain for what was acknowledged, and an abort for everything."""
+        """Note how the transaction ended: `ok` for acknowledged records only, `aborted` for all records."""
         for number, one in enumerate(self.sent):
             certain = one.offset is not None or outcome == "aborted"
             if certain and one.outcome == "unknown":

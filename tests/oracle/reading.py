@@ -1,4 +1,4 @@
-"""One root as plain JSON, Avro and Parquet: its committed intervals, what each says it did, and the tables' rows."""
+"""One root read as plain JSON, Avro and Parquet: its committed intervals, their objects, and the tables' rows."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _DATA = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """A committed interval: where the ledger says it lies, and what its record, plan and report say of it."""
+class CommittedInterval:
+    """A committed interval: its offsets in the ledger, and its entry in the record, its plan and its report."""
 
-    interval: tuple[str, str]
+    bounds: tuple[str, str]
     entry: Mapping[str, Any]
     ranges: Mapping[Partition, tuple[int, int]]
     done: Mapping[str, Any] | None
@@ -34,30 +34,30 @@ class Piece:
 
     @property
     def name(self) -> str:
-        return f"[{self.interval[0]}, {self.interval[1]})"
+        return f"[{self.bounds[0]}, {self.bounds[1]})"
 
     @property
     def offsets(self) -> int:
         return sum(end - start for start, end in self.ranges.values())
 
     def planned(self, topic: str) -> Mapping[str, Any]:
-        """What the plan says of a topic; nothing where it does not know it."""
+        """Return the plan's fields of a topic, empty if the plan does not have the topic."""
         topics = (self.plan or {}).get("topics", ())
         return next((t for t in topics if t["name"] == topic), {})
 
     def readable_from(self, place: Partition) -> int:
-        """Where the plan begins to read a partition: what lies before it in the range was lost already."""
+        """Return the offset at which the plan starts to read a partition: earlier ones of the range were lost."""
         ranges = self.planned(place[0]).get("ranges", ())
         return int(ranges[place[1]][4]) if place[1] < len(ranges) else self.ranges[place][0]
 
     def files(self, table: str) -> tuple[str, ...]:
-        """The data files that the record says it added."""
+        """Return the keys of the data files that the record names as added."""
         return tuple((self.done or {}).get("added", {}).get(table, ()))
 
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """All pages of one root: its entries in time, and its boundaries."""
+    """All pages of one root: its entries in order of time, and its boundaries."""
 
     entries: tuple[Mapping[str, Any], ...]
     boundaries: Mapping[str, Mapping[str, Any]]
@@ -68,7 +68,7 @@ class Ledger:
     def ranges(
         self, root: Mapping[str, Any], interval: tuple[str, str]
     ) -> dict[Partition, tuple[int, int]]:
-        """The offsets of an interval by partition; a boundary that lacks a partition means its origin."""
+        """Return the offsets of an interval by partition. A boundary without a partition means its origin."""
         found: dict[Partition, tuple[int, int]] = {}
         for topic, known in root["topics"].items():
             ends = [self.boundaries[at].get(topic, []) for at in interval]
@@ -79,7 +79,7 @@ class Ledger:
 
 
 def read_ledger(objects: Objects, root: Mapping[str, Any]) -> Ledger:
-    """Read every page that the root names; raises FileNotFoundError."""
+    """Read every page that the root names. Raises FileNotFoundError."""
     pages = [objects.json(key) for _, _, key in root["pages"]]
     entries = sorted((e for page in pages for e in page["entries"]), key=lambda e: e["interval"])
     boundaries = {b["at"]: b["positions"] for page in pages for b in page["boundaries"]}
@@ -87,13 +87,13 @@ def read_ledger(objects: Objects, root: Mapping[str, Any]) -> Ledger:
 
 
 def done_in(record: Mapping[str, Any], entry: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """What a record says of an entry's interval."""
+    """Return what a record contains about an entry's interval."""
     return next((d for d in record["intervals"] if d["interval"] == entry["interval"]), None)
 
 
 @dataclass(frozen=True, slots=True)
 class LiveFile:
-    """A data file as the current manifests name it; bounds are Iceberg's bytes by column id."""
+    """A data file in the current manifests. Bounds are Iceberg's bytes by column id."""
 
     key: str
     rows: int
@@ -104,29 +104,29 @@ class LiveFile:
 
 
 class Tables:
-    """The Iceberg tables of a lake, read by the spec alone. Manifests never change, so each is read once."""
+    """The Iceberg tables of a lake, read according to the spec. Manifests never change, so each is read once."""
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
         self._manifests: dict[str, tuple[LiveFile, ...]] = {}
 
     def metadata(self, key: str | None) -> Mapping[str, Any]:
-        """A table's metadata; nothing where it has none yet."""
+        """Return a table's metadata, empty if it has none yet."""
         if key is None:
             return {}
         found: Mapping[str, Any] = self._objects.json(key)
         return found
 
     def named(self, metadata: Mapping[str, Any]) -> list[str]:
-        """What else readers of this metadata may ask for: earlier snapshots' manifest lists, earlier metadata."""
+        """Return the other keys that readers of this metadata may read: older manifest lists and metadata files."""
         places = [snapshot["manifest-list"] for snapshot in metadata.get("snapshots", ())]
         places += [line["metadata-file"] for line in metadata.get("metadata-log", ())]
         return [self._objects.key_of(place) for place in places]
 
     def live(self, metadata_key: str | None) -> list[LiveFile]:
-        """The data files of a table's current snapshot.
+        """Return the data files of a table's current snapshot.
 
-        Raises FileNotFoundError, and ValueError for what nobody may write: delete files, places outside the lake.
+        Raises FileNotFoundError, and ValueError for what is never written: delete files, locations outside the lake.
         """
         metadata = self.metadata(metadata_key)
         current = metadata.get("current-snapshot-id")
@@ -164,15 +164,15 @@ class Tables:
 
 
 def rows_of(objects: Objects, key: str, columns: list[dict[str, Any]]) -> pa.Table:
-    """A data file's rows under the table's column names, matched by field id as Iceberg's readers do.
+    """Return a data file's rows under the table's column names, matched by field id as Iceberg's readers do.
 
-    Raises FileNotFoundError, and ValueError where the file holds a column id that the table does not know.
+    Raises FileNotFoundError, and ValueError if the file has a column id that the table does not have.
     """
     table = pq.read_table(pa.BufferReader(objects.body(key)))
     by_id = {int(f.metadata[b"PARQUET:field_id"]): f.name for f in table.schema}
     names = {c["id"]: c["name"] for c in columns}
-    if strange := sorted(set(by_id) - set(names)):
-        raise ValueError(f"{key} has column id {strange[0]}, which the table does not know")
+    if unknown_ids := sorted(set(by_id) - set(names)):
+        raise ValueError(f"{key} has column id {unknown_ids[0]}, which the table does not have")
     arrays = {
         name: table[by_id[number]] if number in by_id else pa.nulls(table.num_rows)
         for number, name in names.items()

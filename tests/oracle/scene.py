@@ -1,7 +1,7 @@
-"""One small lake on real servers, driven by the real plan, engine and commit, and held up to the oracle.
+"""One small lake on real servers, driven by the real plan, engine and commit, and audited by the oracle.
 
-This is the product's side of the tests: the oracle itself (audit, watcher, produced, and what they import) knows nothing
-of it.
+This is the product's side of the tests. The oracle itself (audit, watcher, produced, and what they import) does not
+import it.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ Values = Iterable[bytes | None]
 
 
 def day(number: int) -> datetime:
-    """Midnight before day `number`."""
+    """Return midnight at the start of day `number`."""
     return FIRST + timedelta(days=number - 1)
 
 
 def columns(value: bytes | None) -> Mapping[str, Any] | None:
-    """The row that a value must become, None for a dead letter: what the decoder must do, said by Python's json."""
+    """Return the expected row of a value, None for a dead letter: the decoder's result, computed by Python's json."""
     try:
         found = json.loads(value or b"")
     except ValueError:
@@ -64,25 +64,25 @@ def columns(value: bytes | None) -> Mapping[str, Any] | None:
 
 
 def sums(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What per_kind holds for one interval."""
+    """Return the expected rows of `per_kind` for one interval."""
     kinds = {row["kind"] for row in rows}
     return [{"kind": k, "n": sum(r["n"] for r in rows if r["kind"] == k)} for k in kinds]
 
 
 def transform(records: pa.Table) -> dict[str, pa.Table]:
-    """The job."""
+    """Transform the records: the job."""
     totals = records.select(["kind", "n"]).group_by("kind").aggregate([("n", "sum")])
     return {"events": records, "per_kind": totals.rename_columns(["kind", "n"])}
 
 
 def older_transform(records: pa.Table) -> dict[str, pa.Table]:
-    """The job as it was before a deploy: a driver that was paused may still run it."""
+    """Transform the records as before a deploy: a driver that was paused may still run this code."""
     at = records.column_names.index("n")
     less = pa.array([n - 1_000 for n in records["n"].to_pylist()], pa.int64())
     return transform(records.set_column(at, "n", less))
 
 
-class Log:
+class TopicLog:
     """One topic, and its producer's log. Each call of `send` fills part of one day, in the order of time."""
 
     def __init__(self, broker: TestBroker, path: Path, topic: str) -> None:
@@ -92,8 +92,8 @@ class Log:
         self._number = 0
 
     def send(self, number: int, values: int | Values, *, transaction: Any = "none") -> list[Sent]:
-        """Send values (or so many sound ones) with timestamps of day `number`."""
-        rows = self._sound(values) if isinstance(values, int) else list(values)
+        """Send values (or that many valid ones) with timestamps of day `number`."""
+        rows = self._valid_values(values) if isinstance(values, int) else list(values)
         begin = self._at.get(number, round(day(number).timestamp() * 1_000))
         self._at[number] = begin + 1_000 * len(rows)
         sent = produce_logged(
@@ -120,7 +120,7 @@ class Log:
         stable, high = ([answers[p].result(60).offset for p in places] for answers in ends)
         return stable == high
 
-    def _sound(self, count: int) -> list[bytes]:
+    def _valid_values(self, count: int) -> list[bytes]:
         first, self._number = self._number, self._number + count
         return [
             b'{"n": %d, "kind": "%s"}' % (n, b"ab"[n % 3 : n % 3 + 1])
@@ -129,7 +129,7 @@ class Log:
 
 
 class Store(S3Store):
-    """S3, with a moment before and after each swap of the root for others to act in, and replies that get lost."""
+    """S3, with hooks before and after each swap of the root, and with replies that are lost."""
 
     before: Callable[[], None] | None = None
     after: Callable[[], None] | None = None
@@ -145,7 +145,7 @@ class Store(S3Store):
             self._act("after")
             return Unknown(because=lost)
         if isinstance(outcome, Applied):
-            self.watcher.look()
+            self.watcher.poll()
         return outcome
 
     def _act(self, name: str) -> None:
@@ -159,9 +159,9 @@ class Store(S3Store):
 
 @dataclass
 class Scene:
-    """A lake of its own. What was answered as committed is in `acknowledged`; what was refused, in `refused`."""
+    """A lake of its own. Plans whose commit was acknowledged are in `acknowledged`, error classes in `refused`."""
 
-    log: Log
+    log: TopicLog
     endpoint: str
     acknowledged: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
@@ -198,9 +198,9 @@ class Scene:
     def plan(
         self, first: int, end: int, *, run: str = "", clear: int = 0, **params: Any
     ) -> list[str]:
-        """The plan task of a run over days [first, end), and its retry; return the keys that are to be staged."""
+        """Run the plan task over days [first, end), and its retry. Return the keys to stage."""
         interval = Interval(start=day(first), end=day(end))
-        asked = PlanRequest(
+        request = PlanRequest(
             pipeline=self.pipeline,
             job_source=b"job",
             request=Request(dag="scene", run=run or f"scheduled__{first}", clear=clear),
@@ -210,7 +210,7 @@ class Scene:
         )
         try:
             with LogPlanner(self.log.broker.settings) as log:
-                answers = [plan(self.lake, log, asked) for _ in ("task", "its retry")]
+                answers = [plan(self.lake, log, request) for _ in ("task", "its retry")]
         except TallystickError as error:
             self.refused.append(type(error).__name__)
             return []
@@ -220,7 +220,7 @@ class Scene:
     def stage(
         self, plans: Iterable[str], *, job: Any = transform, report: bool = True
     ) -> dict[str, str]:
-        """One attempt of the stage task; without `report` it dies before it writes one."""
+        """Run one attempt of the stage task. Without `report`, it ends before it writes one."""
         reports: dict[str, str] = {}
         try:
             for key in plans:
@@ -230,33 +230,33 @@ class Scene:
         return reports
 
     def attempt(self, key: str, *, job: Any, report: bool) -> dict[str, str]:
-        """One attempt at one plan, whoever holds it by now: a driver does not ask again while it reads."""
-        one = self.lake.plan(key)
-        assert one is not None
+        """Run one attempt of one plan, even if its grant is lost: a driver does not check again while it reads."""
+        plan = self.lake.plan(key)
+        assert plan is not None
         work = tasks.Work(
-            plan=one,
+            plan=plan,
             pipeline=self.pipeline,
             attempt=f"try-{uuid.uuid4().hex}",
             transform=JobTransform(job, self.pipeline),
             store=self.store,
             runtime=self.lake.runtime,
         )
-        split_plan = input_splits.split_plan(one, records_per_task=self.pipeline.records_per_task)
-        topics = {t.name: t for t in one.topics}
+        split_plan = input_splits.split_plan(plan, records_per_task=self.pipeline.records_per_task)
+        topics = {t.name: t for t in plan.topics}
         results = [
             tasks.run_split(
                 work, p, kafka_splits.KafkaReading(self.log.broker.settings, topics[p.topic], p)
             )
             for p in split_plan
         ]
-        found = attempt.assemble(work, split_plan, results)
+        written = attempt.assemble(work, split_plan, results)
         if not report:
             return {}
-        self.lake.put_new(found.key, found.encode())
-        return {key: found.key}
+        self.lake.put_new(written.key, written.encode())
+        return {key: written.key}
 
     def commit(self, reports: Mapping[str, str], *, times: int = 2) -> None:
-        """The commit task and its retry: the task may have been killed after its PUT."""
+        """Run the commit task and its retry, as if the task had been killed after its PUT."""
         tables = IcebergTables(self.store, self.lake.runtime)
         for key, report in reports.items():
             for _ in range(times):
@@ -267,15 +267,15 @@ class Scene:
                     self.refused.append(type(error).__name__)
 
     def run(self, first: int, end: int, **how: Any) -> dict[str, str]:
-        """A whole run over days [first, end); return its reports by plan."""
+        """Run all tasks over days [first, end). Return the reports by plan."""
         reports = self.stage(self.plan(first, end, **how))
         self.commit(reports)
         return reports
 
-    # ------------------------------------------------------------ what the oracle says
+    # ------------------------------------------------------------ the audit
 
     def audit(self) -> Finding:
-        """The audit of the lake as it stands."""
+        """Audit the lake in its current state."""
         return audit(
             self.place,
             self.log.written.read(),

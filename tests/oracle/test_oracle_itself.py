@@ -1,4 +1,4 @@
-"""The oracle itself: it shares no code with tallystick, and it sees each damage that is done to a good lake."""
+"""The oracle itself: it shares no code with tallystick, and it detects each kind of damage to a good lake."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from oracle import stories
+from oracle import scenarios
 from oracle.audit import Finding, audit
 from oracle.place import Objects
 from oracle.produced import NULL, ProducerLog, Sent, digest, produce_logged
@@ -32,31 +32,31 @@ def imported(module: Path) -> Iterator[str]:
 
 
 def test_the_oracle_imports_nothing_of_tallystick() -> None:
-    """Nor anything that might: only the standard library, five well-kept libraries, and its own modules."""
-    waiting, seen = list(OWN), set[str]()
+    """It imports only the standard library, five external libraries and its own modules."""
+    waiting, visited = list(OWN), set[str]()
     while waiting:
         name = waiting.pop()
-        seen.add(name)
+        visited.add(name)
         for found in imported(Path(__file__).with_name(f"{name}.py")):
             top, _, rest = found.partition(".")
             if top == "oracle":
-                waiting += [] if rest in seen else [rest]
+                waiting += [] if rest in visited else [rest]
             else:
                 assert top in FOREIGN | sys.stdlib_module_names, f"oracle.{name} imports {found}"
-    assert seen.issuperset({*OWN, "row_checks", "ledger_checks", "broker_log"})
+    assert visited.issuperset({*OWN, "row_checks", "ledger_checks", "broker_log"})
 
 
-# ---------------------------------------------------------------- a good lake, told otherwise
+# ---------------------------------------------------------------- a good lake, with other expectations
 
 
 @pytest.fixture(scope="module")
 def good(shared_log: Any, endpoint: str) -> Scene:
     scene = Scene(shared_log, endpoint)
-    stories.days(scene)
+    scenarios.days(scene)
     return scene
 
 
-def told(scene: Scene, sent: Sequence[Sent] | None = None, **other: Any) -> Finding:
+def audit_of(scene: Scene, sent: Sequence[Sent] | None = None, **other: Any) -> Finding:
     how: dict[str, Any] = {
         "acknowledged": scene.acknowledged,
         "payload": columns,
@@ -68,14 +68,14 @@ def told(scene: Scene, sent: Sequence[Sent] | None = None, **other: Any) -> Find
 
 
 def changed(sent: list[Sent], which: str = "ok", /, **fields: Any) -> list[Sent]:
-    """The same, but for the first record of one outcome."""
-    at = next(n for n, one in enumerate(sent) if one.outcome == which)
+    """Return the records with other fields in the first one of an outcome."""
+    at = next(n for n, record in enumerate(sent) if record.outcome == which)
     return [*sent[:at], replace(sent[at], **fields), *sent[at + 1 :]]
 
 
-def test_a_good_lake_is_good(good: Scene) -> None:
-    found = told(good)
-    ok = [one for one in good.log.written.read() if one.outcome == "ok"]
+def test_a_good_lake_passes(good: Scene) -> None:
+    found = audit_of(good)
+    ok = [record for record in good.log.written.read() if record.outcome == "ok"]
     assert (found.ok, found.records, found.payloads) == (True, len(ok), len(ok)), found
     assert (found.duplicates, found.missing) == (0, 0)
     # The ledger pages of the swaps that granted and committed nothing: days 1, 2, 3 and 5.
@@ -83,7 +83,7 @@ def test_a_good_lake_is_good(good: Scene) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "kind"),
     [
         (lambda sent: changed(sent, outcome="aborted"), "foreign"),
         (lambda sent: changed(sent, outcome="failed", offset=None), "foreign"),
@@ -97,11 +97,11 @@ def test_a_good_lake_is_good(good: Scene) -> None:
         (lambda sent: [*sent, replace(sent[0], sha256=NULL)], "sent"),
     ],
     ids=[
-        "said to be aborted",
-        "said to have failed",
+        "noted as aborted",
+        "noted as failed",
         "never sent",
         "one more acknowledged",
-        "an aborted one said to be acknowledged",
+        "an aborted one noted as acknowledged",
         "another value",
         "another time",
         "a time of the next day",
@@ -109,12 +109,12 @@ def test_a_good_lake_is_good(good: Scene) -> None:
         "two acknowledged at one offset",
     ],
 )
-def test_a_producer_that_says_otherwise_is_heard(
-    good: Scene, change: Callable[[list[Sent]], list[Sent]], says: str
+def test_a_difference_from_the_producers_log_is_reported(
+    good: Scene, change: Callable[[list[Sent]], list[Sent]], kind: str
 ) -> None:
-    found = told(good, change(good.log.written.read()))
+    found = audit_of(good, change(good.log.written.read()))
     assert not found.ok
-    assert any(line.startswith(f"{says}: ") for line in found.problems), found
+    assert any(line.startswith(f"{kind}: ") for line in found.problems), found
 
 
 @pytest.mark.parametrize(
@@ -125,24 +125,24 @@ def test_a_producer_that_says_otherwise_is_heard(
         lambda sent: [*sent, replace(sent[0], outcome="unknown", offset=None, sha256=digest(b"x"))],
         lambda sent: [*sent, replace(sent[0], outcome="failed", offset=None)],
     ],
-    ids=["there", "there, no offset known", "not there", "failed and not there"],
+    ids=["present", "present, offset unknown", "absent", "failed and absent"],
 )
-def test_what_its_producer_does_not_know_may_be_there_or_not(
+def test_a_record_of_unknown_outcome_may_be_present_or_absent(
     good: Scene, change: Callable[[list[Sent]], list[Sent]]
 ) -> None:
-    found = told(good, change(good.log.written.read()))
+    found = audit_of(good, change(good.log.written.read()))
     assert found.ok, found
 
 
 def test_an_unknown_record_explains_one_row_and_no_more(good: Scene) -> None:
-    """Two equal values stand in the lake, and their producer says: unknown whether this one was sent."""
+    """The lake has two equal values, and the producer's log has one or two records of unknown outcome."""
     sent = good.log.written.read()
     place = sent[0].partition
-    same = [o for o in sent if (o.sha256, o.partition) == (digest(stories.SAME), place)][:2]
-    rest = [one for one in sent if one not in same]
+    same = [s for s in sent if (s.sha256, s.partition) == (digest(scenarios.SAME), place)][:2]
+    rest = [record for record in sent if record not in same]
     unknown = replace(same[0], outcome="unknown", offset=None)
-    assert told(good, [*rest, unknown, unknown]).ok
-    found = told(good, [*rest, unknown])
+    assert audit_of(good, [*rest, unknown, unknown]).ok
+    found = audit_of(good, [*rest, unknown])
     assert [line.split(":")[0] for line in found.problems] == ["foreign"], found
 
 
@@ -152,13 +152,13 @@ def other_row(value: bytes | None) -> Mapping[str, Any] | None:
 
 
 @pytest.mark.parametrize(
-    ("other", "says"),
+    ("other", "kind"),
     [
         ({"payload": other_row}, "payload"),
-        ({"payload": lambda value: columns(stories.SAME)}, "payload"),
+        ({"payload": lambda value: columns(scenarios.SAME)}, "payload"),
         ({"payload": lambda value: None}, "payload"),
         ({"aggregates": {"per_kind": lambda rows: sums(rows[1:])}}, "aggregate"),
-        ({"acknowledged": ["plans/nobody/knows.json"]}, "acknowledged"),
+        ({"acknowledged": ["plans/not/existing.json"]}, "acknowledged"),
         ({"acknowledged": ["999"]}, "acknowledged"),
     ],
     ids=[
@@ -170,11 +170,11 @@ def other_row(value: bytes | None) -> Mapping[str, Any] | None:
         "a version",
     ],
 )
-def test_a_test_that_expects_otherwise_is_told(
-    good: Scene, other: dict[str, Any], says: str
+def test_a_difference_from_the_expectations_of_a_test_is_reported(
+    good: Scene, other: dict[str, Any], kind: str
 ) -> None:
-    found = told(good, **other)
-    assert any(line.startswith(f"{says}: ") for line in found.problems), found
+    found = audit_of(good, **other)
+    assert any(line.startswith(f"{kind}: ") for line in found.problems), found
 
 
 # ---------------------------------------------------------------- a good lake, damaged
@@ -188,7 +188,7 @@ DATA = ("tables/events/data/", "tables/dead_letters/data/", "tables/per_kind/dat
 
 
 @pytest.mark.parametrize(
-    ("pattern", "says", "more"),
+    ("prefix", "kind", "more"),
     [
         ("root.json", "object", None),
         ("ledger/", "object", None),
@@ -200,13 +200,13 @@ DATA = ("tables/events/data/", "tables/dead_letters/data/", "tables/per_kind/dat
         *((table, "object", b"\n") for table in DATA),
     ],
 )
-def test_an_object_that_is_deleted_and_a_data_file_that_grew_are_seen(
-    good: Scene, pattern: str, says: str, more: bytes | None
+def test_a_deleted_object_and_a_longer_data_file_are_reported(
+    good: Scene, prefix: str, kind: str, more: bytes | None
 ) -> None:
     objects = Objects(good.place)
     root = objects.json("root.json")
     now = {line[2] for line in root["pages"]} | {root["record"], metadata_of(root), "root.json"}
-    keys = sorted(key for key in objects.listing() if key.startswith(pattern))
+    keys = sorted(key for key in objects.listing() if key.startswith(prefix))
     key = next((key for key in keys if key in now), keys[0])
     body, client = objects.body(key), objects._client
     s3 = {"Bucket": BUCKET, "Key": f"{good.place.prefix}/{key}"}
@@ -215,26 +215,26 @@ def test_an_object_that_is_deleted_and_a_data_file_that_grew_are_seen(
             client.delete_object(**s3)
         else:
             client.put_object(**s3, Body=body + more)
-        found = told(good)
+        found = audit_of(good)
     finally:
         client.put_object(**s3, Body=body)
         objects.close()
-    assert any(line.startswith(f"{says}: ") for line in found.problems), found
+    assert any(line.startswith(f"{kind}: ") for line in found.problems), found
 
 
-def test_a_watcher_remembers_a_root_that_vanished_and_a_file_that_is_not_there(
+def test_a_watcher_reports_a_root_that_is_gone(
     good: Scene,
 ) -> None:
     objects = Objects(good.place)
     watcher = Watcher(good.place)
-    watcher.look()
+    watcher.poll()
     assert (watcher.ok, watcher.roots) == (True, 1)
-    watcher.look()
+    watcher.poll()
     assert watcher.roots == 1, "an unchanged root is not read again"
     key = f"{good.place.prefix}/root.json"
     body = objects.body("root.json")
     objects._client.delete_object(Bucket=BUCKET, Key=key)
-    watcher.look()
+    watcher.poll()
     objects._client.put_object(Bucket=BUCKET, Key=key, Body=body)
     assert any("is gone" in line for line in watcher.violations), watcher.violations
     objects.close()
@@ -243,7 +243,7 @@ def test_a_watcher_remembers_a_root_that_vanished_and_a_file_that_is_not_there(
 # ---------------------------------------------------------------- the producer's log
 
 
-def test_a_producer_notes_what_it_was_told(broker: TestBroker, tmp_path: Path) -> None:
+def test_a_producer_notes_the_outcome_of_each_record(broker: TestBroker, tmp_path: Path) -> None:
     topic = broker.topic(2)
     log = ProducerLog(tmp_path / "sent.jsonl", keep_values=True)
     values = [b"a", None, b"x" * 2_000, b"b"]
@@ -270,12 +270,14 @@ def test_a_producer_notes_what_it_was_told(broker: TestBroker, tmp_path: Path) -
     assert log.values()[digest(b"d")] == b"d"
 
 
-def test_a_killed_producer_leaves_unknown_records_and_half_a_line(tmp_path: Path) -> None:
+def test_the_log_of_a_killed_producer_has_unknown_records_and_ignores_an_incomplete_line(
+    tmp_path: Path,
+) -> None:
     log = ProducerLog(tmp_path / "sent.jsonl")
-    about_to = Sent("t", 0, None, "unknown", digest(b"a"), 1)
-    log.note(about_to, name="first")
-    log.note(replace(about_to, sha256=digest(b"b")), name="second")
-    log.note(replace(about_to, offset=7, outcome="ok"), name="first")
+    unknown = Sent("t", 0, None, "unknown", digest(b"a"), 1)
+    log.note(unknown, name="first")
+    log.note(replace(unknown, sha256=digest(b"b")), name="second")
+    log.note(replace(unknown, offset=7, outcome="ok"), name="first")
     with log.path.open("a") as stream:
         stream.write('{"topic": "t", "part')
     assert [(s.outcome, s.offset) for s in log.read()] == [("ok", 7), ("unknown", None)]

@@ -1,4 +1,4 @@
-"""The oracle finds the whole product good in every story, and each mutant bad, with the right counter-example."""
+"""The audit passes for the unchanged product in every scenario, and reports the right counter-example of each mutant."""
 
 from __future__ import annotations
 
@@ -8,41 +8,41 @@ from collections.abc import Callable
 import pytest
 
 from oracle.mutants import MUTANTS
+from oracle.scenarios import OWN, SHARED, Scenario
 from oracle.scene import PARTITIONS, Scene
-from oracle.stories import OWN, SHARED, Story
 
-# What tallystick itself refuses in a story: a story in which nothing happens would be good as well.
+# The errors that tallystick itself raises in a scenario: a scenario without commits would pass as well.
 REFUSED = {
     "taken_over": ["Superseded", "Superseded"],
     "recreated": ["IdentityChanged"],
     "expired": ["OutsideRetention", "OutsideRetention"],
 }
-Play = Callable[[Story], Scene]
+Play = Callable[[Scenario], Scene]
 
 
-@pytest.mark.parametrize("story", [*SHARED, *OWN], ids=lambda story: story.__name__)
-def test_the_whole_product_is_found_good(play: Play, story: Story) -> None:
-    scene = play(story)
-    found = scene.audit()
-    assert found.ok, found
+@pytest.mark.parametrize("scenario", [*SHARED, *OWN], ids=lambda scenario: scenario.__name__)
+def test_the_unchanged_product_passes_the_audit(play: Play, scenario: Scenario) -> None:
+    scene = play(scenario)
+    finding = scene.audit()
+    assert finding.ok, finding
     assert scene.watcher.ok, scene.watcher.violations
-    assert scene.refused == REFUSED.get(story.__name__, [])
-    assert found.records > 0
-    assert found.payloads == found.records
-    assert found.logs == (0 if story.__name__ == "recreated" else PARTITIONS)
+    assert scene.refused == REFUSED.get(scenario.__name__, [])
+    assert finding.records > 0
+    assert finding.payloads == finding.records
+    assert finding.logs == (0 if scenario.__name__ == "recreated" else PARTITIONS)
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_mutant_is_caught(play: Play, name: str) -> None:
-    caught = MUTANTS[name]
-    with caught.mutant():
-        scene = play(caught.story)
-    told = (*scene.audit().problems, *scene.watcher.violations)
-    assert any(re.search(caught.says, line) for line in told), "\n".join(told)
+def test_a_mutant_is_detected(play: Play, name: str) -> None:
+    expected = MUTANTS[name]
+    with expected.mutant():
+        scene = play(expected.scenario)
+    problems = (*scene.audit().problems, *scene.watcher.violations)
+    assert any(re.search(expected.pattern, line) for line in problems), "\n".join(problems)
 
 
-def test_a_watcher_that_looks_by_itself_sees_the_cuts_of_the_whole_product(play: Play) -> None:
-    """The thread beside a scene: that its lake is watched at all is shown by the roots that it saw."""
+def test_a_watcher_reads_only_complete_snapshots_of_the_unchanged_product(play: Play) -> None:
+    """The watcher polls in its own thread. The number of roots shows that it polls at all."""
 
     def watched(scene: Scene) -> None:
         with type(scene.watcher)(scene.place, every_s=0.01) as watcher:

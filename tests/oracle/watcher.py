@@ -1,4 +1,4 @@
-"""A reader beside everything: each root it sees shows whole intervals only, each once, the same in every table."""
+"""A concurrent reader: each root that it reads names complete intervals only, each once, the same in every table."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _STOP_S = 60.0
 
 
 class Watcher:
-    """Polls root.json, every `every_s`, in a thread of its own while it is open; remembers what was wrong.
+    """A thread that polls root.json every `every_s` seconds while it is open, and stores the violations.
 
-    `look` is one poll, for tests that choose the moment. A store that does not answer proves nothing: `blind` counts
-    those polls. `roots` counts the different roots that were read.
+    `poll` polls once, for tests that choose the moment. `unanswered` counts the polls that the store did not answer:
+    they prove nothing. `roots` counts the different roots that were read.
     """
 
     def __init__(self, place: Place, every_s: float = 0.05) -> None:
@@ -37,7 +37,7 @@ class Watcher:
         self._committed: dict[tuple[str, str], int] = {}
         self._records: dict[str, Any] = {}
         self._seen: set[str] = set()
-        self.polls = self.roots = self.blind = 0
+        self.polls = self.roots = self.unanswered = 0
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -46,41 +46,43 @@ class Watcher:
     def __exit__(self, *_: object) -> None:
         self._end.set()
         self._thread.join(_STOP_S)
-        self.look()
+        self.poll()
         self._objects.close()
 
     @property
     def violations(self) -> tuple[str, ...]:
-        """What was wrong in any root that was seen, the first counter-examples in words."""
-        return self._problems.told()
+        """The violations in any root that was read, the first counter-examples of each kind as text."""
+        return self._problems.lines()
 
     @property
     def ok(self) -> bool:
-        """Nothing was wrong in any root that was seen."""
+        """True if no root that was read had a violation."""
         return not self.violations
 
-    def look(self) -> None:
-        """Read the root, and where it is another one than last time, the cut that it names."""
+    def poll(self) -> None:
+        """Read the root, and if it has changed since the last poll, the snapshot that it names."""
         with self._lock:
             self.polls += 1
             try:
-                self._look()
+                self._poll()
             except (BotoCoreError, ClientError):
-                self.blind += 1
+                self.unanswered += 1
 
     def _run(self) -> None:
         while not self._end.wait(self._every_s):
             try:
-                self.look()
-            except Exception as error:  # a defect of the watcher must not look like silence
-                self._problems.say("watcher", f"it died of {type(error).__name__}: {error}")
+                self.poll()
+            except Exception as error:  # a defect of the watcher must be reported
+                self._problems.add(
+                    "watcher", f"the watcher failed: {type(error).__name__}: {error}"
+                )
                 raise
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         try:
             found = self._objects.get(ROOT, unless=self._etag)
         except FileNotFoundError:
-            self._problems.say("root", f"{ROOT} was there (version {self._version}) and is gone")
+            self._problems.add("root", f"{ROOT} existed (version {self._version}) and is gone")
             return
         if found is None:
             return
@@ -88,56 +90,54 @@ class Watcher:
         try:
             self._check(root)
         except FileNotFoundError as missing:
-            self._say(root, f"{missing} is named and not there")
-        except ValueError as strange:
-            self._say(root, str(strange))
+            self._add(root, f"{missing} is named and does not exist")
+        except ValueError as error:
+            self._add(root, str(error))
         self.roots += 1
         self._etag, self._version, self._record = found[1], root["version"], root["record"]
 
-    def _say(self, root: Any, text: str) -> None:
-        self._problems.say("cut", f"version {root['version']}: {text}")
+    def _add(self, root: Any, text: str) -> None:
+        self._problems.add("snapshot", f"version {root['version']}: {text}")
 
     def _check(self, root: Any) -> None:
         if root["version"] <= self._version:
-            self._say(root, f"it follows version {self._version}")
+            self._add(root, f"it follows version {self._version}")
         ledger = read_ledger(self._objects, root)
         self._check_history(root, ledger)
         live = {name: self._tables.live(t["metadata"]) for name, t in root["tables"].items()}
-        wanted = {name: Counter[str]() for name in live}
+        expected = {name: Counter[str]() for name in live}
         for entry in ledger.committed():
             done = done_in(self._record_of(entry["committed"]["record"]), entry)
             if done is None or done["plan"] != entry["committed"]["plan"]:
-                self._say(root, f"the record of {entry['interval']} does not tell of its commit")
+                self._add(root, f"the record of {entry['interval']} does not contain its commit")
                 continue
             for name, keys in done["added"].items():
-                wanted[name].update(keys)
+                expected[name].update(keys)
         for name, files in live.items():
-            self._check_table(root, name, files, wanted[name])
+            self._check_table(root, name, files, expected[name])
         self._check_rows(root, ledger, live)
 
     def _check_table(
-        self, root: Any, name: str, files: list[LiveFile], wanted: Counter[str]
+        self, root: Any, name: str, files: list[LiveFile], expected: Counter[str]
     ) -> None:
-        held = Counter(file.key for file in files)
-        for key in held - wanted:
-            self._say(
-                root, f"table {name} shows {key}, which is of no committed interval, or twice"
-            )
-        for key in wanted - held:
-            self._say(root, f"table {name} does not show {key} of a committed interval")
+        live = Counter(file.key for file in files)
+        for key in live - expected:
+            self._add(root, f"table {name} has {key}, which is of no committed interval, or twice")
+        for key in expected - live:
+            self._add(root, f"table {name} does not have {key} of a committed interval")
         for file in files:
             if file.key in self._seen:
                 continue
             self._seen.add(file.key)
-            there = self._objects.head(file.key)
-            if there is None or there.size_bytes != file.size_bytes:
-                self._say(
+            stored = self._objects.head(file.key)
+            if stored is None or stored.size_bytes != file.size_bytes:
+                self._add(
                     root,
-                    f"table {name} names {file.key} ({file.size_bytes} bytes), there is {there}",
+                    f"table {name} names {file.key} ({file.size_bytes} bytes), in the store it is {stored}",
                 )
 
     def _check_rows(self, root: Any, ledger: Ledger, live: dict[str, list[LiveFile]]) -> None:
-        """As many rows per interval as the ledger says, in each table: no interval is shown by half."""
+        """Check that each table has as many rows per interval as the ledger: no interval is visible in part."""
         by_plan: dict[str, Counter[str]] = {name: Counter() for name in live}
         for name, files in live.items():
             for file in files:
@@ -149,11 +149,11 @@ class Watcher:
                 columns = {c["name"] for c in table["columns"]}
                 if not columns.issuperset(LINEAGE):
                     continue
-                said = totals["dead_letters" if name == DEAD else "records"]
-                if by_plan[name][plan] != said:
-                    self._say(
+                committed = totals["dead_letters" if name == DEAD else "records"]
+                if by_plan[name][plan] != committed:
+                    self._add(
                         root,
-                        f"table {name} shows {by_plan[name][plan]} rows of {entry['interval']}, the ledger says {said}",
+                        f"table {name} has {by_plan[name][plan]} rows of {entry['interval']}, in the ledger {committed}",
                     )
 
     def _check_history(self, root: Any, ledger: Ledger) -> None:
@@ -161,20 +161,20 @@ class Watcher:
             (e["interval"][0], e["interval"][1]): e["committed"]["generation"]
             for e in ledger.committed()
         }
-        for where, generation in self._committed.items():
-            if now.get(where, 0) < generation:
-                self._say(
+        for bounds, generation in self._committed.items():
+            if now.get(bounds, 0) < generation:
+                self._add(
                     root,
-                    f"{where} was committed as generation {generation} and is now {now.get(where)}",
+                    f"{bounds} was committed as generation {generation} and is now {now.get(bounds)}",
                 )
         self._committed = now
         if not self._version:
-            return  # the history before the first look may have been collected
+            return  # the history before the first poll may have been collected
         key = root["record"]
         while key is not None and key != self._record:
             key = self._record_of(key)["parent"]
         if key != self._record:
-            self._say(
+            self._add(
                 root,
                 f"record {self._record} was the last one and is not in the history of {root['record']}",
             )

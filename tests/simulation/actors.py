@@ -1,6 +1,6 @@
-"""Who acts in the explorer's schedules: runs of the three tasks, collections by gc, and who adopts a topic.
+"""The actors of the explorer's schedules: runs of the three tasks, collections by gc, and adoptions of a topic.
 
-Each is a process of its own (a greenlet), of tallystick's own code, that gives control back at every step.
+Each is a process of its own (a greenlet) that runs tallystick's own code and returns control at every step.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import greenlet
 
-from simulation.simulation import (
+from simulation.environment import (
     PIPELINE,
     TOPIC,
     Session,
@@ -73,24 +73,24 @@ class Run:
     pipeline: Pipeline = PIPELINE
 
     def ready(self) -> bool:
-        """True once the scheduler would start the run."""
+        """Return whether the scheduler would start the run."""
         return self.sim.hour >= (self.hours[1] if self.hours else self.run_after)
 
     def clear(self, task: int) -> None:
-        """What the Clear button does: a new clear number, and the tasks from `task` on run again."""
+        """Clear the run as the Clear button does: a new clear number, and the tasks from `task` on run again."""
         self.clear_number += 1
         self.task = min(task, self.task)
         self.done, self.actor, self.error = False, None, None
 
-    def begin_again(self) -> None:
-        """What a new metadata database does: the same run id, no result, and clears that count from 0."""
+    def recreate(self) -> None:
+        """Recreate the run as after a new metadata database: the same run id, no result, and clears that count from 0."""
         self.clear_number, self.task = 0, 0
         self.results.clear()
         self.done, self.actor, self.error = False, None, None
 
     @property
-    def counts_again(self) -> bool:
-        """Whether the run ended because the ledger has a higher clear number of it."""
+    def clears_restarted(self) -> bool:
+        """True if the run failed because the ledger has a higher clear number of it."""
         return isinstance(self.error, Superseded) and "take_over=true" in str(self.error)
 
     def start(self) -> None:
@@ -108,7 +108,7 @@ class Run:
             return "error", error
 
     def step(self) -> None:
-        """Let the current task go on until its next step."""
+        """Run the current task until its next step."""
         if self.actor is None:
             if self.done or not self.ready():
                 return
@@ -126,7 +126,7 @@ class Run:
             self._succeeded(value)
         elif not isinstance(value, RetryLater):
             self.done, self.error = True, value
-            # What was read before an adoption is never replaced: no clear of such a run can end well.
+            # Rows that were read before an adoption are never replaced: no clear of this run can succeed.
             last_copy = "A replacement would lose their rows" in str(value)
             self.refused = self.refused or last_copy or isinstance(value, InvalidRequest)
             self.accept_loss = self.accept_loss or isinstance(value, OutsideRetention)
@@ -149,7 +149,7 @@ class Run:
     def _plan(self, code: int) -> PlanResult:
         lake, _ = self._lake()
         start, end = (at(h) for h in self.hours) if self.hours else (None, None)
-        asked = PlanRequest(
+        request = PlanRequest(
             pipeline=self.pipeline,
             job_source=str(code).encode(),
             request=Request(dag="d", run=self.name, clear=self.clear_number),
@@ -163,14 +163,14 @@ class Run:
             dates=RunDates(data_interval=None, run_after=at(self.run_after)),
             first=at(0),
         )
-        return plan(lake, Session(self.log), asked)
+        return plan(lake, Session(self.log), request)
 
     def _stage(self, code: int) -> list[tuple[str, str]]:
         lake, store = self._lake()
         planned: PlanResult = self.results[0]
-        wanted = [p.plan for p in planned.intervals if not p.committed]
+        plan_keys = [p.plan for p in planned.intervals if not p.committed]
         fingerprint = fingerprint_of(code)
-        todo = to_stage(lake, wanted, fingerprint=fingerprint)
+        todo = to_stage(lake, plan_keys, fingerprint=fingerprint)
         return [(p.key, stage_one(lake, store, self.log, p, self.sim.uuid())) for p in todo.plans]
 
     def _commit(self, code: int) -> list[Any]:
@@ -184,14 +184,14 @@ class Run:
 
 @functools.cache
 def fingerprint_of(code: int) -> str:
-    """The fingerprint of one deployed version."""
+    """Return the fingerprint of a deployed version."""
     return PIPELINE.fingerprint(str(code).encode())
 
 
 def stage_one(
     lake: Lake, store: SimulatedStore, log: SimulatedLog, todo: Plan, attempt: str
 ) -> str:
-    """Stand in for Spark: one file per table that says which offsets it holds, then the real report."""
+    """Stage a plan without Spark: write one file per table that lists its offsets, then the real report."""
     for t in todo.topics:
         if any(not r.readable.empty for r in t.ranges) and t.topic_id != log.topic_id:
             raise IdentityChanged(f"{log.topic_id}, not {t.topic_id}.", hint="adopt it.")
@@ -238,7 +238,7 @@ def stage_one(
 
 @dataclass
 class Collector:
-    """A gc task: one collection, in a process of its own."""
+    """A gc task: one collection, in its own process."""
 
     sim: Simulation
     reader_grace: timedelta
@@ -266,14 +266,14 @@ class Collector:
                 threads=0,
             )
         except (RetryLater, RootVanished):
-            return None  # contended or in doubt, or there is no lake yet: the next one goes on
+            return None  # contended or in doubt, or there is no lake yet: the next collection continues
         except TallystickError as error:
-            raise Violation(f"gc refuses a sound lake: {error}") from error
+            raise Violation(f"gc refuses a valid lake: {error}") from error
 
 
 @dataclass
 class Adopter:
-    """Somebody who lets the topic of now follow the one that the ledger reads, and says where that one ended."""
+    """An operator who adopts the current topic as the successor of the ledger's topic, and passes the old one's ends."""
 
     sim: Simulation
     log: SimulatedLog
@@ -288,17 +288,17 @@ class Adopter:
         lake = Lake(store, self.sim.runtime(), proven=True, page_bytes_max=self.sim.page_bytes_max)
         log = Session(self.log)
         try:
-            seen = log.describe([TOPIC])[TOPIC].topic_id
+            topic_id = log.describe([TOPIC])[TOPIC].topic_id
             adopt(
                 lake,
                 TOPIC,
                 lambda: log.describe([TOPIC])[TOPIC],
                 ends_of=self._ends_of,
-                confirmed_id=seen,
+                confirmed_id=topic_id,
             )
-            self.sim.trace.append(f"ADOPTED {seen}")
+            self.sim.trace.append(f"ADOPTED {topic_id}")
         except (RetryLater, RootVanished, InvalidRequest, IdentityChanged, Superseded) as error:
-            # In doubt, or nothing to follow yet, or the topic was created anew once more.
+            # In doubt, or nothing to adopt yet, or the topic was created once more.
             self.sim.trace.append(f"not adopted: {error}")
 
     def _ends_of(self, root: Root) -> Mapping[int, int]:

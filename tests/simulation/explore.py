@@ -13,11 +13,11 @@ from simulation.explorer import Schedule, explore
 
 
 def main() -> int:
-    """Explore and print what was found; 1 where the promise broke."""
+    """Explore and print the result. Return 1 if the promise was broken."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--schedules", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--show", type=int, help="print one seed's story instead")
+    parser.add_argument("--show", type=int, help="print the steps of one seed instead")
     options = parser.parse_args()
     if options.show is not None:
         schedule = Schedule(options.show)

@@ -1,9 +1,9 @@
 """Random explorer of the real plan, stage, commit and swap code under crashes, zombies, lost, delayed and doubled PUTs.
 
-One schedule is a function of its seed: two or three runs with overlapping intervals, clears, deploys, kills and zombies,
-a growing log, collections by gc, readers on old roots. After each swap that lands and after each deletion the oracle
-checks the promise; when faults stop, every run must be able to finish, no grant may dangle, and a last collection leaves
-nothing that is not needed.
+A schedule is a function of its seed: two or three runs with overlapping intervals, clears, deploys, kills and zombies,
+a growing log, collections by gc, readers of old roots. The oracle checks the promise after each swap that is applied and
+after each deletion. When faults stop, every run must be able to finish, no grant may remain, and a last collection
+leaves nothing that is not needed.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Any
 import greenlet
 
 from simulation.actors import TASKS, Adopter, Collector, Run
+from simulation.environment import SimulatedLog, Simulation, Violation, at, span
 from simulation.oracle import Oracle
-from simulation.simulation import SimulatedLog, Simulation, Violation, at, span
 from tallystick.format import keys
 from tallystick.format.page import Page
 from tallystick.format.plan import Plan
@@ -36,11 +36,11 @@ LAST_HOUR = 3
 
 @dataclass
 class Schedule:
-    """One seed's world, runs and adversary."""
+    """The simulation, the runs and the adversary of one seed."""
 
     seed: int
-    honours_conditions = True  # of every store; a mutant switches it off
-    collections_drawn = (0, 0, 1, 2)  # a mutant that shows only after a collection draws more
+    honours_conditions = True  # of every store; a mutant sets it to False
+    collections_drawn = (0, 0, 1, 2)  # a mutant with an effect only after a collection draws more
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
@@ -61,10 +61,10 @@ class Schedule:
         self.reader_grace = self.rng.choice([timedelta(0), timedelta(hours=24)])
         self.readers = self.rng.choice([0, 1, 2]) if self.reader_grace else 0
         self.stickiness = self.rng.choice([0.2, 0.6, 0.9, 0.97])
-        # Most schedules have none: a topic that is created anew ends what runs were about to do.
+        # Most schedules have none: after a topic is created again, the current runs cannot continue.
         self.recreations = self.rng.choice([0, 0, 0, 0, 0, 1, 2])
         self.ends: dict[str, dict[int, int]] = {}
-        # A chance of its own: seeds without it play as they did before there was one.
+        # Its own random generator: the schedules of seeds without it do not change.
         self.new_databases = 1 if random.Random(f"database {self.seed}").random() < 0.25 else 0
         self.triggered = 0
         self.steps = 0
@@ -86,25 +86,25 @@ class Schedule:
         )
 
     def run(self) -> str | None:
-        """Run the schedule; return the violation, None where the promise held."""
+        """Run the schedule. Return the violation, None if the promise held."""
         try:
-            self._storm()
-            self._calm()
+            self._with_faults()
+            self._without_faults()
         except (Violation, InvariantViolated) as broken:
             return str(broken)
         except (ValueError, KeyError, AssertionError) as broken:
-            # A value that refused itself: nothing wrong was published, but a user's task would have crashed.
+            # A value failed its own checks: nothing wrong was published, but a user's task would have crashed.
             return f"crash: {type(broken).__name__}: {broken}"
         return None
 
-    # ------------------------------------------------------------ while things break
+    # ------------------------------------------------------------ with faults
 
-    def _storm(self) -> None:
+    def _with_faults(self) -> None:
         current: Run | greenlet.greenlet | None = None
         for self.steps in range(STEPS_MAX):
             self.oracle.check_new()
             self.oracle.check_deletions()
-            if self._nature():
+            if self._event():
                 continue
             actors = [r for r in self.runs if not r.done] + self.zombies
             if not actors and not self.clears and not self.sim.in_flight:
@@ -123,7 +123,7 @@ class Schedule:
         if actor.dead:
             self.zombies.remove(actor)
 
-    def _nature(self) -> bool:
+    def _event(self) -> bool:
         dice = self.rng.random()
         if dice < 0.06:
             self._log_moves()
@@ -219,21 +219,21 @@ class Schedule:
         victim.clear(task)
 
     def _new_database(self) -> None:
-        """Airflow's metadata database is new: each run with dates is made again, and its clears count from 0."""
+        """Replace Airflow's metadata database: each run with dates is recreated, and its clears count from 0."""
         self.new_databases -= 1
         self.sim.trace.append("NEW DATABASE")
         for run in self.runs:
             if run.hours is None:
-                continue  # its run id holds the moment at which it was triggered, and never comes back
+                continue  # its run id contains the moment of its trigger, and is never used again
             if run.actor is not None and self.rng.random() < 0.7:
                 self.zombies.append(run.actor)
-            run.begin_again()
+            run.recreate()
 
-    # ------------------------------------------------------------ once faults stop
+    # ------------------------------------------------------------ after the faults
 
-    def _calm(self) -> None:
+    def _without_faults(self) -> None:
         self.sim.faults = False
-        self.sim.trace.append("--- calm")
+        self.sim.trace.append("--- no more faults")
         for zombie in self.zombies:
             for _ in range(2000):
                 if zombie.dead:
@@ -247,17 +247,17 @@ class Schedule:
         self.sim.hour = LAST_HOUR
         for p, log in self.log.records.items():
             self.log.stable[p] = len(log)
-        self._adopt_at_last()
-        for again in (False, True):
+        self._adopt_at_the_end()
+        for once_more in (False, True):
             for run in self.runs:
-                self._finish(run, again)
-        self._judge_the_end()
-        # Two collections take a third of a schedule's time: not after each that had none.
+                self._finish(run, once_more)
+        self._check_the_end()
+        # Two collections take a third of a schedule's time: only some schedules without collections end with them.
         if self.sim.deletions or self.seed % 16 == 0:
             self._collect_the_rest()
 
-    def _adopt_at_last(self) -> None:
-        """Where the topic was created anew, runs can finish once somebody has adopted it."""
+    def _adopt_at_the_end(self) -> None:
+        """Adopt the topic if it was created again: only then can runs finish."""
         if self.log.incarnation > 1:
             actor = self._adopt()
             while not actor.dead:
@@ -265,23 +265,23 @@ class Schedule:
                 self.oracle.check_new()
 
     def _collect_the_rest(self) -> None:
-        """Two more collections: the first takes all that is left over, the second finds nothing."""
-        found: Collection | None = None
+        """Collect twice: the first collection deletes all that is left over, the second finds nothing."""
+        collection: Collection | None = None
         for _ in range(2):
             last = Collector(
                 sim=self.sim, reader_grace=timedelta(0), cancel_after=None, batch=100
             ).actor
             self.oracle.readers.clear()
             while not last.dead:
-                found = last.switch()
+                collection = last.switch()
                 self.oracle.check_new()
                 self.oracle.check_deletions()
-        if found is not None and found.total.objects:
-            raise Violation(f"gc leaves {found.examples} behind")
+        if collection is not None and collection.total.objects:
+            raise Violation(f"gc leaves {collection.examples} behind")
 
-    def _finish(self, run: Run, again: bool) -> None:
+    def _finish(self, run: Run, once_more: bool) -> None:
         for attempt in range(6):
-            if attempt or again or not run.done or run.error:
+            if attempt or once_more or not run.done or run.error:
                 run.clear(0)
             for _ in range(3000):
                 if run.done:
@@ -290,15 +290,15 @@ class Schedule:
                 self.oracle.check_new()
             if run.done and (run.error is None or run.refused):
                 return
-            if run.counts_again:
+            if run.clears_restarted:
                 self._trigger_instead(run)
                 return
         raise Violation(f"L1: {run.name} never finishes: {run.error}")
 
     def _trigger_instead(self, run: Run) -> None:
-        """Do the one step that a run names whose clears are counted again: a Trigger with its dates and take_over.
+        """Follow the hint of a run whose clears count from 0 again: trigger a run with its dates and take_over.
 
-        The run itself is green from then on, unless it asks to replace what is there: its wish is done all the same.
+        After that the run itself succeeds, except in replace mode: then the triggered run has replaced the rows.
         """
         self.triggered += 1
         instead = Run(
@@ -312,7 +312,7 @@ class Schedule:
         )
         instead.pipeline = run.pipeline
         self.sim.trace.append(f"TRIGGER {instead.name} instead of {run.name}")
-        self._finish(instead, again=False)
+        self._finish(instead, once_more=False)
         run.refused = run.refused or instead.refused
         if run.replace or run.refused:
             return
@@ -323,14 +323,14 @@ class Schedule:
             run.step()
             self.oracle.check_new()
         if run.error is not None:
-            raise Violation(f"L1: {run.name} is red after the one step that it named: {run.error}")
+            raise Violation(f"L1: {run.name} fails after the step in its hint: {run.error}")
 
-    def _judge_the_end(self) -> None:
+    def _check_the_end(self) -> None:
         entries = self.oracle.entries_before
         for entry in entries:
             if entry["granted"] is not None:
                 raise Violation(
-                    f"L2: a grant of {entry['interval']} dangles: {entry['granted']['request']}"
+                    f"L2: a grant of {entry['interval']} remains: {entry['granted']['request']}"
                 )
         for run in self.runs:
             if run.hours is None or run.refused:
@@ -341,13 +341,13 @@ class Schedule:
                     reached = entry["interval"][1]
             if reached < keys.instant(at(run.hours[1])):
                 raise Violation(
-                    f"L3: gap at {reached} in {span(*run.hours)} although every run is green"
+                    f"L3: gap at {reached} in {span(*run.hours)} although every run succeeded"
                 )
 
 
 @dataclass
 class Findings:
-    """What a stretch of seeds showed."""
+    """The results of a range of seeds."""
 
     schedules: int = 0
     steps: int = 0
@@ -357,7 +357,7 @@ class Findings:
 
 
 def _cache_decoding() -> None:
-    """Parse equal bytes once: values are frozen, and 20,000 schedules read the same pages again and again."""
+    """Parse equal bytes once: values are frozen, and 20,000 schedules read the same pages many times."""
     for stored in (Root, Page, Plan, Report, Record):
         if not hasattr(stored.decode, "cache_clear"):
             cached = functools.lru_cache(maxsize=2048)(stored.decode)
@@ -365,9 +365,9 @@ def _cache_decoding() -> None:
 
 
 def explore(first_seed: int, schedules: int, *, stop_after: int = 1) -> Findings:
-    """Run `schedules` seeds from `first_seed` on, until `stop_after` of them broke the promise."""
+    """Run `schedules` seeds from `first_seed` on, or until `stop_after` of them broke the promise."""
     _cache_decoding()
-    # Most of what it makes lives long; a tenth of the time went into looking for garbage.
+    # Most of the objects live long: garbage collection took a tenth of the time.
     gc.set_threshold(50_000, 20, 50)
     found = Findings()
     for seed in range(first_seed, first_seed + schedules):

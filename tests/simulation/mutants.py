@@ -1,6 +1,6 @@
-"""Dropped guards: each switches one rule of the protocol off, and the explorer must notice.
+"""Dropped guards: each switches off one rule of the protocol, and the explorer must detect it.
 
-A mutant is a context manager that patches tallystick's own code for as long as it is open.
+A mutant is a context manager that patches tallystick's own code while it is open.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from unittest.mock import patch
 
 from simulation import actors, explorer
-from simulation.simulation import SimulatedTables
+from simulation.environment import SimulatedTables
 from tallystick.errors import RetryLater
 from tallystick.format import keys
 from tallystick.format.page import Boundary
@@ -27,37 +27,40 @@ from tallystick.store import Applied, Unknown
 Mutant = Callable[[], AbstractContextManager[Any]]
 
 
-def _quiet_invariants() -> AbstractContextManager[Any]:
-    # Our own check before each swap would stop most mutants; the oracle must catch them without it.
+def _without_own_checks() -> AbstractContextManager[Any]:
+    # tallystick's own check before each swap would stop most mutants. The oracle must detect them without it.
     return patch("tallystick.lake.lake.check_swap", lambda *_: None)
 
 
 @contextmanager
 def no_if_match() -> Iterator[None]:
-    """The root is PUT without a condition."""
-    with _quiet_invariants(), patch.object(explorer.Schedule, "honours_conditions", False):
+    """PUT the root without a condition."""
+    with _without_own_checks(), patch.object(explorer.Schedule, "honours_conditions", False):
         yield
 
 
 @contextmanager
 def decided_once() -> Iterator[None]:
-    """A commit decides on the first root it reads and trusts that on every rebase."""
+    """Decide a commit on the first root, and use that decision on every rebase."""
     real = committing.decide_commit
     first: dict[str, Any] = {}
 
-    def stale(root: Any, entry: Any, plan: Any, **more: Any) -> Any:
+    def first_decision(root: Any, entry: Any, plan: Any, **more: Any) -> Any:
         decision = first.setdefault(plan.key, real(root, entry, plan, **more))
         if isinstance(decision, committing.Publish) and entry is not None:
             return replace(decision, before=replace(entry, granted=decision.before.granted))
         return decision
 
-    with _quiet_invariants(), patch.object(commit_module.committing, "decide_commit", stale):
+    with (
+        _without_own_checks(),
+        patch.object(commit_module.committing, "decide_commit", first_decision),
+    ):
         yield
 
 
 @contextmanager
 def never_already_committed() -> Iterator[None]:
-    """AlreadyCommitted is never answered: a repeat publishes again."""
+    """Never return AlreadyCommitted: a repeat publishes again."""
     real = committing.decide_commit
 
     def forgetful(root: Any, entry: Any, plan: Any, **more: Any) -> Any:
@@ -72,7 +75,7 @@ def never_already_committed() -> Iterator[None]:
         return {}
 
     with (
-        _quiet_invariants(),
+        _without_own_checks(),
         patch.object(commit_module.committing, "decide_commit", forgetful),
         patch.object(commit_module, "_files_of", nothing_to_drop),
     ):
@@ -81,7 +84,7 @@ def never_already_committed() -> Iterator[None]:
 
 @contextmanager
 def replacement_appends() -> Iterator[None]:
-    """A replacement adds its files and leaves those that it replaces."""
+    """Add the files of a replacement without removing those that it replaces."""
     real = SimulatedTables.stage
 
     def append(self: Any, state: Any, *, drop: Any, **more: Any) -> str:
@@ -93,18 +96,18 @@ def replacement_appends() -> Iterator[None]:
 
 @contextmanager
 def boundaries_not_clamped() -> Iterator[None]:
-    """A boundary is taken as the log answers, not kept between its neighbours in the root being swapped."""
+    """Use a boundary as the log returns it, not clamped between its neighbours in the root being swapped."""
 
     def as_found(ledger: Any, instant: Any, found: Any, origins: Any) -> Boundary:
         return Boundary(at=instant, positions=found)
 
-    with _quiet_invariants(), patch.object(boundaries, "clamped", as_found):
+    with _without_own_checks(), patch.object(boundaries, "clamped", as_found):
         yield
 
 
 @contextmanager
-def own_412_taken_for_a_loss() -> Iterator[None]:
-    """After an unknown outcome a 412 counts as a lost race, and the writer tidies up its files (SDK retries)."""
+def own_412_counts_as_lost() -> Iterator[None]:
+    """Treat a 412 after an unknown outcome as a lost race: the writer deletes its files (SDK retries)."""
     real_commit = commit_module.commit
 
     def put_once(self: Lake, body: bytes, etag: Any) -> bool:
@@ -112,39 +115,39 @@ def own_412_taken_for_a_loss() -> Iterator[None]:
         if isinstance(outcome, Unknown):
             again = self.store.replace("root.json", body, expected=etag)
             if not isinstance(again, Applied):
-                raise _TakenForALoss
+                raise _CountsAsLost
             return True
         return isinstance(outcome, Applied)
 
-    def tidy(lake: Lake, tables: Any, *, plan_key: str, report_key: str) -> Any:
+    def delete_files(lake: Lake, tables: Any, *, plan_key: str, report_key: str) -> Any:
         try:
             return real_commit(lake, tables, plan_key=plan_key, report_key=report_key)
-        except _TakenForALoss:
+        except _CountsAsLost:
             report = lake.report(report_key)
             lake.store.delete([f.key for f in report.files] if report else [])
             return None
 
     with (
-        _quiet_invariants(),
+        _without_own_checks(),
         patch.object(Lake, "_replace_root", put_once),
-        patch.object(actors, "commit", tidy),
+        patch.object(actors, "commit", delete_files),
     ):
         yield
 
 
-class _TakenForALoss(RetryLater):
-    """Stands for the error that a writer with SDK retries would raise."""
+class _CountsAsLost(RetryLater):
+    """The error that a writer with SDK retries would raise."""
 
     def __init__(self) -> None:
         super().__init__("412.", hint="none.")
 
 
 @contextmanager
-def origins_forgotten() -> Iterator[None]:
-    """The origin of a partition is read anew instead of being set once."""
+def origins_read_again() -> Iterator[None]:
+    """Read the origin of a partition again instead of setting it once."""
     real = PlanAttempt._topics
 
-    def anew(self: Any) -> Any:
+    def read_again(self: Any) -> Any:
         topics = real(self)
         return {
             name: replace(
@@ -153,13 +156,13 @@ def origins_forgotten() -> Iterator[None]:
             for name, topic in topics.items()
         }
 
-    with _quiet_invariants(), patch.object(PlanAttempt, "_topics", anew):
+    with _without_own_checks(), patch.object(PlanAttempt, "_topics", read_again):
         yield
 
 
 @contextmanager
 def decided_by_generation() -> Iterator[None]:
-    """A commit asks whether its generation is granted, not its plan: gc forgets entries, and numbers come again."""
+    """Check the generation of a grant, not its plan: gc drops entries, so generations are used again."""
     real = committing.decide_commit
 
     def by_number(root: Any, entry: Any, plan: Any, **more: Any) -> Any:
@@ -169,12 +172,12 @@ def decided_by_generation() -> Iterator[None]:
         return real(root, entry, plan, **more)
 
     collecting = patch.object(explorer.Schedule, "collections_drawn", (3, 5))
-    with collecting, _quiet_invariants(), patch.object(committing, "decide_commit", by_number):
+    with collecting, _without_own_checks(), patch.object(committing, "decide_commit", by_number):
         yield
 
 
 def _collected_as(order: Callable[..., Collection]) -> AbstractContextManager[Any]:
-    """Another order of gc's steps; `order` gets what collect gets, and does with gc's own steps what it likes."""
+    """Replace the order of gc's steps: `order` calls gc's own steps (listing, swap, marks, delete)."""
 
     def collect(lake: Lake, tables: Any, *, reader_grace: Any, cancel_after: Any, **_: Any) -> Any:
         now = lake.runtime.now()
@@ -207,7 +210,7 @@ def _collected_as(order: Callable[..., Collection]) -> AbstractContextManager[An
 
 @contextmanager
 def gc_without_its_swap() -> Iterator[None]:
-    """gc deletes what is unreachable now, and lets swaps in flight land afterwards."""
+    """Delete in gc what is unreachable now, although swaps in flight may be applied afterwards."""
     with _collected_as(
         lambda listing, swap, marks, delete: delete(listed := listing(), marks(listed))
     ):
@@ -216,7 +219,7 @@ def gc_without_its_swap() -> Iterator[None]:
 
 @contextmanager
 def gc_marks_before_its_swap() -> Iterator[None]:
-    """gc marks from the root that it read before its swap."""
+    """Mark from the root that gc read before its swap."""
 
     def order(listing: Any, swap: Any, marks: Any, delete: Any) -> Collection:
         listed = listing()
@@ -230,7 +233,7 @@ def gc_marks_before_its_swap() -> Iterator[None]:
 
 @contextmanager
 def gc_lists_after_its_swap() -> Iterator[None]:
-    """gc lists after its swap and its mark: what a swap in flight has written since is listed, and not marked."""
+    """List after the swap and the mark: objects that a swap in flight wrote since are listed, but not marked."""
 
     def order(listing: Any, swap: Any, marks: Any, delete: Any) -> Collection:
         swap()
@@ -243,8 +246,8 @@ def gc_lists_after_its_swap() -> Iterator[None]:
 
 
 @contextmanager
-def gc_forgets_granted_plans() -> Iterator[None]:
-    """gc keeps what the root reaches, and not what a granted plan owns."""
+def gc_ignores_granted_plans() -> Iterator[None]:
+    """Keep in gc what the root reaches, but not the objects of a granted plan."""
     real = retention.mark
 
     def mark(*args: Any, **more: Any) -> Any:
@@ -255,8 +258,8 @@ def gc_forgets_granted_plans() -> Iterator[None]:
 
 
 @contextmanager
-def gc_takes_records() -> Iterator[None]:
-    """gc takes records that no committed entry names, as if the chain were not the proof."""
+def gc_deletes_records() -> Iterator[None]:
+    """Delete records that no committed entry names, although the chain is the proof."""
     real = retention.Marked.keeps
 
     def keeps(self: Any, key: str) -> bool:
@@ -268,7 +271,7 @@ def gc_takes_records() -> Iterator[None]:
 
 @contextmanager
 def gc_without_reader_grace() -> Iterator[None]:
-    """gc retains the newest commit alone, whatever the readers' grace is."""
+    """Retain only the newest commit in gc, without the grace for readers."""
 
     def newest(self: Any, snapshot: Any, since: Any) -> Any:
         return [self._record(snapshot.root.record)] if snapshot.root.record else []
@@ -281,35 +284,35 @@ def gc_without_reader_grace() -> Iterator[None]:
 
 
 @contextmanager
-def closed_topics_asked_for() -> Iterator[None]:
-    """A boundary after an adoption asks the new topic where the old one splits."""
+def closed_topics_looked_up() -> Iterator[None]:
+    """Look up a boundary after an adoption in the new topic instead of using the closed topic's end."""
     real = adoption.settled
 
-    def asked(ledger: Any, topics: Any, name: str, at: Any) -> Any:
+    def looked_up(ledger: Any, topics: Any, name: str, at: Any) -> Any:
         closed = topics[name].closed
         return None if closed and at > closed.since else real(ledger, topics, name, at)
 
-    with _quiet_invariants(), patch.object(adoption, "settled", asked):
+    with _without_own_checks(), patch.object(adoption, "settled", looked_up):
         yield
 
 
 @contextmanager
 def last_copy_replaced() -> Iterator[None]:
-    """What was read of a closed topic is replaced by a loss, where losses are accepted."""
+    """Replace rows of a closed topic by a loss if losses are accepted."""
     with patch.object(adoption, "last_copy", lambda *_: None):
         yield
 
 
 @contextmanager
-def unread_tail_forgotten() -> Iterator[None]:
-    """A plan says nothing of what was lost with an adoption."""
+def unread_tail_ignored() -> Iterator[None]:
+    """Leave out of a plan what was lost with an adoption."""
     with patch("tallystick.operations.plan.attempt.closed_topics", lambda *_, **__: ()):
         yield
 
 
 @contextmanager
-def lower_clear_number_ends_well() -> Iterator[None]:
-    """A request with a lower clear number than the ledger's is green although something is left to do."""
+def lower_clear_number_succeeds() -> Iterator[None]:
+    """Let a request with a lower clear number than the ledger's succeed although work is left."""
     with patch.object(planning, "_nothing_left", lambda *_: planning.PlanDecision()):
         yield
 
@@ -317,20 +320,20 @@ def lower_clear_number_ends_well() -> Iterator[None]:
 MUTANTS: dict[str, Mutant] = {
     "no If-Match": no_if_match,
     "decided once, not on each root": decided_once,
-    "AlreadyCommitted never answered": never_already_committed,
+    "AlreadyCommitted is never returned": never_already_committed,
     "a replacement only appends": replacement_appends,
-    "boundaries not clamped": boundaries_not_clamped,
-    "own 412 taken for a loss": own_412_taken_for_a_loss,
-    "origins read anew": origins_forgotten,
+    "boundaries are not clamped": boundaries_not_clamped,
+    "own 412 counts as a lost race": own_412_counts_as_lost,
+    "origins are read again": origins_read_again,
     "decided by generation, not by plan": decided_by_generation,
     "gc without its swap": gc_without_its_swap,
     "gc marks before its swap": gc_marks_before_its_swap,
     "gc lists after its swap": gc_lists_after_its_swap,
-    "gc forgets granted plans": gc_forgets_granted_plans,
-    "gc takes records": gc_takes_records,
+    "gc ignores granted plans": gc_ignores_granted_plans,
+    "gc deletes records": gc_deletes_records,
     "gc without reader grace": gc_without_reader_grace,
-    "closed topics asked for": closed_topics_asked_for,
-    "the last copy replaced": last_copy_replaced,
-    "the unread tail forgotten": unread_tail_forgotten,
-    "a lower clear number ends well": lower_clear_number_ends_well,
+    "closed topics are looked up": closed_topics_looked_up,
+    "the last copy is replaced": last_copy_replaced,
+    "the unread tail is ignored": unread_tail_ignored,
+    "a lower clear number succeeds": lower_clear_number_succeeds,
 }

@@ -1,4 +1,4 @@
-"""The explorer's judge: reads the objects as plain JSON, with no code of the protocol, after each swap that landed."""
+"""The explorer's oracle: reads the objects as plain JSON, without the protocol's code, after each applied swap."""
 
 from __future__ import annotations
 
@@ -6,36 +6,36 @@ import itertools
 import json
 from typing import Any
 
-from simulation.simulation import Simulation, Violation
+from simulation.environment import Simulation, Violation
 
 Offsets = dict[tuple[str, int], list[tuple[int, int]]]
 
 
 class Oracle:
-    """Remembers the last root and says how a new one breaks the promise."""
+    """The last root that was checked. Raises a Violation if a new one breaks the promise."""
 
     def __init__(self, sim: Simulation) -> None:
         self.sim = sim
         self.before: dict[str, Any] | None = None
         self.entries_before: list[dict[str, Any]] = []
-        self.seen = 0
+        self.checked = 0
         self.deleted: set[str] = set()
         self.readers: list[dict[str, Any]] = []
         self.adoptions = 0
         self.granted_before: set[str] = set()
 
     def check_new(self) -> None:
-        """Check each root that landed since the last call."""
-        while self.seen < len(self.sim.landed):
-            self._check(json.loads(self.sim.landed[self.seen]))
-            self.seen += 1
+        """Check each root that was applied since the last call."""
+        while self.checked < len(self.sim.landed):
+            self._check(json.loads(self.sim.landed[self.checked]))
+            self.checked += 1
 
     def reader_opens(self) -> None:
-        """Somebody begins to read the tables of the root of now, and goes on for as long as the schedule lasts."""
+        """Open a reader of the current root's tables, which reads until the end of the schedule."""
         self.readers.append(json.loads(self.sim.landed[-1]))
 
     def check_deletions(self) -> None:
-        """I6, I9: what was deleted since the last call is nothing that the root, a grant or a reader needs."""
+        """Check I6 and I9: no object that was deleted since the last call is needed by the root, a grant or a reader."""
         new = self.sim.deleted.keys() - self.deleted
         if not new or self.before is None:
             return
@@ -45,7 +45,7 @@ class Oracle:
             if grant is not None:
                 _, part, uuid = grant["plan"].removesuffix(".json").split("/")
                 for key in new:
-                    # A report's key does not name its plan: that of an older plan may go while a new one is granted.
+                    # A report's key does not name its plan: an older plan's report may go while a new plan is granted.
                     report = key.startswith(f"attempts/{part}/")
                     own = report and json.loads(self.sim.deleted[key])["plan"] == grant["plan"]
                     if f"/{part}/{uuid}" in key or own:
@@ -72,7 +72,7 @@ class Oracle:
     def _object(self, key: str, why: str) -> Any:
         found = self.sim.objects.get(key)
         if found is None:
-            raise Violation(f"I3: {key} ({why}) is not there")
+            raise Violation(f"I3: {key} ({why}) does not exist")
         return json.loads(found.body)
 
     def _check(self, root: dict[str, Any]) -> None:
@@ -80,17 +80,17 @@ class Oracle:
             raise Violation(f"I10: version {root['version']} after {self.before['version']}")
         entries, boundaries = self._ledger(root)
         self._chain(root)
-        wanted = self._committed_ranges(root, entries, boundaries)
+        committed = self._committed_ranges(root, entries, boundaries)
         for name, table in root["tables"].items():
             if name != "dead_letters":
-                self._table(name, table, wanted)
+                self._table(name, table, committed)
         self._history(entries)
         self._adopted(root, entries, boundaries)
         in_progress = [
             n for e in entries for n, s in e.get("outputs", {}).items() if s["in_progress"]
         ]
         if len(in_progress) != len(set(in_progress)):
-            raise Violation(f"P4: two intervals are begun for one of {in_progress}")
+            raise Violation(f"P4: two intervals are in progress for one of {in_progress}")
         self.before, self.entries_before = root, entries
 
     def _ledger(self, root: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -119,7 +119,7 @@ class Oracle:
     def _committed_ranges(
         self, root: dict[str, Any], entries: list[dict[str, Any]], boundaries: dict[str, Any]
     ) -> Offsets:
-        wanted: Offsets = {}
+        ranges: Offsets = {}
         for left, right in itertools.pairwise(entries):
             if left["interval"][1] > right["interval"][0]:
                 raise Violation(f"I1: {left['interval']} and {right['interval']} overlap")
@@ -143,15 +143,17 @@ class Oracle:
                     reach[topic, p] = end
                     total += end - start
                     if end > start:
-                        wanted.setdefault((topic, p), []).append((start, end))
+                        ranges.setdefault((topic, p), []).append((start, end))
             if sum(entry["committed"]["totals"]) != total:
-                raise Violation(f"I7: {entry['interval']} accounts {entry['committed']['totals']}")
-        return wanted
+                raise Violation(
+                    f"I7: the account of {entry['interval']} is {entry['committed']['totals']}"
+                )
+        return ranges
 
     def _adopted(
         self, root: dict[str, Any], entries: list[dict[str, Any]], boundaries: dict[str, Any]
     ) -> None:
-        """A closed topic is left behind at its end, and what was read of it is never replaced by another reading."""
+        """Check that a closed topic stays at its end, and that its rows are never replaced by another read."""
         closed = {t: k["closed"] for t, k in root["topics"].items() if k.get("closed")}
         if len(closed) > self.adoptions:
             self.adoptions = len(closed)
@@ -166,37 +168,39 @@ class Oracle:
                 found = [offset for offset, _ in positions.get(topic, [])]
                 offsets[instant] = found + known[len(found) :]
                 if instant > end["since"] and offsets[instant] != end["ends"]:
-                    raise Violation(f"A1: {topic} ended at {end}, {instant} says {found}")
+                    raise Violation(
+                        f"A1: {topic} ended at {end}, the boundary at {instant} is {found}"
+                    )
             for entry in entries:
                 start, stop = entry["interval"]
                 old, new = then.get((start, stop)), entry["committed"]
                 if old is None or new is None or old["plan"] == new["plan"]:
                     continue
-                held = offsets[start] != offsets[stop]
-                if held and start < end["since"] and new["plan"] not in self.granted_before:
+                has_rows = offsets[start] != offsets[stop]
+                if has_rows and start < end["since"] and new["plan"] not in self.granted_before:
                     raise Violation(f"A2: rows of {topic} in {entry['interval']} were replaced")
 
-    def _table(self, name: str, table: dict[str, Any], wanted: Offsets) -> None:
-        held: Offsets = {}
+    def _table(self, name: str, table: dict[str, Any], committed: Offsets) -> None:
+        in_table: Offsets = {}
         if table["metadata"] is not None:
             for key in self._object(table["metadata"], f"metadata of {name}"):
                 for topic, p, start, end in self._object(key, f"file of {name}"):
-                    held.setdefault((topic, p), []).append((start, end))
-        for place in set(held) | set(wanted):
-            if sorted(held.get(place, [])) != sorted(wanted.get(place, [])):
+                    in_table.setdefault((topic, p), []).append((start, end))
+        for place in set(in_table) | set(committed):
+            if sorted(in_table.get(place, [])) != sorted(committed.get(place, [])):
                 raise Violation(
-                    f"I1/I8: table {name} holds {place} {sorted(held.get(place, []))}, "
-                    f"the ledger {sorted(wanted.get(place, []))}"
+                    f"I1/I8: table {name} has {place} {sorted(in_table.get(place, []))}, "
+                    f"the ledger {sorted(committed.get(place, []))}"
                 )
 
     def _history(self, entries: list[dict[str, Any]]) -> None:
         now = {tuple(e["interval"]): e for e in entries}
-        for was in self.entries_before:
-            if was["committed"] is None:
+        for earlier in self.entries_before:
+            if earlier["committed"] is None:
                 continue
-            entry = now.get(tuple(was["interval"]))
+            entry = now.get(tuple(earlier["interval"]))
             if entry is None or entry["committed"] is None:
-                raise Violation(f"I4: committed {was['interval']} vanished")
+                raise Violation(f"I4: committed {earlier['interval']} is gone")
         then = {tuple(e["interval"]): e for e in self.entries_before}
         for entry in entries:
             new = entry["committed"]

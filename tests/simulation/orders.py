@@ -1,10 +1,10 @@
-"""Order independence: random orders of intervals, with random replays, must end with what one pass over the log gives.
+"""Order independence: random orders of intervals with random replays must give the same rows as one pass over the log.
 
     .venv/bin/python tests/simulation/orders.py --orders 500 --seed 0
 
-Each order plays a small log of its own: disorder, late and early events, records that do not decode, aborted ones. The
-plan, the ledger, the look back, the commit and the functions of `tallystick.stateful` are the real ones; Kafka and S3 are
-in memory, Spark is not there. A violation names its seed.
+Each order has a small log of its own: disorder, late and early events, records that do not decode, aborted ones. Plan,
+ledger, lookback, commit and the functions of `tallystick.stateful` are the real ones. Kafka and S3 are in memory, and
+there is no Spark. A violation names its seed.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ MODES = ("kafka", "stale")
 
 
 @dataclass(kw_only=True)
-class Story:
-    """One order: its log, its lake, and what was done, for whoever reads a violation.
+class Order:
+    """One order: its log, its lake, and its steps, which a violation prints.
 
-    `order`: what decides what is run when, where that is not the seed, which decides what is in the log.
+    The seed selects the content of the log, and also the order of the runs unless `choices` selects that.
     """
 
     seed: int
     mode: str
-    order: random.Random | None = None
-    told: list[str] = field(default_factory=list)
+    choices: random.Random | None = None
+    steps: list[str] = field(default_factory=list)
     jobs: int = 1
     replays: int = 0
     refreshed: int = 0
@@ -69,7 +69,7 @@ class Story:
         self.chance = random.Random(f"{self.seed} {self.mode}")
         self.log = FakeLog()
         self.written = _fill(self.log, self.chance)
-        self.chance = self.order or self.chance
+        self.chance = self.choices or self.chance
         back = BACK if self.mode == "kafka" else None
         uncommitted: Any = self.mode
         lookback = Lookback(tables=list(PARTIALS), back=back, uncommitted=uncommitted)
@@ -82,10 +82,10 @@ class Story:
         )
         self.tables = NoTables(self.small.runtime.uuid)
         if self.chance.random() < 0.5:
-            self._planned_while_it_was_quiet()
+            self._plan_on_a_shorter_log()
 
-    def _planned_while_it_was_quiet(self) -> None:
-        """A boundary that was set where the log ended then: what came after it may be older than it."""
+    def _plan_on_a_shorter_log(self) -> None:
+        """Set boundaries at the end of a shorter log: records after them may have older timestamps."""
         first = self.chance.randrange(INTERVALS)
         partitions = self.log.topics[TOPIC].partitions
         whole = [p.records for p in partitions]
@@ -93,20 +93,20 @@ class Story:
             p.records = p.records[: self.chance.randrange(len(p.records) + 1)]
         span = Interval(start=T0 + first * HOUR, end=T0 + (first + 1) * HOUR)
         self.small.plan(span, run="early", take_over=True)
-        self.told.append(f"[{first}, {first + 1}) planned while the log was shorter")
+        self.steps.append(f"[{first}, {first + 1}) planned while the log was shorter")
         for p, records in zip(partitions, whole, strict=True):
             p.records = records
 
     def run(self, first: int, last: int, **more: Any) -> int:
-        """One run over [first, last): plan, stage all, commit all. Returns how many intervals it committed."""
-        self.told.append(f"[{first}, {last}) {more or ''} job {self.jobs}")
+        """Run [first, last): plan, stage all, commit all. Return the number of committed intervals."""
+        self.steps.append(f"[{first}, {last}) {more or ''} job {self.jobs}")
         span = Interval(start=T0 + first * HOUR, end=T0 + last * HOUR)
-        name = f"run {len(self.told)}"
+        name = f"run {len(self.steps)}"
         planned = self.small.plan(span, run=name, take_over=True, **more)
         staged: list[tuple[Plan, Report]] = []
-        for piece in planned.intervals:
-            if not piece.committed:
-                staged.append(stage_state(self.small.lake, self.log, piece.plan, staged))
+        for interval in planned.intervals:
+            if not interval.committed:
+                staged.append(stage_state(self.small.lake, self.log, interval.plan, staged))
         for plan, report in staged:
             commit(self.small.lake, self.tables, plan_key=plan.key, report_key=report.key)
         return len(staged)
@@ -121,22 +121,22 @@ class Story:
             while last in todo and self.chance.random() < 0.3:
                 todo.remove(last)
                 last += 1
-            self._planned_before(todo)
+            self._perhaps_plan_early(todo)
             self.run(first, last)
             if self.chance.random() < 0.3:
                 self._replay()
 
-    def _planned_before(self, todo: Sequence[int]) -> None:
-        """Now and then another interval was planned long before it runs: its boundaries stand, its rows do not."""
+    def _perhaps_plan_early(self, todo: Sequence[int]) -> None:
+        """Sometimes plan another interval long before it runs: its boundaries are set, its rows are not committed."""
         if todo and self.chance.random() < 0.2:
             first = self.chance.choice(todo)
             span = Interval(start=T0 + first * HOUR, end=T0 + (first + 1) * HOUR)
             self.small.plan(span, run="early")
-            self.told.append(f"[{first}, {first + 1}) planned early")
+            self.steps.append(f"[{first}, {first + 1}) planned early")
 
     def _replay(self) -> None:
-        done = [e.interval.start for e in self.entries if e.committed]
-        at = self.chance.choice(done)
+        starts = [e.interval.start for e in self.entries if e.committed]
+        at = self.chance.choice(starts)
         entry = next(e for e in self.entries if e.interval.start == at)
         hours = [(t - T0) // HOUR for t in (entry.interval.start, entry.interval.end)]
         if self.chance.random() < 0.4:
@@ -151,17 +151,17 @@ class Story:
         return self.small.lake.read(lambda snapshot: snapshot.whole_ledger().entries)
 
     def settle(self) -> None:
-        """Refresh once, which must leave nothing stale."""
+        """Refresh once. Nothing may remain stale."""
         if stale(self.entries):
             self.refreshed = self.run(0, INTERVALS, mode="refresh")
-        assert not stale(self.entries), f"seed {self.seed}: stale after a refresh: {self.told}"
+        assert not stale(self.entries), f"seed {self.seed}: stale after a refresh: {self.steps}"
 
     def rows(self, table: str) -> Counter[tuple[Any, ...]]:
-        """All committed rows of a table, as tuples with milliseconds."""
+        """Return all committed rows of a table, as tuples with milliseconds."""
         declared_table = self.pipeline.table(table)
         assert declared_table is not None
         schema = written_schema(declared_table)
-        found: Counter[tuple[Any, ...]] = Counter()
+        committed: Counter[tuple[Any, ...]] = Counter()
         for entry in self.entries:
             (done, *_) = self.small.lake.earlier_commits(entry)
             report = self.small.lake.report(done.report) if done.report else None
@@ -169,8 +169,8 @@ class Story:
             for file in report.files:
                 if file.table == table:
                     rows = stored(self.small.store, file, schema).to_pylist()
-                    found.update(tuple(map(_plain, row.values())) for row in rows)
-        return found
+                    committed.update(tuple(map(_plain, row.values())) for row in rows)
+        return committed
 
 
 def _plain(value: Any) -> Any:
@@ -179,7 +179,7 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Written:
-    """One data record of the log: its place, its own timestamp, what it is and says."""
+    """One data record of the log: its offset, its own timestamp, its kind and its value."""
 
     partition: int
     offset: int
@@ -199,7 +199,7 @@ def _fill(log: FakeLog, chance: random.Random) -> list[Written]:
             at += round(chance.expovariate(1 / (chance.choice([3, 20, 50]) * reference.MINUTE)))
             if at >= end:
                 break
-            # Nothing before the first interval: that would be nobody's record.
+            # No timestamp before the first interval: that record would belong to no interval.
             stamp = max(begin, at - chance.choice([0, 0, 0, 7, 45, 80]) * reference.MINUTE)
             moment = datetime.fromtimestamp(stamp / 1000, UTC)
             kind: Any = chance.choice(["data"] * 12 + ["dead", "aborted", "control"])
@@ -225,38 +225,38 @@ def _fill(log: FakeLog, chance: random.Random) -> list[Written]:
     return written
 
 
-def events_of(story: Story) -> list[reference.Event]:
-    """The log's records with the log time that they have by definition: of all data records and of boundaries."""
-    boundaries = story.small.lake.read(lambda snapshot: snapshot.whole_ledger().boundaries)
+def events_of(played: Order) -> list[reference.Event]:
+    """Return the log's records with the log time that they have by definition: of all data records and of boundaries."""
+    boundaries = played.small.lake.read(lambda snapshot: snapshot.whole_ledger().boundaries)
     events = []
     for partition in range(PARTITIONS):
         clock = 0
-        for one in (w for w in story.written if w.partition == partition):
+        for record in (w for w in played.written if w.partition == partition):
             passed = [
                 _plain(b.at)
                 for b in boundaries
-                if b.positions[TOPIC][partition].offset <= one.offset
+                if b.positions[TOPIC][partition].offset <= record.offset
             ]
-            clock = max(clock, one.stamp_ms, *passed)
-            # What lies behind the last boundary belongs to no interval that was run.
-            if one.kind == "data" and clock < _plain(T0 + INTERVALS * HOUR):
+            clock = max(clock, record.stamp_ms, *passed)
+            # Records after the last boundary belong to no interval that was run.
+            if record.kind == "data" and clock < _plain(T0 + INTERVALS * HOUR):
                 events.append(
                     reference.Event(
                         partition=partition,
-                        offset=one.offset,
+                        offset=record.offset,
                         log_ms=clock,
-                        key=one.value["key"],
-                        amount=one.value["amount"],
-                        event_ms=_plain(one.value["event"]),
+                        key=record.value["key"],
+                        amount=record.value["amount"],
+                        event_ms=_plain(record.value["event"]),
                     )
                 )
     return events
 
 
-def expected(story: Story) -> dict[str, Counter[tuple[Any, ...]]]:
-    """What each result must hold, from one pass."""
-    events = events_of(story)
-    ends = [_plain(e.interval.end) for e in story.entries]
+def expected(played: Order) -> dict[str, Counter[tuple[Any, ...]]]:
+    """Return the expected rows of each result, from one pass."""
+    events = events_of(played)
+    ends = [_plain(e.interval.end) for e in played.entries]
     first = round(T0.timestamp() * 1000)
     last = first + INTERVALS * reference.HOUR
     rules = reference.Rules()
@@ -270,20 +270,20 @@ def expected(story: Story) -> dict[str, Counter[tuple[Any, ...]]]:
     }
 
 
-def difference(story: Story) -> str | None:
-    """The first table whose rows are not those of the reference, and how; None where all agree."""
-    wanted = expected(story)
+def difference(played: Order) -> str | None:
+    """Return the first table whose rows differ from the reference, and the difference. None if all agree."""
+    wanted = expected(played)
     for table in ("kept", *RESULTS):
-        found = story.rows(table)
+        found = played.rows(table)
         if table == "kept":
             found = Counter({(r[4], r[5]): n for r, n in found.items()})
         if table == "corrections":
-            # One row per interval, window and key: compared as counts and sums, which is what they mean.
+            # One row per interval, window and key: compared as counts and sums.
             found, wanted[table] = _summed(found), _single(wanted[table])
-        if story.mode == "kafka" and table == "running":
-            continue  # it looks back by hours alone, and a running value goes back to the beginning
+        if played.mode == "kafka" and table == "running":
+            continue  # this lookback is limited to hours, and a running value needs all of the past
         if found != wanted[table]:
-            return f"{table}: too much {dict(found - wanted[table])}, missing {dict(wanted[table] - found)}"
+            return f"{table}: extra {dict(found - wanted[table])}, missing {dict(wanted[table] - found)}"
     return None
 
 
@@ -303,31 +303,33 @@ def _single(rows: Counter[tuple[Any, ...]]) -> Counter[tuple[Any, ...]]:
     return Counter({k: v for k, v in sums.items() if v})
 
 
-def play(seed: int, mode: str, order: random.Random | None = None) -> Story:
-    """Play one order to its end and compare; raises AssertionError naming seed, mode and what was done."""
-    story = Story(seed=seed, mode=mode, order=order)
-    story.play()
-    if mode == "kafka" and story.jobs == 1:
-        found = stale(story.entries)
-        assert not found, f"seed {seed}: stale although all was seen: {found}; {story.told}"
-    story.settle()
-    wrong = difference(story)
-    assert wrong is None, f"seed {seed}, uncommitted={mode}: {wrong}; {story.told}"
-    return story
+def play(seed: int, mode: str, choices: random.Random | None = None) -> Order:
+    """Play one order to its end and compare. Raises AssertionError with seed, mode and steps."""
+    played = Order(seed=seed, mode=mode, choices=choices)
+    played.play()
+    if mode == "kafka" and played.jobs == 1:
+        found = stale(played.entries)
+        assert not found, (
+            f"seed {seed}: stale although everything was read: {found}; {played.steps}"
+        )
+    played.settle()
+    wrong = difference(played)
+    assert wrong is None, f"seed {seed}, uncommitted={mode}: {wrong}; {played.steps}"
+    return played
 
 
 def main() -> None:
-    """Play as many orders as asked for, in both modes."""
+    """Play the requested number of orders in both modes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--orders", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     for mode in MODES:
-        stories = [play(seed, mode) for seed in range(asked.seed, asked.seed + asked.orders)]
+        orders = [play(seed, mode) for seed in range(options.seed, options.seed + options.orders)]
         print(
-            f"uncommitted={mode}: {len(stories)} orders of {INTERVALS} intervals, "
-            f"{sum(len(s.written) for s in stories)} data records, {sum(s.replays for s in stories)} replays, "
-            f"{sum(s.refreshed for s in stories)} intervals refreshed: 0 differences from the reference"
+            f"uncommitted={mode}: {len(orders)} orders of {INTERVALS} intervals, "
+            f"{sum(len(s.written) for s in orders)} data records, {sum(s.replays for s in orders)} replays, "
+            f"{sum(s.refreshed for s in orders)} intervals refreshed: 0 differences from the reference"
         )
 
 

@@ -1,7 +1,7 @@
-"""The explorer with an output: publishers that die, come back as zombies and meet, beside runs, clears and collections.
+"""The explorer with an output: publishers that are killed, resume as zombies and compete, during runs, clears and gc.
 
-The output behaves as a topic under a transactional producer (support/fake_output.py); each of its steps gives control
-back. At the end, when faults have stopped and one last publisher has run, the receiver holds exactly the committed rows.
+The output behaves like a topic under a transactional producer (support/fake_output.py). Each of its steps returns control
+to the explorer. At the end, after the faults and one last publisher, the receiver has exactly the committed rows.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 import greenlet
 
 from simulation.actors import Run
+from simulation.environment import PIPELINE, SimulatedStore, Simulation, Violation
 from simulation.explorer import Schedule
-from simulation.simulation import PIPELINE, SimulatedStore, Simulation, Violation
 from support.fake_output import Declared, FakeOutput, Wire
 from tallystick.errors import Corrupt, OutputUnavailable, RetryLater, RootVanished
 from tallystick.format.report import FileReport
@@ -24,22 +24,22 @@ from tallystick.operations.publish import publish
 from tallystick.store import Store
 
 FEED = "feed"
-SENDING = replace(PIPELINE, outputs=(Declared(name=FEED, table="a"),))
+PUBLISHING = replace(PIPELINE, outputs=(Declared(name=FEED, table="a"),))
 
 
 class SimulatedBatch:
-    """The rows of one file: the offsets that it holds."""
+    """The rows of one file: the offsets in it."""
 
     def __init__(self, rows: list[list[Any]]) -> None:
         self._rows = rows
 
     def to_pylist(self) -> list[dict[str, Any]]:
-        """As pyarrow has it."""
+        """Return the rows as pyarrow does."""
         return [{"row": tuple(row)} for row in self._rows]
 
 
 class SimulatedRows:
-    """What tallystick.tables.rows is to Parquet."""
+    """The counterpart of tallystick.tables.rows for simulated files."""
 
     def __init__(self, store: Store, files: Sequence[FileReport]) -> None:
         self._store, self._files = store, files
@@ -48,7 +48,7 @@ class SimulatedRows:
         return sum(file.rows for file in self._files)
 
     def batches(self, start: int = 0) -> Iterator[Any]:
-        """One batch per file; Corrupt where a file is gone."""
+        """Yield one batch per file. Raises Corrupt if a file is gone."""
         assert start == 0
         for file in self._files:
             found = self._store.get(file.key)
@@ -59,7 +59,7 @@ class SimulatedRows:
 
 @dataclass
 class Publisher:
-    """Somebody who publishes all that is pending, in a process of its own."""
+    """A publisher that publishes all pending rows, in its own process."""
 
     sim: Simulation
     wire: Wire
@@ -79,11 +79,11 @@ class Publisher:
         try:
             failed = publish(lake, {FEED: lambda: output}, rows_of=SimulatedRows)
         except (RetryLater, RootVanished) as error:
-            return str(error)  # in doubt, or there is no lake yet: the next one goes on
-        for one in failed:
-            if not isinstance(one.error, RetryLater | RootVanished):
-                raise Violation(f"P0: {one.interval} cannot be published: {one.error}")
-        return "; ".join(str(one.error) for one in failed)
+            return str(error)  # in doubt, or there is no lake yet: the next publisher continues
+        for failure in failed:
+            if not isinstance(failure.error, RetryLater | RootVanished):
+                raise Violation(f"P0: {failure.interval} cannot be published: {failure.error}")
+        return "; ".join(str(failure.error) for failure in failed)
 
     def _step(self, what: str) -> None:
         self.sim.step()
@@ -93,25 +93,25 @@ class Publisher:
 
 
 class PublishingSchedule(Schedule):
-    """A schedule whose runs owe their rows to an output."""
+    """A schedule whose rows are published to an output."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.wire = Wire()
         self.publishers = self.rng.choice([2, 4, 8])
-        self.sim.budget += 2  # for a receiver that goes away
-        # What is to be seen here is what replacements do to what was sent, or is under way.
+        self.sim.budget += 2  # for faults of the receiver
+        # These schedules are about replacements of rows that were published, or are in progress.
         self.recreations, self.deploys = 0, True
         self.clears = self.rng.choice([1, 2, 4])
         self.living: list[greenlet.greenlet] = []
 
     def _spawn(self, number: int) -> Run:
         run = super()._spawn(number)
-        run.pipeline = SENDING
+        run.pipeline = PUBLISHING
         run.replace = self.rng.random() < 0.5
         return run
 
-    def _nature(self) -> bool:
+    def _event(self) -> bool:
         dice = self.rng.random()
         if dice < 0.04 and self.publishers and self.sim.landed:
             self.publishers -= 1
@@ -122,7 +122,7 @@ class PublishingSchedule(Schedule):
                 self.sim.trace.append("KILL publisher")
                 self.zombies.remove(victim)
         else:
-            return super()._nature()
+            return super()._event()
         return True
 
     def _publisher(self) -> greenlet.greenlet:
@@ -132,20 +132,20 @@ class PublishingSchedule(Schedule):
         self.living.append(actor)
         return actor
 
-    def _judge_the_end(self) -> None:
-        super()._judge_the_end()
+    def _check_the_end(self) -> None:
+        super()._check_the_end()
         last = Publisher(sim=self.sim, wire=self.wire).actor
-        told = ""
+        errors = ""
         while not last.dead:
-            told = last.switch()
+            errors = last.switch()
             self.oracle.check_new()
-        self._judge_the_wire(told)
+        self._check_the_receiver(errors)
 
-    def _judge_the_wire(self, told: str) -> None:
-        """P1: each row once. P2: the receiver holds what is committed. P3: nothing was sent that never was."""
+    def _check_the_receiver(self, errors: str) -> None:
+        """Check P1: each row once. P2: the receiver has the committed rows. P3: no uncommitted row was sent."""
         if twice := self.wire.duplicates():
             raise Violation(f"P1: {twice} were sent more than once")
-        held: list[tuple[Any, ...]] = []
+        rows: list[tuple[Any, ...]] = []
         committed: set[str] = set()
         for entry in self.oracle.entries_before:
             slot = entry.get("outputs", {}).get(FEED)
@@ -155,24 +155,24 @@ class PublishingSchedule(Schedule):
             for done in record["intervals"]:
                 if done["plan"] == entry["committed"]["plan"]:
                     for key in done["added"].get("a", ()):
-                        held += [(tuple(r),) for r in json.loads(self.sim.objects[key].body)]
+                        rows += [(tuple(r),) for r in json.loads(self.sim.objects[key].body)]
             if (
                 slot is None
                 or slot["in_progress"] is not None
                 or slot["published"] != slot["wanted"]
             ):
-                raise Violation(f"P2: {entry['interval']} is still pending ({slot}): {told}")
+                raise Violation(f"P2: {entry['interval']} is still pending ({slot}): {errors}")
         for key, stored in self.sim.objects.items():
             if key.startswith("commits/"):
                 committed |= {c["plan"][-37:-5] for c in json.loads(stored.body)["intervals"]}
-        if strangers := {m.plan for m in self.wire.messages} - committed:
-            raise Violation(f"P3: {strangers} were sent and never committed")
-        if sorted(held) != (there := self.wire.rows()):
-            raise Violation(f"P2: the receiver holds {there}, committed is {sorted(held)}")
+        if uncommitted := {m.plan for m in self.wire.messages} - committed:
+            raise Violation(f"P3: {uncommitted} were sent and never committed")
+        if sorted(rows) != (received := self.wire.rows()):
+            raise Violation(f"P2: the receiver has {received}, committed is {sorted(rows)}")
 
 
 def explore_publishing(first_seed: int, schedules: int) -> tuple[int, list[tuple[int, str]]]:
-    """Run seeds until one breaks the promise; return how many messages were sent, and what broke."""
+    """Run seeds until one breaks the promise. Return the number of messages that were sent, and the violation."""
     sent = 0
     for seed in range(first_seed, first_seed + schedules):
         schedule = PublishingSchedule(seed)

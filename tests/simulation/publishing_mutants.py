@@ -1,6 +1,6 @@
-"""Dropped guards of publishing: each switches one rule off, and the explorer with an output must notice.
+"""Dropped guards of publishing: each switches off one rule, and the explorer with an output must detect it.
 
-A mutant is a context manager that patches tallystick's own code for as long as it is open.
+A mutant is a context manager that patches tallystick's own code while it is open.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from tallystick.protocol import publishing as slots
 Mutant = Callable[[], AbstractContextManager[Any]]
 
 
-def _quiet_invariants() -> AbstractContextManager[Any]:
-    # Our own check before each swap would stop most mutants; the judge of the wire must catch them without it.
+def _without_own_checks() -> AbstractContextManager[Any]:
+    # tallystick's own check before each swap would stop most mutants. The receiver's check must detect them without it.
     return patch("tallystick.lake.lake.check_swap", lambda *_: None)
 
 
 @contextmanager
-def begun_is_not_noted() -> Iterator[None]:
-    """Rows are sent before the ledger says that they may be out there."""
+def in_progress_is_not_recorded() -> Iterator[None]:
+    """Send rows before the ledger records the publication as in progress."""
     real = publish_module._note
 
     def silent(lake: Any, interval: Any, name: str, change: Any, **more: Any) -> Any:
         slot = OutputSlot(wanted="0" * 32)
         if change(slot) is None and change(replace(slot, in_progress="1" * 32)) is None:
-            # Neither begun nor finished fits a strange slot: tell them apart by what they do to their own.
+            # Neither beginning nor finishing changes a foreign slot: distinguish them by their effect on their own slot.
             entry = publish_module._entry(lake, interval)
             own = entry.outputs[name] if entry else slot
             now = change(own)
             if now is not None and now.in_progress is not None:
                 return "set"
-        return real(lake, interval, name, _finish_anyhow(change), **more)
+        return real(lake, interval, name, _finish_in_any_case(change), **more)
 
-    with _quiet_invariants(), patch.object(publish_module, "_note", silent):
+    with _without_own_checks(), patch.object(publish_module, "_note", silent):
         yield
 
 
-def _finish_anyhow(change: Any) -> Any:
+def _finish_in_any_case(change: Any) -> Any:
     def finish(slot: OutputSlot) -> OutputSlot | None:
         return change(slot) or change(replace(slot, in_progress=slot.wanted))
 
@@ -55,44 +55,44 @@ def _finish_anyhow(change: Any) -> Any:
 
 @contextmanager
 def refusal_is_ignored() -> Iterator[None]:
-    """What was replaced since it was prepared is sent all the same."""
+    """Send rows although they were replaced since they were prepared."""
     real = publish_module._note
 
-    def bold(*of: Any, **more: Any) -> Any:
+    def always_set(*of: Any, **more: Any) -> Any:
         return "set" if (noted := real(*of, **more)) == "refused" else noted
 
-    with _quiet_invariants(), patch.object(publish_module, "_note", bold):
+    with _without_own_checks(), patch.object(publish_module, "_note", always_set):
         yield
 
 
 @contextmanager
-def others_are_begun_beside_it() -> Iterator[None]:
-    """An interval is begun while another one is half out."""
+def two_intervals_are_in_progress() -> Iterator[None]:
+    """Begin an interval while another one is partly sent."""
     real = publish_module._note
 
-    def beside(*of: Any, alone: Any = None, **more: Any) -> Any:
+    def concurrently(*of: Any, alone: Any = None, **more: Any) -> Any:
         del alone
         return real(*of, **more)
 
-    with patch.object(publish_module, "_note", beside):
+    with patch.object(publish_module, "_note", concurrently):
         yield
 
 
 @contextmanager
-def begun_is_forgotten_by_a_commit() -> Iterator[None]:
-    """A replacement takes the place of what is half out."""
+def in_progress_is_cleared_by_a_commit() -> Iterator[None]:
+    """Replace rows that are partly sent, and clear `in_progress`."""
     real = slots.with_plan
 
     def forgetful(slot: Any, plan: str, *, nothing: bool) -> OutputSlot:
         return replace(real(slot, plan, nothing=nothing), in_progress=None)
 
-    with _quiet_invariants(), patch.object(slots, "with_plan", forgetful):
+    with _without_own_checks(), patch.object(slots, "with_plan", forgetful):
         yield
 
 
 @contextmanager
-def what_is_there_is_forgotten() -> Iterator[None]:
-    """A replacement is sent as if nothing had been sent before."""
+def published_rows_are_forgotten() -> Iterator[None]:
+    """Send a replacement as if nothing had been published before."""
     real = publish_module.publication_of
 
     def forgetful(*of: Any, **more: Any) -> Any:
@@ -104,7 +104,7 @@ def what_is_there_is_forgotten() -> Iterator[None]:
 
 @contextmanager
 def newest_first() -> Iterator[None]:
-    """What is wanted is published, whatever was begun before."""
+    """Publish the wanted plan, even if another one is in progress."""
     real = slots.next_step
 
     def hasty(slot: OutputSlot) -> slots.Step:
@@ -116,7 +116,7 @@ def newest_first() -> Iterator[None]:
         return replace(slot, in_progress=plan) if plan == slot.wanted else None
 
     with (
-        _quiet_invariants(),
+        _without_own_checks(),
         patch.object(slots, "next_step", hasty),
         patch.object(slots, "in_progress", begin),
     ):
@@ -124,34 +124,34 @@ def newest_first() -> Iterator[None]:
 
 
 @contextmanager
-def past_what_is_half_out() -> Iterator[None]:
-    """Another interval is published while one is half out, and overwrites where it stands."""
-    with others_are_begun_beside_it(), patch.object(publish_module, "_begun", lambda *_: False):
+def past_a_partly_sent_interval() -> Iterator[None]:
+    """Publish another interval while one is partly sent, which overwrites its position."""
+    with two_intervals_are_in_progress(), patch.object(publish_module, "_begun", lambda *_: False):
         yield
 
 
 @contextmanager
-def nobody_is_fenced() -> Iterator[None]:
-    """Two publishers send at once."""
+def no_publisher_is_fenced() -> Iterator[None]:
+    """Let two publishers send at the same time."""
     with patch.object(FakeOutput, "_own", lambda _: None):
         yield
 
 
 @contextmanager
 def gc_ignores_outputs() -> Iterator[None]:
-    """Garbage is what no reader needs."""
+    """Delete in gc what no reader needs, also if an output needs it."""
     with patch.object(marking.Marking, "_unpublished", lambda *_: []):
         yield
 
 
 MUTANTS: dict[str, Mutant] = {
-    "begun is not noted": begun_is_not_noted,
-    "begun is forgotten by a commit": begun_is_forgotten_by_a_commit,
+    "in progress is not recorded": in_progress_is_not_recorded,
+    "in progress is cleared by a commit": in_progress_is_cleared_by_a_commit,
     "gc ignores outputs": gc_ignores_outputs,
     "newest first": newest_first,
-    "nobody is fenced": nobody_is_fenced,
-    "others are begun beside it": others_are_begun_beside_it,
-    "past what is half out": past_what_is_half_out,
+    "no publisher is fenced": no_publisher_is_fenced,
+    "two intervals are in progress": two_intervals_are_in_progress,
+    "past a partly sent interval": past_a_partly_sent_interval,
     "refusal is ignored": refusal_is_ignored,
-    "what is there is forgotten": what_is_there_is_forgotten,
+    "published rows are forgotten": published_rows_are_forgotten,
 }

@@ -1,4 +1,4 @@
-"""A job with every kind of state, staged without Spark, on the real plan, ledger, look back and commit."""
+"""A job with every kind of state, staged without Spark, on the real plan, ledger, lookback and commit."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ _KEYS = {
 
 
 def declared(warehouse: str, lookback: Lookback) -> Pipeline:
-    """The pipeline: what is kept of each record, partial rows, and results."""
+    """Return the pipeline: deduplicated records, partial rows, and results."""
     tables = [Table("kept", columns=EVENT)]
     for name, columns in (PARTIALS | RESULTS).items():
         by = _KEYS.get(name, ["window_start", "key"])
@@ -106,7 +106,7 @@ def declared(warehouse: str, lookback: Lookback) -> Pipeline:
 
 
 def job(records: pa.Table, before: Mapping[str, pa.Table], span: Interval) -> dict[str, pa.Table]:
-    """What a user's transform does, in Arrow: partial rows of the records, results of them and of what is earlier."""
+    """Transform as a user's job does, in Arrow: partial rows of the records, and results of these and of earlier rows."""
     timed = records
     seen = last_seen(timed, KEY)
     on = window_partials(timed, WINDOWS, KEY, "event", SUMS)
@@ -190,13 +190,13 @@ def _files(
 
 
 class _Plain:
-    """The pipeline as `_write` of the fakes wants it: rows come combined already."""
+    """The pipeline in the form that `_write` of the fakes expects: the rows are already combined."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self.partition_by = pipeline.partition_by
 
     def table(self, name: str) -> None:
-        """No table is to be combined."""
+        """Return None: no table is to be combined."""
         del name
 
 
@@ -208,7 +208,7 @@ def _rows(found: pa.Table, schema: pa.Schema) -> list[dict[str, Any]]:
 def _before(
     lake: Lake, log: FakeLog, pipeline: Pipeline, found: LookbackInput
 ) -> tuple[dict[str, pa.Table], dict[Interval, int]]:
-    """Partial rows of earlier time by table, and how many records were read of what is not committed."""
+    """Return earlier partial rows by table, and how many records were read of uncommitted ranges."""
     schemas = {t.name: written_schema(t) for t in pipeline.tables}
     tables: dict[str, list[pa.Table]] = {n: [schemas[n].empty_table()] for n in PARTIALS}
     for part in found.parts:
@@ -231,7 +231,7 @@ def _through_job(
 
 
 def stored(store: Store, file: FileReport, schema: pa.Schema) -> pa.Table:
-    """One data file's rows."""
+    """Return a data file's rows."""
     found = store.get(file.key)
     assert found is not None, file.key
     return pq.read_table(pa.BufferReader(found.body)).select(schema.names).cast(schema)
@@ -254,21 +254,21 @@ _RECORDS = pa.schema(
 def _clocks(
     found: Sequence[tuple[int, FakeRecord]], span: LogSpan, cuts: Sequence[tuple[int, int]]
 ) -> dict[int, datetime]:
-    """The log time of each data record that is not aborted, read in two pieces by the engine's own clock."""
+    """Return the log time of each data record that is not aborted, read in two splits by the engine's own clock."""
     clocks: dict[int, datetime] = {}
     reached = 0
-    for piece in (found[: len(found) // 2], found[len(found) // 2 :]):
-        aborted = [(o, one.at_ms) for o, one in piece if one.kind == "aborted"]
+    for split in (found[: len(found) // 2], found[len(found) // 2 :]):
+        aborted = [(o, record.at_ms) for o, record in split if record.kind == "aborted"]
         clock = SplitClock(span.interval, cuts, aborted)
-        data = [(o, one.at_ms) for o, one in piece if one.kind in ("data", "dead")]
+        data = [(o, record.at_ms) for o, record in split if record.kind in ("data", "dead")]
         if data:
             columns = {
                 "offset": pa.array([o for o, _ in data], pa.int64()),
                 "timestamp": pa.array([at for _, at in data], pa.timestamp("ms", tz="UTC")),
             }
-            told = clock.column(pa.RecordBatch.from_pydict(columns), np.arange(len(data)))
-            # As the landed files of a later piece are read: never before where the earlier ones had moved the clock.
-            moments = pc.max_element_wise(told.cast(pa.int64()), reached * 1_000)
+            log_times = clock.column(pa.RecordBatch.from_pydict(columns), np.arange(len(data)))
+            # As in the landed files of a later split: never earlier than the clock at the end of the splits before.
+            moments = pc.max_element_wise(log_times.cast(pa.int64()), reached * 1_000)
             times = moments.cast(LOG_TIME_TYPE).to_pylist()
             clocks.update(zip(columns["offset"].to_pylist(), times, strict=True))
         reached = max(reached, clock.end_ms())
@@ -287,17 +287,19 @@ def _read(
             readable = (planned.readable_from, planned.end)
             found = list(log.read(keys.kafka_topic(topic.name), number, *readable))
             clocks = _clocks(found, span, span.cuts(TOPIC, number))
-            for offset, one in found:
-                counts[{"data": "records", "dead": "dead_letters"}.get(one.kind, one.kind)] += 1
+            for offset, record in found:
+                counts[
+                    {"data": "records", "dead": "dead_letters"}.get(record.kind, record.kind)
+                ] += 1
                 lineage = {
                     "_topic": topic.name,
                     "_kafka_partition": number,
                     "_offset": offset,
-                    "_timestamp": datetime.fromtimestamp(one.at_ms / 1000, UTC),
+                    "_timestamp": datetime.fromtimestamp(record.at_ms / 1000, UTC),
                 }
-                if one.kind == "data":
-                    rows.append({**one.value, **lineage, LOG_TIME: clocks[offset]})
-                if one.kind == "dead":
+                if record.kind == "data":
+                    rows.append({**record.value, **lineage, LOG_TIME: clocks[offset]})
+                if record.kind == "dead":
                     why = {"key": None, "value": b"{", "headers": None, "reason": "not JSON"}
                     dead.append({**lineage, **why})
             account = RangeAccount(
@@ -313,7 +315,7 @@ def _read(
 
 
 class NoTables:
-    """A writer of table metadata that writes none: what a commit decides does not depend on it."""
+    """A writer of table metadata that writes nothing: the decision of a commit does not depend on it."""
 
     def __init__(self, new_uuid: Any) -> None:
         self._new_uuid, self._versions = new_uuid, 0
@@ -327,7 +329,7 @@ class NoTables:
         properties: Mapping[str, str],
         now: datetime,
     ) -> str:
-        """A fresh name of metadata that is not there."""
+        """Return a new key of metadata, without an object."""
         del add, drop, properties, now
         self._versions += 1
         number = f"{self._versions % 100000:05d}"

@@ -1,6 +1,6 @@
-"""What jobs with state must give, computed otherwise: one pass over the whole log in plain Python, no Arrow, no partials.
+"""The expected results of jobs with state, computed in another way: one pass over the log in plain Python, no partials.
 
-It knows the definitions and nothing of intervals but where a window or session is closed: at the first multiple of the
+It uses the definitions only. Of intervals it uses when a window or session is closed: at the first multiple of the
 interval's length that its due time does not exceed.
 """
 
@@ -17,7 +17,7 @@ HOUR = 60 * MINUTE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """A record as the log has it: place, milliseconds of its log time, key, amount, milliseconds of its event time."""
+    """A record of the log: its offset, log time in milliseconds, key, amount, event time in milliseconds."""
 
     partition: int
     offset: int
@@ -28,7 +28,7 @@ class Event:
 
     @property
     def order(self) -> tuple[int, int, int]:
-        """Its place in log order."""
+        """Its position in log order."""
         return self.log_ms, self.partition, self.offset
 
 
@@ -49,36 +49,36 @@ Rows = list[tuple[Any, ...]]
 
 
 def closing(due: int, first: int, last: int) -> bool:
-    """Whether some interval of [first, last) closes what is due then; what is due at an interval's start was before."""
+    """Return whether an interval of [first, last) closes what is due then. The start of an interval is excluded."""
     return first < due <= last
 
 
 def kept(events: Sequence[Event], rules: Rules) -> Rows:
-    """Deduplication: the places of the records that stay."""
+    """Deduplicate: return partition and offset of the records that remain."""
     latest: dict[str, int] = {}
     rows: Rows = []
-    for one in sorted(events, key=lambda e: e.order):
-        before = latest.get(one.key)
-        if before is None or one.log_ms - before >= rules.horizon:
-            rows.append((one.partition, one.offset))
-        latest[one.key] = one.log_ms
+    for event in sorted(events, key=lambda e: e.order):
+        before = latest.get(event.key)
+        if before is None or event.log_ms - before >= rules.horizon:
+            rows.append((event.partition, event.offset))
+        latest[event.key] = event.log_ms
     return rows
 
 
 def windows(events: Sequence[Event], rules: Rules, first: int, last: int) -> tuple[Rows, Rows]:
-    """Closed hopping windows (start, key, count, sum), and corrections, one row per late record and window."""
+    """Return closed hopping windows (start, key, count, sum), and corrections, one row per late record and window."""
     sums: dict[tuple[int, str], list[int]] = defaultdict(lambda: [0, 0])
     late: Rows = []
-    for one in events:
-        if one.event_ms is None or one.event_ms - one.log_ms > rules.ahead:
+    for event in events:
+        if event.event_ms is None or event.event_ms - event.log_ms > rules.ahead:
             continue
-        start = one.event_ms - one.event_ms % rules.slide
-        while start + rules.size > one.event_ms:
-            if start + rules.size + rules.lateness <= one.log_ms:
-                late.append((start, one.key, one.amount))
+        start = event.event_ms - event.event_ms % rules.slide
+        while start + rules.size > event.event_ms:
+            if start + rules.size + rules.lateness <= event.log_ms:
+                late.append((start, event.key, event.amount))
             else:
-                found = sums[start, one.key]
-                found[0], found[1] = found[0] + 1, found[1] + one.amount
+                found = sums[start, event.key]
+                found[0], found[1] = found[0] + 1, found[1] + event.amount
             start -= rules.slide
     closed = [
         (start, key, *found)
@@ -89,36 +89,38 @@ def windows(events: Sequence[Event], rules: Rules, first: int, last: int) -> tup
 
 
 def sessions(events: Sequence[Event], rules: Rules, first: int, last: int) -> Rows:
-    """Closed sessions: key, start, end, count, sum."""
+    """Return closed sessions: key, start, end, count, sum."""
     by_cell: dict[tuple[str, int], list[Event]] = defaultdict(list)
-    for one in events:
-        if one.event_ms is None or one.event_ms - one.log_ms > rules.ahead:
+    for event in events:
+        if event.event_ms is None or event.event_ms - event.log_ms > rules.ahead:
             continue
-        if one.event_ms + rules.lateness >= one.log_ms:
-            by_cell[one.key, one.event_ms // rules.longest].append(one)
+        if event.event_ms + rules.lateness >= event.log_ms:
+            by_cell[event.key, event.event_ms // rules.longest].append(event)
     rows: Rows = []
     for (key, _), mine in by_cell.items():
         run: list[Event] = []
-        for one in [*sorted(mine, key=lambda e: e.event_ms or 0), None]:
-            if run and (one is None or (one.event_ms or 0) - (run[-1].event_ms or 0) >= rules.gap):
+        for after in [*sorted(mine, key=lambda e: e.event_ms or 0), None]:
+            if run and (
+                after is None or (after.event_ms or 0) - (run[-1].event_ms or 0) >= rules.gap
+            ):
                 begin, end = run[0].event_ms or 0, run[-1].event_ms or 0
                 if closing(end + rules.gap + rules.lateness, first, last):
                     rows.append((key, begin, end, len(run), sum(e.amount for e in run)))
                 run = []
-            if one is not None:
-                run.append(one)
+            if after is not None:
+                run.append(after)
     return rows
 
 
 def running(events: Sequence[Event], ends: Sequence[int]) -> Rows:
-    """Per interval's end and key seen so far: count, sum and largest amount since the beginning."""
+    """Return count, sum and largest amount since the beginning, by end of an interval and key."""
     rows: Rows = []
     for end in ends:
         sums: dict[str, list[int]] = {}
-        for one in events:
-            if one.log_ms < end:
-                found = sums.setdefault(one.key, [0, 0, one.amount])
-                found[0], found[1] = found[0] + 1, found[1] + one.amount
-                found[2] = max(found[2], one.amount)
+        for event in events:
+            if event.log_ms < end:
+                found = sums.setdefault(event.key, [0, 0, event.amount])
+                found[0], found[1] = found[0] + 1, found[1] + event.amount
+                found[2] = max(found[2], event.amount)
         rows += [(end, key, *found) for key, found in sums.items()]
     return rows

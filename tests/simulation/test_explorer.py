@@ -1,4 +1,4 @@
-"""The promise under 20,000 random schedules of the real plan, commit and swap code, and the guards it rests on."""
+"""The promise under 20,000 random schedules of the real plan, commit and swap code, and the guards that it needs."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ import pytest
 from simulation.explorer import Schedule, explore
 from simulation.mutants import MUTANTS, Mutant
 
-# A slow machine with other tests beside takes ten times as long as a quiet one.
+# A slow machine with concurrent tests takes ten times as long as an idle one.
 pytestmark = pytest.mark.timeout(1800)
 SEED = int(os.environ.get("TALLYSTICK_SEED", "1"))
-STRETCHES, PER_STRETCH = 8, 2_500
+RANGES, PER_RANGE = 8, 2_500
 MUTANT_SCHEDULES_MAX = 3_000
 
 
-@pytest.mark.parametrize("stretch", range(STRETCHES))
-def test_no_schedule_breaks_the_promise(stretch: int) -> None:
-    found = explore(SEED + stretch * PER_STRETCH, PER_STRETCH)
-    story = "".join(
+@pytest.mark.parametrize("number", range(RANGES))
+def test_no_schedule_breaks_the_promise(number: int) -> None:
+    found = explore(SEED + number * PER_RANGE, PER_RANGE)
+    replays = "".join(
         f"\nseed {seed}: {broken}\nreplay: python tests/simulation/explore.py --show {seed}"
         for seed, broken in found.violations
     )
-    assert not found.violations, story
-    assert found.schedules == PER_STRETCH
-    # An explorer in which nothing is ever committed would prove nothing.
+    assert not found.violations, replays
+    assert found.schedules == PER_RANGE
+    # An explorer without commits would prove nothing.
     assert found.commits > found.schedules
 
 
 @pytest.mark.parametrize("name", sorted(MUTANTS))
-def test_a_dropped_guard_is_noticed(name: str) -> None:
+def test_a_dropped_guard_is_detected(name: str) -> None:
     mutant: Mutant = MUTANTS[name]
     with mutant():
         found = explore(SEED, MUTANT_SCHEDULES_MAX)
-    assert found.violations, f"{found.schedules} schedules without {name!r} noticed nothing"
+    assert found.violations, f"{found.schedules} schedules did not detect {name!r}"
 
 
-def test_the_same_seed_tells_the_same_story() -> None:
+def test_the_same_seed_gives_the_same_schedule() -> None:
     for seed in range(SEED, SEED + 20):
         first, second = Schedule(seed), Schedule(seed)
         assert first.run() == second.run()

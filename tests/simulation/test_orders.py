@@ -1,6 +1,6 @@
-"""State does not depend on the order in which intervals ran, nor on replays; and a guard that is dropped shows.
+"""State does not depend on the order of intervals or on replays, and a dropped guard is detected.
 
-500 orders are played by `tests/simulation/orders.py`; here as many as a test run has time for, with other seeds.
+`tests/simulation/orders.py` plays 500 orders. These tests play fewer, with other seeds.
 """
 
 from __future__ import annotations
@@ -34,42 +34,44 @@ SEEDS_MAX = 40
 
 @pytest.mark.parametrize("mode", orders.MODES)
 @pytest.mark.parametrize("seed", range(10_000, 10_000 + ORDERS))
-def test_every_order_gives_what_one_pass_over_the_log_gives(seed: int, mode: str) -> None:
+def test_every_order_gives_the_same_rows_as_one_pass_over_the_log(seed: int, mode: str) -> None:
     orders.play(seed, mode)
 
 
 @pytest.mark.parametrize("mode", orders.MODES)
 @settings(max_examples=DRAWN)
-@given(seed=st.integers(0, 10**6), order=st.randoms(use_true_random=False))
-def test_every_order_that_hypothesis_draws_does_too(
-    mode: str, seed: int, order: random.Random
+@given(seed=st.integers(0, 10**6), choices=st.randoms(use_true_random=False))
+def test_every_order_that_hypothesis_draws_gives_the_same_rows(
+    mode: str, seed: int, choices: random.Random
 ) -> None:
-    """The seed fills the log; what is run and replayed when is drawn, so that a violation comes with few runs."""
-    orders.play(seed, mode, order)
+    """The seed fills the log. Hypothesis draws the runs and replays, so that it reduces a violation to few runs."""
+    orders.play(seed, mode, choices)
 
 
 def _notes_nothing(self: LookbackInput, fingerprint: str, records: Any) -> LookbackUsed:
-    """A report that says a job saw nothing, of no time at all."""
+    """Return a lookback of a report in which the job read nothing."""
     del fingerprint, records
     return LookbackUsed(since=self.since + timedelta(days=300))
 
 
 def _first_seen(records: pa.Table, key: list[str]) -> pa.Table:
-    """Each key's first record where its last belongs."""
+    """Return each key's first record in place of its last."""
     ordered = records.sort_by([("_log_time", "ascending")])
     found = ordered.group_by(key).aggregate([("_log_time", "min")])
     return found.rename_columns(["key", "last_seen"])
 
 
 def _by_time_alone(found: Any, span: Any, cuts: Any) -> Any:
-    """Log time that goes back where a record's timestamp does."""
-    return {offset: datetime.fromtimestamp(one.at_ms / 1000, UTC) for offset, one in found}
+    """Return a log time that goes back when a record's timestamp does."""
+    return {offset: datetime.fromtimestamp(record.at_ms / 1000, UTC) for offset, record in found}
 
 
 def _forgotten(found: Any, span: Any, cuts: Any, whole: Any = state_job._clocks) -> Any:
-    """Each piece begins where its interval does: what the pieces before had reached is lost."""
+    """Start the clock of each split at the start of its interval, without the time that earlier splits reached."""
     halves = (found[: len(found) // 2], found[len(found) // 2 :])
-    return {o: at for half in halves for one in half for o, at in whole([one], span, cuts).items()}
+    return {
+        o: at for half in halves for item in half for o, at in whole([item], span, cuts).items()
+    }
 
 
 def _without_rows(log: Any, schemas: Any, unread: Any) -> Any:
@@ -79,8 +81,8 @@ def _without_rows(log: Any, schemas: Any, unread: Any) -> Any:
 
 Patch = tuple[object, str, Any]
 DROPPED: dict[str, tuple[str, Patch]] = {
-    "a commit does not note what was seen": ("stale", (LookbackInput, "used", _notes_nothing)),
-    "what is stale is not refreshed": (
+    "a commit does not record what was read": ("stale", (LookbackInput, "used", _notes_nothing)),
+    "stale intervals are not refreshed": (
         "stale",
         (
             tallystick.operations.plan.run,
@@ -88,7 +90,7 @@ DROPPED: dict[str, tuple[str, Patch]] = {
             lambda entries, code, within, can: frozenset(),
         ),
     ),
-    "what turns stale by the refresh itself is left": (
+    "intervals that the refresh makes stale are not refreshed": (
         "kafka",
         (
             tallystick.operations.plan.run,
@@ -96,12 +98,12 @@ DROPPED: dict[str, tuple[str, Patch]] = {
             lambda entries, code, within, can: frozenset(stale(entries)),
         ),
     ),
-    "what is not committed is not read": (
+    "uncommitted ranges are not read": (
         "kafka",
         (tallystick.operations.lookback._Cuts, "unread", lambda self, gap: None),
     ),
-    "what is read of it goes nowhere": ("kafka", (state_job, "_through_job", _without_rows)),
-    "a run does not see what it has staged": (
+    "rows of uncommitted ranges are dropped": ("kafka", (state_job, "_through_job", _without_rows)),
+    "a run does not read what it has staged": (
         "stale",
         (
             tallystick.operations.lookback,
@@ -119,13 +121,13 @@ DROPPED: dict[str, tuple[str, Patch]] = {
         "kafka",
         (state_job, "SplitClock", lambda span, cuts, aborted: SplitClock(span, cuts, [])),
     ),
-    "a piece forgets what those before it reached": ("kafka", (state_job, "_clocks", _forgotten)),
+    "a split ignores the log time of earlier splits": ("kafka", (state_job, "_clocks", _forgotten)),
     "log time goes back": ("kafka", (state_job, "_clocks", _by_time_alone)),
-    "the look back is shorter than what windows need": (
+    "the lookback is shorter than the windows": (
         "kafka",
         (orders, "BACK", timedelta(minutes=30)),
     ),
-    "sessions ignore what came before": (
+    "sessions ignore earlier rows": (
         "kafka",
         (
             state_job,
@@ -135,7 +137,7 @@ DROPPED: dict[str, tuple[str, Patch]] = {
             ),
         ),
     ),
-    "a gap joins where it should part": (
+    "a gap joins sessions that it must separate": (
         "kafka",
         (state_job, "SESSIONS", replace(state_job.SESSIONS, gap=timedelta(minutes=40))),
     ),
@@ -144,18 +146,18 @@ DROPPED: dict[str, tuple[str, Patch]] = {
 
 @contextmanager
 def dropped(patch: Patch) -> Iterator[None]:
-    """Play without one guard."""
+    """Replace one guard."""
     place, name, instead = patch
-    kept = getattr(place, name)
+    guard = getattr(place, name)
     setattr(place, name, instead)
     try:
         yield
     finally:
-        setattr(place, name, kept)
+        setattr(place, name, guard)
 
 
 @pytest.mark.parametrize("name", DROPPED)
-def test_a_dropped_guard_is_noticed(name: str) -> None:
+def test_a_dropped_guard_is_detected(name: str) -> None:
     mode, patch = DROPPED[name]
     with dropped(patch):
         for seed in range(SEEDS_MAX):
@@ -163,4 +165,4 @@ def test_a_dropped_guard_is_noticed(name: str) -> None:
                 orders.play(seed, mode)
             except (AssertionError, TallystickError):
                 return
-    pytest.fail(f"{name}: {SEEDS_MAX} orders did not notice")
+    pytest.fail(f"{name}: not detected by {SEEDS_MAX} orders")

@@ -1,7 +1,7 @@
-"""One broker, one S3 server and one topic for all tests of this folder; each test has a lake of its own.
+"""One broker, one S3 server and one topic for all tests of this folder. Each test has a lake of its own.
 
-The topic has two partitions and two days. Each partition and day holds flights, broken values, an aborted transaction;
-some keys are null, one record has headers.
+The topic has two partitions and two days. Each partition and day has flights, broken values, an aborted transaction.
+Some keys are null, one record has headers.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ from tallystick_devstack.testing.servers import aws_environment, ministack
 PROJECT = Path(__file__).parents[2]
 TOPIC = "flights"
 DAY = datetime(2013, 1, 1, tzinfo=UTC)
-# A machine that is three times slower, with other tests beside, took more than 240 s.
-ENDS_S = 600
+# A machine that is three times slower, with concurrent tests, took more than 240 s.
+END_TIMEOUT_S = 600
 SECRET = "canary-of-the-s3-secret"
 PASSWORD = "canary-of-the-kafka-password"
 CSV_COLUMNS = "year month day dep_time sched_dep_time dep_delay arr_time sched_arr_time arr_delay carrier flight tailnum"
@@ -80,7 +80,7 @@ BROKEN = {
 
 @dataclass
 class Produced:
-    """What went into the topic: good records and broken ones by (partition, offset)."""
+    """The records of the topic: valid and broken ones by (partition, offset)."""
 
     rows: dict[tuple[int, int], dict[str, Any]] = field(default_factory=dict)
     dead: dict[tuple[int, int], str] = field(default_factory=dict)
@@ -91,7 +91,7 @@ class Produced:
 
 @dataclass(frozen=True)
 class Servers:
-    """Where everything is, and what the topic holds."""
+    """The addresses of the servers, and the records of the topic."""
 
     bootstrap: str
     login: Mapping[str, str]
@@ -100,7 +100,7 @@ class Servers:
 
 
 def columns() -> list[Column]:
-    """The columns of the demo's flights."""
+    """Return the columns of the demo's flights."""
     names = [*CSV_COLUMNS.split(), "origin", "dest", "air_time", "distance", "hour", "minute"]
     typed = [Column(n, "int" if n in INTS else "string", required=n in REQUIRED) for n in names]
     return [
@@ -111,7 +111,7 @@ def columns() -> list[Column]:
 
 
 def flight(number: int, at: datetime) -> dict[str, Any]:
-    """One flight; every 40th was cancelled."""
+    """Return one flight. Every 40th is cancelled."""
     cancelled = number % 40 == 0
     row = dict.fromkeys((c.name for c in columns()), 7)
     return row | {
@@ -131,7 +131,7 @@ def flight(number: int, at: datetime) -> dict[str, Any]:
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     state = tmp_path_factory.mktemp("kafka")
     with KafkaBroker(state, users={"job": PASSWORD}) as broker, ministack() as endpoint:
-        # Jobs come as a user with a password; what the tests themselves ask goes to the listener without.
+        # Jobs connect as a user with a password. The tests themselves use the listener without one.
         login = {
             "bootstrap_servers": broker.users_bootstrap,
             "security_protocol": "SASL_PLAINTEXT",
@@ -154,7 +154,7 @@ def produce(bootstrap: str) -> Produced:
     for done in admin.create_topics([NewTopic(TOPIC, 2, 1, config=config)]).values():
         done.result(30)
     produced = Produced()
-    # In order: without idempotence a first batch that finds no leader yet lands behind the second.
+    # In order: without idempotence a first batch that finds no leader yet is written after the second.
     settings = {"bootstrap.servers": bootstrap, "compression.type": "lz4"}
     plain = Producer(settings | {"enable.idempotence": True})
     number = 0
@@ -215,7 +215,7 @@ def send(
 
 
 def abort(bootstrap: str, partition: int, at: datetime) -> int:
-    """Write five flights in a transaction and abort it; the count of what must not be read."""
+    """Write five flights in a transaction and abort it. Return the number of aborted records."""
     producer = Producer(
         {"bootstrap.servers": bootstrap, "transactional.id": f"aborts-{partition}-{at:%d}"}
     )
@@ -232,7 +232,7 @@ def abort(bootstrap: str, partition: int, at: datetime) -> int:
         )
     assert producer.flush(30) == 0
     producer.abort_transaction(30)
-    # The broker answers before the marker is in the log.
+    # The broker replies before the marker is in the log.
     wait_until(
         lambda: end_offsets(bootstrap)[partition] == before + 5 + 1,
         deadline_s=30,
@@ -248,15 +248,15 @@ def end_offsets(bootstrap: str) -> list[int]:
 
 
 class MeasuredLog:
-    """What planning asks of the log, with boundaries that the test knows by having produced them."""
+    """The log that planning reads, with boundaries from the offsets that the test produced."""
 
     def __init__(self, servers: Servers) -> None:
         self._servers = servers
-        made = servers.produced
+        produced = servers.produced
         self._offsets = {
             DAY: [0, 0],
-            DAY + timedelta(days=1): made.middle,
-            DAY + timedelta(days=2): made.ends,
+            DAY + timedelta(days=1): produced.middle,
+            DAY + timedelta(days=2): produced.ends,
         }
 
     def describe(self, topics: Sequence[str]) -> Mapping[str, Any]:
@@ -298,7 +298,7 @@ class Described:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a spark-submit ended."""
+    """The result of a spark-submit."""
 
     code: int
     output: str
@@ -308,7 +308,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Driver:
-    """A spark-submit that runs, with all that it starts in a process group of its own."""
+    """A running spark-submit, with all its processes in a process group of its own."""
 
     process: subprocess.Popen[bytes]
     argv: list[str]
@@ -316,9 +316,9 @@ class Driver:
     result_file: Path
 
     def ended(self) -> Ended:
-        """Wait for its end."""
+        """Wait for its end, and return its result."""
         try:
-            code = self.process.wait(ENDS_S)
+            code = self.process.wait(END_TIMEOUT_S)
         finally:
             self.kill()
         result = json.loads(self.result_file.read_text()) if self.result_file.exists() else None
@@ -326,7 +326,7 @@ class Driver:
         return Ended(code=code, output=text, argv=self.argv, result=result)
 
     def kill(self) -> None:
-        """Kill the whole group by kill -9. Safe to repeat: the dead are left alone."""
+        """Kill the whole group by kill -9. Safe to repeat: processes that have ended are ignored."""
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(30)
@@ -334,7 +334,7 @@ class Driver:
 
 @dataclass
 class SparkLake:
-    """A lake of its own, a job file of its own, and spark-submit over them."""
+    """A lake of its own and a job file of its own, and spark-submit with them."""
 
     servers: Servers
     folder: Path
@@ -370,9 +370,9 @@ class SparkLake:
         )
 
     def plan(self, day: int) -> Plan:
-        """Plan a day by the real planner and return what it granted."""
+        """Plan a day with the real planner, and return the granted plan."""
         interval = Interval(start=DAY + timedelta(days=day), end=DAY + timedelta(days=day + 1))
-        asked = PlanRequest(
+        request = PlanRequest(
             pipeline=self.pipeline(),
             job_source=self.job.read_bytes(),
             request=Request(dag="flights", run=f"day {day}", clear=0),
@@ -380,7 +380,7 @@ class SparkLake:
             dates=RunDates(data_interval=interval, run_after=interval.end),
             first=DAY,
         )
-        planned = plan(self.lake, MeasuredLog(self.servers), asked)
+        planned = plan(self.lake, MeasuredLog(self.servers), request)
         found = self.lake.plan(planned.intervals[0].plan)
         assert found is not None
         return found
@@ -393,25 +393,25 @@ class SparkLake:
         conf: Mapping[str, str] | None = None,
         **environ: str,
     ) -> Driver:
-        """Start the job file by spark-submit with a scrubbed environment, as the operator does."""
+        """Start the job file by spark-submit with a reduced environment, as the operator does."""
         result_file = self.folder / f"result-{uuid.uuid4().hex}.json"
         argv = [str(Path(sys.executable).parent / "spark-submit"), "--master", master]
         for name, value in (conf or {}).items():
             argv += ["--conf", f"{name}={value}"]
         argv.append(str(self.job))
-        for one in plans:
-            argv += ["--plan", f"{self.uri}/{one.key}@{one.sha256}"]
+        for todo in plans:
+            argv += ["--plan", f"{self.uri}/{todo.key}@{todo.sha256}"]
         argv += ["--attempt", f"try-{uuid.uuid4().hex[:8]}"]
         names = ("PATH", "HOME", "JAVA_HOME", "LANG", run_end.MARK)
-        kept = {n: os.environ[n] for n in names if n in os.environ}
+        inherited = {n: os.environ[n] for n in names if n in os.environ}
         settings = json.dumps(dict(self.servers.login))
         env = (
-            kept
+            inherited
             | aws_environment(self.servers.endpoint)
             | {
                 "AWS_SECRET_ACCESS_KEY": SECRET,
                 "SPARK_LOCAL_IP": "127.0.0.1",
-                # As on the embedded stack: jobs of seconds do not earn back what a JVM spends on compiling.
+                # As on the embedded stack: for jobs of seconds, the JVM's compiler costs more than it saves.
                 "SPARK_SUBMIT_OPTS": submit_options(environ),
                 "PYSPARK_PYTHON": sys.executable,
                 "TALLYSTICK_KAFKA_DEFAULT": settings,
@@ -432,18 +432,18 @@ class SparkLake:
         return Driver(process=process, argv=argv, output=output, result_file=result_file)
 
     def submit(self, plans: Sequence[Plan], **how: Any) -> Ended:
-        """`start` it and wait for its end."""
+        """Start the job and wait for its end."""
         return self.start(plans, **how).ended()
 
     def report(self, ended: Ended, index: int = 0) -> Report:
-        """The report that the job's result names."""
+        """Return the report that the job's result names."""
         assert ended.code == 0, ended.output
         found = self.lake.report(ended.result[index]["report"])
         assert found is not None
         return found
 
     def rows(self, files: Sequence[FileReport]) -> pa.Table:
-        """Read reported files back, by a reader that is not ours."""
+        """Read reported files with pyarrow's own S3 client."""
         filesystem = pyarrow.fs.S3FileSystem(
             access_key="test",
             secret_key=SECRET,
@@ -460,7 +460,7 @@ class SparkLake:
         )
 
     def uploaded(self, plan: Plan, table: str) -> set[str]:
-        """Keys of everything under a plan's prefixes, reported or not."""
+        """Return the keys of all data files below a plan's prefix, reported or not."""
         interval, plan_uuid = keys.plan_parts(plan.key)
         listed = self.lake.store.list(f"{keys.table_prefix(table)}data/{interval}/{plan_uuid}/")
         return {found.key for found in listed}
@@ -477,7 +477,7 @@ def spark_lake(servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.fixture
 def frames_lake(spark_lake: SparkLake) -> SparkLake:
-    """A lake whose job is a DataFrame job that joins, shuffles and writes two tables."""
+    """Return a lake whose job is a DataFrame job that joins, shuffles and writes two tables."""
     pipeline = frames_pipeline(spark_lake.pipeline())
     spark_lake.pipeline = lambda: pipeline
     spark_lake.job.write_text(FRAMES_JOB)

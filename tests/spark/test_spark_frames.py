@@ -33,8 +33,8 @@ def killed_once(run, name_of):
     return killing
 
 if __name__ == "__main__":
-    # Functions of the job file travel to the tasks by value.
-    landing._land = killed_once(landing._land, lambda order, piece: piece.task)
+    # Functions of the job file are sent to the tasks by value.
+    landing._land = killed_once(landing._land, lambda order, split: split.task)
     frames._write = killed_once(frames._write, lambda target, name, *_: name)
 """
 GONE = """
@@ -55,7 +55,7 @@ if __name__ == "__main__":
 
 @pytest.fixture
 def ontime_lake(spark_lake: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A lake of the project's own example."""
+    """Return a lake with the pipeline of the project's own example."""
     # The DAG file's pipeline without its DAG: Airflow is not needed here.
     monkeypatch.setitem(vars(tallystick.airflow), "replay_dag", lambda *_, **__: None)
     monkeypatch.setenv("TALLYSTICK_ONTIME_WAREHOUSE", spark_lake.uri)
@@ -65,21 +65,21 @@ def ontime_lake(spark_lake: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     return spark_lake
 
 
-def assert_conf_without_secrets(seen: dict[str, Any], login: dict[str, str]) -> None:
-    """What a job sees of Spark's configuration and of the JVM's: no secret, and nothing of Kafka's settings."""
-    assert seen["conf"]["spark.master"] == "local[2]"
-    assert seen["session"]["spark.sql.session.timeZone"] == "UTC"
-    assert seen["properties"]["java.version"]
-    # The search is awake: both stand in the job's environment, which tallystick reads.
+def assert_conf_without_secrets(configuration: dict[str, Any], login: dict[str, str]) -> None:
+    """Check that Spark's and the JVM's configuration in a job contain no secret and no setting of Kafka."""
+    assert configuration["conf"]["spark.master"] == "local[2]"
+    assert configuration["session"]["spark.sql.session.timeZone"] == "UTC"
+    assert configuration["properties"]["java.version"]
+    # The search can find them: both are in the job's environment, which tallystick reads.
     assert "canary" in json.dumps(login)
-    for place, found in seen.items():
+    for place, found in configuration.items():
         assert "canary" not in json.dumps(found), place
         assert login["bootstrap_servers"] not in json.dumps(found), place
 
 
-def test_a_dataframe_job_joins_and_shuffles_and_is_staged_exactly(frames_lake: Any) -> None:
+def test_a_dataframe_job_with_a_join_and_a_shuffle_is_staged_exactly(frames_lake: Any) -> None:
     plans = [frames_lake.plan(0), frames_lake.plan(1)]
-    seen_file = frames_lake.folder / "seen.json"
+    seen_file = frames_lake.folder / "configuration.json"
     ended = frames_lake.submit(plans, TEST_SEEN=str(seen_file))
     assert_conf_without_secrets(json.loads(seen_file.read_text()), frames_lake.servers.login)
     for day, plan in enumerate(plans):
@@ -89,19 +89,19 @@ def test_a_dataframe_job_joins_and_shuffles_and_is_staged_exactly(frames_lake: A
         assert {f.key for f in report.files if f.table == "flights"} == frames_lake.uploaded(
             plan, "flights"
         )
-        # Two outputs and one landing: each piece was read from Kafka once.
+        # Two outputs and one landing: each input split was read from Kafka once.
         attempt = keys.scratch_prefix(plan.key, report.attempt)
         listed = [found.key for found in frames_lake.lake.store.list(attempt)]
         assert sum(key.endswith(".parquet") for key in listed) == 4
         assert sum(key.endswith(".json") for key in listed) == 1
         assert all(f.lineage for f in report.files if f.table != "origins")
         assert not any(f.lineage for f in report.files if f.table == "origins")
-    # Kafka's settings reach the tasks in their closures alone.
+    # Kafka's settings reach the tasks only in their closures.
     assert frames_lake.servers.login["bootstrap_servers"] not in ended.output
     assert "canary" not in ended.output + " ".join(ended.argv)
 
 
-def test_tasks_killed_after_their_uploads_leave_files_that_nothing_names(
+def test_files_of_tasks_killed_after_their_uploads_are_in_no_report(
     frames_lake: Any,
 ) -> None:
     job = FRAMES_JOB.replace('repartition(5, "tailnum")', "repartition(5)")
@@ -117,8 +117,10 @@ def test_tasks_killed_after_their_uploads_leave_files_that_nothing_names(
         orphans = frames_lake.uploaded(plan, table) - {f.key for f in report.files}
         assert orphans, "the killed task uploaded nothing: the test killed it too early"
     listed = frames_lake.lake.store.list(keys.scratch_prefix(plan.key, report.attempt))
-    assert sum(found.key.endswith(".parquet") for found in listed) == 8, "4 pieces, each twice"
-    # Exact here, as its input never changes; the job is told all the same.
+    assert sum(found.key.endswith(".parquet") for found in listed) == 8, (
+        "4 input splits, each twice"
+    )
+    # The result is exact because its input never changes. The job logs the warning nevertheless.
     assert "table flights: Repartition 5, true deals rows out by turns" in ended.output
     assert "table origins: " not in ended.output.replace("table origins: 3 rows", "")
 
@@ -133,13 +135,13 @@ UNFIT = {
     'records.select("nowhere")': (
         "job job.py: the transform raised AnalysisException: [UNRESOLVED_COLUMN"
     ),
-    # Partial rows, as an Arrow job would give: only their tasks can see it, so it comes last.
+    # Partial rows, as an Arrow job would return: only their tasks can detect it, so it is the last one.
     "per_origin.union(per_origin.coalesce(1))": (
         "job job.py, table 'origins' has 2 rows of the key origin=EWR, name=United"
     ),
 }
-# Each transform as a job of its own, one after the other: a JVM takes longer to start than all of them to be refused.
-ONE_BY_ONE = """
+# Each transform as its own job, in one JVM: starting a JVM takes longer than refusing all of them.
+ONE_JOB_PER_TRANSFORM = """
 import os, sys
 from pathlib import Path
 from tallystick.spark.entry import run_job
@@ -147,9 +149,9 @@ from tallystick.spark.frames import stage_frames
 from tallystick.store.open import open_store
 
 def main():
-    for number, made in enumerate(TRANSFORMS):
-        told = {**os.environ, "TALLYSTICK_RESULT_FILE": f"{PLACE}/{number}.json"}
-        code = run_job(made, sys.argv[1:], environ=told, job=Path(__file__), staging=stage_frames)
+    for number, transform in enumerate(TRANSFORMS):
+        environ = {**os.environ, "TALLYSTICK_RESULT_FILE": f"{PLACE}/{number}.json"}
+        code = run_job(transform, sys.argv[1:], environ=environ, job=Path(__file__), staging=stage_frames)
         written = list(open_store(os.environ["TEST_LAKE"]).list("tables/flights/data/"))
         Path(f"{PLACE}/{number}.end").write_text(f"{code} {len(written)}")
 
@@ -169,7 +171,7 @@ def test_an_output_that_does_not_fit_is_refused(frames_lake: Any, tmp_path: Path
     names = ", ".join(f"transform_{number}" for number in range(len(UNFIT)))
     place = tmp_path / "ends"
     place.mkdir()
-    last = f"PLACE, TRANSFORMS = {str(place)!r}, [{names}]\n{ONE_BY_ONE}"
+    last = f"PLACE, TRANSFORMS = {str(place)!r}, [{names}]\n{ONE_JOB_PER_TRANSFORM}"
     frames_lake.job.write_text("\n".join([*transforms, last]))
     plan = frames_lake.plan(0)
     ended = frames_lake.submit([plan], TEST_LAKE=frames_lake.uri)
@@ -177,7 +179,7 @@ def test_an_output_that_does_not_fit_is_refused(frames_lake: Any, tmp_path: Path
     for number, message in enumerate(UNFIT.values()):
         code, written = (place / f"{number}.end").read_text().split()
         assert code == "77", ended.output
-        # All but the last are seen before anything is evaluated: no file was written in vain.
+        # All but the last are detected before anything is evaluated, so no file was written.
         assert (int(written) > 0) is (number == len(UNFIT) - 1)
         error = json.loads((place / f"{number}.json").read_text())["error"]
         assert error["kind"] == "invalid_pipeline"
@@ -185,7 +187,7 @@ def test_an_output_that_does_not_fit_is_refused(frames_lake: Any, tmp_path: Path
         assert "clear `plan`" in error["hint"]
 
 
-def test_the_example_gives_the_share_of_flights_on_time_per_airline_and_day(
+def test_the_example_returns_the_share_of_flights_on_time_per_airline_and_day(
     ontime_lake: Any,
 ) -> None:
     plan = ontime_lake.plan(1)
@@ -210,7 +212,7 @@ def test_the_example_gives_the_share_of_flights_on_time_per_airline_and_day(
     assert proof.proven, proof
 
 
-def test_a_landed_file_that_goes_away_is_an_error_that_says_so(frames_lake: Any) -> None:
+def test_a_landed_file_that_is_deleted_raises_an_error_with_its_key(frames_lake: Any) -> None:
     frames_lake.job.write_text(GONE)
     plan = frames_lake.plan(0)
     ended = frames_lake.submit([plan], TEST_LAKE=frames_lake.uri)

@@ -1,4 +1,4 @@
-"""A long stage tells how far it is while it runs; the words are those of Spark's own status."""
+"""A long stage logs its progress while it runs, from Spark's own status."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tallystick_devstack.process import wait_until
 from tallystick.spark import progress, stage
 
 progress.EVERY_S = 0.2
-gate = Path(sys.argv[1])
+release = Path(sys.argv[1])
 
 def task(batches):
     for batch in batches:
         if batch.column(0)[0].as_py() >= 3:
-            wait_until(gate.exists, deadline_s=400, what="the gate")
+            wait_until(release.exists, deadline_s=400, what="the release of the tasks")
         yield batch
 
 logging.basicConfig(level=logging.INFO, format="%(message)s")
@@ -38,12 +38,12 @@ session.stop()
 """
 
 
-def test_a_stage_that_takes_long_tells_how_many_tasks_are_done(tmp_path: Path) -> None:
-    job, gate, said = tmp_path / "job.py", tmp_path / "gate", tmp_path / "said"
+def test_a_long_stage_logs_how_many_tasks_are_done(tmp_path: Path) -> None:
+    job, release, output = tmp_path / "job.py", tmp_path / "release", tmp_path / "output"
     job.write_text(JOB)
-    with said.open("wb") as stream:
+    with output.open("wb") as stream:
         running = subprocess.Popen(
-            [sys.executable, str(job), str(gate)],
+            [sys.executable, str(job), str(release)],
             stdout=stream,
             stderr=subprocess.STDOUT,
             env={**os.environ, "PYSPARK_PYTHON": sys.executable},
@@ -51,28 +51,28 @@ def test_a_stage_that_takes_long_tells_how_many_tasks_are_done(tmp_path: Path) -
     try:
         wait_until(
             lambda: (
-                "stage 0: 3 of 5 task(s) done (60%), about" in said.read_text()
+                "stage 0: 3 of 5 task(s) done (60%), about" in output.read_text()
                 or running.poll() is not None
             ),
             deadline_s=400,
-            what="three of five tasks told",
+            what="the line of three of five tasks",
         )
-        assert ", 2 running, 0 failed" in said.read_text(), said.read_text()
-        gate.touch()
+        assert ", 2 running, 0 failed" in output.read_text(), output.read_text()
+        release.touch()
         assert running.wait(300) == 0
     finally:
         running.kill()
         running.wait()
-    assert "rows 5" in said.read_text()
+    assert "rows 5" in output.read_text()
 
 
 @pytest.mark.parametrize(
-    ("done", "words"),
+    ("done", "line"),
     [
         (0, "0 of 16 task(s) done (0%)"),
         (4, "4 of 16 task(s) done (25%), about 60 s left"),
         (16, "16 of 16 task(s) done (100%), about 0 s left"),
     ],
 )
-def test_what_is_left_is_guessed_from_the_pace_so_far(done: int, words: str) -> None:
-    assert told(done, 16, 20.0) == words
+def test_the_remaining_time_is_estimated_from_the_elapsed_time(done: int, line: str) -> None:
+    assert told(done, 16, 20.0) == line

@@ -1,4 +1,4 @@
-"""A stage whose finished tasks have more files than a report can list is ended while other tasks are left."""
+"""A stage whose finished tasks have more files than a report can list is ended before its other tasks run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def task_of(adders, room):
             number = batch.column(0)[0].as_py()
             (folder / str(number)).touch()
             if number >= 10:
-                # The tasks before have ended: what they made is enough, and a stage that goes on would hang here.
+                # The earlier tasks have ended: their files are enough, and a stage that continues would hang here.
                 wait_until((folder / "go").exists, deadline_s=240, what="the end of the stage")
             room.add_files(adders, [SAMPLE_FILE] * 2)
             yield batch
@@ -40,24 +40,24 @@ session = (SparkSession.builder.master("local[2]").config("spark.ui.enabled", "f
     .config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1").getOrCreate())
 
 def run(bytes_max):
-    made = room.FilesOfTasks(session, plan, before=[SAMPLE_FILE], bytes_max=bytes_max)
-    with made.watched():
-        frame = session.range(0, tasks, 1, tasks).mapInArrow(task_of(made.adders, room), "id bigint")
-        return len(stage.collected(session, frame)), made
+    files = room.FilesOfTasks(session, plan, before=[SAMPLE_FILE], bytes_max=bytes_max)
+    with files.watched():
+        frame = session.range(0, tasks, 1, tasks).mapInArrow(task_of(files.adders, room), "id bigint")
+        return len(stage.collected(session, frame)), files
 
 try:
     run(room.file_bytes([SAMPLE_FILE]) * 15)
 except InvalidPipeline as error:
     print("refused:", error)
-print("begun:", sum(f.name.isdigit() for f in folder.iterdir()))
+print("started:", sum(f.name.isdigit() for f in folder.iterdir()))
 (folder / "go").touch()
-rows, made = run(room.file_bytes([SAMPLE_FILE]) * 81)
-print("rows", rows, "files", made.adders[1].value)
+rows, files = run(room.file_bytes([SAMPLE_FILE]) * 81)
+print("rows", rows, "files", files.adders[1].value)
 session.stop()
 """
 
 
-def test_tasks_that_are_left_are_not_run_once_the_files_are_too_many(tmp_path: Path) -> None:
+def test_remaining_tasks_are_not_run_once_there_are_too_many_files(tmp_path: Path) -> None:
     job, folder = tmp_path / "job.py", tmp_path / "tasks"
     job.write_text(JOB)
     folder.mkdir()
@@ -74,13 +74,13 @@ def test_tasks_that_are_left_are_not_run_once_the_files_are_too_many(tmp_path: P
         timeout=280,
         check=False,
     )
-    said = ended.stdout + ended.stderr
-    assert ended.returncode == 0, said
-    assert "refused: " in said, said
-    assert "files so far: each task makes a file per partition value" in said
-    assert "fewer tasks, with a higher records_per_task (now 7)" in said
-    # Ten ended, two were under way.
-    begun = next(line for line in said.splitlines() if line.startswith("begun: "))
-    assert int(begun.removeprefix("begun: ")) <= 12
-    # As many as fit are taken: one before, and two of each task, each counted once.
-    assert "rows 40 files 81" in said
+    output = ended.stdout + ended.stderr
+    assert ended.returncode == 0, output
+    assert "refused: " in output, output
+    assert "files so far: each task makes a file per partition value" in output
+    assert "fewer tasks, with a higher records_per_task (now 7)" in output
+    # Ten have ended, two are running.
+    started = next(line for line in output.splitlines() if line.startswith("started: "))
+    assert int(started.removeprefix("started: ")) <= 12
+    # Exactly as many as fit are accepted: one before, and two of each task, each counted once.
+    assert "rows 40 files 81" in output

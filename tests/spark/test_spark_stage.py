@@ -23,7 +23,7 @@ def transform(records):
     except FileExistsError:
         pass
     else:
-        # The partial rows are the last thing that a task makes: its files are uploaded by then (C4).
+        # A task computes its partial rows last: its files are uploaded by then (C4).
         combine.PartialRows.to_ipc = lambda self: os._exit(17)
     return flights(records)
 """
@@ -32,11 +32,11 @@ def transform(records):
 def test_two_plans_in_one_job_are_staged_exactly(spark_lake: Any) -> None:
     plans = [spark_lake.plan(0), spark_lake.plan(1)]
     mapped = spark_lake.folder / "cds.log"
-    make_spark_archive()  # set-up did, unless Java or pyspark has changed since
+    make_spark_archive()  # `make setup` made it, unless Java or pyspark has changed since
     ended = spark_lake.submit(
         plans, SPARK_SUBMIT_OPTS=f"{submit_options({})} -Xlog:cds=info:file={mapped}"
     )
-    # What `make setup` archived fits the class path of a real driver.
+    # The archive of `make setup` matches the class path of a real driver.
     assert "Mapped dynamic region" in mapped.read_text()
 
     for day, plan in enumerate(plans):
@@ -47,7 +47,7 @@ def test_two_plans_in_one_job_are_staged_exactly(spark_lake: Any) -> None:
         assert {f.key for f in report.files if f.table == "flights"} == spark_lake.uploaded(
             plan, "flights"
         )
-    # One version of Spark in Python and in the JVM: the job checks it, and says which.
+    # One version of Spark in Python and in the JVM: the job checks it and logs it.
     assert f"spark {pyspark.__version__} at local[2]: 4 task(s)" in ended.output
 
     secret = (
@@ -73,7 +73,7 @@ def test_two_plans_in_one_job_are_staged_exactly(spark_lake: Any) -> None:
     assert next(r for r in dead.values() if r["reason"].startswith("tombstone"))["value"] is None
 
 
-def test_a_task_killed_after_its_upload_leaves_files_that_no_report_names(spark_lake: Any) -> None:
+def test_files_of_a_task_killed_after_its_upload_are_in_no_report(spark_lake: Any) -> None:
     source = spark_lake.job.read_text().replace("def transform(", "def flights(")
     spark_lake.job.write_text(
         source.replace("if __name__", f"{KILLED_AFTER_UPLOAD}\n\nif __name__")
@@ -106,21 +106,21 @@ def test_a_changed_job_is_refused_before_spark_starts(spark_lake: Any) -> None:
     assert spark_lake.uploaded(plan, "flights") == set()
 
 
-def test_an_error_in_a_task_reaches_the_operator_whole(spark_lake: Any) -> None:
-    failing = '    raise KeyError("gate")\n    """Return one row'
+def test_an_error_in_a_task_reaches_the_operator_unchanged(spark_lake: Any) -> None:
+    failing = '    raise KeyError("field")\n    """Return one row'
     source = spark_lake.job.read_text()
     spark_lake.job.write_text(source.replace('    """Return one row', failing))
     ended = spark_lake.submit([spark_lake.plan(0)])
     assert ended.code == 77, ended.output
     error = ended.result["error"]
     assert error["kind"] == "invalid_pipeline"
-    assert "the transform raised KeyError: 'gate'" in error["message"]
+    assert "the transform raised KeyError: 'field'" in error["message"]
     assert error["message"].startswith("job job.py, flights[0] [0, ")
     assert "batch from offset 0" in error["message"]
     assert "Traceback" not in error["message"]
 
 
-def test_an_unreachable_broker_is_an_error_to_retry_that_names_the_endpoint(
+def test_an_unreachable_broker_is_a_retryable_error_that_names_the_endpoint(
     spark_lake: Any,
 ) -> None:
     settings = json.dumps({"bootstrap_servers": "127.0.0.1:1", "bootstrap_timeout_ms": 1000})
@@ -130,7 +130,7 @@ def test_an_unreachable_broker_is_an_error_to_retry_that_names_the_endpoint(
     assert "127.0.0.1:1" in ended.result["error"]["message"]
 
 
-def test_another_python_for_the_workers_is_named(spark_lake: Any, tmp_path: Path) -> None:
+def test_another_python_of_the_workers_is_named(spark_lake: Any, tmp_path: Path) -> None:
     other = tmp_path / "python3"
     other.write_text("#!/bin/sh\necho /elsewhere\n")
     other.chmod(0o755)

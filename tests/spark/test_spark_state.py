@@ -1,4 +1,4 @@
-"""State on real Spark, Kafka and S3: the second day runs first, sees the first in Kafka, and is right at once."""
+"""State on real Spark, Kafka and S3: the second day runs first, reads the first in Kafka, and needs no refresh."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ RESULTS = [
         keys=["window_start", "origin"],
     ),
     Table("visits", columns=SESSION, keys=["origin", "session_start"]),
-    # Records as they came, into a table of the topic's columns.
+    # Unchanged records, in a table of the topic's columns.
     Table("outside", columns=columns()),
 ]
 RULES = reference.Rules(
@@ -112,7 +112,7 @@ def state_lake(spark_lake: SparkLake) -> SparkLake:
 
 
 def run(lake: SparkLake, *days: int) -> list[Any]:
-    """Plan, stage and commit some days by one job; return their reports."""
+    """Plan, stage and commit some days with one job. Return their reports."""
     plans = [lake.plan(day) for day in days]
     ended = lake.submit(plans)
     reports = [lake.report(ended, index) for index in range(len(plans))]
@@ -127,7 +127,7 @@ def rows(lake: SparkLake, reports: list[Any], table: str) -> list[dict[str, Any]
     return list(lake.rows(files).to_pylist()) if files else []
 
 
-def test_the_second_day_sees_the_first_in_kafka_and_gives_what_one_pass_over_the_log_gives(
+def test_the_second_day_reads_the_first_in_kafka_and_gives_the_same_rows_as_one_pass(
     state_lake: SparkLake,
 ) -> None:
     (second,) = run(state_lake, 1)
@@ -135,14 +135,14 @@ def test_the_second_day_sees_the_first_in_kafka_and_gives_what_one_pass_over_the
     (seen,) = second.lookback.seen
     assert (seen.records, seen.interval.start) == (600, DAY - timedelta(days=2))
     (first,) = run(state_lake, 0)
-    # What was read in Kafka is what is committed now: nothing has to be done again.
+    # The records that were read in Kafka are committed now: no interval has to run again.
     assert not stale(state_lake.lake.read(lambda snapshot: snapshot.whole_ledger().entries))
     _check(state_lake, [first, second])
     proof = verify(state_lake.lake, deep=True)
     assert proof.proven, proof
 
 
-def test_one_run_over_both_days_sees_what_it_has_staged_itself(state_lake: SparkLake) -> None:
+def test_one_run_over_both_days_reads_what_it_has_staged(state_lake: SparkLake) -> None:
     partial = [*PARTIAL, RUNNING_PARTS]
     back = Lookback(tables=[t.name for t in partial], back=None, uncommitted="stale")
     pipeline = replace(state_lake.pipeline(), tables=[*RESULTS, RUNNING, *partial], lookback=back)
@@ -155,12 +155,12 @@ def test_one_run_over_both_days_sees_what_it_has_staged_itself(state_lake: Spark
     _check(state_lake, [first, second])
     found = rows(state_lake, [first, second], "running")
     ends = [ms(DAY + timedelta(days=n)) for n in (1, 2)]
-    wanted = Counter(one[:4] for one in reference.running(_events(state_lake), ends))
+    wanted = Counter(row[:4] for row in reference.running(_events(state_lake), ends))
     assert Counter((ms(r["as_of"]), r["origin"], r["n"], r["total"]) for r in found) == wanted
 
 
 def _events(lake: SparkLake) -> list[reference.Event]:
-    """The topic's records: in order, so that log time is each record's own."""
+    """Return the topic's records. They are in order, so their log time is their own timestamp."""
     events = [
         reference.Event(
             partition=partition,
@@ -183,7 +183,7 @@ def _check(lake: SparkLake, reports: list[Any]) -> None:
     first, last = ms(DAY), ms(DAY + timedelta(days=2))
     kept = {(r["_kafka_partition"], r["_offset"]) for r in rows(lake, reports, "kept")}
     assert kept == set(reference.kept(events, RULES))
-    # Without the look back the second day would keep one of each origin, too.
+    # Without the lookback the second day would also keep one record of each origin.
     assert len(kept) == 3
     closed, late = reference.windows(events, RULES, first, last)
     assert not late
@@ -192,7 +192,7 @@ def _check(lake: SparkLake, reports: list[Any]) -> None:
         for r in rows(lake, reports, "hours")
     )
     assert found == Counter(closed)
-    # The first day's later ones are closed on the second, by the first day's partial rows.
+    # The last windows of the first day are closed on the second, from the first day's partial rows.
     on_second = {ms(r["window_start"]) for r in rows(lake, reports[1:], "hours")}
     assert first + 4 * reference.HOUR in on_second
     visits = Counter(

@@ -1,4 +1,4 @@
-"""Which plans are warned of, by the text that Spark 4.2 gives for them."""
+"""The plans that cause a warning, as Spark 4.2 prints them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tallystick.spark.traps import traps_in
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "warning"),
     [
         ("Project [id#0L, rand(2854919205446534565) AS r#2]", "rand() draws anew"),
         ("+- Project [id#0L, randn(3) AS r#3]", "randn() draws anew"),
@@ -32,9 +32,9 @@ from tallystick.spark.traps import traps_in
         ("Sample 0.0, 0.5, false, 4339, Bernoulli", "Sample draws anew"),
     ],
 )
-def test_a_trap_is_named(line: str, told: str) -> None:
+def test_a_trap_is_named(line: str, warning: str) -> None:
     [found] = traps_in(f"Project [a#1]\n{line}\n+- Project [b#2]")
-    assert found.startswith(told)
+    assert found.startswith(warning)
 
 
 @pytest.mark.parametrize(
@@ -50,9 +50,9 @@ def test_a_trap_is_named(line: str, told: str) -> None:
         "RelationV2[id#1L, _offset#2L] tallystick",
     ],
 )
-def test_what_stays_is_not_warned_of(plan: str) -> None:
+def test_a_stable_plan_causes_no_warning(plan: str) -> None:
     assert traps_in(plan) == ()
 
 
-def test_each_trap_is_told_once() -> None:
+def test_each_trap_is_reported_once() -> None:
     assert len(traps_in("Project [rand(1), rand(2)]\n+- Project [rand(3), now()]")) == 2

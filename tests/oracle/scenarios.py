@@ -1,18 +1,18 @@
-"""What happens to a lake in the tests of the oracle: each story is good as long as tallystick is whole."""
+"""Scenarios: what happens to a lake in the tests of the oracle. The unchanged product passes the audit in each."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from oracle.scene import Log, Scene, older_transform
+from oracle.scene import Scene, TopicLog, older_transform
 
 DAYS = 5
 SAME = b'{"n": 7, "kind": "b"}'
 BROKEN = (b'{"n": "seven", "kind": "b"}', b'{"n": 8, "kind"', None, b"")
 
 
-def fill(log: Log) -> None:
-    """Five days: values that are equal, dead letters, transactions of both ends; day 2 is aborted, day 4 is empty."""
+def fill(log: TopicLog) -> None:
+    """Fill five days: equal values, dead letters, committed and aborted transactions. Day 2 is aborted, day 4 empty."""
     log.send(1, 40)
     log.send(1, 6, transaction="abort")
     log.send(1, [SAME, SAME, SAME, SAME, *BROKEN])
@@ -25,19 +25,19 @@ def fill(log: Log) -> None:
 
 
 def days(scene: Scene) -> None:
-    """A scheduled run of each day, in order; every task is run twice."""
+    """Run each day in order, every task twice."""
     for number in range(1, DAYS + 1):
         scene.run(number, number + 1)
 
 
 def first_day(scene: Scene) -> None:
-    """Day 1 alone, which has some of everything."""
+    """Run day 1 only. It has records of every kind."""
     scene.run(1, 2)
     scene.full_cover = False
 
 
 def attempts(scene: Scene) -> None:
-    """An attempt dies before its report, a second one is committed, and a third, of older code, wakes up afterwards."""
+    """Kill an attempt before its report, commit a second one, then resume a third one that runs older code."""
     plans = scene.plan(1, 4)
     scene.stage(plans, report=False)
     scene.commit(scene.stage(plans))
@@ -47,7 +47,7 @@ def attempts(scene: Scene) -> None:
 
 
 def replaced(scene: Scene) -> None:
-    """Day 1 is replaced, and the zombie of its first run commits again what it had staged."""
+    """Replace day 1. Then the zombie of its first run commits again what it had staged."""
     old = scene.run(1, 2)
     scene.run(2, 4)
     scene.run(1, 2, run="again", mode="replace")
@@ -56,7 +56,7 @@ def replaced(scene: Scene) -> None:
 
 
 def taken_over(scene: Scene) -> None:
-    """A run has staged days 1 and 2 when another takes day 1 over and commits; then the first one wakes up."""
+    """Stage days 1 and 2, let another run take over day 1 and commit, then resume the first run."""
     zombie = scene.stage(scene.plan(1, 3, run="slow"))
     scene.run(1, 2, run="taker", take_over=True)
     scene.commit(zombie)
@@ -65,27 +65,27 @@ def taken_over(scene: Scene) -> None:
 
 
 def raced(scene: Scene) -> None:
-    """While one commit is about to swap the root, another run commits."""
+    """Commit another run immediately before one commit swaps the root."""
     first, second = scene.stage(scene.plan(1, 3)), scene.stage(scene.plan(3, 6))
     scene.store.before = lambda: scene.commit(second)
     scene.commit(first)
 
 
-def doubted(scene: Scene, *, because: str = "read timed out") -> None:
-    """A swap lands, its reply is lost, another run commits before anything is sent again."""
+def reply_lost(scene: Scene, *, because: str = "read timed out") -> None:
+    """Lose the reply of a swap that is applied. Another run commits before anything is sent again."""
     first, second = scene.stage(scene.plan(1, 3)), scene.stage(scene.plan(3, 6))
     scene.store.lost_reply = because
     scene.store.after = lambda: scene.commit(second)
     scene.commit(first)
 
 
-def conflicted(scene: Scene) -> None:
-    """The same, and what is answered is 409, which proves nothing."""
-    doubted(scene, because="HTTP 409 ConditionalRequestConflict")
+def conflict_reply(scene: Scene) -> None:
+    """Lose the reply in the same way, but return 409, which proves nothing."""
+    reply_lost(scene, because="HTTP 409 ConditionalRequestConflict")
 
 
 def late(scene: Scene) -> None:
-    """Records of day 1 arrive after day 1 was planned up to the end of the log, and before it is staged."""
+    """Send records of day 1 after day 1 was planned up to the end of the log, and before it is staged."""
     scene.log.send(1, 12)
     plans = scene.plan(1, 2)
     scene.log.send(1, 6)
@@ -96,14 +96,14 @@ def late(scene: Scene) -> None:
 
 
 def recreated(scene: Scene) -> None:
-    """After day 1 the topic is deleted and created anew, as long as before, with other records."""
+    """Delete the topic after day 1 and create it again, with as many records as before, but other ones."""
     scene.log.send(1, 12)
     scene.log.send(2, 12)
     scene.run(1, 2)
     broker, topic = scene.log.broker, scene.log.topic
     broker.delete_topic(topic)
     broker.topic(2, name=topic, retention_ms=-1)
-    other = Log(broker, scene.log.written.path.parent, topic)
+    other = TopicLog(broker, scene.log.written.path.parent, topic)
     other.send(1, [b'{"n": 1000000, "kind": "z"}'] * 12)
     other.send(2, [b'{"n": 2000000, "kind": "z"}'] * 12)
     scene.run(2, 3)
@@ -111,7 +111,7 @@ def recreated(scene: Scene) -> None:
 
 
 def expired(scene: Scene) -> None:
-    """Retention takes half of day 2 after it was planned; only a run that accepts the loss goes on."""
+    """Delete half of day 2 by retention after it was planned. Only a run that accepts the loss can continue."""
     scene.log.send(1, 12)
     half = scene.log.send(2, 12)[5]
     scene.log.send(2, 6)
@@ -125,16 +125,16 @@ def expired(scene: Scene) -> None:
     scene.run(2, 3, clear=2, accept_loss=True)
 
 
-# Whether the story writes its own topic, which nobody else may read.
-Story = Callable[[Scene], None]
-SHARED: tuple[Story, ...] = (
+# Scenarios in SHARED read the shared topic. Those in OWN write to a topic of their own.
+Scenario = Callable[[Scene], None]
+SHARED: tuple[Scenario, ...] = (
     days,
     first_day,
     attempts,
     replaced,
     taken_over,
     raced,
-    doubted,
-    conflicted,
+    reply_lost,
+    conflict_reply,
 )
-OWN: tuple[Story, ...] = (late, recreated, expired)
+OWN: tuple[Scenario, ...] = (late, recreated, expired)

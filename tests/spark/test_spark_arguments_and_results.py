@@ -1,4 +1,4 @@
-"""What goes into a job and what comes out of it, without a JVM: arguments, exit codes, the result file."""
+"""The arguments, exit codes and result file of a job, without a JVM."""
 
 from __future__ import annotations
 
@@ -97,17 +97,17 @@ def test_other_arguments_are_refused(argv: list[str]) -> None:
         (ValueError("a"), 1),
     ],
 )
-def test_the_exit_code_says_what_to_do_next(error: Exception, code: int) -> None:
+def test_the_exit_code_selects_the_next_action(error: Exception, code: int) -> None:
     assert exit_code(error) == code
 
 
-def answered(split: int, error: TallystickError | None = None, *partials: bytes) -> dict[str, Any]:
-    """A row as a task gives it, of the columns that are read before any result."""
-    told = None if error is None else json.dumps(error_json(error))
-    return {"split": split, "error": told, "partials": list(partials)}
+def task_row(split: int, error: TallystickError | None = None, *partials: bytes) -> dict[str, Any]:
+    """Return the row of a task, with the columns that are read before any result."""
+    text = None if error is None else json.dumps(error_json(error))
+    return {"split": split, "error": text, "partials": list(partials)}
 
 
-def test_of_all_errors_the_one_that_decides_is_raised() -> None:
+def test_the_most_decisive_error_is_raised() -> None:
     later, stop, ask, foreign = (
         KafkaUnavailable("away.", hint="retry."),
         Superseded("other.", hint="nothing."),
@@ -120,40 +120,40 @@ def test_of_all_errors_the_one_that_decides_is_raised() -> None:
     first, second = (JobChanged(n, hint="") for n in ("first", "second"))
     assert most_decisive([later, first, second]) is first
     with pytest.raises(LogDamaged, match=r"broken\. Next: ask\."):
-        results_of([answered(0, later), answered(1), answered(2, ask), answered(3, later)])
+        results_of([task_row(0, later), task_row(1), task_row(2, ask), task_row(3, later)])
 
 
-def test_too_many_partial_rows_are_our_error_whoever_counted_them(
+def test_too_many_partial_rows_are_an_invalid_pipeline_also_when_spark_counts_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(combine, "PARTIALS_BYTES_MAX", 10)
-    rows = [answered(0, None, b"12345", b"6"), answered(1, None, b"78901")]
+    rows = [task_row(0, None, b"12345", b"6"), task_row(1, None, b"78901")]
     with pytest.raises(InvalidPipeline, match="of 2 pieces have 11 bytes, the driver takes 10"):
         results_of(rows)
     spark: Any = None
-    told = "Total size of serialized results of 9 tasks is bigger than spark.driver.maxResultSize"
-    found = explained(spark, RuntimeError(told))
+    text = "Total size of serialized results of 9 tasks is bigger than spark.driver.maxResultSize"
+    found = explained(spark, RuntimeError(text))
     assert isinstance(found, InvalidPipeline)
     assert "records_per_task" in found.hint
 
 
-def test_an_error_of_ours_is_found_in_what_spark_wraps_around_it() -> None:
+def test_a_tallystick_error_is_found_in_an_error_of_spark() -> None:
     spark: Any = None
-    told = (
+    text = (
         "[PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):\n"
         '  File "source.py", line 1, in read\n'
         "tallystick.errors.StoreUnavailable: S3 at h:1 did not answer.\nTried twice. Next: retry.\n"
         "\n\tat org.apache.spark.Task.run(Task.scala)\n"
     )
-    found = explained(spark, RuntimeError(told))
+    found = explained(spark, RuntimeError(text))
     assert type(found) is StoreUnavailable
     assert found.message == "S3 at h:1 did not answer.\nTried twice."
     assert found.hint == "retry."
-    other = RuntimeError("tallystick.errors says nothing")
+    other = RuntimeError("tallystick.errors without a class")
     assert explained(spark, other) is other
 
 
-def test_an_error_keeps_its_class_on_its_way_through_json() -> None:
+def test_an_error_keeps_its_class_through_json() -> None:
     error = KafkaUnavailable("no broker at h:1.", hint="retry.")
     found = error_from(json.loads(json.dumps(error_json(error))))
     assert type(found) is KafkaUnavailable
@@ -161,17 +161,17 @@ def test_an_error_keeps_its_class_on_its_way_through_json() -> None:
     assert type(error_from({"kind": "newer", "message": "a", "hint": "b"})) is TallystickError
 
 
-def test_the_line_that_says_most_is_found_in_pages_of_traces() -> None:
+def test_the_error_line_is_found_in_long_stack_traces() -> None:
     text = (
         "An exception was thrown from the Python worker.\nTraceback (most recent call last):\n"
-        '  File "x.py", line 1\nValueError: no gate\n\n\tat org.apache.spark.Task.run(Task.scala)\n'
+        '  File "x.py", line 1\nValueError: no field\n\n\tat org.apache.spark.Task.run(Task.scala)\n'
     )
-    assert telling_line(text) == "ValueError: no gate"
+    assert telling_line(text) == "ValueError: no field"
     assert telling_line("only this\nand that") == "only this"
     assert telling_line("") == ""
 
 
-def test_the_result_file_is_whole_or_not_there(tmp_path: Path) -> None:
+def test_the_result_file_is_complete_or_absent(tmp_path: Path) -> None:
     path = tmp_path / "result.json"
     write_results(str(path), [StagedPlan(plan="p", report="r"), StagedPlan(plan="q", report=None)])
     assert json.loads(path.read_text()) == [
@@ -186,7 +186,7 @@ def test_the_result_file_is_whole_or_not_there(tmp_path: Path) -> None:
     write_results(None, [])
 
 
-def test_a_job_with_bad_arguments_says_so_in_its_result_file(tmp_path: Path) -> None:
+def test_a_job_with_bad_arguments_writes_the_error_to_its_result_file(tmp_path: Path) -> None:
     path = tmp_path / "result.json"
     environ = {"TALLYSTICK_RESULT_FILE": str(path)}
     code = run_job(lambda r: r, ["--plan"], environ=environ, job=path, staging=stage_arrow)
@@ -194,7 +194,7 @@ def test_a_job_with_bad_arguments_says_so_in_its_result_file(tmp_path: Path) -> 
     assert json.loads(path.read_text())["error"]["kind"] == "invalid_request"
 
 
-def test_a_transform_gets_the_frames_and_what_it_asks_for() -> None:
+def test_a_transform_gets_the_frames_and_the_context_if_it_has_a_parameter_for_it() -> None:
     spark: Any = None
     one, two, context = cast("Any", "one"), cast("Any", "two"), cast("Any", "context")
     pipeline = Pipeline(
@@ -204,18 +204,18 @@ def test_a_transform_gets_the_frames_and_what_it_asks_for() -> None:
         job="job.py",
         tables=[Table("t", columns=[Column("n", "int")])],
     )
-    seen: list[Any] = []
+    arguments: list[Any] = []
 
-    def asking(records: Any, given: Any) -> int:
-        seen.extend([records, given])
+    def with_context(records: Any, context: Any) -> int:
+        arguments.extend([records, context])
         return 5
 
-    for transform in (seen.append, asking):
+    for transform in (arguments.append, with_context):
         for frames in ({"a": one}, {"a": one, "b": two}):
             with pytest.raises(InvalidPipeline, match=r"job job\.py: the transform returned"):
                 transformed(spark, transform, frames, context, pipeline)
     both = {"a": one, "b": two}
-    assert seen == ["one", both, "one", "context", both, "context"]
+    assert arguments == ["one", both, "one", "context", both, "context"]
 
 
 def test_a_job_file_can_be_imported_without_spark() -> None:
@@ -224,7 +224,7 @@ def test_a_job_file_can_be_imported_without_spark() -> None:
 
 
 @pytest.mark.parametrize(
-    ("edit", "kind", "told", "hint"),
+    ("edit", "kind", "message", "hint"),
     [
         ("digest", "corrupt", "this job was started for 000000", "clear the plan task"),
         (
@@ -236,10 +236,10 @@ def test_a_job_file_can_be_imported_without_spark() -> None:
         ("plan", "superseded", None, None),
     ],
 )
-def test_a_job_that_was_started_for_something_else_stages_nothing(
-    tmp_path: Path, edit: str, kind: str, told: str | None, hint: str | None
+def test_a_job_that_was_started_for_another_plan_stages_nothing(
+    tmp_path: Path, edit: str, kind: str, message: str | None, hint: str | None
 ) -> None:
-    store = open_store("memory://words")
+    store = open_store("memory://arguments")
     assert isinstance(store, MemoryStore)
     store.delete([listed.key for listed in store.list("")])
     small = SmallLake(store=store)
@@ -251,18 +251,18 @@ def test_a_job_that_was_started_for_something_else_stages_nothing(
     if edit == "plan":
         small.plan(days(2, 3), run="other", take_over=True)
     digest = "0" * 64 if edit == "digest" else plan.sha256
-    argv = ["--plan", f"memory://words/{plan.key}@{digest}", "--attempt", "try-1"]
+    argv = ["--plan", f"memory://arguments/{plan.key}@{digest}", "--attempt", "try-1"]
     before = small.keys("")
     environ = {"TALLYSTICK_RESULT_FILE": str(result)}
     code = run_job(lambda r: r, argv, environ=environ, job=job, staging=stage_arrow)
-    said = json.loads(result.read_text())
+    outcome = json.loads(result.read_text())
     assert small.keys("") == before
-    if told is None:  # the run's commit says what it lost; here there is nothing to do
-        assert (code, said) == (0, [{"plan": plan.key, "report": None}])
+    if message is None:  # the run's commit raises the error; here there is nothing to do
+        assert (code, outcome) == (0, [{"plan": plan.key, "report": None}])
         return
-    assert (code, said["error"]["kind"]) == (77, kind)
-    assert told in said["error"]["message"]
-    assert hint in said["error"]["hint"]
+    assert (code, outcome["error"]["kind"]) == (77, kind)
+    assert message in outcome["error"]["message"]
+    assert hint in outcome["error"]["hint"]
 
 
 def full_disk() -> None:
@@ -270,17 +270,17 @@ def full_disk() -> None:
         file.write(b"x")
 
 
-def test_a_full_disk_is_tried_again_and_told_by_the_last_try() -> None:
-    """Linux's own device answers as a full disk does; outside a task there is one try."""
-    result, told = caught(full_disk, 1)
+def test_a_full_disk_is_retried_and_reported_by_the_last_try() -> None:
+    """Linux's /dev/full fails like a full disk. Outside a task there is one try."""
+    result, text = caught(full_disk, 1)
     assert result is None
-    error = json.loads(told or "")
+    error = json.loads(text or "")
     assert error["kind"] == "scratch_full"
     assert f"on {socket.gethostname()}: No space left on device" in error["message"]
     assert isinstance(error_from(error), RetryLater)
 
 
-def test_a_full_disk_is_told_where_python_finds_no_temporary_folder_on_it(
+def test_a_full_disk_is_reported_if_python_finds_no_temporary_folder(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def probes() -> str:
@@ -294,13 +294,13 @@ def test_a_full_disk_is_told_where_python_finds_no_temporary_folder_on_it(
     assert found.message.startswith("/full on ")
 
 
-def test_another_error_of_the_system_stays_what_it_is() -> None:
+def test_another_os_error_is_not_changed() -> None:
     with pytest.raises(FileNotFoundError):
         caught(lambda: Path("/no/such/file").read_text(), 1)
     assert scratch_full(FileNotFoundError(2, "no such file")) is None
 
 
-def test_sparks_own_full_disk_is_known_by_its_text() -> None:
+def test_a_full_disk_in_spark_is_recognised_by_its_text() -> None:
     text = (
         "An error occurred while calling o7.collect.\n: org.apache.spark.SparkException: Job aborted: Task 3 in stage 1 "
         "failed 4 times, most recent failure: java.io.IOException: No space left on device\n\tat java.base"

@@ -1,7 +1,7 @@
-"""A small world for the explorer: a store that misbehaves, a log that grows, tables without Parquet, and actors.
+"""The simulated environment of the explorer: a faulty store, a growing log, and tables without Parquet.
 
-Every call of the store, the log or the clock is a step: the actor gives control back to the explorer, which decides who
-goes on. The code that runs in the actors is tallystick's own: plan, stage's checks, commit, lake, protocol.
+Every call of the store, the log or the clock is a step: the actor returns control to the explorer, which selects the next
+actor. The code that runs in the actors is tallystick's own: plan, stage's checks, commit, lake, protocol.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ TOPIC = "events"
 
 
 def at(hour: int) -> datetime:
-    """Hour `hour` of the simulated time."""
+    """Return hour `hour` of the simulated time."""
     return EPOCH + timedelta(hours=hour)
 
 
 def span(first: int, last: int) -> Interval:
-    """The interval between two simulated hours."""
+    """Return the interval between two simulated hours."""
     return Interval(start=at(first), end=at(last))
 
 
@@ -49,12 +49,12 @@ PIPELINE = Pipeline(
 
 
 class Violation(Exception):
-    """The promise was broken; the text says which invariant and how."""
+    """The promise was broken. The text names the invariant and the difference."""
 
 
 @dataclass
 class Simulation:
-    """Everything that one schedule shares. `faults` may be switched off; `budget` bounds how many there are."""
+    """The state that the actors of one schedule share. `faults` can be switched off, `budget` limits their number."""
 
     rng: random.Random
     budget: int
@@ -73,29 +73,29 @@ class Simulation:
     page_bytes_max: int = 256 * 1024
 
     def step(self) -> None:
-        """Give control back to the explorer."""
+        """Return control to the explorer."""
         hub = greenlet.getcurrent().parent
         if hub is not None:
             hub.switch()
 
     def fault(self, probability: float) -> bool:
-        """Spend a fault of the budget, perhaps."""
+        """Spend a fault of the budget with some probability. Return whether there is a fault."""
         if self.faults and self.budget > 0 and self.rng.random() < probability:
             self.budget -= 1
             return True
         return False
 
     def uuid(self) -> str:
-        """A fresh id, the same for the same seed."""
+        """Return a new id, the same for the same seed."""
         self.ids += 1
         return f"{self.ids:032x}"
 
     def now(self) -> datetime:
-        """The time of day."""
+        """Return the simulated time."""
         return at(self.hour) + timedelta(minutes=30)
 
     def runtime(self) -> Runtime:
-        """Time, ids and chance for one task."""
+        """Return time, ids and randomness for one task."""
 
         def tick() -> float:
             self.clock_s += 5.0
@@ -110,9 +110,9 @@ class Simulation:
         )
 
     def land(self, etag: ETag, key: str, body: bytes) -> bool:
-        """Apply a conditional PUT as it is evaluated now."""
-        there = self.objects.get(key)
-        if there is None or (there.etag != etag and self.honours_conditions):
+        """Apply a conditional PUT, with its condition evaluated now."""
+        stored = self.objects.get(key)
+        if stored is None or (stored.etag != etag and self.honours_conditions):
             return False
         self.objects[key] = Stored(body=body, etag=ETag(f"e{self.uuid()}"))
         if key == "root.json":
@@ -121,7 +121,7 @@ class Simulation:
 
 
 class SimulatedStore:
-    """The store port over the simulation: each call is a step, and writes may end unknown in every way."""
+    """The store port on the simulation: each call is a step, and writes may end as unknown in every way."""
 
     def __init__(self, sim: Simulation) -> None:
         self.sim = sim
@@ -171,7 +171,7 @@ class SimulatedStore:
         self.sim.step()
         for key in sorted(k for k in self.sim.objects if k.startswith(prefix)):
             found = self.sim.objects[key]
-            # Young, all of them: a publisher passes by old markers, and is to meet those of commits that were killed.
+            # All objects are new: a publisher skips old markers, but must find those of commits that were killed.
             yield Listed(
                 key=key, size_bytes=len(found.body), etag=found.etag, modified=self.sim.now()
             )
@@ -186,14 +186,14 @@ class SimulatedStore:
 
 @dataclass(frozen=True)
 class SimulatedPartition:
-    """Offsets of one partition as a broker would answer."""
+    """Offsets of one partition as a broker returns them."""
 
     log_start: int
 
 
 @dataclass(frozen=True)
 class SimulatedTopic:
-    """A topic as a broker would describe it."""
+    """A topic as a broker describes it."""
 
     topic_id: str
     cluster_id: str
@@ -205,7 +205,7 @@ class SimulatedTopic:
 class SimulatedLog:
     """Partitions of records (hour, is data), with retention, growth and a last stable offset that may lag.
 
-    It answers at once and for the incarnation of now; processes ask through a Session.
+    It returns without a step, for the current incarnation. Actors use a Session.
     """
 
     sim: Simulation
@@ -215,13 +215,13 @@ class SimulatedLog:
     incarnation: int = 1
 
     def recreate(self) -> None:
-        """Delete the topic and create it anew, empty and with one partition."""
+        """Delete the topic and create it again, empty and with one partition."""
         self.incarnation += 1
         self.records, self.stable, self.start = {0: []}, {0: 0}, {0: 0}
 
     @property
     def topic_id(self) -> str:
-        """The id of the incarnation of now."""
+        """The id of the current incarnation."""
         return f"id-{self.incarnation}"
 
     def describe(self, topics: Sequence[str]) -> Mapping[str, SimulatedTopic]:
@@ -242,7 +242,7 @@ class SimulatedLog:
         found: list[Position] = []
         for p in sorted(self.records):
             if p >= len(floors):
-                continue  # the partition joined after this plan described the topic
+                continue  # the partition was added after this plan described the topic
             log = self.records[p]
             first = max(self.start[p], floors[p])
             offset = next(
@@ -272,38 +272,38 @@ class SimulatedLog:
 
 
 class Session:
-    """The log as one process sees it: a step per question; only the first incarnation that it saw is accepted."""
+    """The log as one process reads it: each call is a step. Another incarnation than the first raises an error."""
 
     def __init__(self, log: SimulatedLog) -> None:
-        self.log, self.seen = log, ""
+        self.log, self.topic_id = log, ""
 
     def describe(self, topics: Sequence[str]) -> Mapping[str, SimulatedTopic]:
-        self._asks()
+        self._step()
         return self.log.describe(topics)
 
     def boundary(
         self, topic: str, at_ms: int, floors: Sequence[int], *, latest_ms: int
     ) -> Sequence[Position]:
-        self._asks()
+        self._step()
         return self.log.boundary(topic, at_ms, floors, latest_ms=latest_ms)
 
     def unproven(self, topic: str, positions: Sequence[Position], at_ms: int) -> Mapping[int, int]:
-        self._asks()
+        self._step()
         return self.log.unproven(topic, positions, at_ms)
 
     def diverged(self, topic: str, positions: Sequence[Position]) -> Sequence[str]:
-        self._asks()
+        self._step()
         return self.log.diverged(topic, positions)
 
-    def _asks(self) -> None:
+    def _step(self) -> None:
         self.log.sim.step()
-        self.seen = self.seen or self.log.topic_id
-        if self.log.topic_id != self.seen:
-            raise IdentityChanged(f"{self.log.topic_id}, not {self.seen}.", hint="adopt it.")
+        self.topic_id = self.topic_id or self.log.topic_id
+        if self.log.topic_id != self.topic_id:
+            raise IdentityChanged(f"{self.log.topic_id}, not {self.topic_id}.", hint="adopt it.")
 
 
 class SimulatedTables:
-    """Tables as JSON lists of files, staged like the real ones: new objects that only a root can make visible."""
+    """Tables as JSON lists of files, staged like the real ones: new objects that only a root makes visible."""
 
     def __init__(self, store: SimulatedStore, runtime: Runtime) -> None:
         self.store, self.runtime = store, runtime
@@ -321,7 +321,7 @@ class SimulatedTables:
         if state.metadata is not None:
             found = self.store.get(state.metadata)
             if found is None:
-                # As the real tables say it: where the root has moved, the swap decides again.
+                # The same error as of the real tables: if the root has changed, the swap decides again.
                 raise Corrupt(f"{state.metadata} is gone.", hint="nothing was changed.")
             files = json.loads(found.body)
         if not set(drop) <= set(files):
@@ -335,14 +335,14 @@ class SimulatedTables:
         return key
 
     def reached(self, metadata: Collection[str]) -> frozenset[str]:
-        """What gc asks of the real tables: here, metadata is the list of its files."""
-        found: set[str] = set(metadata)
+        """Return the files of some metadata, as the real tables do for gc: here, metadata is the list of its files."""
+        reached: set[str] = set(metadata)
         for key in metadata:
-            there = self.store.get(key)
-            if there is None:
+            stored = self.store.get(key)
+            if stored is None:
                 raise Corrupt(f"{key} is gone.", hint="nothing was deleted.")
-            found.update(json.loads(there.body))
-        return frozenset(found)
+            reached.update(json.loads(stored.body))
+        return frozenset(reached)
 
 
 def loads(stored: Stored) -> Any:
