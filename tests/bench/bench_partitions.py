@@ -1,11 +1,11 @@
-"""How much memory, disk and time one piece takes to write, by rows and partition values: memory must be flat.
+"""Memory, disk and time to write one input split, by rows and partition values: memory must be constant.
 
     python tests/bench/bench_partitions.py [--million 1 4] [--days 30 3650]
 
-Each piece is written in a process of its own, in batches of 65,536 rows of seven columns whose days are drawn at random;
-an upload only counts the file. The base is the process's resident memory after its first batch was made, the peak the
-most that it was resident while it wrote. Ends with 0 only if each piece made one file per day and stayed within 512 MiB
-above the base.
+Each input split is written in its own process, in batches of 65,536 rows of seven columns with random days. An upload
+only counts the file. The base is the process's resident memory after its first batch, the peak is its highest resident
+memory during the write. Exits with 0 only if each input split wrote one file per day and stayed within 512 MiB above the
+base.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tallystick.tables.calendar import DAY_US
 from tallystick.tables.schema import arrow_schema
 
 BATCH = 65_536
-WANTED_MIB = 512.0
+LIMIT_MIB = 512.0
 NAMES = {
     "n": "long",
     "kind": "string",
@@ -47,7 +47,7 @@ COLUMNS = tuple(
 
 
 def batches(rows: int, days: int) -> Iterator[pa.Table]:
-    """Rows with offsets from 0 on, their days at random."""
+    """Yield rows with offsets from 0 on, with random days."""
     drawn = np.random.default_rng(1)
     for first in range(0, rows, BATCH):
         count = min(BATCH, rows - first)
@@ -60,7 +60,7 @@ def batches(rows: int, days: int) -> Iterator[pa.Table]:
 
 
 def write_alone(rows: int, days: int) -> None:
-    """What each piece's own process does: write, and print what it took as JSON."""
+    """Write one input split in a process of its own, and print its memory, disk and time as JSON."""
     uploads: list[int] = []
 
     def upload(_: str, path: Path) -> tuple[str, str]:
@@ -87,40 +87,41 @@ def write_alone(rows: int, days: int) -> None:
             writer.write(batch)
             disk = max(disk, sum(f.stat().st_size for f in Path(folder).iterdir()))
         files = len(writer.close())
-    took = {"files": files, "base_kib": base, "peak_kib": bench_memory.resident_kib("VmHWM")}
-    print(json.dumps({**took, "disk": disk, "seconds": time.monotonic() - started}))
+    measured = {"files": files, "base_kib": base, "peak_kib": bench_memory.resident_kib("VmHWM")}
+    print(json.dumps({**measured, "disk": disk, "seconds": time.monotonic() - started}))
 
 
 def main() -> int:
-    """Measure each piece and print a line of it."""
+    """Measure each input split and print one line for each."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--million", type=int, nargs="+", default=[1, 4])
     parser.add_argument("--days", type=int, nargs="+", default=[30, 3_650])
     parser.add_argument("--alone", type=int, nargs=2, help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.alone:
-        write_alone(*asked.alone)
+    arguments = parser.parse_args()
+    if arguments.alone:
+        write_alone(*arguments.alone)
         return 0
     good = True
-    for days in asked.days:
-        for million in asked.million:
-            answer = subprocess.run(
+    for days in arguments.days:
+        for million in arguments.million:
+            printed = subprocess.run(
                 [sys.executable, __file__, "--alone", str(million * 1_000_000), str(days)],
                 check=True,
                 stdout=subprocess.PIPE,
                 text=True,
             ).stdout
-            found = json.loads(answer)
-            above = (found["peak_kib"] - found["base_kib"]) / 1024
-            good = good and above <= WANTED_MIB and found["files"] == days
+            measured = json.loads(printed)
+            above = (measured["peak_kib"] - measured["base_kib"]) / 1024
+            good = good and above <= LIMIT_MIB and measured["files"] == days
             print(
-                f"{million:3} M rows over {days:5,} days: {found['files']:5,} files, peak {above:6.1f} MiB above "
-                f"{found['base_kib'] / 1024:.1f}, local disk {found['disk'] / 1e6:6.1f} MB, {found['seconds']:5.1f} s",
+                f"{million:3} M rows over {days:5,} days: {measured['files']:5,} files, peak {above:6.1f} MiB above "
+                f"{measured['base_kib'] / 1024:.1f}, local disk {measured['disk'] / 1e6:6.1f} MB, "
+                f"{measured['seconds']:5.1f} s",
                 flush=True,
             )
-    print(f"{'a file per day, within' if good else 'NOT'} {WANTED_MIB:.0f} MiB above the base")
+    print(f"{'a file per day, within' if good else 'NOT'} {LIMIT_MIB:.0f} MiB above the base")
     return 0 if good else 1
 
 

@@ -1,12 +1,12 @@
-"""How much memory publishing takes, by the number of rows and the kind of output: it must be flat.
+"""The memory of publishing, by the number of rows and the kind of output: it must be constant.
 
     python tests/bench/bench_publish_memory.py [--rows 1000000 5000000] [--kinds topic files ...]
 
-Rows are read as a publisher reads them, from Parquet files of 250,000 rows, which are made when they are read. Each work
-runs in a process of its own, with the real output; only what is behind it (broker, receiver, mail server, database) takes
-everything at once. The base is the process's resident memory once it has published 150,000 rows, the peak the most that
-was resident. Disk is the most that lay in the temporary folder (sampled), without what a FileOutput writes. Ends with 0
-only if no work of the most rows took more than 256 MiB more than the same of the fewest.
+Rows are read as a publisher reads them, from Parquet files of 250,000 rows that are generated on read. Each measurement
+runs in its own process, with the real output; only its receiver (broker, HTTP, mail server, database) is replaced by one
+that accepts everything. The base is the process's resident memory after publishing 150,000 rows, the peak is its highest
+resident memory. Disk is the highest usage of the temporary folder (sampled), without the files of a FileOutput. Exits
+with 0 only if the most rows took at most 256 MiB more than the fewest, for each kind.
 """
 
 from __future__ import annotations
@@ -59,20 +59,20 @@ class _File:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
+class _StoredFile:
     body: bytes
 
 
-class MadeFiles:
-    """A store whose files are made when they are read. In two of them the offsets of one range take turns: `apart`."""
+class GeneratedFiles:
+    """A store whose files are generated on read. With `apart`, the offsets of a range alternate between two files."""
 
     uri = "memory://bench"
 
     def __init__(self, value: str, *, apart: bool) -> None:
         self.value, self.apart = value, apart
 
-    def get(self, key: str) -> _Found:
-        """The Parquet file of that number."""
+    def get(self, key: str) -> _StoredFile:
+        """Return the Parquet file of that number."""
         number, rows = (int(part) for part in key.split("-"))
         first = number * FILE_ROWS
         offsets = range(first, first + rows)
@@ -92,21 +92,21 @@ class MadeFiles:
         )
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink, row_group_size=65_536)
-        return _Found(body=sink.getvalue().to_pybytes())
+        return _StoredFile(body=sink.getvalue().to_pybytes())
 
 
 def rows_of(count: int, value: str = "a row of some length", *, apart: bool = False) -> StoredRows:
-    """So many rows, in files."""
+    """Return that many rows, in files."""
     files: list[Any] = []
     for number, first in enumerate(range(0, count, FILE_ROWS)):
         rows = min(FILE_ROWS, count - first)
         files.append(_File(key=f"{number}-{rows}", rows=rows))
-    store: Any = MadeFiles(value, apart=apart)
+    store: Any = GeneratedFiles(value, apart=apart)
     return StoredRows(store, files)
 
 
 def publication(count: int, *, apart: bool = False, before: bool = False) -> Publication:
-    """The rows of one interval; `before`: half as many were published before, and each is changed."""
+    """Return the rows of one interval. With `before`, half as many were published before, and each is changed."""
     return Publication(
         pipeline="bench",
         output="bench",
@@ -117,11 +117,11 @@ def publication(count: int, *, apart: bool = False, before: bool = False) -> Pub
         rows=rows_of(count, apart=apart),
         instead_of="b" * 32 if before else None,
         generation_before=1 if before else None,
-        rows_before=rows_of(count // 2, "what it was", apart=apart) if before else NoRows(),
+        rows_before=rows_of(count // 2, "the old text", apart=apart) if before else NoRows(),
     )
 
 
-# ---------------------------------------------------------------- what takes everything
+# ---------------------------------------------------------------- receivers that accept everything
 
 
 class _Producer:
@@ -130,70 +130,70 @@ class _Producer:
             pass
 
 
-class _Forgetful(MemoryStore):
-    """Notes are taken, and not kept: those of millions of calls would be this process's memory."""
+class _Discarding(MemoryStore):
+    """A store that discards the notes: those of millions of calls would be this process's memory."""
 
     def create(self, key: str, body: bytes) -> Any:
-        kept = super().create(key, body)
+        outcome = super().create(key, body)
         self._objects.clear()
-        return kept
+        return outcome
 
 
 class _Session:
     def copy(self, statement: Any, rows: Sequence[Any]) -> None:
-        """Takes them."""
+        """Accept the rows."""
 
 
-def _topic(one: Publication, folder: Path) -> None:
+def _topic(published: Publication, folder: Path) -> None:
     output = KafkaTopic(KafkaOutput(name="bench", table="t", topic="t", key=["flight"]), dict)  # type: ignore[arg-type]
     output._producer = _Producer()
-    output.publish(one, resumed=False)
+    output.publish(published, resumed=False)
 
 
-def _files(one: Publication, folder: Path) -> None:
+def _files(published: Publication, folder: Path) -> None:
     output = Folder(FileOutput(name="bench", table="t", folder=str(folder / "published")))
     output.begin(SCOPE)
-    output.prepare(one)
-    output.publish(one, resumed=False)
+    output.prepare(published)
+    output.publish(published, resumed=False)
 
 
-def _calls(one: Publication, folder: Path, **how: Any) -> None:
+def _calls(published: Publication, folder: Path, **how: Any) -> None:
     declared = HttpOutput(
         name="bench", table="t", url="http://receiver.example/", concurrency=1, **how
     )
-    output = HttpReceiver(declared, HttpSettings, _Forgetful("bench"))
+    output = HttpReceiver(declared, HttpSettings, _Discarding("bench"))
     output._ask = lambda *_: http_calls.Answer(status=200, text="")  # type: ignore[method-assign]
-    output.prepare(one)
+    output.prepare(published)
     output.begin(SCOPE)
-    output.publish(one, resumed=False)
+    output.publish(published, resumed=False)
 
 
-def _calls_once(one: Publication, folder: Path) -> None:
-    _calls(one, folder, key=["flight"], replaced="once")
+def _calls_once(published: Publication, folder: Path) -> None:
+    _calls(published, folder, key=["flight"], replaced="once")
 
 
-def _emails(one: Publication, folder: Path) -> None:
+def _emails(published: Publication, folder: Path) -> None:
     declared = EmailOutput(
         name="bench",
         table="t",
         to="to",
         subject="Flight {flight}",
         body="{note}",
-        sender="desk@example.org",
+        sender="sender@example.org",
         key=["flight"],
     )
     settings = SmtpSettings(host="mail.example", security="none")
-    Mailbox(declared, lambda: settings, MemoryStore("bench")).prepare(one)
+    Mailbox(declared, lambda: settings, MemoryStore("bench")).prepare(published)
 
 
-def _database(one: Publication, folder: Path) -> None:
-    schema = next(one.rows.batches()).schema
+def _database(published: Publication, folder: Path) -> None:
+    schema = next(published.rows.batches()).schema
     session: Any = _Session()
-    postgres_stage._copy(session, schema.names, schema, one)
+    postgres_stage._copy(session, schema.names, schema, published)
 
 
-def _changes(one: Publication, folder: Path) -> None:
-    for _ in changes(one, one.identity):
+def _changes(published: Publication, folder: Path) -> None:
+    for _ in changes(published, published.identity):
         pass
 
 
@@ -215,17 +215,17 @@ KINDS: dict[str, tuple[Callable[[Publication, Path], None], dict[str, bool]]] = 
 def _sampled(folder: Path, most: list[int], stop: threading.Event) -> None:
     while not stop.wait(0.5):
         total = 0
-        for where, _, names in os.walk(folder):
+        for place, _, names in os.walk(folder):
             for name in names:
                 try:
-                    total += (Path(where) / name).stat().st_blocks * 512
+                    total += (Path(place) / name).stat().st_blocks * 512
                 except OSError:
                     continue
         most[0] = max(most[0], total)
 
 
 def alone(kind: str, rows: int) -> None:
-    """What each work's own process does: publish, and print what it took as JSON."""
+    """Publish in a process of its own, and print memory, disk and time as JSON."""
     work, how = KINDS[kind]
     with tempfile.TemporaryDirectory(prefix="bench-publish-") as name:
         folder = Path(name)
@@ -249,32 +249,32 @@ def alone(kind: str, rows: int) -> None:
 
 
 def main() -> int:
-    """Measure each work and print a line of it."""
+    """Measure each kind and number of rows, and print one line for each."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 5_000_000])
     parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
     parser.add_argument("--alone", nargs=2, help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.alone:
-        alone(asked.alone[0], int(asked.alone[1]))
+    arguments = parser.parse_args()
+    if arguments.alone:
+        alone(arguments.alone[0], int(arguments.alone[1]))
         return 0
     grown = False
-    for kind in asked.kinds:
+    for kind in arguments.kinds:
         peaks = []
-        for rows in sorted(asked.rows):
-            said = subprocess.run(
+        for rows in sorted(arguments.rows):
+            printed = subprocess.run(
                 [sys.executable, __file__, "--alone", kind, str(rows)],
                 check=True,
                 stdout=subprocess.PIPE,
                 text=True,
             ).stdout
-            found = json.loads(said)
-            peaks.append(found["peak_kib"] / 1024)
+            measured = json.loads(printed)
+            peaks.append(measured["peak_kib"] / 1024)
             print(
-                f"{kind:22} {rows:>11,} rows: base {found['base_kib'] / 1024:6.1f} MiB, peak {peaks[-1]:6.1f} MiB, disk "
-                f"{found['disk'] / rows:5.1f} bytes a row, {found['s']:6.1f} s",
+                f"{kind:22} {rows:>11,} rows: base {measured['base_kib'] / 1024:6.1f} MiB, peak {peaks[-1]:6.1f} MiB, "
+                f"disk {measured['disk'] / rows:5.1f} bytes a row, {measured['s']:6.1f} s",
                 flush=True,
             )
         grown |= peaks[-1] - peaks[0] > GROWTH_MIB

@@ -1,11 +1,11 @@
-"""How long a commit takes while a publisher works off a backlog: at most twice as long as an undisturbed one.
+"""The time of a commit while a publisher publishes a backlog: at most twice the time of an undisturbed one.
 
     python tests/bench/bench_starvation.py [--tables 2 10 50] [--pending 10000] [--delay-ms 20] [--without-room]
 
-A lake in memory whose store takes its time for each request. One interval is committed by the real code; its plan,
-record and report are then copied to as many intervals as are pending. The real `publish` works them off in a thread
-into an output in memory, while the real `commit` commits intervals that were planned and staged before.
-`--without-room` makes no room, for comparison. Ends with 0 only if no commit took more than twice the undisturbed median.
+A lake in memory whose store delays each request. The real code commits one interval, whose plan, record and report are
+then copied to as many intervals as are pending. The real `publish` publishes them in a thread to an output in memory,
+while the real `commit` commits intervals that were planned and staged before. `--without-room` switches off the pauses
+of the publisher, for comparison. Exits with 0 only if no commit took more than twice the undisturbed median.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class DelayedStore:
 
     @property
     def uri(self) -> str:
-        """As the inner one's."""
+        """The URI of the inner store."""
         return self.inner.uri
 
     def _wait(self) -> None:
@@ -59,36 +59,36 @@ class DelayedStore:
         time.sleep(self.delay_s)
 
     def get(self, key: str) -> Stored | None:
-        """As the port says, later."""
+        """Call the inner store after the delay."""
         self._wait()
         return self.inner.get(key)
 
     def create(self, key: str, body: bytes | Path) -> Outcome:
-        """As the port says, later. Safe to repeat: as the inner one."""
+        """Call the inner store after the delay. Safe to repeat: as the inner call."""
         self._wait()
         return self.inner.create(key, body)
 
     def replace(self, key: str, body: bytes, *, expected: ETag) -> Outcome:
-        """As the port says, later. Safe to repeat: as the inner one."""
+        """Call the inner store after the delay. Safe to repeat: as the inner call."""
         self._wait()
         outcome = self.inner.replace(key, body, expected=expected)
         self.swaps_lost += getattr(outcome, "because", None) == "changed"
         return outcome
 
     def list(self, prefix: str) -> Iterator[Listed]:
-        """As the port says, later."""
+        """Call the inner store after the delay."""
         self._wait()
         return self.inner.list(prefix)
 
     def delete(self, keys: Iterable[str]) -> None:
-        """As the port says, later. Safe to repeat: as the inner one."""
+        """Call the inner store after the delay. Safe to repeat: as the inner call."""
         self._wait()
         self.inner.delete(keys)
 
 
 @dataclass
 class Publisher:
-    """The real `publish` in a thread; `done` counts intervals."""
+    """The real `publish` in a thread. `done` counts intervals."""
 
     store: Store
     delay_s: float
@@ -96,21 +96,21 @@ class Publisher:
     failed: list[str] = field(default_factory=list)
 
     def start(self) -> None:
-        """Begin in a thread that ends with the process."""
+        """Start a thread that ends with the process."""
         threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self) -> None:
         lake = Lake(DelayedStore(self.store, self.delay_s), system_runtime(), proven=True)
         output = FakeOutput(Wire())
         failed = publish(lake, {FEED: lambda: output}, rows_of=StoredRows, watch=self._count)
-        self.failed += [str(one.error) for one in failed]
+        self.failed += [str(failure.error) for failure in failed]
 
     def _count(self, _: Published) -> None:
         self.done += 1
 
 
 def timed(small: SmallLake, delay_s: float, plan: str, report: str) -> tuple[float, int, int]:
-    """Commit with a process's own lake; return seconds, swaps lost and requests."""
+    """Commit with a lake object of its own. Return seconds, swaps lost and requests."""
     store = DelayedStore(small.store, delay_s)
     lake = Lake(store, system_runtime(), proven=True)
     tables = IcebergTables(store, lake.runtime)
@@ -120,31 +120,31 @@ def timed(small: SmallLake, delay_s: float, plan: str, report: str) -> tuple[flo
 
 
 def measure(tables: int, options: argparse.Namespace) -> bool:
-    """Print one line per number of tables; return whether no commit took too long."""
+    """Print the results for one number of tables. Return whether no commit took too long."""
     began = time.monotonic()
     delay_s = options.delay_ms / 1000
     small, staged = lake_with_backlog(tables, options.pending, options.commits)
-    made_s = time.monotonic() - began
+    created_s = time.monotonic() - began
     copy = small.copy()
-    alone = [timed(copy, delay_s, *one) for one in staged]
-    undisturbed = statistics.median(one[0] for one in alone)
+    alone = [timed(copy, delay_s, *keys) for keys in staged]
+    undisturbed = statistics.median(seconds for seconds, _, _ in alone)
     publisher = Publisher(small.store, delay_s)
     publisher.start()
     time.sleep(ALONE_S)
     alone_rate = publisher.done / ALONE_S
     before, began = publisher.done, time.monotonic()
     during = []
-    for one in staged:
-        during.append(timed(small, delay_s, *one))
+    for keys in staged:
+        during.append(timed(small, delay_s, *keys))
         time.sleep(BETWEEN_S)
     busy_rate = (publisher.done - before) / (time.monotonic() - began)
-    worst = max(one[0] for one in during)
+    worst = max(seconds for seconds, _, _ in during)
     print(
         f"{tables:3d} tables: undisturbed {undisturbed:6.2f} s ({alone[0][2]} requests)\n"
-        f"     during the backlog: median {statistics.median(one[0] for one in during):6.2f} s, worst {worst:6.2f} s "
-        f"({worst / undisturbed:.2f} x), swaps lost {[one[1] for one in during]}, requests {[one[2] for one in during]}\n"
+        f"     during the backlog: median {statistics.median(t[0] for t in during):6.2f} s, worst {worst:6.2f} s "
+        f"({worst / undisturbed:.2f} x), swaps lost {[t[1] for t in during]}, requests {[t[2] for t in during]}\n"
         f"     publisher: {alone_rate:.2f} intervals/s alone, {busy_rate:.2f} with commits {BETWEEN_S:g} s apart; "
-        f"{options.pending} pending were made in {made_s:.0f} s",
+        f"{options.pending} pending were created in {created_s:.0f} s",
         flush=True,
     )
     for why in publisher.failed:

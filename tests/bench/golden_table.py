@@ -1,8 +1,8 @@
-"""Three clients, five codecs: what each wrote, read by us and by confluent-kafka's consumer, as a table.
+"""Three clients and five codecs: their records, read by tallystick and by confluent-kafka's consumer, as a table.
 
     python tests/bench/golden_table.py
 
-Starts a broker of its own in a temporary folder. Ends with 0 only if every record of every cell is identical.
+Starts its own broker in a temporary folder. Exits with 0 only if every record of every cell is identical.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tallystick_devstack.kafka import KafkaBroker
 
 
 def main() -> int:
-    """Compare each client and codec, and print a line of it per feature."""
+    """Compare each client and codec, and print one line per client and feature."""
     different = 0
     print(f"{'client':<16}{'feature':<16}" + "".join(f"{codec:>12}" for codec in CODECS))
     with (
@@ -31,16 +31,16 @@ def main() -> int:
     ):
         broker = TestBroker(running, AdminClient({"bootstrap.servers": running.bootstrap}))
         for client in CLIENTS:
-            wanted = records_of(client)
-            cells: dict[str, list[str]] = {one.feature: [] for one in wanted}
+            records = records_of(client)
+            cells: dict[str, list[str]] = {record.feature: [] for record in records}
             for codec in CODECS:
                 found = compare(broker, client, codec)
                 same: Counter[str] = Counter()
-                if len(found.ours) == len(found.consumed) == len(wanted):
-                    for one, ours, judge in zip(wanted, found.ours, found.consumed, strict=True):
-                        sent = (one.key, one.value, list(one.headers))
-                        same[one.feature] += ours == judge and ours[2:] == sent
-                for feature, count in Counter(one.feature for one in wanted).items():
+                if len(found.ours) == len(found.consumed) == len(records):
+                    for record, ours, consumed in zip(records, found.ours, found.consumed, strict=True):
+                        sent = (record.key, record.value, list(record.headers))
+                        same[record.feature] += ours == consumed and ours[2:] == sent
+                for feature, count in Counter(record.feature for record in records).items():
                     cells[feature].append(f"{same[feature]}/{count}")
                     different += count - same[feature]
             for feature, counts in cells.items():

@@ -1,4 +1,4 @@
-"""S3 servers, one of each per session, and a lake root of its own for each test."""
+"""S3 servers, one of each per session, and a lake prefix of its own for each test."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _numbers = itertools.count()
 
 @pytest.fixture(scope="session")
 def session() -> boto3.session.Session:
-    """One boto3 session for all: each new one reads botocore's model of S3 again, a tenth of a second."""
+    """Return one boto3 session for all tests: each new one loads botocore's model of S3 again, a tenth of a second."""
     return boto3.session.Session(
         aws_access_key_id="test", aws_secret_access_key="test-secret", region_name="us-east-1"
     )
@@ -33,7 +33,7 @@ def ministack_url(session: boto3.session.Session) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def versitygw_url(session: boto3.session.Session) -> Iterator[str]:
     if go() is None:
-        pytest.skip("versitygw is built by Go, and this machine has none")
+        pytest.skip("versitygw: expected Go to build it, found none")
     with versitygw() as url:
         session.client("s3", endpoint_url=url).create_bucket(Bucket=BUCKET)
         yield url
@@ -48,12 +48,12 @@ def moto_url(session: boto3.session.Session) -> Iterator[str]:
 
 @pytest.fixture
 def lake_uri() -> str:
-    """A prefix that no other test has used."""
+    """Return a prefix that no other test uses."""
     return f"s3://{BUCKET}/test-{next(_numbers)}"
 
 
 def use_server(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
-    """Point boto3's own chain at a server, as a user does."""
+    """Set boto3's environment variables for a server, as a user does."""
     for name, value in aws_environment(url).items():
         monkeypatch.setenv(name, value)
     for name in ("AWS_PROFILE", "AWS_ENDPOINT_URL", "AWS_SESSION_TOKEN", "AWS_REGION"):

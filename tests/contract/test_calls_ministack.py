@@ -21,13 +21,15 @@ from unit.outputs.sendings import publication
 
 @pytest.fixture
 def store(lake_uri: str, ministack_url: str, session: boto3.session.Session) -> S3Store:
-    """The store of a lake."""
+    """Return the store of a lake."""
     settings = S3Settings(endpoint_url=ministack_url, connections_max=8)
     return S3Store(lake_uri, settings=settings, session=session)
 
 
 @pytest.mark.parametrize("how", [{}, BY_KEY])
-def test_calls_go_on_where_the_last_publisher_stood(store: S3Store, how: dict[str, Any]) -> None:
+def test_calls_continue_after_those_of_the_last_publisher(
+    store: S3Store, how: dict[str, Any]
+) -> None:
     endpoint = Endpoint(faults={1: "act then drop", 4: "500"})
     with receiver(endpoint) as url:
         for _ in range(2):
@@ -37,20 +39,20 @@ def test_calls_go_on_where_the_last_publisher_stood(store: S3Store, how: dict[st
             publish(http(url, store, **how), publication(ROWS), resumed=True)
     assert acted(endpoint) == sorted(row["k"] for row in ROWS)
     assert len(endpoint.calls) == len(ROWS) + 2
-    assert Counter(keys.kind(one.key) for one in store.list("")).keys() == {"call"}
+    assert Counter(keys.kind(listed.key) for listed in store.list("")).keys() == {"call"}
 
 
-def test_two_mailers_at_once_send_each_e_mail_once(store: S3Store) -> None:
+def test_two_concurrent_publishers_send_each_email_once(store: S3Store) -> None:
     post, errors = Post(), list[BaseException]()
 
-    def one(port: int) -> None:
+    def publish_all(port: int) -> None:
         try:
             publish(mail(port, store, doubt_s=60.0), publication(ROWS))
-        except Exception as error:  # noqa: BLE001 - told by the thread that waits for this one
+        except Exception as error:  # noqa: BLE001 - reported by the thread that waits for this one
             errors.append(error)
 
     with mail_server(post) as port:
-        threads = [threading.Thread(target=one, args=(port,)) for _ in range(2)]
+        threads = [threading.Thread(target=publish_all, args=(port,)) for _ in range(2)]
         for thread in threads:
             thread.start()
         for thread in threads:

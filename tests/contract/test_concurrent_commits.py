@@ -1,4 +1,4 @@
-"""200 commits of 20 plans at once on real S3 servers: each plan is committed once, and the ledger tiles."""
+"""200 concurrent commits of 20 plans on real S3 servers: each plan is committed once, and the ledger has no gap."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def test_200_concurrent_commits_of_20_plans_commit_each_once(
     small = SmallLake(store=S3Store(lake_uri), log=log, runtime=system_runtime())
     staged: list[tuple[str, str]] = []
     for number in range(1, PLANS + 1):
-        (piece,) = small.plan(days(number, number + 1)).intervals
-        staged.append((piece.plan, stage(small.lake, log, piece.plan)))
+        (planned,) = small.plan(days(number, number + 1)).intervals
+        staged.append((planned.plan, stage(small.lake, log, planned.plan)))
     own = threading.local()
 
-    def one(index: int) -> CommitResult:
-        # Each thread stands for processes of its own: no connection, cache or table is shared.
+    def commit_one(index: int) -> CommitResult:
+        # Each thread behaves like its own process: it shares no connection, cache or table.
         if not hasattr(own, "lake"):
             own.lake = Lake(S3Store(lake_uri), system_runtime(), proven=True)
             own.tables = IcebergTables(own.lake.store, own.lake.runtime)
@@ -52,7 +52,7 @@ def test_200_concurrent_commits_of_20_plans_commit_each_once(
         return commit(own.lake, own.tables, plan_key=plan_key, report_key=report_key)
 
     with ThreadPoolExecutor(WRITERS) as pool:
-        results = list(pool.map(one, range(COMMITS)))
+        results = list(pool.map(commit_one, range(COMMITS)))
     published = Counter(r.plan for r in results if not r.already)
     assert published == Counter([plan_key for plan_key, _ in staged])
     assert len(results) == COMMITS
@@ -60,10 +60,10 @@ def test_200_concurrent_commits_of_20_plans_commit_each_once(
 
 
 @pytest.mark.parametrize("server", ["on_ministack", "on_versitygw"])
-def test_collections_beside_commits_take_nothing_that_is_needed(
+def test_collections_during_commits_delete_nothing_that_is_needed(
     lake_uri: str, server: str, request: pytest.FixtureRequest
 ) -> None:
-    """C13: 4 plans are staged, committed and replaced by 2 writers while gc goes round without any grace."""
+    """C13: 2 writers stage, commit and replace 4 plans while gc runs repeatedly without any grace."""
     request.getfixturevalue(server)
     log = FakeLog()
     log.create(TOPIC, partitions=PARTITIONS)
@@ -71,10 +71,10 @@ def test_collections_beside_commits_take_nothing_that_is_needed(
         for n in range(3):
             log.append(TOPIC, number % PARTITIONS, day(number), n=n, kind="k")
     small = SmallLake(store=S3Store(lake_uri), log=log, runtime=system_runtime())
-    small.plan(days(1, 2))  # the root is there before gc looks for it
+    small.plan(days(1, 2))  # the root exists before gc reads it
     done = threading.Event()
 
-    def collected() -> list[Collection]:
+    def collect_repeatedly() -> list[Collection]:
         store = S3Store(lake_uri)
         rounds: list[Collection] = []
         while not done.is_set() or len(rounds) < 3:
@@ -90,19 +90,19 @@ def test_collections_beside_commits_take_nothing_that_is_needed(
             )
         return rounds
 
-    def one(number: int) -> None:
+    def run_twice(number: int) -> None:
         own = SmallLake(store=S3Store(lake_uri), log=log, runtime=system_runtime())
         own.run(days(number, number + 1))
         own.job = b"version 2"
         own.run(days(number, number + 1), clear=1)
 
     with ThreadPoolExecutor(1) as gc, ThreadPoolExecutor(2) as writers:
-        going = gc.submit(collected)
+        collections = gc.submit(collect_repeatedly)
         try:
-            list(writers.map(one, range(1, COLLECTED + 1)))
+            list(writers.map(run_twice, range(1, COLLECTED + 1)))
         finally:
             done.set()
-        rounds = going.result()
+        rounds = collections.result()
     assert sum(r.total.objects for r in rounds) > COLLECTED
     proof = verify(small.lake, deep=True, demands=Demands(every_record=frozenset({"events"})))
     assert proof.proven, proof
@@ -129,10 +129,10 @@ def assert_tiles(small: SmallLake, log: FakeLog) -> None:
             )
         assert tile(ranges) == OffsetRange(start=0, end=log.topics[TOPIC].partitions[partition].end)
     record_key = small.lake.load_existing().root.record
-    seen: list[str] = []
+    plans: list[str] = []
     while record_key is not None:
         record = small.lake.record(record_key)
         assert record is not None
-        seen += [c.plan for c in record.intervals]
+        plans += [c.plan for c in record.intervals]
         record_key = record.parent
-    assert len(seen) == len(set(seen)) == PLANS
+    assert len(plans) == len(set(plans)) == PLANS

@@ -1,7 +1,7 @@
-"""S3Store behind a proxy that loses, delays and doubles requests: it says Unknown where nothing is proven.
+"""S3Store behind a proxy that loses, delays and doubles requests: it returns Unknown if nothing is proven.
 
-The last tests show the reason for the one HTTP attempt: with each of boto3's retry modes a PUT that landed, and whose
-reply was lost, comes back as 412, which a caller must take for a lost race.
+The last tests show the reason for the single HTTP attempt: with each of boto3's retry modes a PUT that was applied, and
+whose reply was lost, returns 412, which a caller must treat as a lost race.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from tallystick.store.s3 import S3Settings, S3Store
 from tallystick_devstack.testing.fault_proxy import NO_FAULT, FaultProxy, HttpFault
 from tallystick_devstack.testing.store_contract import applied
 
-PATIENT_S = 20.0
-IMPATIENT_S = 1.0  # what the tests that wait for a timeout take; the others must not meet one on a busy machine
+LONG_TIMEOUT_S = 20.0
+SHORT_TIMEOUT_S = (
+    1.0  # for tests that wait for a timeout; the others must not reach it on a busy machine
+)
 
-LANDED = {
+APPLIED = {
     "closed": HttpFault(forward="once", answer="close"),
     "reset": HttpFault(forward="once", answer="reset"),
     "500": HttpFault(forward="once", answer=500, code="InternalError"),
@@ -30,7 +32,7 @@ LANDED = {
     "504 of a gateway": HttpFault(forward="once", answer=504),
     "hangs": HttpFault(forward="once", answer="hang"),
 }
-NOT_LANDED = {
+NOT_APPLIED = {
     "closed": HttpFault(forward="never", answer="close"),
     "reset": HttpFault(forward="never", answer="reset"),
     "409": HttpFault(forward="never", answer=409, code="ConditionalRequestConflict"),
@@ -42,20 +44,20 @@ NOT_LANDED = {
 
 
 class Open(Protocol):
-    """Opens the test's lake at an endpoint."""
+    """A function that opens the test's lake at an endpoint."""
 
     def __call__(self, url: str, fault: HttpFault = ..., /) -> S3Store: ...
 
 
-def patience_s(fault: HttpFault) -> float:
-    return IMPATIENT_S if fault.answer == "hang" else PATIENT_S
+def timeout_s(fault: HttpFault) -> float:
+    return SHORT_TIMEOUT_S if fault.answer == "hang" else LONG_TIMEOUT_S
 
 
 @pytest.fixture
 def direct(lake_uri: str, session: boto3.session.Session) -> Open:
     def open_at(url: str, fault: HttpFault = NO_FAULT, /) -> S3Store:
         settings = S3Settings(
-            endpoint_url=url, read_timeout_s=patience_s(fault), read_attempts_max=1
+            endpoint_url=url, read_timeout_s=timeout_s(fault), read_attempts_max=1
         )
         return S3Store(lake_uri, settings=settings, session=session)
 
@@ -63,12 +65,12 @@ def direct(lake_uri: str, session: boto3.session.Session) -> Open:
 
 
 def puts(proxy: FaultProxy) -> list[list[int]]:
-    """For each PUT that arrived at the proxy, what the server answered to it."""
-    return [seen.upstream_statuses for seen in proxy.seen if seen.method == "PUT"]
+    """Return the statuses that the server returned for each PUT that arrived at the proxy."""
+    return [request.upstream_statuses for request in proxy.seen if request.method == "PUT"]
 
 
-@pytest.mark.parametrize("fault", LANDED.values(), ids=LANDED)
-class TestALandedWriteWhoseReplyIsLost:
+@pytest.mark.parametrize("fault", APPLIED.values(), ids=APPLIED)
+class TestAnAppliedWriteWhoseReplyIsLost:
     def test_create_is_unknown_and_a_second_try_finds_it(
         self, direct: Open, ministack_url: str, fault: HttpFault
     ) -> None:
@@ -91,7 +93,7 @@ class TestALandedWriteWhoseReplyIsLost:
             assert found is not None
             assert found.body == file.read_bytes()
 
-    def test_replace_is_unknown_and_a_second_try_says_changed(
+    def test_replace_is_unknown_and_a_second_try_returns_changed(
         self, direct: Open, ministack_url: str, fault: HttpFault
     ) -> None:
         etag = applied(direct(ministack_url).create("root.json", b"one"))
@@ -107,7 +109,7 @@ class TestALandedWriteWhoseReplyIsLost:
             assert found.body == b"two"
 
 
-@pytest.mark.parametrize("fault", NOT_LANDED.values(), ids=NOT_LANDED)
+@pytest.mark.parametrize("fault", NOT_APPLIED.values(), ids=NOT_APPLIED)
 class TestAWriteThatNeverArrives:
     def test_create_is_unknown_and_a_second_try_applies(
         self, direct: Open, ministack_url: str, fault: HttpFault
@@ -130,7 +132,7 @@ class TestAWriteThatNeverArrives:
 
 class TestAWriteThatArrivesLate:
     @pytest.mark.parametrize("answer", ["close", "hang"])
-    def test_after_its_second_try_was_applied_it_cannot_land(
+    def test_it_cannot_be_applied_after_its_second_try_was_applied(
         self, direct: Open, ministack_url: str, answer: Literal["close", "hang"]
     ) -> None:
         etag = applied(direct(ministack_url).create("root.json", b"one"))
@@ -145,7 +147,7 @@ class TestAWriteThatArrivesLate:
             assert found is not None
             assert (found.body, found.etag) == (b"three", third)
 
-    def test_after_its_second_try_lost_the_race_it_cannot_land(
+    def test_it_cannot_be_applied_after_its_second_try_lost_the_race(
         self, direct: Open, ministack_url: str
     ) -> None:
         other = direct(ministack_url)
@@ -162,10 +164,10 @@ class TestAWriteThatArrivesLate:
             assert found is not None
             assert found.body == b"theirs"
 
-    def test_until_then_it_can_land_so_a_read_back_proves_nothing(
+    def test_before_that_it_can_be_applied_so_a_read_proves_nothing(
         self, direct: Open, ministack_url: str
     ) -> None:
-        """Why Unknown is resolved by sending again, not by looking: the look says no, and then it lands."""
+        """Unknown is resolved by sending again, not by reading: a read finds nothing, and then the write is applied."""
         etag = applied(direct(ministack_url).create("root.json", b"one"))
         with FaultProxy(ministack_url, [HttpFault(forward="later", answer="close")]) as proxy:
             store = direct(proxy.url)
@@ -179,10 +181,10 @@ class TestAWriteThatArrivesLate:
             assert found.body == b"two"
 
 
-def test_a_gateway_that_tries_again_makes_our_success_look_like_a_loss(
+def test_a_gateway_that_retries_turns_a_success_into_not_applied(
     direct: Open, ministack_url: str
 ) -> None:
-    """What one attempt of ours cannot prevent, and why success is read from the root and never from the answer."""
+    """A single attempt cannot prevent this. Therefore success is read from the root and never from the reply."""
     etag = applied(direct(ministack_url).create("root.json", b"one"))
     with FaultProxy(ministack_url, [HttpFault(forward="twice")]) as proxy:
         store = direct(proxy.url)
@@ -194,13 +196,13 @@ def test_a_gateway_that_tries_again_makes_our_success_look_like_a_loss(
 
 
 @pytest.mark.parametrize("answer", ["close", "reset"])
-def test_a_forward_proxy_that_dies_after_sending_leaves_the_outcome_unknown(
+def test_a_forward_proxy_that_fails_after_sending_leaves_the_outcome_unknown(
     direct: Open,
     ministack_url: str,
     monkeypatch: pytest.MonkeyPatch,
     answer: Literal["close", "reset"],
 ) -> None:
-    """urllib3 calls this "Unable to connect to proxy", though the request was out: it must not count as never sent."""
+    """urllib3 reports "Unable to connect to proxy", although the request was sent: it must not count as never sent."""
     with FaultProxy(ministack_url, [HttpFault(forward="never", answer=answer)]) as proxy:
         monkeypatch.setenv("http_proxy", proxy.url)
         monkeypatch.setenv("no_proxy", "")
@@ -209,7 +211,7 @@ def test_a_forward_proxy_that_dies_after_sending_leaves_the_outcome_unknown(
         assert len(proxy.seen) == 1
 
 
-def test_no_environment_switches_retries_on(
+def test_no_environment_variable_switches_retries_on(
     on_ministack: str, lake_uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "5")
@@ -223,7 +225,7 @@ def test_no_environment_switches_retries_on(
 
 
 class TestReads:
-    def test_a_read_is_tried_again(
+    def test_a_read_is_retried(
         self, ministack_url: str, lake_uri: str, session: boto3.session.Session
     ) -> None:
         faults = [HttpFault(forward="never", answer=503, code="SlowDown"), HttpFault(answer="cut")]
@@ -233,16 +235,16 @@ class TestReads:
             found = store.get("a")
             assert found is not None
             assert found.body == b"0123456789"
-            assert [seen.method for seen in proxy.seen] == ["PUT", "GET", "GET", "GET"]
+            assert [request.method for request in proxy.seen] == ["PUT", "GET", "GET", "GET"]
 
 
 @pytest.mark.parametrize("mode", [None, "legacy", "standard", "adaptive"], ids=str)
 @pytest.mark.parametrize(
     "fault",
-    [LANDED[name] for name in ("closed", "500", "503", "hangs")],
+    [APPLIED[name] for name in ("closed", "500", "503", "hangs")],
     ids=lambda f: str(f.answer),
 )
-def test_boto3_with_its_own_retries_reports_our_landed_put_as_a_lost_race(
+def test_boto3_with_its_own_retries_reports_an_applied_put_as_a_lost_race(
     ministack_url: str,
     lake_uri: str,
     session: boto3.session.Session,
@@ -250,14 +252,14 @@ def test_boto3_with_its_own_retries_reports_our_landed_put_as_a_lost_race(
     fault: HttpFault,
 ) -> None:
     with FaultProxy(ministack_url, [fault]) as proxy:
-        config = Config(read_timeout=patience_s(fault))
+        config = Config(read_timeout=timeout_s(fault))
         if mode is not None:
             config = config.merge(Config(retries={"mode": mode}))
         client = session.client("s3", endpoint_url=proxy.url, config=config)
         key = f"{lake_uri.rpartition('/')[2]}/root.json"
         with pytest.raises(ClientError) as raised:
             client.put_object(Bucket="contract", Key=key, Body=b"mine", IfNoneMatch="*")
-        answer = raised.value.response["ResponseMetadata"]
-        assert (answer["HTTPStatusCode"], answer["RetryAttempts"]) == (412, 1)
+        reply = raised.value.response["ResponseMetadata"]
+        assert (reply["HTTPStatusCode"], reply["RetryAttempts"]) == (412, 1)
         assert puts(proxy) == [[200], [412]]
         assert client.get_object(Bucket="contract", Key=key)["Body"].read() == b"mine"

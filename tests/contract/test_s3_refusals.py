@@ -1,4 +1,4 @@
-"""What S3Store says when it cannot work: which bucket, which endpoint, which setting, and no secret."""
+"""The errors of S3Store: they name bucket, endpoint and setting, and contain no secret."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_missing_bucket_is_named(
 
 @each_call
 @pytest.mark.parametrize(
-    ("refusal", "error", "words"),
+    ("refusal", "error", "message"),
     [
         ((403, "AccessDenied"), SettingsError, "HTTP 403 AccessDenied.*AWS_ACCESS_KEY_ID"),
         (
@@ -106,10 +106,10 @@ def test_a_refusal_is_an_error_that_names_bucket_endpoint_and_setting(
     call: Call,
     refusal: tuple[int, str],
     error: type[TallystickError],
-    words: str,
+    message: str,
 ) -> None:
     fault = HttpFault(forward="never", answer=refusal[0], code=refusal[1])
-    with refusing(ministack_url, fault) as url, pytest.raises(error, match=words) as raised:
+    with refusing(ministack_url, fault) as url, pytest.raises(error, match=message) as raised:
         call(open_at(url, session))
     assert url in raised.value.message
     assert "'contract'" in raised.value.message
@@ -119,7 +119,7 @@ def test_a_refusal_is_an_error_that_names_bucket_endpoint_and_setting(
 @pytest.mark.parametrize(
     ("status", "code"), [(500, "InternalError"), (503, "SlowDown"), (429, ""), (404, "")]
 )
-def test_an_answer_that_proves_nothing_is_unknown_to_writes_and_unavailable_to_reads(
+def test_a_reply_that_proves_nothing_is_unknown_for_writes_and_unavailable_for_reads(
     ministack_url: str, session: boto3.session.Session, call: Call, status: int, code: str
 ) -> None:
     with refusing(ministack_url, HttpFault(forward="never", answer=status, code=code)) as url:
@@ -131,7 +131,7 @@ def test_an_answer_that_proves_nothing_is_unknown_to_writes_and_unavailable_to_r
                 call(store)
 
 
-def test_a_replace_of_nothing_is_missing_or_changed_as_the_server_says(
+def test_a_replace_of_an_absent_object_is_missing_or_changed_as_the_server_replies(
     ministack_url: str, session: boto3.session.Session
 ) -> None:
     assert CALLS["replace"](open_at(ministack_url, session)) == NotApplied(because="missing")
@@ -170,22 +170,22 @@ def test_missing_credentials_are_named_before_anything_is_sent(
 
 
 @pytest.mark.parametrize(
-    ("name", "setting", "words"),
+    ("name", "setting", "message"),
     [
         ("AWS_PROFILE", "no-such-profile", "no-such-profile.*AWS_PROFILE"),
         ("AWS_ENDPOINT_URL_S3", "no url at all", "the endpoint is no URL.*AWS_ENDPOINT_URL_S3"),
     ],
 )
 def test_unusable_settings_are_named(
-    on_ministack: str, monkeypatch: pytest.MonkeyPatch, name: str, setting: str, words: str
+    on_ministack: str, monkeypatch: pytest.MonkeyPatch, name: str, setting: str, message: str
 ) -> None:
     del on_ministack
     monkeypatch.setenv(name, setting)
-    with pytest.raises(SettingsError, match=words):
+    with pytest.raises(SettingsError, match=message):
         S3Store("s3://contract/refusals")
 
 
-def test_no_message_and_no_traceback_holds_a_secret(
+def test_no_message_and_no_traceback_contains_a_secret(
     on_ministack: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     canaries = {
@@ -195,7 +195,7 @@ def test_no_message_and_no_traceback_holds_a_secret(
     }
     for name, value in canaries.items():
         monkeypatch.setenv(name, value)
-    told: list[str] = []
+    texts: list[str] = []
     for fault in (
         HttpFault(forward="never", answer=403, code="InvalidAccessKeyId"),
         HttpFault(forward="never", answer=403, code="canary-secret is wrong"),
@@ -205,21 +205,21 @@ def test_no_message_and_no_traceback_holds_a_secret(
         with refusing(on_ministack, fault) as url:
             monkeypatch.setenv("AWS_ENDPOINT_URL_S3", url)
             store = S3Store("s3://contract/refusals", settings=S3Settings(read_attempts_max=1))
-            told.append(repr(store))
+            texts.append(repr(store))
             for call in CALLS.values():
                 try:
-                    told.append(repr(call(store)))
+                    texts.append(repr(call(store)))
                 except TallystickError as error:
-                    told += [str(error), "".join(traceback.format_exception(error))]
+                    texts += [str(error), "".join(traceback.format_exception(error))]
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://user:canary-password@127.0.0.1:9")
     with pytest.raises(SettingsError, match="carries a user name or a password") as raised:
         S3Store("s3://contract/refusals")
-    told += [str(raised.value), "".join(traceback.format_exception(raised.value))]
-    assert len(told) > 20
-    assert [text for text in told if "canary" in text.lower()] == []
+    texts += [str(raised.value), "".join(traceback.format_exception(raised.value))]
+    assert len(texts) > 20
+    assert [text for text in texts if "canary" in text.lower()] == []
 
 
-class TestWhatIsSent:
+class TestRequests:
     def test_one_put_by_path_style_with_the_bodys_hash_signed(
         self, ministack_url: str, session: boto3.session.Session, tmp_path: Path
     ) -> None:
@@ -232,9 +232,9 @@ class TestWhatIsSent:
             store.create("bytes", body)
             store.delete(["path", "bytes"])
         first, second, _ = proxy.seen
-        for seen, key in ((first, "path"), (second, "bytes")):
-            headers = {name.lower(): value for name, value in seen.headers.items()}
-            assert (seen.method, seen.path, len(seen.body)) == (
+        for request, key in ((first, "path"), (second, "bytes")):
+            headers = {name.lower(): value for name, value in request.headers.items()}
+            assert (request.method, request.path, len(request.body)) == (
                 "PUT",
                 f"/contract/refusals/{key}",
                 len(body),
@@ -256,6 +256,6 @@ class TestWhatIsSent:
 
 @contextmanager
 def refusing(upstream_url: str, fault: HttpFault) -> Iterator[str]:
-    """The URL of a proxy at which every request meets the fault, whatever its method."""
+    """Yield the URL of a proxy that applies the fault to every request, of any method."""
     with FaultProxy(upstream_url, itertools.repeat(fault), method=None) as proxy:
         yield proxy.url

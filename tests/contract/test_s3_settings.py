@@ -1,4 +1,4 @@
-"""What TALLYSTICK_S3_* say reaches S3 with every request that it is about, and nothing else does."""
+"""The settings TALLYSTICK_S3_* are sent to S3 with the requests that they are for, and with no others."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ ACCOUNT = "123456789012"
 
 
 def headers_of(uri: str) -> dict[str, dict[str, str]]:
-    """The headers of one request of each kind, lower case."""
+    """Return the headers of one request of each kind, with lower-case names."""
     store = open_store(uri)
     assert isinstance(store, S3Store)
-    seen: dict[str, dict[str, str]] = {}
+    sent_headers: dict[str, dict[str, str]] = {}
 
     def note(request: Any, event_name: str, **_: Any) -> None:
-        told = {name.lower(): _text(value) for name, value in request.headers.items()}
-        seen[event_name.rsplit(".", 1)[-1]] = told
+        headers = {name.lower(): _text(value) for name, value in request.headers.items()}
+        sent_headers[event_name.rsplit(".", 1)[-1]] = headers
 
     for client in (store._writer, store._reader):
         client.meta.events.register("before-send.s3", note)
-    made = store.create("a", b"one")
-    assert isinstance(made, Applied), made
-    assert isinstance(store.replace("a", b"two", expected=made.etag), Applied)
+    created = store.create("a", b"one")
+    assert isinstance(created, Applied), created
+    assert isinstance(store.replace("a", b"two", expected=created.etag), Applied)
     assert store.get("a") is not None
     assert len([*store.list("")]) == 1
     store.delete(["a"])
-    return seen
+    return sent_headers
 
 
 def _text(value: Any) -> str:
@@ -43,28 +43,32 @@ def _text(value: Any) -> str:
 
 
 @pytest.mark.usefixtures("on_ministack")
-def test_without_settings_nothing_is_said(lake_uri: str) -> None:
-    seen = headers_of(lake_uri)
-    assert set(seen) == {"PutObject", "GetObject", "ListObjectsV2", "DeleteObjects"}
-    for headers in seen.values():
+def test_without_settings_no_header_is_sent(lake_uri: str) -> None:
+    sent_headers = headers_of(lake_uri)
+    assert set(sent_headers) == {"PutObject", "GetObject", "ListObjectsV2", "DeleteObjects"}
+    for headers in sent_headers.values():
         assert not {OWNER, ENCRYPTION, KMS_KEY} & headers.keys()
-    assert not [name for name in seen["PutObject"] if "checksum" in name or name == "x-amz-trailer"]
+    assert not [
+        name for name in sent_headers["PutObject"] if "checksum" in name or name == "x-amz-trailer"
+    ]
 
 
 @pytest.mark.usefixtures("on_ministack")
-def test_the_owner_goes_with_every_request_and_the_encryption_with_writes(
+def test_the_owner_is_sent_with_every_request_and_the_encryption_with_writes(
     lake_uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TALLYSTICK_S3_BUCKET_OWNER", ACCOUNT)
     monkeypatch.setenv("TALLYSTICK_S3_ENCRYPTION", "AES256")
-    seen = headers_of(lake_uri)
-    assert {headers.get(OWNER) for headers in seen.values()} == {ACCOUNT}
-    assert {name for name, headers in seen.items() if ENCRYPTION in headers} == {"PutObject"}
-    assert seen["PutObject"][ENCRYPTION] == "AES256"
+    sent_headers = headers_of(lake_uri)
+    assert {headers.get(OWNER) for headers in sent_headers.values()} == {ACCOUNT}
+    assert {name for name, headers in sent_headers.items() if ENCRYPTION in headers} == {
+        "PutObject"
+    }
+    assert sent_headers["PutObject"][ENCRYPTION] == "AES256"
 
 
 @pytest.mark.usefixtures("on_ministack")
-def test_a_key_of_kms_goes_with_its_encryption(
+def test_a_kms_key_is_sent_with_its_encryption(
     lake_uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TALLYSTICK_S3_ENCRYPTION", "aws:kms")
@@ -74,7 +78,7 @@ def test_a_key_of_kms_goes_with_its_encryption(
 
 
 @pytest.mark.usefixtures("on_ministack")
-def test_checksums_are_boto3s_where_they_are_wanted(
+def test_checksums_that_are_switched_on_are_those_of_boto3(
     lake_uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TALLYSTICK_S3_CHECKSUMS", "on")
@@ -83,7 +87,7 @@ def test_checksums_are_boto3s_where_they_are_wanted(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("environ", "message"),
     [
         ({"BUCKET_OWNER": "me"}, "TALLYSTICK_S3_BUCKET_OWNER is no AWS account id.*12 digits"),
         ({"ENCRYPTION": "aes"}, "TALLYSTICK_S3_ENCRYPTION is 'aes'.*AES256, aws:kms"),
@@ -93,10 +97,10 @@ def test_checksums_are_boto3s_where_they_are_wanted(
         ({"BUCKET_OWNR": ACCOUNT}, "TALLYSTICK_S3_BUCKET_OWNR is not a setting"),
     ],
 )
-def test_a_setting_that_cannot_be_is_refused_by_name(words: dict[str, str], said: str) -> None:
-    with pytest.raises(SettingsError, match=said):
-        S3Settings.from_environ({f"TALLYSTICK_S3_{name}": value for name, value in words.items()})
+def test_an_invalid_setting_is_refused_by_name(environ: dict[str, str], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        S3Settings.from_environ({f"TALLYSTICK_S3_{name}": value for name, value in environ.items()})
 
 
-def test_an_empty_variable_is_none() -> None:
+def test_an_empty_variable_is_ignored() -> None:
     assert S3Settings.from_environ({"TALLYSTICK_S3_ENCRYPTION": ""}) == S3Settings()

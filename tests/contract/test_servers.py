@@ -1,4 +1,4 @@
-"""Test servers leave nothing behind, however their starter ends."""
+"""Test servers end with the process that started them, also if that is killed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def listens(url: str) -> bool:
         return probe.connect_ex((parts.hostname, parts.port)) == 0
 
 
-def becomes_silent(url: str) -> bool:
+def stops_listening(url: str) -> bool:
     deadline = time.monotonic() + DEADLINE_S
     while listens(url):
         if time.monotonic() > deadline:
@@ -41,10 +41,10 @@ def test_ministack_ends_with_its_block() -> None:
     with ministack() as url:
         assert listens(url)
         assert urlsplit(url).hostname == "127.0.0.1"
-    assert becomes_silent(url)
+    assert stops_listening(url)
 
 
-def test_ministack_dies_with_a_starter_that_is_killed() -> None:
+def test_ministack_ends_with_a_starter_that_is_killed() -> None:
     starter = subprocess.Popen(
         [sys.executable, "-c", STARTER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -53,4 +53,4 @@ def test_ministack_dies_with_a_starter_that_is_killed() -> None:
         url = starter.stdout.readline().strip()
         assert listens(url)
         starter.send_signal(signal.SIGKILL)
-    assert becomes_silent(url)
+    assert stops_listening(url)

@@ -1,4 +1,4 @@
-"""The memory store keeps the store contract, races included."""
+"""The memory store passes the store contract, including races."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""S3Store on ministack keeps the whole store contract, also between processes."""
+"""S3Store on ministack passes the whole store contract, also between processes."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class TestS3StoreOnMinistack(StoreContract, StoreRaceContract):
             session=session,
         )
 
-    def test_the_etag_comes_back_with_the_bytes(self, store: S3Store) -> None:
-        """Why every body that we swap in is unique: with equal bytes a writer two versions late would succeed."""
+    def test_equal_bytes_have_equal_etags(self, store: S3Store) -> None:
+        """Therefore every body of a swap is unique: with equal bytes, a writer two versions late would succeed."""
         first = store.create("root.json", b"A")
         assert isinstance(first, Applied)
         second = store.replace("root.json", b"B", expected=first.etag)
@@ -36,7 +36,7 @@ class TestS3StoreOnMinistack(StoreContract, StoreRaceContract):
         assert store.replace("root.json", b"A", expected=second.etag) == first
         assert isinstance(store.replace("root.json", b"stale", expected=first.etag), Applied)
 
-    def test_a_neighbour_whose_name_begins_alike_is_not_listed(
+    def test_a_prefix_that_begins_with_the_same_name_is_not_listed(
         self, store: S3Store, session: boto3.session.Session
     ) -> None:
         neighbour = S3Store(
@@ -48,7 +48,7 @@ class TestS3StoreOnMinistack(StoreContract, StoreRaceContract):
     @pytest.mark.usefixtures("on_ministack")
     def test_no_increment_of_any_process_is_lost(self, store: S3Store) -> None:
         start_counter(store, "counter")
-        # Spawned, not forked: a forked child would share our sockets.
+        # Spawned, not forked: a forked child would share this process's sockets.
         with ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn")) as pool:
             futures = [
                 pool.submit(
@@ -58,7 +58,9 @@ class TestS3StoreOnMinistack(StoreContract, StoreRaceContract):
             ]
             done = [future.result() for future in futures]
         assert read_counter(store, "counter") == {tally.writer: INCREMENTS for tally in done}
-        assert sum(tally.lost for tally in done) > 0, "the processes never met: this was no race"
+        assert sum(tally.lost for tally in done) > 0, (
+            "the processes did not compete: there was no race"
+        )
 
     @pytest.mark.usefixtures("on_ministack")
     def test_the_uri_opens_the_same_objects(self, store: S3Store) -> None:

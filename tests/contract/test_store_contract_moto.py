@@ -1,7 +1,7 @@
-"""S3Store on moto keeps the part of the store contract that one client at a time can see.
+"""S3Store on moto passes the part of the store contract without concurrent clients.
 
-Not the races: moto checks a condition and then acts, without a lock between the two (25 of 800 rounds had two or three
-winners when threads were switched often), so a race that ends well on it proves nothing.
+Not the races: moto checks a condition and then acts, without a lock (25 of 800 rounds had two or three winners when
+threads were switched often), so a race without a violation proves nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""S3Store on versitygw keeps the whole store contract, also between processes."""
+"""S3Store on versitygw passes the whole store contract, also between processes."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class TestS3StoreOnVersitygw(StoreContract, StoreRaceContract):
             session=session,
         )
 
-    def test_an_object_beside_a_folder_of_its_name(self, store: S3Store) -> None:
-        """A folder cannot be a file. It answers 409, which proves nothing to us; nothing changes."""
+    def test_a_key_below_an_existing_object_is_unknown(self, store: S3Store) -> None:
+        """A folder cannot be a file. The server returns 409, which proves nothing. Nothing changes."""
         first = store.create("a", b"x")
         assert isinstance(first, Applied)
         outcome = store.create("a/1", b"y")
@@ -47,7 +47,7 @@ class TestS3StoreOnVersitygw(StoreContract, StoreRaceContract):
     @pytest.mark.usefixtures("on_versitygw")
     def test_no_increment_of_any_process_is_lost(self, store: S3Store) -> None:
         start_counter(store, "counter")
-        # Spawned, not forked: a forked child would share our sockets.
+        # Spawned, not forked: a forked child would share this process's sockets.
         with ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn")) as pool:
             futures = [
                 pool.submit(
@@ -57,7 +57,9 @@ class TestS3StoreOnVersitygw(StoreContract, StoreRaceContract):
             ]
             done = [future.result() for future in futures]
         assert read_counter(store, "counter") == {tally.writer: INCREMENTS for tally in done}
-        assert sum(tally.lost for tally in done) > 0, "the processes never met: this was no race"
+        assert sum(tally.lost for tally in done) > 0, (
+            "the processes did not compete: there was no race"
+        )
 
 
 CALLS: dict[str, Callable[[S3Store], object]] = {
@@ -71,24 +73,24 @@ CALLS: dict[str, Callable[[S3Store], object]] = {
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 @pytest.mark.parametrize(
-    ("name", "answer"),
+    ("name", "code"),
     [
         ("AWS_SECRET_ACCESS_KEY", "SignatureDoesNotMatch"),
         ("AWS_ACCESS_KEY_ID", "XAdminUserNotFound"),
     ],
 )
-def test_a_wrong_key_is_a_matter_of_settings_and_shown_nowhere(
+def test_a_wrong_key_is_a_settings_error_and_is_not_shown(
     *,
     on_versitygw: str,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     call: Callable[[S3Store], object],
     name: str,
-    answer: str,
+    code: str,
 ) -> None:
-    """A server that checks signatures; ministack takes any key."""
+    """versitygw checks signatures. ministack accepts any key."""
     monkeypatch.setenv(name, "canary")
-    with pytest.raises(SettingsError, match=rf"'contract' at {on_versitygw} .*{answer}") as refused:
+    with pytest.raises(SettingsError, match=rf"'contract' at {on_versitygw} .*{code}") as refused:
         call(S3Store("s3://contract/wrong-key"))
     assert name in refused.value.hint
     assert "canary" not in error_text(refused.value) + caplog.text

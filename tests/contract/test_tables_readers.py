@@ -1,4 +1,4 @@
-"""Readers that share no code with the writer see what was committed: PyIceberg over Arrow's own S3, and DuckDB."""
+"""Readers that share no code with the writer read the committed rows: PyIceberg with Arrow's own S3, and DuckDB."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ FULL = {
     "single": 0.5,
     "double_": 0.1,
     "day": date(1969, 12, 31),
-    "wall": datetime(1969, 12, 31, 23, 59, 59, 999_999),  # noqa: DTZ001  a timestamp without a zone is meant
+    "wall": datetime(1969, 12, 31, 23, 59, 59, 999_999),  # noqa: DTZ001  a timestamp without a zone is intended
     "raw": b"\x00\xff\xfe",
     "price": Decimal("-1234567.89"),
     "huge": Decimal("9999999999999999999999999999.0123456789"),
@@ -80,7 +80,7 @@ def fresh_uuid() -> str:
 
 
 class LakeTable:
-    """One table on S3, moved along as a root's swaps would move it."""
+    """One table on S3, updated as a root's swaps would update it."""
 
     def __init__(
         self, store: Store, *, name: str = "flights", partition_by: tuple[str, ...] = ("day(seen)",)
@@ -139,7 +139,7 @@ def table(on_ministack: str, lake_uri: str) -> LakeTable:
 
 
 def by_pyiceberg(uri: str, **scan: Any) -> pa.Table:
-    """Read as a user does, by the metadata's path, through Arrow's S3 and not our FileIO."""
+    """Read as a user does, by the metadata's path, with Arrow's S3 and not with tallystick's FileIO."""
     settings = {
         "s3.endpoint": os.environ["AWS_ENDPOINT_URL_S3"],
         "s3.access-key-id": os.environ["AWS_ACCESS_KEY_ID"],
@@ -158,7 +158,7 @@ def in_order(table: pa.Table) -> list[dict[str, Any]]:
     return sorted(table.to_pylist(), key=lambda row: str(row["seen"]))
 
 
-def test_values_and_types_come_back_exactly(table: LakeTable) -> None:
+def test_values_and_types_are_read_exactly(table: LakeTable) -> None:
     table.commit(table.files([FULL, NULLS]))
     for found in (
         by_pyiceberg(table.uri),
@@ -170,9 +170,9 @@ def test_values_and_types_come_back_exactly(table: LakeTable) -> None:
         assert types == {f.name: str(f.type) for f in arrow_schema(COLUMNS)}
 
 
-def test_floats_that_are_no_numbers_come_back(table: LakeTable) -> None:
-    odd = [{**NULLS, "double_": value} for value in (math.nan, math.inf, -math.inf)]
-    table.commit(table.files(odd))
+def test_nan_and_infinities_are_read(table: LakeTable) -> None:
+    special = [{**NULLS, "double_": value} for value in (math.nan, math.inf, -math.inf)]
+    table.commit(table.files(special))
     for found in (by_pyiceberg(table.uri), by_duckdb("from flights", flights=table.uri)):
         assert sorted(map(str, found.column("double_").to_pylist())) == ["-inf", "inf", "nan"]
         assert found.column("single").null_count == 3
@@ -193,8 +193,8 @@ def test_a_replacement_a_drop_and_a_new_column_are_read(table: LakeTable) -> Non
     )
     table.commit(table.files([{**FULL, "seen": datetime(2014, 1, 1, tzinfo=UTC), "tail": "N1"}]))
     evolved = table.uri
-    left = table.files([])
-    table.commit(left, [f for f in first[1:]])
+    no_files = table.files([])
+    table.commit(no_files, [f for f in first[1:]])
     for read in (by_pyiceberg, lambda uri: by_duckdb("from flights", flights=uri)):
         assert in_order(read(before)) == [NULLS, FULL]
         assert in_order(read(replaced)) == [NULLS, {**FULL, "place": "JFK"}]
@@ -204,11 +204,11 @@ def test_a_replacement_a_drop_and_a_new_column_are_read(table: LakeTable) -> Non
 
 def test_an_empty_table_is_read_as_no_rows(table: LakeTable) -> None:
     table.commit()
-    never = table.uri
+    unwritten = table.uri
     files = table.files([FULL])
     table.commit(files)
     table.commit(drop=files)
-    for uri in (never, table.uri):
+    for uri in (unwritten, table.uri):
         assert by_pyiceberg(uri).num_rows == 0
         found = by_duckdb("from flights", flights=uri)
         assert (found.num_rows, found.column_names) == (0, list(KINDS))
@@ -225,14 +225,14 @@ def test_files_of_two_partition_rules_are_read_together(table: LakeTable) -> Non
 
 
 def test_readers_open_only_the_partitions_that_they_need(table: LakeTable) -> None:
-    """Shown by taking the other partition's file away: a reader that opened it would fail."""
+    """The other partition's file is deleted: a reader that opened it would fail."""
     days = [{**FULL, "seen": datetime(2013, 1, day, tzinfo=UTC)} for day in (1, 2)]
     files = table.files(days)
     table.commit(files)
     table.store.delete([files[0].key])
-    wanted = "seen >= '2013-01-02T00:00:00+00:00'"
-    assert in_order(by_pyiceberg(table.uri, row_filter=wanted)) == days[1:]
-    assert in_order(by_duckdb(f"from flights where {wanted}", flights=table.uri)) == days[1:]
+    condition = "seen >= '2013-01-02T00:00:00+00:00'"
+    assert in_order(by_pyiceberg(table.uri, row_filter=condition)) == days[1:]
+    assert in_order(by_duckdb(f"from flights where {condition}", flights=table.uri)) == days[1:]
     with pytest.raises(duckdb.HTTPException, match="404"):
         by_duckdb("select sum(small) from flights", flights=table.uri)
 
@@ -246,7 +246,7 @@ def test_live_files_on_s3_are_the_reported_ones(table: LakeTable) -> None:
     }
 
 
-def test_one_connection_is_one_cut_of_all_tables(table: LakeTable) -> None:
+def test_one_connection_reads_one_snapshot_of_all_tables(table: LakeTable) -> None:
     other = LakeTable(table.store, name="per-hour", partition_by=())
     table.commit(table.files([FULL]))
     other.commit(other.files([NULLS, FULL]))
@@ -258,7 +258,7 @@ def test_one_connection_is_one_cut_of_all_tables(table: LakeTable) -> None:
         assert connection.execute(sql).fetchall() == [(1, 2)]
 
 
-class TestLockedDown:
+class TestRestrictedConnection:
     @pytest.fixture
     def connection(self, table: LakeTable) -> Any:
         table.commit(table.files([FULL]))
@@ -266,7 +266,7 @@ class TestLockedDown:
         with duckdb_connection({"flights": table.uri}, environ=os.environ) as connection:
             yield connection
 
-    def test_nothing_but_the_tables_can_be_reached(self, connection: Any, table: LakeTable) -> None:
+    def test_only_the_tables_can_be_read(self, connection: Any, table: LakeTable) -> None:
         for sql in (
             "from read_csv('/etc/hostname')",
             f"from read_text('{table.store.uri}/root.json')",
@@ -307,7 +307,7 @@ class TestReadingOnly:
         ):
             reading_only(connection, sql)
 
-    def test_statements_that_are_none_are_refused(self) -> None:
+    def test_text_that_is_not_sql_is_refused(self) -> None:
         with duckdb.connect() as connection, pytest.raises(InvalidRequest, match="selct"):
             reading_only(connection, "selct 1")
 
@@ -335,35 +335,35 @@ class TestErrors:
     }
     URI = "s3://lake/a/tables/t/metadata/00000-x.metadata.json"
 
-    def told(self, kind: type[TallystickError], uri: str, **environ: str) -> str:
+    def message(self, kind: type[TallystickError], uri: str, **environ: str) -> str:
         with pytest.raises(kind) as caught:
             duckdb_connection({"t": uri}, environ={**self.ENVIRON, **environ})
         assert "hush" not in repr(caught.value)
         return str(caught.value)
 
     def test_an_endpoint_that_does_not_answer_is_named_with_its_setting(self) -> None:
-        told = self.told(StoreUnavailable, self.URI, AWS_ENDPOINT_URL_S3="http://127.0.0.1:9")
-        assert "127.0.0.1:9" in told
-        assert "AWS_ENDPOINT_URL_S3" in told
+        message = self.message(StoreUnavailable, self.URI, AWS_ENDPOINT_URL_S3="http://127.0.0.1:9")
+        assert "127.0.0.1:9" in message
+        assert "AWS_ENDPOINT_URL_S3" in message
 
-    def test_an_endpoint_that_is_none(self) -> None:
-        assert "no http or https URL" in self.told(
+    def test_an_endpoint_that_is_not_a_url_is_refused(self) -> None:
+        assert "no http or https URL" in self.message(
             SettingsError, self.URI, AWS_ENDPOINT_URL_S3="hush.example:9000"
         )
 
-    def test_a_table_that_is_not_on_s3(self) -> None:
-        assert "memory://lake" in self.told(
+    def test_a_table_that_is_not_on_s3_is_refused(self) -> None:
+        assert "memory://lake" in self.message(
             SettingsError, "memory://lake/tables/t/metadata/x.metadata.json"
         )
 
-    def test_metadata_that_is_gone(self, table: LakeTable) -> None:
+    def test_missing_metadata_is_corrupt(self, table: LakeTable) -> None:
         gone = f"{table.store.uri}/tables/t/metadata/00000-x.metadata.json"
-        assert gone in self.told(
+        assert gone in self.message(
             Corrupt, gone, AWS_ENDPOINT_URL_S3=os.environ["AWS_ENDPOINT_URL_S3"]
         )
 
     @pytest.mark.usefixtures("on_ministack")
-    def test_no_credentials(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_missing_credentials_are_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("AWS_ACCESS_KEY_ID")
         monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
         with pytest.raises(SettingsError, match="no AWS credentials were found"):

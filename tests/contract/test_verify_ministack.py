@@ -1,4 +1,4 @@
-"""`tally` over a lake on a real S3 server: SQL over one cut, proof, damage, and a server that is not there."""
+"""`tally` on a lake on a real S3 server: SQL on one snapshot, verify, damage, and an unreachable server."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tallystick.format import keys
 from tallystick.store.s3 import S3Settings, S3Store
 from tallystick_devstack.testing.servers import free_port
 
-BUCKET = "contract"  # the one that conftest.py makes
+BUCKET = "contract"  # created by conftest.py
 
 
 @pytest.fixture(scope="module")
 def built(session: boto3.session.Session, ministack_url: str) -> SmallLake:
-    """One lake for all tests that only read."""
+    """Return one lake for all tests that only read."""
     settings = S3Settings(endpoint_url=ministack_url)
     return good_lake(S3Store(f"s3://{BUCKET}/verify-read-only", settings=settings, session=session))
 
@@ -35,7 +35,7 @@ def lake(built: SmallLake, on_ministack: str, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.fixture
 def own_lake(on_ministack: str, lake_uri: str) -> SmallLake:
-    """A lake of the test's own, to be damaged."""
+    """Return a lake for one test, which may damage it."""
     small = SmallLake(store=S3Store(lake_uri))
     small.run(days(1, 2))
     return small
@@ -51,14 +51,14 @@ def rows(lake: SmallLake, question: str) -> Any:
     return json.loads(result.stdout)
 
 
-def test_a_good_lake_on_s3_is_proven_deeply(lake: SmallLake) -> None:
+def test_deep_verification_of_a_good_lake_on_s3_passes(lake: SmallLake) -> None:
     result = tally("verify", lake.store.uri, "--deep", "--every-record", "events", "--json")
     assert result.exit_code == 0, result.stdout + result.stderr
-    form = json.loads(result.stdout)
-    assert (form["proven"], len(form["checks"])) == (True, 8)
+    output = json.loads(result.stdout)
+    assert (output["proven"], len(output["checks"])) == (True, 8)
 
 
-def test_sql_sees_committed_rows_and_only_those(lake: SmallLake) -> None:
+def test_sql_reads_only_committed_rows(lake: SmallLake) -> None:
     found = rows(lake, "select count(*), count(distinct (_kafka_partition, _offset)) from events")
     assert found["rows"] == [[15, 15]]
     assert rows(lake, "select count(*) from dead_letters")["rows"] == [[6]]
@@ -70,7 +70,7 @@ def test_sql_reads_all_tables_of_one_root(lake: SmallLake) -> None:
     assert first == second
 
 
-def test_sql_writes_csv_that_reads_back(lake: SmallLake) -> None:
+def test_sql_writes_csv(lake: SmallLake) -> None:
     question = "select _kafka_partition, count(*) as records from events group by 1 order by 1"
     result = tally("sql", question, lake.store.uri, "--format", "csv")
     assert list(csv.reader(io.StringIO(result.stdout))) == [
@@ -80,7 +80,7 @@ def test_sql_writes_csv_that_reads_back(lake: SmallLake) -> None:
     ]
 
 
-def test_sql_shows_a_table(lake: SmallLake) -> None:
+def test_sql_prints_a_table(lake: SmallLake) -> None:
     result = tally(
         "sql",
         "select _kafka_partition as p, count(*) as n from events group by 1 order by 1",
@@ -98,7 +98,7 @@ def test_sql_keeps_values_exact(lake: SmallLake) -> None:
 
 
 @pytest.mark.parametrize(
-    ("question", "told"),
+    ("question", "message"),
     [
         ("drop view events", "the statement is DROP"),
         ("copy (select 1) to '/tmp/x.csv'", "the statement is COPY"),
@@ -109,12 +109,12 @@ def test_sql_keeps_values_exact(lake: SmallLake) -> None:
         ("select * from read_text('/etc/hostname')", "DuckDB"),
     ],
 )
-def test_sql_refuses_what_does_not_only_read_the_lake(
-    lake: SmallLake, question: str, told: str
+def test_sql_refuses_statements_that_do_more_than_read_the_lake(
+    lake: SmallLake, question: str, message: str
 ) -> None:
     result = tally("sql", question, lake.store.uri)
     assert result.exit_code == 77, result.stdout
-    assert told in " ".join(result.stderr.split())
+    assert message in " ".join(result.stderr.split())
     assert "Traceback" not in result.stderr
     assert "test-secret" not in result.stderr
 
@@ -131,21 +131,21 @@ def test_sql_before_the_first_commit_finds_no_rows(on_ministack: str, lake_uri: 
     assert rows(small, "select * from per_kind") == {"columns": ["kind", "n"], "rows": []}
 
 
-def test_sql_of_a_table_without_rows_beside_others(own_lake: SmallLake) -> None:
-    """A table that the newest plan declared, and that no commit has written yet, is there and empty."""
+def test_sql_reads_a_table_without_rows_next_to_others(own_lake: SmallLake) -> None:
+    """A table of the newest plan that no commit has written yet exists and is empty."""
     own_lake.change(keys.ROOT, lambda root: root["tables"]["per_kind"].update(metadata=None))
     assert rows(own_lake, "select count(*) from per_kind")["rows"] == [[0]]
     assert rows(own_lake, "select count(*) from events")["rows"] == [[5]]
 
 
-def test_sql_says_that_a_data_file_is_gone_not_that_it_may_come_back(own_lake: SmallLake) -> None:
+def test_sql_reports_a_missing_data_file_as_corrupt_not_as_retryable(own_lake: SmallLake) -> None:
     own_lake.store.delete(own_lake.data_files("events"))
-    for words in (["--json"], ["--format", "json"]):
-        result = tally("sql", "select sum(n) from events", own_lake.store.uri, *words)
+    for options in (["--json"], ["--format", "json"]):
+        result = tally("sql", "select sum(n) from events", own_lake.store.uri, *options)
         assert result.exit_code == 77, result.stderr
-        told = json.loads(result.stderr)["error"]
-        assert told["kind"] == "corrupt"
-        assert "404" in told["message"]
+        error = json.loads(result.stderr)["error"]
+        assert error["kind"] == "corrupt"
+        assert "404" in error["message"]
 
 
 def test_damage_on_s3_is_found(own_lake: SmallLake) -> None:
@@ -160,7 +160,7 @@ def test_damage_on_s3_is_found(own_lake: SmallLake) -> None:
     assert {finding["where"] for finding in objects["findings"]} == {first, second}
 
 
-def test_a_server_that_is_not_there_is_named(
+def test_an_unreachable_server_is_named(
     on_ministack: str, lake_uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = f"http://127.0.0.1:{free_port()}"
@@ -168,12 +168,12 @@ def test_a_server_that_is_not_there_is_named(
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     result = tally("status", lake_uri)
     assert result.exit_code == 75
-    told = " ".join(result.stderr.split())
-    assert url in told
-    assert "AWS_ENDPOINT_URL_S3" in told
+    message = " ".join(result.stderr.split())
+    assert url in message
+    assert "AWS_ENDPOINT_URL_S3" in message
 
 
-def test_status_log_and_tables_answer_over_s3(lake: SmallLake) -> None:
+def test_status_log_and_tables_work_on_s3(lake: SmallLake) -> None:
     for command in ("status", "log", "tables"):
         result = tally(command, lake.store.uri)
         assert result.exit_code == 0, result.stderr

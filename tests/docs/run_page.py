@@ -1,6 +1,6 @@
-"""Runs blocks of code, each a line of JSON on standard input, and says so after each; then tells what the names hold.
+"""Run blocks of code, each a line of JSON on standard input, print `ran` after each, and then the values of some names.
 
-A process of its own, because Spark keeps its JVM, and because a page may be about another Spark than this project's.
+In a process of its own, because Spark keeps its JVM, and because a page may be about another Spark than this project's.
 """
 
 import json
@@ -16,8 +16,8 @@ def main() -> None:
     frames = {
         name: names[name].toArrow().to_pylist() for name in ("flights", "jfk", "flights_then")
     }
-    told = {"spark": names["spark"].version, "counted": names["counted"], **frames}
-    print("\n" + json.dumps(told, default=lambda at: at.isoformat()))
+    values = {"spark": names["spark"].version, "counted": names["counted"], **frames}
+    print("\n" + json.dumps(values, default=lambda at: at.isoformat()))
     names["spark"].stop()
 
 

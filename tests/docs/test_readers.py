@@ -1,6 +1,6 @@
-"""The pages read-with-*.md keep their word: their own code, run as it stands, gives the committed rows and no others.
+"""The code of the pages read-with-*.md, run unchanged, returns exactly the committed rows.
 
-The rows are known from the log alone. Blocks fenced as `python` are run in one namespace per page, `sh` by bash.
+The expected rows come from the log only. Blocks fenced as `python` run in one namespace per page, `sh` in bash.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ ROWS: Mapping[str, Callable[[Any], list[Row]]] = {
     "polars": lambda found: found.to_dicts(),
     "duckdb": lambda found: found.to_pylist(),
 }
-FENCED = re.compile(r"^```(?P<words>[^\n]*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
+FENCED = re.compile(r"^```(?P<info>[^\n]*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def blocks(page: str, language: str, *, way: str = "") -> list[str]:
-    """The page's fenced blocks of a language, in order; of those for one `way` of several only that way's."""
-    found = FENCED.finditer((PAGES / f"read-with-{page}.md").read_text())
-    wanted = {language, f"{language} {way}"}
-    return [match["code"] for match in found if match["words"] in wanted]
+    """Return the page's fenced blocks of a language, in order; of blocks for one of several ways only those of `way`."""
+    matches = FENCED.finditer((PAGES / f"read-with-{page}.md").read_text())
+    infos = {language, f"{language} {way}"}
+    return [match["code"] for match in matches if match["info"] in infos]
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def server() -> Iterator[str]:
 
 @pytest.fixture
 def lake(server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[FlightsLake]:
-    """The lake of the pages, anew for each test, and an environment in which only its server is known."""
+    """Yield a new lake of the pages for each test, with an environment that has only its server."""
     for name in [name for name in os.environ if name.startswith(("AWS_", "TALLYSTICK_"))]:
         if name != SPARK_4_1:
             monkeypatch.delenv(name)
@@ -67,7 +67,7 @@ def lake(server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[FlightsLake]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read:
-    """What a page's names hold after its code was run, as plain rows."""
+    """The values of a page's names after its code has run, as plain rows."""
 
     flights: Sequence[Row]
     jfk: Sequence[Row]
@@ -76,7 +76,7 @@ class Read:
 
 
 def run_here(page: str, between: Callable[[], None]) -> Read:
-    """Run a page's blocks in this process, and `between` once it has its cut."""
+    """Run a page's blocks in this process, and `between` once it has its snapshot."""
     names: dict[str, Any] = {"__name__": page}
     for block in blocks(page, "python"):
         exec(compile(block, f"read-with-{page}.md", "exec"), names)
@@ -92,7 +92,7 @@ def run_here(page: str, between: Callable[[], None]) -> Read:
 
 
 def run_on_spark(way: str, python: str, home: Path, between: Callable[[], None]) -> Read:
-    """Run the Spark page's blocks under a Python that has the Spark of that way, and `between` once it has its cut."""
+    """Run the Spark page's blocks in a Python with the Spark of that way, and `between` once it has its snapshot."""
     environment = {
         **os.environ,
         "TZ": "UTC",
@@ -125,13 +125,13 @@ def run_on_spark(way: str, python: str, home: Path, between: Callable[[], None])
         process.stdin.close()
         lines = process.stdout.read().splitlines()
     assert process.returncode == 0, (home / "stderr").read_text()[-4000:]
-    told = json.loads(lines[-1])
-    assert told.pop("spark").startswith({"jar": "4.1.", "no-jar": "4.2."}[way])
-    return Read(**{name: told[name] for name in Read.__slots__})
+    values = json.loads(lines[-1])
+    assert values.pop("spark").startswith({"jar": "4.1.", "no-jar": "4.2."}[way])
+    return Read(**{name: values[name] for name in Read.__slots__})
 
 
 def same(found: Sequence[Row], expected: Sequence[Row]) -> None:
-    """Compare rows without regard to their order; instants may be text."""
+    """Compare rows in any order. Instants may be text."""
     assert sorted(map(_plain, found)) == sorted(map(_plain, expected))
 
 
@@ -140,8 +140,8 @@ def _plain(row: Row) -> str:
     return json.dumps(texts, sort_keys=True)
 
 
-def holds(read: Read, lake: FlightsLake) -> None:
-    """What was read is what the lake held before day 4 was committed, and at the version to which the pages go back."""
+def check_read(read: Read, lake: FlightsLake) -> None:
+    """Check that a page read the rows from before the commit of day 4, and those at the older version of the pages."""
     now, then = flights(lake.committed()), flights(lake.committed_as_of())
     same(read.flights, now)
     assert read.counted == departures(now)
@@ -151,32 +151,32 @@ def holds(read: Read, lake: FlightsLake) -> None:
 
 
 @pytest.mark.parametrize("page", sorted(ROWS))
-def test_a_page_reads_one_cut_and_an_older_one(page: str, lake: FlightsLake) -> None:
-    """Day 4 lies in the lake from the beginning, and is committed when the page has its cut."""
+def test_a_page_reads_one_snapshot_and_an_older_one(page: str, lake: FlightsLake) -> None:
+    """Day 4 is staged from the beginning, and is committed when the page has its snapshot."""
     before = lake.version
-    holds(run_here(page, between=lake.commit_day_4), lake)
+    check_read(run_here(page, between=lake.commit_day_4), lake)
     assert lake.version == before + 1
 
 
 @pytest.mark.parametrize("way", ["no-jar", "jar"])
-def test_the_spark_page_reads_one_cut_and_an_older_one(
+def test_the_spark_page_reads_one_snapshot_and_an_older_one(
     way: str, lake: FlightsLake, tmp_path: Path
 ) -> None:
     python = sys.executable if way == "no-jar" else os.environ.get(SPARK_4_1)
     if python is None:
-        pytest.skip(f"no JAR for Spark 4.2: {SPARK_4_1} may name a Python with pyspark 4.1")
+        pytest.skip(f"there is no JAR for Spark 4.2: set {SPARK_4_1} to a Python with pyspark 4.1")
     before = lake.version
     read = run_on_spark(way, str(Path(python).absolute()), tmp_path, between=lake.commit_day_4)
-    holds(read, lake)
+    check_read(read, lake)
     assert lake.version == before + 1
 
 
-def test_tally_sql_of_the_duckdb_page_answers(lake: FlightsLake) -> None:
-    answers = [
+def test_tally_sql_of_the_duckdb_page_returns_the_departures(lake: FlightsLake) -> None:
+    results = [
         {row["origin"]: int(row["n"]) for row in csv.DictReader(_bash(block).splitlines())}
         for block in blocks("duckdb", "sh")
     ]
-    assert answers == [departures(lake.committed()), departures(lake.committed_as_of())]
+    assert results == [departures(lake.committed()), departures(lake.committed_as_of())]
 
 
 def _bash(script: str) -> str:
@@ -187,8 +187,10 @@ def _bash(script: str) -> str:
     ).stdout
 
 
-def test_pandas_alone_turns_whole_numbers_with_nulls_into_floats(lake: FlightsLake) -> None:
-    """The pandas page's reason for ArrowDtype."""
+def test_pandas_without_arrow_types_turns_whole_numbers_with_nulls_into_floats(
+    lake: FlightsLake,
+) -> None:
+    """The reason for ArrowDtype on the pandas page."""
     names: dict[str, Any] = {"__name__": "pandas"}
     exec(compile(blocks("pandas", "python")[0], "read-with-pandas.md", "exec"), names)
     assert str(names["flights"].dtypes["dep_delay"]) == "int32[pyarrow]"
@@ -199,7 +201,7 @@ def test_pandas_alone_turns_whole_numbers_with_nulls_into_floats(lake: FlightsLa
 
 
 def test_every_page_has_the_same_parts_in_the_same_order() -> None:
-    wanted = [
+    sections = [
         "What you need",
         "The code",
         "One consistent snapshot of several tables",
@@ -209,4 +211,4 @@ def test_every_page_has_the_same_parts_in_the_same_order() -> None:
     pages = sorted(PAGES.glob("read-with-*.md"))
     assert [page.stem.removeprefix("read-with-") for page in pages] == sorted([*ROWS, "spark"])
     for page in pages:
-        assert re.findall(r"^## (.*)$", page.read_text(), re.MULTILINE) == wanted, page.name
+        assert re.findall(r"^## (.*)$", page.read_text(), re.MULTILINE) == sections, page.name
