@@ -37,7 +37,9 @@ def main() -> int:
                 found = compare(broker, client, codec)
                 same: Counter[str] = Counter()
                 if len(found.ours) == len(found.consumed) == len(records):
-                    for record, ours, consumed in zip(records, found.ours, found.consumed, strict=True):
+                    for record, ours, consumed in zip(
+                        records, found.ours, found.consumed, strict=True
+                    ):
                         sent = (record.key, record.value, list(record.headers))
                         same[record.feature] += ours == consumed and ours[2:] == sent
                 for feature, count in Counter(record.feature for record in records).items():
