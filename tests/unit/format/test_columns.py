@@ -69,7 +69,7 @@ def test_required_is_relaxed_and_never_tightened() -> None:
         ([want("a", required=True), want("b", required=True)], True, "new to a table with rows"),
     ],
 )
-def test_what_does_not_fit_is_refused(
+def test_a_declaration_that_does_not_fit_the_columns_is_refused(
     declared: list[WantedColumn], has_rows: bool, why: str
 ) -> None:
     known = allocate((), [want("a", required=True)], has_rows=False)
@@ -105,7 +105,7 @@ def test_names_that_iceberg_reserves_are_refused(name: str) -> None:
 @pytest.mark.parametrize(
     ("number", "kind", "why"), [(0, "int", "no column id"), (1, "decimal(1, 0)", "one spelling")]
 )
-def test_a_column_checks_itself(number: int, kind: str, why: str) -> None:
+def test_an_inconsistent_column_is_refused(number: int, kind: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         TableColumn(id=number, name="a", type=kind, required=True)
 

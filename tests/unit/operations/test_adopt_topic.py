@@ -478,7 +478,7 @@ def test_an_adoption_that_meets_a_fault_at_any_call_is_done_once(fault: Fault) -
 
 
 def test_an_adoption_that_loses_the_race_decides_on_the_root_that_won() -> None:
-    """A run that had looked up its boundary in the old topic commits first: the adoption begins after it."""
+    """A run that took its boundary from the old topic commits first: the adoption begins after it."""
     small = three_days()
     new = small.log.topics[TOPIC]
     old = FakeLog()

@@ -1,4 +1,4 @@
-"""A cleared refresh: no grant of its earlier try is left, because no other run may take one."""
+"""A cleared refresh: no grant of its previous try is left, because no other run may take one."""
 
 from __future__ import annotations
 

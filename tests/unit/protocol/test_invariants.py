@@ -89,7 +89,7 @@ WITH_OUTPUT = replace(BEFORE, outputs=OUTPUTS)
 
 
 def with_slot(slot: OutputSlot, **details: Any) -> Entry:
-    """Return hour 0, committed earlier, with this slot of the output `feed`."""
+    """Return hour 0, already committed, with this slot of the output `feed`."""
     return replace(COMMITTED, outputs={"feed": slot}, **details)
 
 

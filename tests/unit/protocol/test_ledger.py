@@ -175,7 +175,7 @@ def test_a_long_entry_is_found_by_a_window_far_after_its_start() -> None:
     ]
 
 
-def test_cancelling_a_grant_leaves_what_is_committed() -> None:
+def test_cancelling_a_grant_leaves_the_committed_rows() -> None:
     pending = entry(0, 1, grant=granted(0, 1, generation=2), commit=committed(0, 1))
     left = without_grant(pending)
     assert left is not None

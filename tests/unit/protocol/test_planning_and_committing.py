@@ -127,7 +127,7 @@ def test_a_repeated_request_gets_the_same_answer_for_its_whole_interval() -> Non
     others = {
         "covered": entry(0, 1, commit=committed(0, 1, run="x")),
         "held": entry(1, 2, grant=granted(1, 2, run="y")),
-        "earlier clear": entry(2, 3, commit=committed(2, 3, run="mine")),
+        "mine of a lower clear": entry(2, 3, commit=committed(2, 3, run="mine")),
         "mine": entry(3, 4, grant=granted(3, 4, run="mine", clear=1), served=(MINE, AGAIN)),
         "an older grant of mine": entry(4, 5, grant=granted(4, 5, run="mine")),
         "replaced by z": entry(
@@ -289,7 +289,7 @@ def test_a_clear_replaces_its_own_rows_only_if_something_changed(
         assert decision.grants[0].before == there.entries[0]
 
 
-def test_a_clear_before_the_commit_plans_the_same_interval_anew() -> None:
+def test_a_clear_before_the_commit_plans_the_same_interval_again() -> None:
     there = ledger(entry(0, 1, grant=granted(0, 1, run="mine"), served=(MINE,)))
     decision = plan_decision(decide_plan(there, AGAIN, options(0, 1)))
     assert spans(decision.grants) == [interval(0, 1)]

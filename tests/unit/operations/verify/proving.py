@@ -1,4 +1,4 @@
-"""What the tests of `verify` share: asking for a proof, and what a damage must make it tell."""
+"""Shared by the tests of `verify`: a proof of a lake, and damages with the findings that they must cause."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def prove(small: SmallLake, *, deep: bool = False, demands: Demands | None = Non
 
 
 def findings(proof: Proof, check: str) -> tuple[Finding, ...]:
-    """The counter-examples of one check."""
+    """Return the findings of one check."""
     return next(c for c in proof.checks if c.name == check).findings
 
 
 @dataclass(frozen=True)
 class Damage:
-    """What is done to a good lake, and the counter-example that must be told."""
+    """A damage to a good lake, and the finding that it must cause."""
 
     do: Callable[[SmallLake], object]
     check: str
@@ -35,11 +35,11 @@ class Damage:
     found: str
 
 
-def is_told(damage: Damage, finding: Finding) -> bool:
-    """Whether a finding is the one that the damage must make."""
+def is_finding_of(damage: Damage, finding: Finding) -> bool:
+    """Return whether a finding is the one that the damage must cause."""
     return finding.rule == damage.rule and all(
-        wanted in got
-        for wanted, got in (
+        expected in found
+        for expected, found in (
             (damage.where, finding.where),
             (damage.message, finding.message),
             (damage.expected, finding.expected),
@@ -49,16 +49,16 @@ def is_told(damage: Damage, finding: Finding) -> bool:
 
 
 def check_damage(small: SmallLake, damage: Damage) -> None:
-    """Do the damage; the lake must not be proven, and the counter-example be told by its check."""
+    """Do the damage. The lake must not be proven, and the check must have the finding."""
     damage.do(small)
     proof = prove(small)
-    told = findings(proof, damage.check)
+    reported = findings(proof, damage.check)
     assert not proof.proven
-    assert any(is_told(damage, finding) for finding in told), [str(f) for f in told]
+    assert any(is_finding_of(damage, finding) for finding in reported), [str(f) for f in reported]
 
 
 def live_file(small: SmallLake, table: str = "events", number: int = 0) -> FileReport:
-    """A file of day 1, which nobody replaced."""
+    """Return a file of day 1, which was never replaced."""
     (key,) = small.keys(f"attempts/{days(1, 2).part}/")
     stored = small.store.get(key)
     assert stored is not None

@@ -33,8 +33,8 @@ def _edit_entry(small: SmallLake, number: int, edit: Callable[[Any], object]) ->
     small.change(small.page(), lambda page: edit(page["entries"][number]))
 
 
-def _dead_called_records(small: SmallLake) -> None:
-    """The account still adds up, in the record, the report and the ledger; only the rows tell."""
+def _count_dead_letter_as_record(small: SmallLake) -> None:
+    """Change an account that still adds up in the record, the report and the ledger: only the rows differ."""
 
     def shift(accounts: Any) -> None:
         accounts[0]["records"] += 1
@@ -61,7 +61,7 @@ def _restage(
         small.change(key, lambda value: value["tables"]["events"].update(metadata=metadata))
 
 
-def _stranger(small: SmallLake) -> None:
+def _add_unrecorded_file(small: SmallLake) -> None:
     file = live_file(small)
     key = keys.data_file(
         "events", keys.plan(day(1), day(2), "e" * 32), "attempt-1", "00000", "d" * 32
@@ -122,7 +122,7 @@ DAMAGES = {
         found="4 bytes",
     ),
     "dead letters are accounted as records": Damage(
-        do=_dead_called_records,
+        do=_count_dead_letter_as_record,
         check="accounts",
         rule="I7",
         where="[2013-01-01T00:00:00.000Z",
@@ -158,7 +158,7 @@ DAMAGES = {
         found="more than once",
     ),
     "a table lists a file that no record names": Damage(
-        do=_stranger,
+        do=_add_unrecorded_file,
         check="tables",
         rule="I5",
         where=f"{'e' * 32}/attempt-1/00000-{'d' * 32}.parquet",
@@ -201,13 +201,13 @@ def test_each_damage_is_found_by_its_check(small: SmallLake, name: str) -> None:
     check_damage(small, DAMAGES[name])
 
 
-def test_an_honest_check_stays_quiet_beside_a_damaged_one(small: SmallLake) -> None:
+def test_a_check_of_undamaged_objects_finds_nothing(small: SmallLake) -> None:
     _delete(small, live_file(small).key)
     broken = [check.name for check in prove(small).checks if not check.proven]
     assert broken == ["objects"]
 
 
-def test_many_counter_examples_are_counted_and_the_first_kept() -> None:
+def test_many_findings_are_counted_and_the_first_hundred_kept() -> None:
     log = FakeLog()
     log.create(TOPIC, partitions=120)
     for partition in range(120):

@@ -1,4 +1,4 @@
-"""`verify` proves good lakes, says what it looked at, and writes nothing."""
+"""`verify` proves good lakes, reports what it has checked, and writes nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def backwards() -> SmallLake:
     return small
 
 
-def untouched() -> SmallLake:
+def empty() -> SmallLake:
     small = SmallLake()
     small.lake.open("small")
     return small
@@ -39,7 +39,7 @@ def only_granted() -> SmallLake:
     return small
 
 
-def lost() -> SmallLake:
+def with_loss() -> SmallLake:
     small = SmallLake()
     small.run(days(1, 2))
     small.log.expire(TOPIC, 0, before=6)
@@ -47,7 +47,7 @@ def lost() -> SmallLake:
     return small
 
 
-def grown() -> SmallLake:
+def with_new_partition() -> SmallLake:
     small = SmallLake()
     small.run(days(1, 2))
     small.log.grow(TOPIC, partitions=3)
@@ -81,10 +81,10 @@ def replaced_twice() -> SmallLake:
         good_lake,
         forwards,
         backwards,
-        untouched,
+        empty,
         only_granted,
-        lost,
-        grown,
+        with_loss,
+        with_new_partition,
         compacted,
         replaced_twice,
     ],
@@ -107,11 +107,11 @@ def test_a_ledger_of_many_pages_is_proven() -> None:
     assert prove(small).proven
 
 
-def test_every_record_is_demanded_and_there(small: SmallLake) -> None:
+def test_every_demanded_record_has_a_row(small: SmallLake) -> None:
     proof = prove(small, deep=True, demands=EVENTS)
     assert proof.proven
-    told = next(c for c in proof.checks if c.name == "rows").remarks
-    assert "events: 15 rows of 15 offsets; 15 decoded records, every one" in told
+    remarks = next(c for c in proof.checks if c.name == "rows").remarks
+    assert "events: 15 rows of 15 offsets; 15 decoded records, every one" in remarks
 
 
 def test_rows_are_read_only_on_demand(small: SmallLake) -> None:
@@ -132,8 +132,14 @@ def test_verify_writes_nothing(small: SmallLake) -> None:
     assert list(small.store.list("")) == before
 
 
-def test_verify_says_how_far_it_is(small: SmallLake) -> None:
-    seen: list[tuple[str, int, int]] = []
-    verify(small.lake, watch=lambda what, done, total: seen.append((what, done, total)))
-    assert ("intervals", 4, 4) in seen
-    assert {what for what, _, _ in seen} == {"listing", "pages", "records", "tables", "intervals"}
+def test_verify_reports_its_progress(small: SmallLake) -> None:
+    reported: list[tuple[str, int, int]] = []
+    verify(small.lake, watch=lambda what, done, total: reported.append((what, done, total)))
+    assert ("intervals", 4, 4) in reported
+    assert {what for what, _, _ in reported} == {
+        "listing",
+        "pages",
+        "records",
+        "tables",
+        "intervals",
+    }

@@ -88,7 +88,7 @@ def _forget_entry(small: SmallLake) -> None:
 
 
 def _set_back(small: SmallLake) -> None:
-    """Two acknowledged commits are lost: the root is the one before them again."""
+    """Lose two acknowledged commits: set the root back to the one before them."""
     older = small.store.get(keys.ROOT)
     assert older is not None
     small.run(days(7, 8))
@@ -97,7 +97,7 @@ def _set_back(small: SmallLake) -> None:
 
 
 def _set_back_and_go_on(small: SmallLake) -> None:
-    """As above, and then as many other commits, so that no record is newer than the root."""
+    """Set the root back, then commit as many others, so that no record is newer than the root."""
     _set_back(small)
     for number in (9, 10, 11):
         small.run(days(number, number + 1))
@@ -235,7 +235,7 @@ DAMAGES = {
         expected="at least 3 (the boundary at 2013-01-02",
         found="1",
     ),
-    "the index says another time": Damage(
+    "the index has another time": Damage(
         do=lambda s: s.change(
             keys.ROOT, lambda root: root["pages"][0].__setitem__(1, "2013-01-09T00:00:00.000Z")
         ),
@@ -264,7 +264,7 @@ DAMAGES = {
         expected="a record",
         found="the account adds up to 4, the range holds 3 offsets",
     ),
-    "the ledger's totals are others": Damage(
+    "the ledger has other totals": Damage(
         do=_edit_totals,
         check="accounts",
         rule="I7",
@@ -340,7 +340,7 @@ def test_each_damage_is_found_by_its_check(small: SmallLake, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "message"),
     [
         (b"{", "not canonical JSON"),
         (b"", "not canonical JSON"),
@@ -348,11 +348,9 @@ def test_each_damage_is_found_by_its_check(small: SmallLake, name: str) -> None:
         (b'{"format":"something"}', "format is 'something'"),
     ],
 )
-def test_a_root_that_cannot_be_read_is_refused_not_judged(
-    small: SmallLake, body: bytes, told: str
-) -> None:
+def test_a_root_that_cannot_be_read_is_refused(small: SmallLake, body: bytes, message: str) -> None:
     small.overwrite(keys.ROOT, body)
-    with pytest.raises(Corrupt, match=told):
+    with pytest.raises(Corrupt, match=message):
         prove(small)
 
 
@@ -363,7 +361,7 @@ def test_a_lake_without_a_root_is_refused(small: SmallLake) -> None:
 
 
 def _lost_swap(small: SmallLake, *, above: int) -> str:
-    """Leave what a swap leaves that did not land: a record, `above` versions over the root's, that no root names."""
+    """Create the record of a lost swap, `above` versions over that of the root; no root names it. Return its key."""
     (body,) = (small.store.get(key) for key in [small.root()["record"]])
     assert body is not None
     version = small.root()["version"] + above
@@ -375,14 +373,14 @@ def _lost_swap(small: SmallLake, *, above: int) -> str:
 
 
 @pytest.mark.parametrize("above", [0, -1])
-def test_records_of_swaps_that_lost_are_normal(small: SmallLake, above: int) -> None:
+def test_records_of_lost_swaps_are_no_finding(small: SmallLake, above: int) -> None:
     _lost_swap(small, above=above)
     proof = prove(small)
     assert proof.proven
     assert next(c for c in proof.checks if c.name == "chain").remarks == ()
 
 
-def test_a_record_of_a_commit_that_may_be_under_way_is_a_remark(small: SmallLake) -> None:
+def test_a_record_of_a_commit_that_may_be_in_progress_is_a_remark(small: SmallLake) -> None:
     key = _lost_swap(small, above=1)
     proof = prove(small)
     assert proof.proven
@@ -390,7 +388,7 @@ def test_a_record_of_a_commit_that_may_be_under_way_is_a_remark(small: SmallLake
     assert remark.startswith(f"{key}: its version is one above that of root.json (11)")
 
 
-def test_commits_that_land_while_it_looks_are_no_damage(
+def test_commits_during_verify_are_no_damage(
     small: SmallLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listing = small.store.list

@@ -1,4 +1,4 @@
-"""`verify --deep` finds what only the rows themselves tell, and refuses demands that it could not judge."""
+"""`verify --deep` finds damage that only the rows show, and refuses demands that it cannot check."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from unit.operations.verify.proving import EVENTS, findings, live_file, prove
 
 
 def _rewrite(small: SmallLake, file: FileReport, edit: Callable[[pa.Table], pa.Table]) -> None:
-    """Change a file's rows; its size and ETag change with them, which the objects check says."""
+    """Change a file's rows. Its size and ETag change with them, which the check of objects reports."""
     stored = small.store.get(file.key)
     assert stored is not None
     rows = edit(pq.read_table(pa.BufferReader(stored.body)))
@@ -30,11 +30,11 @@ def _rewrite(small: SmallLake, file: FileReport, edit: Callable[[pa.Table], pa.T
     small.overwrite(file.key, into.getvalue())
 
 
-def _first_twice(rows: pa.Table) -> pa.Table:
+def _with_duplicate(rows: pa.Table) -> pa.Table:
     return pa.concat_tables([rows, rows.slice(0, 1)])
 
 
-def _moved(rows: pa.Table) -> pa.Table:
+def _with_moved_offsets(rows: pa.Table) -> pa.Table:
     at = rows.schema.get_field_index("_offset")
     return rows.set_column(at, rows.schema.field(at), pc.add(rows.column("_offset"), 1000))
 
@@ -46,7 +46,7 @@ def _unknown_offset(rows: pa.Table) -> pa.Table:
     )
 
 
-def _dead_ones_too(rows: pa.Table) -> pa.Table:
+def _with_dead_letter(rows: pa.Table) -> pa.Table:
     at = rows.schema.get_field_index("_offset")
     dead = pa.array([2], pa.int64())  # the dead letter of day 1 in partition 0
     return pa.concat_tables([rows, rows.slice(0, 1).set_column(at, rows.schema.field(at), dead)])
@@ -55,11 +55,16 @@ def _dead_ones_too(rows: pa.Table) -> pa.Table:
 @pytest.mark.parametrize(
     ("edit", "message", "expected", "found"),
     [
-        (_first_twice, f"1 offsets of {TOPIC}[0] have several rows", "offset 0 once", "2 times"),
-        (_first_twice, "rows in the file and in its report", "2", "3"),
-        (_moved, f"2 rows of {TOPIC}[0]", "offsets inside [0, 3)", "1000"),
-        (_moved, "lineage in the file and in its report", "0, 1)", "1000, 1001)"),
-        (_dead_ones_too, f"1 offsets of {TOPIC}[0]", "a row or a dead letter", "offset 2 is both"),
+        (_with_duplicate, f"1 offsets of {TOPIC}[0] have several rows", "offset 0 once", "2 times"),
+        (_with_duplicate, "rows in the file and in its report", "2", "3"),
+        (_with_moved_offsets, f"2 rows of {TOPIC}[0]", "offsets inside [0, 3)", "1000"),
+        (_with_moved_offsets, "lineage in the file and in its report", "0, 1)", "1000, 1001)"),
+        (
+            _with_dead_letter,
+            f"1 offsets of {TOPIC}[0]",
+            "a row or a dead letter",
+            "offset 2 is both",
+        ),
         (lambda rows: rows.slice(0, 1), f"offsets of {TOPIC}[0] with rows", "2", "1"),
         (_unknown_offset, "lineage of its rows", "without nulls", "1 nulls"),
         (
@@ -74,16 +79,16 @@ def test_each_damage_to_rows_is_found_deeply(
     small: SmallLake, edit: Callable[[pa.Table], pa.Table], message: str, expected: str, found: str
 ) -> None:
     _rewrite(small, live_file(small), edit)
-    told = findings(prove(small, deep=True, demands=EVENTS), "rows")
+    reported = findings(prove(small, deep=True, demands=EVENTS), "rows")
     assert any(
-        message in f.message and expected in f.expected and found in f.found for f in told
-    ), [str(f) for f in told]
+        message in f.message and expected in f.expected and found in f.found for f in reported
+    ), [str(f) for f in reported]
 
 
 def test_dead_letters_are_counted_by_their_rows(small: SmallLake) -> None:
     _rewrite(small, live_file(small, "dead_letters"), lambda rows: rows.slice(0, 0))
-    told = findings(prove(small, deep=True), "rows")
-    assert [f for f in told if f.message.startswith("dead letters of")] == [
+    reported = findings(prove(small, deep=True), "rows")
+    assert [f for f in reported if f.message.startswith("dead letters of")] == [
         Finding(
             rule="I7",
             where=f"{days(1, 2)} table dead_letters",
@@ -96,25 +101,27 @@ def test_dead_letters_are_counted_by_their_rows(small: SmallLake) -> None:
 
 def test_a_file_that_is_no_parquet_is_found(small: SmallLake) -> None:
     small.overwrite(live_file(small).key, b"not Parquet at all")
-    told = findings(prove(small, deep=True), "rows")
-    assert told[0].message == "the data file's content"
+    reported = findings(prove(small, deep=True), "rows")
+    assert reported[0].message == "the data file's content"
 
 
-def test_several_rows_of_one_record_are_fine_where_that_is_said(small: SmallLake) -> None:
-    _rewrite(small, live_file(small), _first_twice)
-    told = findings(prove(small, deep=True, demands=Demands(repeats=frozenset({"events"}))), "rows")
-    assert not any("several rows" in f.message for f in told)
+def test_several_rows_of_one_record_are_accepted_if_demanded(small: SmallLake) -> None:
+    _rewrite(small, live_file(small), _with_duplicate)
+    reported = findings(
+        prove(small, deep=True, demands=Demands(repeats=frozenset({"events"}))), "rows"
+    )
+    assert not any("several rows" in f.message for f in reported)
 
 
-def test_fewer_rows_than_records_are_fine_unless_every_record_is_demanded() -> None:
+def test_fewer_rows_than_records_are_accepted_unless_every_record_is_demanded() -> None:
     small = SmallLake()
     small.run(days(1, 2), keep=lambda record: record.value.get("n") != 1)
     proof = prove(small, deep=True)
     assert proof.proven
     remarks = next(c for c in proof.checks if c.name == "rows").remarks
     assert "events: 3 rows of 3 offsets; 5 decoded records, not every one" in remarks
-    told = findings(prove(small, deep=True, demands=EVENTS), "rows")
-    assert [(f.expected, f.found) for f in told] == [("2", "1"), ("3", "2")]
+    reported = findings(prove(small, deep=True, demands=EVENTS), "rows")
+    assert [(f.expected, f.found) for f in reported] == [("2", "1"), ("3", "2")]
 
 
 def test_a_demand_about_an_unknown_table_is_refused(small: SmallLake) -> None:
@@ -136,7 +143,7 @@ def test_intervals_of_any_length_are_proven() -> None:
 
 
 @pytest.mark.parametrize(
-    ("demands", "told"),
+    ("demands", "message"),
     [
         (Demands(every_record=frozenset({"per_kind"})), "table per_kind aggregates"),
         (Demands(repeats=frozenset({"per_kind"})), "table per_kind aggregates"),
@@ -144,14 +151,14 @@ def test_intervals_of_any_length_are_proven() -> None:
         (Demands(repeats=frozenset({"dead_letters"})), "dead_letters holds no decoded"),
     ],
 )
-def test_a_demand_that_nothing_here_could_judge_is_refused(
-    small: SmallLake, demands: Demands, told: str
+def test_a_demand_that_cannot_be_checked_is_refused(
+    small: SmallLake, demands: Demands, message: str
 ) -> None:
-    with pytest.raises(InvalidRequest, match=rf"{told}.*each come from one record: events\."):
+    with pytest.raises(InvalidRequest, match=rf"{message}.*each come from one record: events\."):
         prove(small, deep=True, demands=demands)
 
 
-def test_a_table_that_came_later_lacks_the_records_of_the_intervals_before() -> None:
+def test_a_table_that_was_added_later_lacks_the_records_of_earlier_intervals() -> None:
     small = SmallLake()
     small.run(days(1, 2))
     small.run(days(2, 3))
