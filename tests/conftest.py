@@ -1,7 +1,7 @@
-"""What all tests share: Hypothesis without a clock (tests never assert a time), failing examples replayable.
+"""Settings of all tests: Hypothesis has no deadline (tests never assert a time), failing examples are replayable.
 
-With pytest-xdist, the tests of a file share a worker; those of tests/airflow/user_actions share one stack, so
-all of them do. What takes longest goes first, so that no worker is left alone with it at the end.
+With pytest-xdist, the tests of a file share a worker. All tests of tests/airflow/user_actions share one stack, and so
+one worker. The longest tests start first, so that no worker runs them alone at the end.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 ONE_WORKER = "tests/airflow/user_actions/"
 # Its tests share nothing, and each takes a minute.
 EACH_ANYWHERE = "tests/simulation/test_explorer.py"
-# By what they cost, measured. The doors keep two cores busy by themselves (nine pipelines on one Airflow): beside them
-# goes what only computes, or Airflow's answers take longer than its clients wait.
+# In the order of their measured cost. The user actions alone use two cores (nine pipelines on one Airflow): only tests
+# that compute may run concurrently with them, or Airflow's answers take longer than its clients wait.
 LONGEST = (
     ONE_WORKER,
     EACH_ANYWHERE,
@@ -43,21 +43,21 @@ settings.register_profile(
     "tallystick",
     deadline=None,
     print_blob=True,
-    # A loaded machine generates slowly; that says nothing about the claim.
+    # A loaded machine generates examples slowly; that does not concern the claim.
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("tallystick")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let nothing outlive the run, however it ends; a worker of pytest-xdist belongs to the run of its main process."""
+    """End all processes with the run, however it ends. A worker of pytest-xdist belongs to its main process."""
     if not hasattr(config, "workerinput") and sys.platform == "linux":
         run_end.watch()
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the longest first; the order inside a file stays."""
+    """Sort the longest tests first; the order inside a file is unchanged."""
     items.sort(key=lambda item: _rank(item.nodeid))
 
 
@@ -67,7 +67,7 @@ def _rank(nodeid: str) -> int:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadFileScheduling | None:
-    """`--dist loadfile` with ONE_WORKER and EACH_ANYWHERE, in the order of collection; any other --dist is left alone."""
+    """Return `--dist loadfile` with ONE_WORKER and EACH_ANYWHERE, in the order of collection; None for another --dist."""
     from xdist.scheduler import LoadFileScheduling
 
     class InOrder(LoadFileScheduling):

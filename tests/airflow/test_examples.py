@@ -1,4 +1,4 @@
-"""An example of the README on the whole stack: what is published stays right where its task dies in the middle of it."""
+"""One example of the README on the whole stack: published rows remain exact if the publishing task is killed."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ ROUNDS = 2
 
 
 @pytest.mark.timeout(ENDS_S + 60)
-def test_what_is_published_on_a_real_scheduler_is_right_also_under_kill_9_in_mid_publish(
+def test_published_rows_on_a_real_scheduler_are_exact_also_under_kill_9_in_mid_publish(
     tmp_path: Path,
 ) -> None:
-    """Billing: state, a receiver of calls, corrections. It is judged by code that imports nothing of tallystick's."""
+    """Billing: state, a receiver of calls, corrections. The code that checks it imports nothing of tallystick."""
     command = [sys.executable, "-m", "examples.runner", "billing"]
-    done = subprocess.run(
+    completed = subprocess.run(
         [*command, "--state", str(tmp_path / "state")],
         capture_output=True,
         text=True,
         check=False,
         timeout=ENDS_S,
     )
-    said = done.stdout + done.stderr
-    assert done.returncode == 0, said
-    assert done.stdout.splitlines()[-1] == "PASS", said
-    rounds = [line for line in done.stdout.splitlines() if line.startswith("  billing ")]
-    assert len(rounds) == ROUNDS, said
-    assert "kill -9" in rounds[1], said
+    output = completed.stdout + completed.stderr
+    assert completed.returncode == 0, output
+    assert completed.stdout.splitlines()[-1] == "PASS", output
+    rounds = [line for line in completed.stdout.splitlines() if line.startswith("  billing ")]
+    assert len(rounds) == ROUNDS, output
+    assert "kill -9" in rounds[1], output

@@ -1,4 +1,4 @@
-"""The embedded stack, all of it and for real: healthy, private, repeatable, and gone when it is stopped or killed."""
+"""The whole embedded stack: healthy, private, repeatable, and without remains after it is stopped or killed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tallystick_devstack.stack import down, status, up
 DONE_S = 180
 GONE_S = 30
 DAG_ID = "escape"
-# The task leaves a process behind in a session of its own, as a lost Spark driver would be.
+# The task leaves a process in its own session, like a lost Spark driver.
 SOURCE = """
 import os, subprocess
 from airflow.sdk import DAG, task
@@ -38,22 +38,22 @@ from airflow.sdk import DAG, task
 with DAG("escape", schedule=None):
     @task(task_id="leave")
     def leave():
-        left = subprocess.Popen(["sleep", "3600"], start_new_session=True)
+        orphan = subprocess.Popen(["sleep", "3600"], start_new_session=True)
         names = ("AWS_ENDPOINT_URL_S3", "TALLYSTICK_KAFKA_DEFAULT", "SPARK_LOCAL_IP")
-        return {"left": left.pid, **{name: os.environ[name] for name in names}}
+        return {"orphan": orphan.pid, **{name: os.environ[name] for name in names}}
     leave()
 """
 
 
 @dataclass
 class Stack:
-    """A project with a stack that each test finds running."""
+    """A project with a stack that runs at the start of each test."""
 
     project_dir: Path
     state_dir: Path
 
     def up(self) -> StackInfo:
-        """The running stack; started if a test has stopped it."""
+        """Return the running stack; start it if a test has stopped it."""
         info = status(self.state_dir)
         return (
             info
@@ -62,41 +62,41 @@ class Stack:
         )
 
     def processes(self) -> list[psutil.Process]:
-        """The supervisor and everything below it."""
+        """Return the supervisor and all processes below it."""
         supervisor = psutil.Process(self.up().supervisor_pid)
         return [supervisor, *supervisor.children(recursive=True)]
 
-    def left_process(self) -> dict[str, object]:
-        """Run the DAG by its switch and the Trigger button, and return what its task says."""
+    def run_escape(self) -> dict[str, object]:
+        """Unpause and trigger the DAG, and return the XCom of its task."""
         airflow = self.up().airflow()
         airflow.wait_for_dag(DAG_ID, deadline_s=DONE_S)
         airflow.set_paused(DAG_ID, paused=False)
         run_id = airflow.trigger(DAG_ID)["dag_run_id"]
         assert airflow.wait_for_run(DAG_ID, run_id, deadline_s=DONE_S)["state"] == "success"
-        said = airflow.xcom(DAG_ID, run_id, "leave")
-        assert isinstance(said, dict)
-        return said
+        xcom = airflow.xcom(DAG_ID, run_id, "leave")
+        assert isinstance(xcom, dict)
+        return xcom
 
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     project_dir = tmp_path_factory.mktemp("stack")
-    made = Stack(project_dir, make_project(project_dir))
+    running = Stack(project_dir, make_project(project_dir))
     (project_dir / "dags" / "escape.py").write_text(SOURCE)
-    made.up()
-    yield made
-    down(made.state_dir)
+    running.up()
+    yield running
+    down(running.state_dir)
 
 
 def alive(process: psutil.Process) -> bool:
-    """Whether it still runs; a zombie has ended and only waits for process 1."""
+    """Return True if a process runs; a zombie has ended and only waits for process 1."""
     with suppress(psutil.NoSuchProcess):
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     return False
 
 
 def name_of(process: psutil.Process) -> str:
-    """Its name; none where it has ended since it was listed."""
+    """Return the name of a process; empty if it has ended since it was listed."""
     with suppress(psutil.NoSuchProcess):
         return str(process.name())
     return ""
@@ -111,13 +111,13 @@ def wait_until_gone(processes: list[psutil.Process]) -> None:
 
 
 def s3(info: StackInfo) -> object:
-    words = info.environment()
+    environment = info.environment()
     return boto3.client(
         "s3",
-        endpoint_url=words["AWS_ENDPOINT_URL_S3"],
-        aws_access_key_id=words["AWS_ACCESS_KEY_ID"],
-        aws_secret_access_key=words["AWS_SECRET_ACCESS_KEY"],
-        region_name=words["AWS_REGION"],
+        endpoint_url=environment["AWS_ENDPOINT_URL_S3"],
+        aws_access_key_id=environment["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=environment["AWS_SECRET_ACCESS_KEY"],
+        region_name=environment["AWS_REGION"],
     )
 
 
@@ -129,9 +129,9 @@ def test_every_part_answers(stack: Stack) -> None:
     kafka = AdminClient(info.kafka_client())
     assert len(kafka.list_topics(timeout=20).brokers) == 1
     s3(info).head_bucket(Bucket=LAKE_BUCKET)  # type: ignore[attr-defined]
-    stranger = info.parts["s3"].address
+    address = info.parts["s3"].address
     with pytest.raises(urllib.error.HTTPError, match="403"):
-        urllib.request.urlopen(f"{stranger}/{LAKE_BUCKET}?list-type=2")
+        urllib.request.urlopen(f"{address}/{LAKE_BUCKET}?list-type=2")
     health = info.airflow().health()
     assert {health[part]["status"] for part in ("metadatabase", "scheduler", "dag_processor")} == {
         "healthy"
@@ -152,7 +152,7 @@ def test_everything_listens_on_the_loopback_interface_only(stack: Stack) -> None
     assert {ip for ip, _, _ in listening} <= {"127.0.0.1", "::ffff:127.0.0.1"}, listening
 
 
-def test_what_holds_secrets_is_for_its_owner_only(stack: Stack) -> None:
+def test_files_with_secrets_are_readable_by_their_owner_only(stack: Stack) -> None:
     stack.up()
     assert stat.S_IMODE(stack.state_dir.stat().st_mode) == 0o700
     for name in (
@@ -167,7 +167,7 @@ def test_what_holds_secrets_is_for_its_owner_only(stack: Stack) -> None:
     assert stack.up().airflow_password not in airflow_cfg.read_text()
 
 
-def test_no_password_is_in_an_argument_or_in_a_file_that_is_not_meant_for_it(stack: Stack) -> None:
+def test_no_password_is_in_an_argument_or_outside_the_secret_files(stack: Stack) -> None:
     stack.up()
     logins = json.loads((stack.state_dir / "secrets.json").read_text())
     assert set(logins) == {"s3_secret_key", "kafka_password", "kafka_broker_password"}
@@ -177,44 +177,44 @@ def test_no_password_is_in_an_argument_or_in_a_file_that_is_not_meant_for_it(sta
         with suppress(psutil.NoSuchProcess):
             words = " ".join(process.cmdline())
             seen += [name for name, password in logins.items() if password in words]
-    meant = {"secrets.json", "stack.json", "broker.properties"}
+    secret_files = {"secrets.json", "stack.json", "broker.properties"}
     for path in stack.state_dir.rglob("*"):
-        if path.name not in meant and path.is_file():
+        if path.name not in secret_files and path.is_file():
             body = path.read_bytes()
             seen += [str(path) for password in logins.values() if password.encode() in body]
     assert seen == []
 
 
 def listens(info: StackInfo, name: str) -> set[int]:
-    """Every port on which a part listens."""
+    """Return every port on which a part listens."""
     ports = set()
     for pid in info.parts[name].pids:
         for process in psutil.Process(pid).children(recursive=True):
             ports |= {
-                one.laddr.port
-                for one in process.net_connections(kind="inet")
-                if one.status == psutil.CONN_LISTEN
+                connection.laddr.port
+                for connection in process.net_connections(kind="inet")
+                if connection.status == psutil.CONN_LISTEN
             }
     return ports
 
 
 def test_kafka_refuses_a_client_without_the_password_at_every_listener(stack: Stack) -> None:
     info = stack.up()
-    known = info.kafka_client()
-    AdminClient(known).list_topics(timeout=20)
+    login = info.kafka_client()
+    AdminClient(login).list_topics(timeout=20)
     ports = listens(info, "kafka")
     assert info.parts["kafka"].port in ports
     assert len(ports) == 2  # clients', and the controller's
     for port in ports:
-        for words in ({}, {**known, "sasl.password": "tallystick"}):
+        for words in ({}, {**login, "sasl.password": "tallystick"}):
             place = {"bootstrap.servers": f"127.0.0.1:{port}", "log_level": "0"}
             with pytest.raises(KafkaException):
                 AdminClient({**words, **place}).list_topics(timeout=3)
-    # A password of clients opens nothing at the controller.
+    # The password of clients is refused by the controller.
     controller = next(port for port in ports if port != info.parts["kafka"].port)
     with pytest.raises(KafkaException):
         AdminClient(
-            {**known, "bootstrap.servers": f"127.0.0.1:{controller}", "log_level": "0"}
+            {**login, "bootstrap.servers": f"127.0.0.1:{controller}", "log_level": "0"}
         ).list_topics(timeout=3)
 
 
@@ -227,44 +227,44 @@ def test_a_second_stack_in_the_same_folder_is_refused(stack: Stack) -> None:
 
 def test_tasks_find_the_parts_in_their_environment(stack: Stack) -> None:
     info = stack.up()
-    said = stack.left_process()
+    found = stack.run_escape()
     expected = info.environment()
-    assert said["AWS_ENDPOINT_URL_S3"] == expected["AWS_ENDPOINT_URL_S3"]
-    assert said["TALLYSTICK_KAFKA_DEFAULT"] == expected["TALLYSTICK_KAFKA_DEFAULT"]
-    assert said["SPARK_LOCAL_IP"] == "127.0.0.1"
+    assert found["AWS_ENDPOINT_URL_S3"] == expected["AWS_ENDPOINT_URL_S3"]
+    assert found["TALLYSTICK_KAFKA_DEFAULT"] == expected["TALLYSTICK_KAFKA_DEFAULT"]
+    assert found["SPARK_LOCAL_IP"] == "127.0.0.1"
 
 
-def test_a_shell_that_was_told_the_environment_reaches_airflow_and_s3(stack: Stack) -> None:
+def test_a_shell_with_the_environment_of_tally_local_env_reaches_airflow_and_s3(stack: Stack) -> None:
     stack.up()
     words = [sys.executable, "-c", "from tallystick.cli import main; main()", "local", "env"]
-    told = subprocess.run(
+    exports = subprocess.run(
         [*words, "--state-dir", str(stack.state_dir)], capture_output=True, text=True, check=True
     ).stdout
-    # As a user's shell: nothing of the stack but what it was told.
-    asked = 'eval "$0"; airflow dags list -o plain; python -c "$1"'
-    look = "import boto3; print([b['Name'] for b in boto3.client('s3').list_buckets()['Buckets']])"
-    said = subprocess.run(
-        ["sh", "-c", asked, told, look],
+    # Like a user's shell: it knows nothing of the stack but these variables.
+    script = 'eval "$0"; airflow dags list -o plain; python -c "$1"'
+    list_buckets = "import boto3; print([b['Name'] for b in boto3.client('s3').list_buckets()['Buckets']])"
+    output = subprocess.run(
+        ["sh", "-c", script, exports, list_buckets],
         env={"PATH": os.defpath, "HOME": str(stack.project_dir)},
         cwd=stack.project_dir,
         capture_output=True,
         text=True,
         check=True,
     ).stdout
-    assert DAG_ID in said
-    assert f"['{LAKE_BUCKET}']" in said
+    assert DAG_ID in output
+    assert f"['{LAKE_BUCKET}']" in output
 
 
-def test_an_idle_dag_processor_writes_nothing_each_time_it_looks_for_files(stack: Stack) -> None:
+def test_an_idle_dag_processor_logs_nothing_each_time_it_searches_for_files(stack: Stack) -> None:
     info = stack.up()
-    info.airflow().wait_for_dag(DAG_ID, deadline_s=DONE_S)  # so it has looked
+    info.airflow().wait_for_dag(DAG_ID, deadline_s=DONE_S)  # so it has searched
     (log,) = (path for path in info.parts["airflow"].log_paths if "dag-processor" in path)
-    said = Path(log).read_text()
-    assert "Refreshing bundle" not in said
-    assert "Searching for files" not in said
+    text = Path(log).read_text()
+    assert "Refreshing bundle" not in text
+    assert "Searching for files" not in text
 
 
-def test_a_part_that_dies_is_started_again_with_what_it_held(stack: Stack) -> None:
+def test_a_part_that_dies_is_started_again_with_its_data(stack: Stack) -> None:
     before = stack.up()
     s3(before).put_object(Bucket=LAKE_BUCKET, Key="kept", Body=b"1")  # type: ignore[attr-defined]
     os.kill(before.parts["s3"].pids[0], signal.SIGKILL)
@@ -285,11 +285,11 @@ def test_a_part_that_dies_is_started_again_with_what_it_held(stack: Stack) -> No
 
 def test_down_leaves_nothing_running_and_up_finds_everything_again(stack: Stack) -> None:
     info = stack.up()
-    left = psutil.Process(int(str(stack.left_process()["left"])))
+    orphan = psutil.Process(int(str(stack.run_escape()["orphan"])))
     s3(info).put_object(Bucket=LAKE_BUCKET, Key="before", Body=b"2")  # type: ignore[attr-defined]
     runs = {run["dag_run_id"] for run in info.airflow().runs(DAG_ID)}
-    processes = [left, *stack.processes()]
-    assert alive(left)
+    processes = [orphan, *stack.processes()]
+    assert alive(orphan)
 
     assert down(stack.state_dir)
     assert not [process for process in processes if alive(process)]
@@ -307,31 +307,31 @@ def test_down_leaves_nothing_running_and_up_finds_everything_again(stack: Stack)
 
 def test_a_killed_supervisor_takes_everything_with_it(stack: Stack) -> None:
     info = stack.up()
-    left = psutil.Process(int(str(stack.left_process()["left"])))
-    processes = [left, *stack.processes()]
+    orphan = psutil.Process(int(str(stack.run_escape()["orphan"])))
+    processes = [orphan, *stack.processes()]
     assert {"postgres", "java"} <= {name_of(process) for process in processes}
     os.kill(info.supervisor_pid, signal.SIGKILL)
     wait_until_gone(processes)
     words = [sys.executable, "-c", "from tallystick.cli import main; main()", "local", "status"]
-    told = subprocess.run(
+    shown = subprocess.run(
         [*words, "--state-dir", str(stack.state_dir)], capture_output=True, text=True, check=False
     )
-    assert told.returncode == 77
-    assert "is killed" in told.stdout
-    assert "dead" in told.stdout
-    assert "running" not in told.stdout
-    assert "127.0.0.1" not in told.stdout
+    assert shown.returncode == 77
+    assert "is killed" in shown.stdout
+    assert "dead" in shown.stdout
+    assert "running" not in shown.stdout
+    assert "127.0.0.1" not in shown.stdout
 
 
-def test_a_part_that_does_not_come_up_shows_its_log_and_the_others_are_stopped(
+def test_error_of_a_part_that_does_not_start_names_its_log_and_the_other_parts_are_stopped(
     tmp_path: Path,
 ) -> None:
     state_dir = make_project(tmp_path)
     cluster = state_dir / "postgres" / "cluster"
-    cluster.mkdir(parents=True)  # a folder that looks like a cluster and is none
-    said: list[str] = []
+    cluster.mkdir(parents=True)  # a folder that looks like a cluster and is not one
+    lines: list[str] = []
     with pytest.raises(SettingsError) as caught:
-        up(state_dir, project_dir=tmp_path, parts={"s3", "postgres"}, report=said.append)
+        up(state_dir, project_dir=tmp_path, parts={"s3", "postgres"}, report=lines.append)
     assert "PostgreSQL" in str(caught.value)
     assert str(state_dir / "postgres" / "postgres.log") in str(caught.value)
     info = status(state_dir)
@@ -352,24 +352,24 @@ print("returned", flush=True)
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize(
-    ("asked_at", "stopped"),
+    ("signal_at", "stopped"),
     [("postgres: up", ["postgres: stopping", "s3: stopping"]), ("s3: starting", ["s3: stopping"])],
 )
 def test_ctrl_c_in_the_foreground_stops_the_parts_in_reverse_order(
-    tmp_path: Path, number: signal.Signals, asked_at: str, stopped: list[str]
+    tmp_path: Path, number: signal.Signals, signal_at: str, stopped: list[str]
 ) -> None:
     state_dir = make_project(tmp_path)
     words = [sys.executable, "-c", FOREGROUND, str(state_dir), str(tmp_path)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
-            if line.startswith(asked_at):
+            if line.startswith(signal_at):
                 break
         process.send_signal(number)
-        said = process.stdout.read().splitlines()
+        lines = process.stdout.read().splitlines()
     assert process.returncode == 0
-    assert [line for line in said if line.endswith("stopping")] == stopped
-    assert said[-1] == "returned"
+    assert [line for line in lines if line.endswith("stopping")] == stopped
+    assert lines[-1] == "returned"
     info = status(state_dir)
     assert info is not None
     assert info.state == "stopped"
