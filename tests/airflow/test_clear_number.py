@@ -148,7 +148,9 @@ def test_a_clear_of_the_whole_run_raises_the_number_once_for_all_tasks(driver: R
     assert driver.clears() == [("plan", 1), ("stage", 1), ("commit", 1)]
 
 
-def test_a_clear_of_one_task_raises_the_number_and_the_tasks_before_it_do_not_run(driver: RunDriver) -> None:
+def test_a_clear_of_one_task_raises_the_number_and_the_tasks_before_it_do_not_run(
+    driver: RunDriver,
+) -> None:
     driver.airflow.clear_tasks(DAG_ID, driver.run_id, ["stage"])
     assert driver.clears() == [("stage", 1), ("commit", 1)]
     driver.airflow.clear_tasks(DAG_ID, driver.run_id, ["commit"])
@@ -158,13 +160,17 @@ def test_a_clear_of_one_task_raises_the_number_and_the_tasks_before_it_do_not_ru
 def test_an_automatic_retry_keeps_the_number_and_is_a_new_attempt(driver: RunDriver) -> None:
     (driver.folder / "fail-stage").touch()
     driver.airflow.clear_tasks(DAG_ID, driver.run_id, ["stage"])
-    assert driver.airflow.wait_for_run(DAG_ID, driver.run_id, deadline_s=DONE_S)["state"] == "success"
+    assert (
+        driver.airflow.wait_for_run(DAG_ID, driver.run_id, deadline_s=DONE_S)["state"] == "success"
+    )
     stages = [note for note in driver.notes() if note["task"] == "stage"]
     assert [(note["try"], note["clear"]) for note in stages] == [(2, 1), (3, 1)]
     assert stages[0]["attempt"] != stages[1]["attempt"]
 
 
-def test_a_clear_of_a_running_task_is_refused_by_default_and_keeps_the_number(driver: RunDriver) -> None:
+def test_a_clear_of_a_running_task_is_refused_by_default_and_keeps_the_number(
+    driver: RunDriver,
+) -> None:
     (driver.folder / "hold-stage").touch()
     driver.airflow.clear_tasks(DAG_ID, driver.run_id, ["stage"])
     driver.wait_for("stage")
@@ -175,7 +181,9 @@ def test_a_clear_of_a_running_task_is_refused_by_default_and_keeps_the_number(dr
     assert driver.number() == 1
 
 
-def test_a_clear_of_a_running_task_raises_the_number_for_the_next_try_only(driver: RunDriver) -> None:
+def test_a_clear_of_a_running_task_raises_the_number_for_the_next_try_only(
+    driver: RunDriver,
+) -> None:
     (driver.folder / "hold-stage").touch()
     driver.airflow.clear_tasks(DAG_ID, driver.run_id, ["stage"])
     driver.wait_for("stage")
@@ -203,7 +211,9 @@ def test_marking_a_run_or_task_keeps_the_number(driver: RunDriver) -> None:
     assert driver.number() == 0
 
 
-def test_clears_at_the_same_moment_may_share_one_number_and_never_lower_it(driver: RunDriver) -> None:
+def test_clears_at_the_same_moment_may_share_one_number_and_never_lower_it(
+    driver: RunDriver,
+) -> None:
     """Airflow reads, adds one and writes: of three accepted clears that overlap, possibly only one is counted."""
 
     def clear(task_id: str) -> None:

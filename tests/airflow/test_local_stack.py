@@ -234,7 +234,9 @@ def test_tasks_find_the_parts_in_their_environment(stack: Stack) -> None:
     assert found["SPARK_LOCAL_IP"] == "127.0.0.1"
 
 
-def test_a_shell_with_the_environment_of_tally_local_env_reaches_airflow_and_s3(stack: Stack) -> None:
+def test_a_shell_with_the_environment_of_tally_local_env_reaches_airflow_and_s3(
+    stack: Stack,
+) -> None:
     stack.up()
     words = [sys.executable, "-c", "from tallystick.cli import main; main()", "local", "env"]
     exports = subprocess.run(
@@ -242,7 +244,9 @@ def test_a_shell_with_the_environment_of_tally_local_env_reaches_airflow_and_s3(
     ).stdout
     # Like a user's shell: it knows nothing of the stack but these variables.
     script = 'eval "$0"; airflow dags list -o plain; python -c "$1"'
-    list_buckets = "import boto3; print([b['Name'] for b in boto3.client('s3').list_buckets()['Buckets']])"
+    list_buckets = (
+        "import boto3; print([b['Name'] for b in boto3.client('s3').list_buckets()['Buckets']])"
+    )
     output = subprocess.run(
         ["sh", "-c", script, exports, list_buckets],
         env={"PATH": os.defpath, "HOME": str(stack.project_dir)},

@@ -43,7 +43,7 @@ def test_a_plan_behind_retention_names_both_offsets_and_a_loss_may_be_accepted(
     ("when", "begins", "said"),
     [
         ("before the read", 14, "offsets [10, 20) are wanted, from 10 on are still to be read"),
-        ("between two pieces", 24, "offsets [20, 30) are wanted, from 20 on are still to be read"),
+        ("between two splits", 24, "offsets [20, 30) are wanted, from 20 on are still to be read"),
     ],
 )
 def test_retention_that_overtakes_a_reader_stops_it_with_both_offsets(

@@ -221,7 +221,7 @@ def test_a_plan_whose_end_was_the_end_of_the_log_stays_as_it_was(broker: TestBro
         raise InterruptedError("the first attempt is killed")
 
     with pytest.raises(InterruptedError):
-        lake.stage(first, "between two pieces", more)
+        lake.stage(first, "between two splits", more)
     again = lake.plan(days(0, 1))
     assert (again.key, again.encode()) == (first.key, first.encode())
     done = lake.commit(again, lake.stage(again))

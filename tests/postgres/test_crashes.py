@@ -37,7 +37,7 @@ def taken_up(database: Database) -> None:
 
 
 def test_the_steps_are_all_that_a_publication_sends(database: Database) -> None:
-    database.published(*first())
+    database.publish(*first())
     output = database.begun()
     ran = at_step(output, "none", lambda: None)
     output.publish(second(), resumed=False)
@@ -62,7 +62,7 @@ STEPS = [
 def test_a_publisher_that_is_killed_leaves_all_or_nothing(
     database: Database, when: str, step: str, nth: int
 ) -> None:
-    database.published(*first())
+    database.publish(*first())
     assert database.rows() == ALL_OLD
     died = subprocess.run(
         [
@@ -92,7 +92,7 @@ def own(tmp_path: Path) -> Iterator[Database]:
 
 
 def test_a_server_that_dies_in_mid_transaction_loses_and_doubles_nothing(own: Database) -> None:
-    own.published(*first())
+    own.publish(*first())
     for step in ("lock", "keep", "reveal", "commit"):
         output = own.begun()
         killed: list[str] = []
@@ -124,7 +124,7 @@ def test_a_server_that_dies_in_mid_transaction_loses_and_doubles_nothing(own: Da
 def test_where_the_answer_to_the_commit_is_lost_the_progress_row_tells(
     database: Database, arrives: bool
 ) -> None:
-    database.published(*first())
+    database.publish(*first())
     with Proxy(database.server, lose="COMMIT\0", arrives=arrives) as proxy:
         output = database.begun(host="127.0.0.1", port=proxy.port, sslmode="disable")
         # From here on: before, the output was taken by a commit of its own.
@@ -153,7 +153,7 @@ def xmins(database: Database) -> Counter[str]:
 def test_a_server_that_falls_silent_is_not_waited_for_for_ever(
     database: Database, lose: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    database.published(*first())
+    database.publish(*first())
     monkeypatch.setattr(postgres_session, "GRACE_S", 0.2)
     text = {"reveal": "LATERAL", "COPY": "COPY "}[lose]
     with Proxy(database.server, lose=text, arrives=True, silent=True) as proxy:
@@ -185,7 +185,7 @@ def test_a_server_that_never_answers_is_told_in_time() -> None:
 
 
 def test_a_slow_statement_ends_at_its_bound(database: Database) -> None:
-    database.published(*first())
+    database.publish(*first())
     output = database.begun(lock_timeout_s=1)
     database.run("BEGIN")
     database.run("LOCK TABLE public.events")

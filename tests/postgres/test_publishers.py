@@ -45,9 +45,9 @@ def test_of_two_publishers_the_later_one_writes_and_the_other_is_told(database: 
 def test_a_publisher_that_was_frozen_wakes_after_a_replacement_and_changes_nothing(
     database: Database, step: str
 ) -> None:
-    database.published(*first())
+    database.publish(*first())
     frozen = database.begun()
-    at_step(frozen, step, lambda: database.published(second(), replaced_again(OLD)))
+    at_step(frozen, step, lambda: database.publish(second(), replaced_again(OLD)))
     with pytest.raises(OutputBusy, match="another publisher has taken output feed"):
         frozen.publish(second(), resumed=True)
     frozen.close()
@@ -57,7 +57,7 @@ def test_a_publisher_that_was_frozen_wakes_after_a_replacement_and_changes_nothi
 def test_one_that_took_the_output_last_but_read_the_ledger_first_changes_nothing(
     database: Database,
 ) -> None:
-    database.published(*first(), second())
+    database.publish(*first(), second())
     late = database.begun()
     with pytest.raises(OutputBusy) as caught:
         late.publish(first()[1], resumed=False)
@@ -69,7 +69,7 @@ def test_one_that_took_the_output_last_but_read_the_ledger_first_changes_nothing
 def test_one_that_stands_still_in_its_transaction_is_waited_for_and_told(
     database: Database,
 ) -> None:
-    database.published(*first())
+    database.publish(*first())
     frozen = database.begun()
     told: list[str] = []
 
@@ -90,11 +90,11 @@ def test_one_that_stands_still_in_its_transaction_is_waited_for_and_told(
 def test_one_that_stands_still_for_long_is_ended_by_the_server(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    database.published(*first())
+    database.publish(*first())
     monkeypatch.setattr(postgres_session, "IDLE_S", 1)
     frozen = database.begun()
     # The next one waits for the lock, which the server takes from the frozen one after a second.
-    at_step(frozen, "reveal", lambda: database.published(second(), replaced_again(OLD)))
+    at_step(frozen, "reveal", lambda: database.publish(second(), replaced_again(OLD)))
     with pytest.raises(OutputUnavailable, match="idle-in-transaction timeout"):
         frozen.publish(second(), resumed=False)
     frozen.close()
@@ -243,7 +243,7 @@ def test_without_the_lock_on_the_outputs_row_two_at_once_would_write(
     if not lock:
         text = "SELECT epoch, intervals FROM tallystick.outputs WHERE output = %s"
         monkeypatch.setattr(statements, "LOCK", sql.SQL(text))
-    database.published(*first())
+    database.publish(*first())
     output = database.begun()
     other = database.output(lock_timeout_s=1)
     other._owner, other._epoch = output._owner, output._epoch  # as if both had it

@@ -230,7 +230,7 @@ def test_rules_beyond_the_key_speak_in_a_rehearsal_that_is_taken_back(
 def test_a_row_that_others_refer_to_is_not_removed_and_that_is_told_before(
     database: Database,
 ) -> None:
-    database.published(publication(OLD))
+    database.publish(publication(OLD))
     database.run("CREATE TABLE public.refers (k text REFERENCES public.events)")
     database.run("INSERT INTO public.refers VALUES ('c')")
     output = database.begun()
@@ -242,7 +242,7 @@ def test_a_row_that_others_refer_to_is_not_removed_and_that_is_told_before(
 
 
 def test_a_table_belongs_to_one_output(database: Database) -> None:
-    database.published(publication(OLD))
+    database.publish(publication(OLD))
     for scope, name in ((Scope(lake="memory://other", pipeline="small"), "feed"), (SCOPE, "other")):
         with pytest.raises(OutputRefused) as caught:
             database.begun(scope, name=name)
@@ -252,7 +252,7 @@ def test_a_table_belongs_to_one_output(database: Database) -> None:
 
 
 def test_another_key_or_table_under_the_same_name_is_refused(database: Database) -> None:
-    database.published(publication(OLD))
+    database.publish(publication(OLD))
     database.run("CREATE TABLE public.other (k text PRIMARY KEY, n bigint)")
     with pytest.raises(
         OutputRefused,
@@ -264,7 +264,7 @@ def test_another_key_or_table_under_the_same_name_is_refused(database: Database)
 
 
 def test_columns_that_change_later_are_told(database: Database) -> None:
-    database.published(publication(OLD))
+    database.publish(publication(OLD))
     database.run("ALTER TABLE public.events ADD COLUMN more bigint NOT NULL DEFAULT 0")
     wide = publication([{"k": "z", "n": 1, "more": 2}], plan=5, first=2)
     output = database.begun()
@@ -320,7 +320,7 @@ def test_columns_that_change_later_are_told(database: Database) -> None:
 def test_a_database_that_does_not_know_what_the_ledger_knows_is_not_guessed_at(
     database: Database, statement: str, told: str
 ) -> None:
-    database.published(publication(OLD))
+    database.publish(publication(OLD))
     number = database.run("SELECT right(history, 16) FROM tallystick.outputs")[0][0]
     if statement.startswith("DELETE FROM tallystick.outputs"):
         database.run("TRUNCATE tallystick.progress")
@@ -375,6 +375,6 @@ def test_the_rights_that_the_page_lists_are_enough(database: Database) -> None:
         f"GRANT SELECT, INSERT, UPDATE, DELETE ON public.events TO {role}",
     ):
         database.run(statement)
-    database.published(publication(OLD), user=role)
-    database.published(publication([], plan=2, generation=2, instead_of=1, before=OLD), user=role)
+    database.publish(publication(OLD), user=role)
+    database.publish(publication([], plan=2, generation=2, instead_of=1, before=OLD), user=role)
     assert database.rows() == []

@@ -35,7 +35,7 @@ def replaced(
 
 
 def test_each_row_is_there_once_and_the_progress_says_of_which_plan(database: Database) -> None:
-    database.published(publication(OLD))
+    database.publish(publication(OLD))
     assert database.rows() == OLD
     assert database.run(
         'SELECT output, "start", "end", generation, plan, rows FROM tallystick.progress'
@@ -55,9 +55,9 @@ def test_each_row_is_there_once_and_the_progress_says_of_which_plan(database: Da
 
 
 def test_publishing_again_changes_nothing(database: Database) -> None:
-    database.published(publication(OLD))
+    database.publish(publication(OLD))
     before = database.run("SELECT xmin::text, ctid::text FROM public.events")
-    database.published(publication(OLD))
+    database.publish(publication(OLD))
     output = database.begun()
     output.publish(publication(OLD), resumed=True)
     output.publish(publication(OLD), resumed=False)
@@ -68,19 +68,19 @@ def test_publishing_again_changes_nothing(database: Database) -> None:
 def test_a_replacement_removes_what_is_gone_and_touches_only_what_changed(
     database: Database,
 ) -> None:
-    database.published(publication(OLD))
+    database.publish(publication(OLD))
     (unchanged,) = database.run("SELECT xmin::text FROM public.events WHERE k = 'a'")
-    database.published(replaced(NEW, OLD))
+    database.publish(replaced(NEW, OLD))
     assert database.rows() == NEW
     assert database.run("SELECT xmin::text FROM public.events WHERE k = 'a'") == [unchanged]
 
 
 def test_an_empty_replacement_leaves_nothing_of_the_interval(database: Database) -> None:
     other = [{"k": "z", "n": 26}]
-    database.published(publication(OLD), publication(other, plan=7, first=2))
-    database.published(replaced([], OLD))
+    database.publish(publication(OLD), publication(other, plan=7, first=2))
+    database.publish(replaced([], OLD))
     assert database.rows() == other
-    database.published(replaced(NEW, [], plan=3, generation=3))
+    database.publish(replaced(NEW, [], plan=3, generation=3))
     assert database.rows() == [*NEW, *other]
 
 
@@ -89,21 +89,21 @@ def test_intervals_in_any_order_give_one_table_and_hidden_rows_come_back(
     database: Database, order: tuple[int, ...]
 ) -> None:
     rows = {day: [{"k": "a", "n": day}, {"k": f"only {day}", "n": 0}] for day in order}
-    database.published(*(publication(rows[day], plan=10 * day, first=day) for day in order))
+    database.publish(*(publication(rows[day], plan=10 * day, first=day) for day in order))
     alone = [{"k": f"only {day}", "n": 0} for day in (1, 2, 3)]
     assert database.rows() == [{"k": "a", "n": 3}, *alone]
     # One by one the intervals lose the key, the latest first, then the one in the middle of what is left.
     for day, latest in ((3, 2), (1, 2), (2, None)):
         less = rows[day][1:]
-        database.published(replaced(less, rows[day], plan=10 * day + 1, first=day))
+        database.publish(replaced(less, rows[day], plan=10 * day + 1, first=day))
         assert database.rows() == [*([{"k": "a", "n": latest}] if latest else []), *alone]
 
 
 def test_an_earlier_interval_that_is_replaced_does_not_show_through_a_later_one(
     database: Database,
 ) -> None:
-    database.published(publication(OLD), publication(NEW, plan=7, first=2))
-    database.published(replaced([{"k": "a", "n": 100}], OLD))
+    database.publish(publication(OLD), publication(NEW, plan=7, first=2))
+    database.publish(replaced([{"k": "a", "n": 100}], OLD))
     assert database.rows() == NEW
 
 
@@ -193,9 +193,7 @@ def test_every_type_arrives_as_it_was_and_so_does_null(database: Database) -> No
     schema = pa.schema([("k", pa.string()), *((n, kind) for n, (kind, _, _) in TYPES.items())])
     full = {"k": "full", **{name: value for name, (_, _, value) in TYPES.items()}}
     null = {"k": "null", **dict.fromkeys(TYPES)}
-    database.published(
-        typed(pa.Table.from_pylist([full, null], schema=schema)), into="public.typed"
-    )
+    database.publish(typed(pa.Table.from_pylist([full, null], schema=schema)), into="public.typed")
     assert database.rows("public.typed") == [full, null]
 
 
@@ -203,15 +201,15 @@ def test_a_value_that_only_looks_the_same_takes_the_others_place(database: Datab
     """numeric's = says that 1.0 and 1.00 are one; what the interval says now is what is there."""
     database.run("CREATE TABLE public.exact (k numeric PRIMARY KEY, n numeric)")
     one, two = (pa.table({"k": [Decimal(text)], "n": [Decimal(text)]}) for text in ("1.0", "1.00"))
-    database.published(typed(one), into="public.exact")
-    database.published(typed(two, plan=2, generation=2, instead_of=1), into="public.exact")
+    database.publish(typed(one), into="public.exact")
+    database.publish(typed(two, plan=2, generation=2, instead_of=1), into="public.exact")
     assert database.run("SELECT k::text, n::text FROM public.exact") == [("1.00", "1.00")]
 
 
 def test_lineage_is_written_where_the_table_has_columns_for_it(database: Database) -> None:
     database.run("CREATE TABLE public.some (n bigint, k text UNIQUE, _offset bigint)")
     rows = [{"k": "a", "n": 1, "_offset": 7, "_topic": "events"}]
-    database.published(publication(rows), into="public.some")
+    database.publish(publication(rows), into="public.some")
     assert database.rows("public.some") == [{"n": 1, "k": "a", "_offset": 7}]
 
 
@@ -220,9 +218,9 @@ def test_columns_of_others_keep_their_values_and_rows_of_others_are_left_alone(
 ) -> None:
     database.run("ALTER TABLE public.events ADD COLUMN note text NOT NULL DEFAULT 'none'")
     database.run("INSERT INTO public.events VALUES ('mine', 0, 'kept')")
-    database.published(publication(OLD))
+    database.publish(publication(OLD))
     database.run("UPDATE public.events SET note = 'seen' WHERE k = 'b'")
-    database.published(replaced(NEW, OLD))
+    database.publish(replaced(NEW, OLD))
     assert database.run("SELECT k, n, note FROM public.events ORDER BY k") == [
         ("a", 1, "none"),
         ("b", 20, "seen"),
@@ -237,11 +235,11 @@ def test_a_column_that_comes_later_is_null_in_earlier_intervals_whatever_the_ord
     database.run("ALTER TABLE public.events ADD COLUMN more text")
     wide = [{"k": "a", "n": 1, "more": "x"}]
     narrow = [{"k": "a", "n": 2}]
-    database.published(publication(narrow, plan=5, first=2), publication(wide))
+    database.publish(publication(narrow, plan=5, first=2), publication(wide))
     assert database.rows() == [{"k": "a", "n": 2, "more": None}]
-    database.published(replaced([], narrow, plan=6, first=2))
+    database.publish(replaced([], narrow, plan=6, first=2))
     assert database.rows() == [{"k": "a", "n": 1, "more": "x"}]
-    database.published(replaced(narrow, [], plan=7, generation=3, first=2))
+    database.publish(replaced(narrow, [], plan=7, generation=3, first=2))
     assert database.rows() == [{"k": "a", "n": 2, "more": None}]
 
 
@@ -255,15 +253,15 @@ def test_a_key_of_several_columns_in_a_table_of_partitions(database: Database) -
     )
     rows = [{"k": k, "UNIQUE": dt.date(2013, 1, day), "n": 0} for k in "ab" for day in (1, 2)]
     how = {"into": "public.Parts", "key": ("k", "UNIQUE")}
-    database.published(publication(rows), **how)
-    database.published(replaced(rows[1:], rows), **how)
+    database.publish(publication(rows), **how)
+    database.publish(replaced(rows[1:], rows), **how)
     assert len(database.rows('public."Parts"')) == 3
 
 
 def test_lakes_and_outputs_do_not_share_a_table(database: Database) -> None:
-    database.published(publication(OLD))
+    database.publish(publication(OLD))
     database.run("CREATE TABLE public.other (k text PRIMARY KEY, n bigint)")
-    database.published(publication(NEW, output="other"), name="other", into="public.other")
+    database.publish(publication(NEW, output="other"), name="other", into="public.other")
     assert (database.rows(), database.rows("public.other")) == (OLD, NEW)
     histories = database.run("SELECT history FROM tallystick.outputs ORDER BY name")
     assert len({one[0] for one in histories}) == 2

@@ -1,8 +1,7 @@
-"""Airflow's own calendar, asked in this process: the runs that its scheduler and its backfills make of a DAG of ours,
-and a lake on which they work.
+"""The runs that Airflow's scheduler and its backfills create of a DAG, computed in this process, and a lake for them.
 
-No scheduler and no database: the DAG goes through Airflow's serialization, as it does on the way to the scheduler, and
-the functions asked are those that the scheduler (`next_dagrun_info`) and a backfill (`_get_info_list`) ask.
+Without a scheduler and a database: the DAG is serialized and deserialized by Airflow, as it is for the scheduler, and
+the functions called are those that the scheduler (`next_dagrun_info`) and a backfill (`_get_info_list`) call.
 """
 
 from __future__ import annotations
@@ -28,27 +27,27 @@ from tallystick.operations.status import read_status
 
 
 class Calendar:
-    """A DAG's schedule: a cron text in a zone, from `start` on."""
+    """The schedule of a DAG: a cron expression in a time zone, from `start` on."""
 
     def __init__(self, cron: str, start: datetime, *, zone: str = "UTC") -> None:
         schedule: Any = cron if zone == "UTC" else CronDataIntervalTimetable(cron, timezone=zone)
-        made = replay_dag(pipeline("s3://lake/small"), schedule=schedule, start_date=start)
-        self.dag: Any = DagSerialization.from_dict(DagSerialization.to_dict(made))
+        dag = replay_dag(pipeline("s3://lake/small"), schedule=schedule, start_date=start)
+        self.dag: Any = DagSerialization.from_dict(DagSerialization.to_dict(dag))
 
     def scheduled(self, until: datetime, *, after: Interval | None = None) -> list[Interval]:
-        """The intervals that the scheduler makes in order, up to one that begins at `until`; `after`: its last run."""
+        """Return the intervals of the scheduler's runs that begin before `until`, in order; `after`: its last run."""
         info = _info(after) if after is not None else None
-        found: list[Interval] = []
+        intervals: list[Interval] = []
         while True:
             info = self.dag.next_dagrun_info(last_automated_run_info=info)
             if info is None or info.data_interval.start >= until:
-                return found
-            found.append(_interval(info))
+                return intervals
+            intervals.append(_interval(info))
 
     def backfill(
         self, first: datetime, last: datetime, *, backwards: bool = False
     ) -> list[Interval]:
-        """The intervals of `airflow backfill create --from-date first --to-date last`, in its order."""
+        """Return the intervals of `airflow backfill create --from-date first --to-date last`, in its order."""
         dates = {"from_date": pendulum.instance(first), "to_date": pendulum.instance(last)}
         return [_interval(i) for i in _get_info_list(dag=self.dag, reverse=backwards, **dates)]
 
@@ -67,30 +66,31 @@ def _info(interval: Interval) -> DagRunInfo:
 
 
 def lake_of(intervals: Iterable[Interval]) -> SmallLake:
-    """A lake whose log has three records in each interval: at its first instant, in the middle, and at its last one."""
+    """Return a lake whose log has three records in each interval: at its first instant, in its middle, at its end."""
     small = SmallLake(log=FakeLog())
     small.log.create(TOPIC)
-    for one in intervals:
-        last = one.end - timedelta(milliseconds=1)
-        for at in (one.start, one.start + (one.end - one.start) / 2, last):
+    for interval in intervals:
+        last = interval.end - timedelta(milliseconds=1)
+        middle = interval.start + (interval.end - interval.start) / 2
+        for at in (interval.start, middle, last):
             small.log.append(TOPIC, 0, at, n=1, kind="k")
     return small
 
 
 def committed(small: SmallLake) -> list[tuple[Interval, int]]:
-    """Every interval of the ledger, with its records; -1 where it is only granted."""
+    """Return every interval of the ledger with its number of records; -1 if it is only granted."""
     return [
-        (one.interval, one.totals.records if one.totals else -1)
-        for one in read_status(small.lake).intervals
+        (status.interval, status.totals.records if status.totals else -1)
+        for status in read_status(small.lake).intervals
     ]
 
 
 def follow(
     small: SmallLake, calendar: Calendar, runs: dict[datetime, Interval] | None = None
 ) -> list[str]:
-    """Do what the commands of `tally status` say, as Airflow would, and say which they were: `backfill` or `dags`.
+    """Run the commands of `tally status` as Airflow would, and return which they were: `backfill` or `dags`.
 
-    `runs`: those that Airflow has, by logical date: a backfill clears such a run, which keeps the interval that it had.
+    `runs`: the intervals of Airflow's runs, by logical date: a backfill clears such a run, which keeps its interval.
     """
     known = {} if runs is None else dict(runs)
     done: list[str] = []
@@ -101,6 +101,7 @@ def follow(
             small.run(gap.interval, run=f"manual__{number}", **json.loads(words["--conf"]))
             continue
         first, last = (datetime.fromisoformat(words[w]) for w in ("--from-date", "--to-date"))
-        for one in calendar.backfill(first, last):
-            small.run(known.setdefault(one.start, one), run=f"backfill__{one.end.isoformat()}")
+        for interval in calendar.backfill(first, last):
+            run = f"backfill__{interval.end.isoformat()}"
+            small.run(known.setdefault(interval.start, interval), run=run)
     return done

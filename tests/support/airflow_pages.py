@@ -1,6 +1,6 @@
-"""Airflow's pages in a headless Chromium: buttons pressed as a person presses them, and what the pages then sent.
+"""Airflow's pages in a headless Chromium: press buttons as a person does, and record the requests of the pages.
 
-The browser is the system's (Debian's package chromium): Playwright's own cannot be had from a package registry.
+The browser is the system's (Debian's package chromium): Playwright's own is not in a package registry.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from playwright.sync_api import Locator, Page, Request, Response, sync_playwrigh
 
 from tallystick_devstack.airflow_api import AirflowApi
 
-# Kept as files of the test run; git ignores the folder.
+# Screenshots remain after the test run; git ignores the folder.
 PICTURES = Path(__file__).parents[2] / "build" / "browser"
 INSTALL = "apt-get install --no-install-recommends chromium"
 FLAGS = (
-    "--no-sandbox",  # it does not start as root with one
+    "--no-sandbox",  # it does not start as root with a sandbox
     *("--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
     *("--disable-component-update", "--disable-sync"),
 )
-# A page on a machine with all of the tests on it; a deadline, not a wait.
+# For a page on a machine that runs all tests; a deadline, not a wait.
 DEADLINE_MS = 300_000.0
 
 
 def chromium() -> str:
-    """Path of the system's Chromium; without one the test is skipped, and fails where CI is set."""
-    found = shutil.which("chromium") or shutil.which("chromium-browser")
-    if found is not None:
-        return found
-    missing = f"there is no Chromium on this machine, so no button was pressed: {INSTALL}"
+    """Return the path of the system's Chromium. Without it the test is skipped, or fails if CI is set."""
+    path = shutil.which("chromium") or shutil.which("chromium-browser")
+    if path is not None:
+        return path
+    missing = f"no Chromium on this machine, so no button was pressed: {INSTALL}"
     if os.environ.get("CI", "").lower() in ("1", "true", "yes"):
         pytest.fail(missing)
     pytest.skip(missing)
@@ -46,20 +46,20 @@ def chromium() -> str:
 
 @dataclass(frozen=True)
 class Pressed:
-    """What a page sent when a button was pressed, and what Airflow answered."""
+    """The request that a page sent when a button was pressed, and Airflow's answer."""
 
     sent: dict[str, Any]
     answer: dict[str, Any]
 
     @property
     def run_id(self) -> str:
-        """The run that was made."""
+        """The id of the created run."""
         return str(self.answer["dag_run_id"])
 
 
 @dataclass
 class Pages:
-    """Airflow's pages, in the hands of one person; `sent` is each body that a page posted, with its address."""
+    """Airflow's pages in one browser; `sent` contains each body that a page posted, with its address."""
 
     page: Page
     url: str
@@ -67,7 +67,7 @@ class Pages:
     sent: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
 
     def note(self, request: Request) -> None:
-        """Keep what a page sends, but for passwords and questions (a dry run changes nothing)."""
+        """Record a request body of a page, except logins and dry runs, which change nothing."""
         if request.method != "POST" or "/api/v2/" not in request.url:
             return
         body: dict[str, Any] = json.loads(request.post_data or "{}")
@@ -75,7 +75,7 @@ class Pages:
             self.sent.append((request.url.partition("/api/v2")[2], body))
 
     def picture(self, name: str) -> None:
-        """Take a picture of the page. Safe to repeat: the file is written over."""
+        """Save a screenshot of the page. Safe to repeat: the file is overwritten."""
         self.pictures.mkdir(parents=True, exist_ok=True)
         self.page.screenshot(path=self.pictures / f"{name}.png", full_page=True)
 
@@ -88,7 +88,7 @@ class Pages:
         self.page.get_by_role("link", name="Dags").first.wait_for()
 
     def trigger(self, dag: str, picture: str, fields: Mapping[str, str]) -> Pressed:
-        """Press Trigger with the form as it is, but for these fields."""
+        """Press Trigger with the proposed form, changed in these fields only."""
         form = self._form(dag)
         self._fill(form, fields)
         self.picture(f"{picture}-form")
@@ -104,12 +104,12 @@ class Pages:
         *,
         override: bool = False,
     ) -> Pressed:
-        """Press Trigger, choose Backfill, fill in its two dates and these fields, and tick what sends the fields."""
+        """Press Trigger, choose Backfill, fill in its dates and these fields; `override` ticks the box for the fields."""
         form = self._form(dag)
         form.get_by_text("Backfill", exact=True).first.click()
         form.get_by_text("Run Backwards").wait_for()
         for at in (first, last):
-            # The first of the two that is still empty.
+            # The first of the two fields that is still empty.
             form.get_by_text("Select date and time").first.click()
             picker = self.page.get_by_placeholder("YYYY/MM/DD")
             picker.fill(f"{at:%Y/%m/%d}")
@@ -127,7 +127,7 @@ class Pages:
         return self._press(form.get_by_role("button", name="Run Backfill"))
 
     def clear(self, dag: str, run_id: str, task: str, picture: str) -> Pressed:
-        """Press Clear on a task's page, and confirm the dialog as it is."""
+        """Press Clear on a task's page, and confirm the unchanged dialog."""
         self.page.goto(f"{self.url}/dags/{dag}/runs/{quote(run_id, safe='')}/tasks/{task}")
         self.page.get_by_role("button", name="Press shift+c to clear").click()
         dialog = self.page.get_by_role("dialog")
@@ -136,7 +136,7 @@ class Pages:
         return self._press(dialog.get_by_role("button", name="Confirm"))
 
     def show_run(self, dag: str, run_id: str, picture: str) -> None:
-        """Open the page of a run, and take its picture."""
+        """Open the page of a run, and save a screenshot."""
         self.page.goto(f"{self.url}/dags/{dag}/runs/{quote(run_id, safe='')}")
         self.page.get_by_role("link", name="Task Instances").first.wait_for()
         self.picture(picture)
@@ -160,11 +160,11 @@ class Pages:
                 box.press("Tab")
 
     def _press(self, button: Locator) -> Pressed:
-        """Press a button that sends something, wait for the answer, and return what was sent."""
+        """Press a button that sends a request, wait for the answer, and return both."""
         before = len(self.sent)
 
         def is_answer(answer: Response) -> bool:
-            # Dry runs of the same dialog may still be answered.
+            # Answers to dry runs of the same dialog may still arrive.
             return len(self.sent) > before and answer.request.post_data_json == self.sent[-1][1]
 
         with self.page.expect_response(is_answer) as answered:
@@ -175,13 +175,13 @@ class Pages:
         return pressed
 
     def _leave(self) -> None:
-        """Show an empty page: Airflow's pages ask for news every few seconds, which slows down the run."""
+        """Open an empty page: Airflow's pages poll every few seconds, which slows down the run."""
         self.page.goto("about:blank")
 
 
 @contextmanager
 def open_pages(api: AirflowApi, pictures: str) -> Iterator[Pages]:
-    """A browser with an empty profile, logged in."""
+    """Open a browser with an empty profile, and log in."""
     program = chromium()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=[*FLAGS])
@@ -194,7 +194,7 @@ def open_pages(api: AirflowApi, pictures: str) -> Iterator[Pages]:
             try:
                 yield pages
             except BaseException:
-                pages.picture("where-it-failed")
+                pages.picture("failure")
                 raise
         finally:
             browser.close()

@@ -1,4 +1,4 @@
-"""A lake that owes an output many intervals, made without a swap for each: for tests and benchmarks of publishing."""
+"""A lake with many intervals that are pending for an output, created without a swap for each."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ HOUR = timedelta(hours=1)
 
 
 def hour(number: int) -> Interval:
-    """One hour of the lake's time."""
+    """Return an hour of the lake."""
     return Interval(start=DAY + number * HOUR, end=DAY + (number + 1) * HOUR)
 
 
 def wide(tables: int, outputs: tuple[Declared, ...]) -> Callable[[str], Pipeline]:
-    """A pipeline of that many tables, dead letters aside, whose first goes to the outputs."""
+    """Declare a pipeline with `tables` tables (without dead letters); the first of them has the outputs."""
 
     def declared(warehouse: str) -> Pipeline:
         plain = pipeline(warehouse)
@@ -46,7 +46,7 @@ def lake_with_backlog(
     store: Store | None = None,
     outputs: tuple[Declared, ...] = (Declared(),),
 ) -> tuple[SmallLake, list[tuple[str, str]]]:
-    """A lake that owes so many intervals, and the plans and reports of hours that are staged and not committed."""
+    """Return a lake with `pending` intervals, and the plans and reports of `commits` hours that are staged only."""
     log = FakeLog()
     log.create(TOPIC, partitions=1)
     for number in range(pending + commits):
@@ -54,18 +54,18 @@ def lake_with_backlog(
     small = SmallLake(store=store or MemoryStore(), log=log, declared=wide(tables, outputs))
     if pending:
         small.run(hour(0))
-        _owe(small, pending)
+        _copy_commit(small, pending)
     staged = []
     for number in range(pending, pending + commits):
-        (piece,) = small.plan(hour(number), run=f"late-{number}").intervals
-        staged.append((piece.plan, stage(small.lake, small.log, piece.plan)))
+        (planned,) = small.plan(hour(number), run=f"late-{number}").intervals
+        staged.append((planned.plan, stage(small.lake, small.log, planned.plan)))
     return small, staged
 
 
-def _owe(small: SmallLake, count: int) -> None:
-    """Copy the first hour's commit to the hours after it, as if each had been committed and not published.
+def _copy_commit(small: SmallLake, count: int) -> None:
+    """Copy the commit of the first hour to the hours after it: each is committed and not published.
 
-    Records, plans and reports are written one by one, the ledger's pages and the root once: no swap per interval.
+    Records, plans and reports are written for each hour, the ledger's pages and the root once: no swap per interval.
     """
     snapshot = small.lake.load_existing()
     ledger = snapshot.whole_ledger()
@@ -76,28 +76,32 @@ def _owe(small: SmallLake, count: int) -> None:
     record = small.lake.record(first.committed.record)
     assert plan is not None
     assert record is not None
-    (done,) = record.intervals
-    assert done.report is not None
-    report = small.lake.report(done.report)
+    (committed,) = record.intervals
+    assert committed.report is not None
+    report = small.lake.report(committed.report)
     assert report is not None
     for number in range(1, count):
         interval, uuid = hour(number), small.runtime.uuid()
-        plan_now = replace(
+        plan_copy = replace(
             plan, key=keys.plan(interval.start, interval.end, uuid), interval=interval
         )
         report_key = keys.report(interval.start, interval.end, report.attempt, small.runtime.uuid())
-        report_now = replace(report, key=report_key, plan=plan_now.key, plan_sha256=plan_now.sha256)
-        done_now = replace(done, interval=interval, plan=plan_now.key, report=report_key)
+        report_copy = replace(
+            report, key=report_key, plan=plan_copy.key, plan_sha256=plan_copy.sha256
+        )
+        committed_copy = replace(
+            committed, interval=interval, plan=plan_copy.key, report=report_key
+        )
         record = replace(
             record,
             key=keys.record(record.version + 1, small.runtime.uuid()),
             version=record.version + 1,
             parent=record.key,
-            intervals=(done_now,),
+            intervals=(committed_copy,),
         )
         for key, body in (
-            (plan_now.key, plan_now.encode()),
-            (report_key, report_now.encode()),
+            (plan_copy.key, plan_copy.encode()),
+            (report_key, report_copy.encode()),
             (record.key, record.encode()),
         ):
             small.store.create(key, body)
@@ -109,7 +113,7 @@ def _owe(small: SmallLake, count: int) -> None:
             replace(
                 first,
                 interval=interval,
-                committed=replace(first.committed, plan=plan_now.key, record=record.key),
+                committed=replace(first.committed, plan=plan_copy.key, record=record.key),
                 outputs={name: OutputSlot(wanted=uuid) for name in first.outputs},
             )
         )

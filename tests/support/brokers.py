@@ -1,4 +1,4 @@
-"""One real broker for a whole test session, and the few things that tests do to it.
+"""One real broker for a whole test session, and what tests do with it.
 
 from support.brokers import broker  # noqa: F401  (in a conftest.py)
 """
@@ -32,13 +32,13 @@ from tallystick_devstack.process import wait_until
 
 _DONE_S = 30.0
 Read = TypeVar("Read")
-Judged = TypeVar("Judged")
+Reference = TypeVar("Reference")
 _numbers = itertools.count()
 
 
 @dataclass(frozen=True)
 class TestBroker:
-    """A running broker with the clients of another library, so that tests do not trust ours to set the scene."""
+    """A running broker with the clients of another library, so that the setup of tests does not depend on our client."""
 
     __test__ = False
 
@@ -47,12 +47,12 @@ class TestBroker:
 
     @property
     def bootstrap(self) -> str:
-        """host:port, or several with commas between"""
+        """host:port of each broker, separated by commas."""
         return self.kafka.bootstrap
 
     @property
     def settings(self) -> KafkaSettings:
-        """Settings for our own client, impatient as tests are."""
+        """Settings for our client, with short timeouts."""
         return KafkaSettings(
             bootstrap_servers=tuple(self.bootstrap.split(",")),
             bootstrap_timeout_ms=5_000,
@@ -67,7 +67,7 @@ class TestBroker:
         replicas: int = 1,
         **config: object,
     ) -> str:
-        """Create a topic (configuration words with _ for .) and return its name once its leaders answer."""
+        """Create a topic (`config` with _ for .), wait for its leaders, and return its name."""
         name = name or f"t{next(_numbers)}"
         words = {key.replace("_", "."): str(value) for key, value in config.items()}
         done(self.admin.create_topics([NewTopic(name, partitions, replicas, config=words)]))
@@ -75,17 +75,17 @@ class TestBroker:
         return name
 
     def wait_for_leaders(self, name: str, partitions: int) -> None:
-        """Return once every partition of a topic has a leader that clients see."""
+        """Wait until every partition of a topic has a leader in the metadata."""
 
         def ready() -> bool:
-            found = self.admin.list_topics(name, timeout=5).topics[name]
-            leaders = [one.leader for one in found.partitions.values()]
-            return found.error is None and len(leaders) == partitions and min(leaders) >= 0
+            topic = self.admin.list_topics(name, timeout=5).topics[name]
+            leaders = [partition.leader for partition in topic.partitions.values()]
+            return topic.error is None and len(leaders) == partitions and min(leaders) >= 0
 
         wait_until(ready, deadline_s=_DONE_S, what=f"topic {name} having {partitions} leaders")
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic and return once nobody sees it."""
+        """Delete a topic, and wait until the metadata no longer contains it."""
         done(self.admin.delete_topics([name]))
         wait_until(
             lambda: self.admin.list_topics(timeout=5).topics.get(name) is None,
@@ -94,7 +94,7 @@ class TestBroker:
         )
 
     def configure(self, topic: str, **config: object) -> None:
-        """Change a topic's configuration; words with _ for . ."""
+        """Change a topic's configuration (`config` with _ for .)."""
         changes = [
             ConfigEntry(
                 name.replace("_", "."), str(value), incremental_operation=AlterConfigOpType.SET
@@ -105,12 +105,12 @@ class TestBroker:
         done(self.admin.incremental_alter_configs([resource]))
 
     def delete_records(self, topic: str, before: int, partition: int = 0) -> None:
-        """Let the log of a partition begin at `before` (-1: at its end), as retention would."""
+        """Delete the records of a partition before an offset (-1: all), as retention would."""
         offset = OFFSET_END if before < 0 else before
         done(self.admin.delete_records([TopicPartition(topic, partition, offset)]))
 
     def producer(self, **config: object) -> Producer:
-        """A producer with idempotence on; configuration words with _ for . ."""
+        """Return an idempotent producer (`config` with _ for .)."""
         words: dict[str, Any] = {key.replace("_", "."): value for key, value in config.items()}
         return Producer(
             {
@@ -122,7 +122,7 @@ class TestBroker:
         )
 
     def transactions(self, name: str, **config: object) -> Producer:
-        """A producer that is ready to begin transactions."""
+        """Return a producer that is ready to begin transactions."""
         producer = self.producer(transactional_id=name, **config)
         producer.init_transactions(_DONE_S)
         return producer
@@ -130,13 +130,13 @@ class TestBroker:
     def end(
         self, producer: Producer, topic: str, *, abort: bool = False, partition: int = 0
     ) -> None:
-        """End a transaction and return once its marker is in the log: the broker answers before that."""
+        """End a transaction, and wait until its marker is in the log: the broker answers before that."""
         before = self.high_watermark(topic, partition)
         (producer.abort_transaction if abort else producer.commit_transaction)(_DONE_S)
         self.until_ends_beyond(topic, before, partition)
 
     def until_ends_beyond(self, topic: str, before: int, partition: int = 0) -> None:
-        """Return once a transaction's marker has moved the end of a partition beyond `before`."""
+        """Wait until a transaction's marker has moved the end of a partition beyond `before`."""
         wait_until(
             lambda: self.high_watermark(topic, partition) > before,
             deadline_s=_DONE_S,
@@ -144,7 +144,7 @@ class TestBroker:
         )
 
     def high_watermark(self, topic: str, partition: int = 0) -> int:
-        """Where a partition ends."""
+        """Return the end offset of a partition."""
         place = TopicPartition(topic, partition)
         found = self.admin.list_offsets({place: OffsetSpec.latest()}, request_timeout=_DONE_S)
         return int(found[place].result(_DONE_S).offset)
@@ -153,7 +153,7 @@ class TestBroker:
 def send(
     producer: Producer, topic: str, *values: bytes | None, flush: bool = True, **how: Any
 ) -> None:
-    """Produce values in order to partition 0 (or `partition=`) and wait until the broker has them."""
+    """Produce values in order to partition 0 (or `partition=`), and wait until the broker has acknowledged them."""
     problems: list[object] = []
     for value in values:
         producer.produce(
@@ -163,36 +163,36 @@ def send(
             on_delivery=lambda error, _: problems.append(error) if error else None,
         )
     if flush:
-        assert producer.flush(_DONE_S) == 0, "the broker did not take every record in time"
+        assert producer.flush(_DONE_S) == 0, "the broker did not acknowledge every record in time"
         assert not problems, problems
 
 
 def read_while_cleaning(
-    read: Callable[[], Read], judge: Callable[[], Judged]
-) -> tuple[Read, Judged]:
-    """What both see of one state of a compacted log, however long the cleaner goes on.
+    read: Callable[[], Read], read_reference: Callable[[], Reference]
+) -> tuple[Read, Reference]:
+    """Return both readings of the same state of a compacted log, even if the cleaner is still running.
 
-    Compaction only takes away: when two readings agree, nothing changed between them, where the judge looked.
+    Compaction only removes records: if two readings agree, nothing changed between them, while the reference was read.
     """
     deadline = time.monotonic() + _DONE_S
     found = read()
     while time.monotonic() < deadline:
-        judged = judge()
+        reference = read_reference()
         before, found = found, read()
         if before == found:
-            return found, judged
-    raise AssertionError(f"the cleaner went on for {_DONE_S:g} s")
+            return found, reference
+    raise AssertionError(f"the log still changed after {_DONE_S:g} s of compaction")
 
 
 def done(futures: Mapping[Any, Future[Any]]) -> None:
-    """Wait for an admin request; raises what it raised."""
+    """Wait for an admin request; raises its error."""
     for future in futures.values():
         future.result(_DONE_S)
 
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestBroker]:
-    """A broker of this session's own, in a folder of its own, on a free port of the loopback interface."""
+    """Run a broker for this session, in its own folder, on a free port of the loopback interface."""
     state: Path = tmp_path_factory.mktemp("kafka")
     with KafkaBroker(state) as running:
         yield TestBroker(running, AdminClient({"bootstrap.servers": running.bootstrap}))
@@ -200,6 +200,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestBroker]:
 
 @pytest.fixture
 def client(broker: TestBroker) -> Iterator[KafkaClient]:
-    """Our own client, connected to the session's broker."""
+    """Connect our client to the session's broker."""
     with KafkaClient(broker.settings) as connected:
         yield connected

@@ -26,7 +26,7 @@ PER_BATCH = 2
 def http(
     url: str, store: Store, *, timeout_s: int = 5, patience_s: float = 5.0, **how: Any
 ) -> HttpReceiver:
-    """The output over a receiver; one call after the other, unless `how` says otherwise."""
+    """Return the output for a receiver; one call after the other, unless `how` sets `concurrency`."""
     declared = HttpOutput(**{"name": "feed", "table": "events", "url": url, "concurrency": 1} | how)
     settings = HttpSettings(timeout_s=timeout_s)
     return HttpReceiver(declared, lambda: settings, store, batch=PER_BATCH, patience_s=patience_s)
@@ -35,7 +35,7 @@ def http(
 def mail(
     port: int, store: Store, *, doubt_s: float | None = 0.0, timeout_s: int = 5, **how: Any
 ) -> Mailbox:
-    """The output over a mail server."""
+    """Return the output for a mail server."""
     declared = EmailOutput(
         **{
             "name": "feed",
@@ -53,7 +53,7 @@ def mail(
 
 
 def dying(step: str, nth: int) -> Any:
-    """Die as kill -9 does when a step comes for the nth time."""
+    """Return a callback that kills this process with SIGKILL at the nth call of a step."""
     left = nth
 
     def stepped(what: str, key: str = "") -> None:
@@ -65,17 +65,17 @@ def dying(step: str, nth: int) -> Any:
     return stepped
 
 
-def around(output: Any, name: str, stepped: Any) -> None:
-    """Have a method tell that it begins and ends."""
+def report_steps(output: Any, name: str, stepped: Any) -> None:
+    """Wrap a method of the output so that it calls `stepped` before and after each call."""
     real = getattr(output, name)
 
-    def told(*of: Any, **more: Any) -> Any:
+    def wrapped(*of: Any, **more: Any) -> Any:
         stepped("before the call")
-        done = real(*of, **more)
+        result = real(*of, **more)
         stepped("after the call")
-        return done
+        return result
 
-    setattr(output, name, told)
+    setattr(output, name, wrapped)
 
 
 def main(kind: str, address: str, folder: str, step: str, nth: int) -> None:
@@ -85,12 +85,12 @@ def main(kind: str, address: str, folder: str, step: str, nth: int) -> None:
     output: Any
     if kind == "mail":
         output = mail(int(address), store)
-        around(output, "_deliver", stepped)
+        report_steps(output, "_deliver", stepped)
     else:
         output = http(
             address, store, **({"key": ["k"], "replaced": "once"} if kind == "by key" else {})
         )
-        around(output, "_ask", stepped)
+        report_steps(output, "_ask", stepped)
     output.begin(SCOPE)
     output.publish(publication(ROWS), resumed=False)
 

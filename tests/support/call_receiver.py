@@ -1,14 +1,14 @@
-"""A receiver of HTTP calls on a real socket that honours idempotency keys, and can fail in each way that one can.
+"""A receiver of HTTP calls on a real socket, with idempotency keys and faults.
 
-It acts once per key and body, answers a repeated key as it answered first, and a key with another body with 422 (the
-IETF's draft). `faults` says by the number of a call what goes wrong with it:
+It acts once per key and body, repeats its answer for a repeated key, and answers 422 to a key with another body (the
+IETF's draft). `faults` maps the number of a call to its fault:
 
     500, 429, ...    answer that and do not act
     act then N       act, and answer N
     act then drop    act, and close the connection without an answer
     drop             close the connection without having acted
     twice            act, and answer twice on the same connection
-    garbage          act, and answer what is no HTTP
+    garbage          act, and answer with text that is not HTTP
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Step = Callable[[str, str], None]
 
 @dataclass(frozen=True)
 class Call:
-    """One request as it came: its key, its row, and all headers by their lower-case names."""
+    """One request: its key, its row, and all headers by their lower-case names."""
 
     key: str
     row: dict[str, Any]
@@ -39,7 +39,7 @@ class Call:
 
 @dataclass
 class Endpoint:
-    """What the receiver knows: every call, and by key what it acted on, in that order."""
+    """The state of a receiver: its faults, every call, and the keys and bodies on which it acted, in order."""
 
     faults: dict[int, str] = field(default_factory=dict)
     extra: dict[str, str] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Endpoint:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def act(self, key: str, body: bytes) -> int:
-        """Act once per key; the status to answer."""
+        """Act once per key, and return the status of the answer."""
         with self.lock:
             known = dict(self.acted)
             if self.honours and key in known:
@@ -63,7 +63,7 @@ class Endpoint:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """What it acted on."""
+        """The rows on which it acted."""
         return [json.loads(body) for _, body in self.acted]
 
     @property
@@ -79,11 +79,11 @@ class Handler(BaseHTTPRequestHandler):
     endpoint: Endpoint
 
     def do_POST(self) -> None:
-        """Act and answer, or as the fault of this call says."""
+        """Act and answer, or do what the fault of this call requires."""
         endpoint = self.endpoint
         body = self.rfile.read(int(self.headers["Content-Length"]))
         headers = {name.lower(): value for name, value in self.headers.items()}
-        key = json.loads(headers["idempotency-key"])  # a text in quotes
+        key = json.loads(headers["idempotency-key"])  # a quoted string
         with endpoint.lock:
             fault = endpoint.faults.get(len(endpoint.calls), "")
             endpoint.calls.append(
@@ -129,23 +129,23 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(self.endpoint.body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Tell nobody."""
+        """Log nothing."""
 
 
 class Server(ThreadingHTTPServer):
-    """One that says nothing of clients that went away."""
+    """A server that logs no error of a client that has disconnected."""
 
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A publisher that was killed leaves a broken pipe."""
+        """Ignore the broken pipe of a publisher that was killed."""
 
 
 @contextmanager
 def receiver(
     endpoint: Endpoint, *, port: int = 0, certificate: Path | None = None
 ) -> Iterator[str]:
-    """Serve on the loopback interface; yields its url."""
+    """Serve on the loopback interface; yields the url."""
     server = Server(("127.0.0.1", port), type("Bound", (Handler,), {"endpoint": endpoint}))
     if certificate is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

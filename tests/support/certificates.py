@@ -1,4 +1,4 @@
-"""A certificate for the loopback interface, made by the test that needs it."""
+"""Certificates for the loopback interface, created by the tests that use them."""
 
 from __future__ import annotations
 
@@ -20,41 +20,41 @@ from cryptography.x509.oid import NameOID
 
 
 def self_signed(path: Path, *, password: str | None = None) -> Path:
-    """Write a key, under a password if one is given, and its certificate for 127.0.0.1, signed by itself."""
+    """Write a key (encrypted if `password` is given) and its self-signed certificate for 127.0.0.1."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
     now = datetime.now(UTC)
     loopback = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
-    made = (
+    certificate = (
         x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
         .not_valid_before(now - timedelta(days=1))
         .not_valid_after(now + timedelta(days=1))
         .add_extension(loopback, critical=False)
         .sign(key, SHA256())
     )
-    locked = BestAvailableEncryption(password.encode()) if password else NoEncryption()
-    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, locked)
+    encryption = BestAvailableEncryption(password.encode()) if password else NoEncryption()
+    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption)
     path.touch(mode=0o600)
-    path.write_bytes(secret + made.public_bytes(Encoding.PEM))
+    path.write_bytes(secret + certificate.public_bytes(Encoding.PEM))
     return path
 
 
 def revocation_of(certificate: Path, path: Path) -> Path:
-    """Write the list on which the issuer of a self-signed certificate revokes it."""
+    """Write the revocation list that revokes a self-signed certificate."""
     both = certificate.read_bytes()
-    key, made = load_pem_private_key(both, password=None), x509.load_pem_x509_certificate(both)
+    key, issued = load_pem_private_key(both, password=None), x509.load_pem_x509_certificate(both)
     assert isinstance(key, ec.EllipticCurvePrivateKey)
     now = datetime.now(UTC)
     since = now - timedelta(hours=1)
     revoked = (
         x509.RevokedCertificateBuilder()
-        .serial_number(made.serial_number)
+        .serial_number(issued.serial_number)
         .revocation_date(since)
         .build()
     )
     listed = (
         x509.CertificateRevocationListBuilder()
-        .issuer_name(made.subject)
+        .issuer_name(issued.subject)
         .last_update(since)
         .next_update(now + timedelta(days=1))
         .add_revoked_certificate(revoked)

@@ -1,4 +1,4 @@
-"""What docker-compose.yml and its companions name, held against what there is: code, lock file, installed packages."""
+"""Checks of what docker-compose.yml and its companions name: against code, lock file and installed packages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tallystick.errors import TallystickError
 from tallystick_devstack.kafka import KAFKA_VERSION, KafkaBroker
 from tallystick_devstack.s3 import S3Server
 
-# Where the two stacks must differ: addresses, secrets, folders, and what only a container needs.
+# Settings in which the two stacks must differ: addresses, secrets, folders, and those that only a container needs.
 _AIRFLOW_OWN = {
     "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN",
     "AIRFLOW__CORE__FERNET_KEY",
@@ -42,13 +42,13 @@ _KAFKA_OWN = {
 
 
 def commands(files: Files) -> list[str]:
-    """Every program that a container or the page starts is there and takes its words."""
+    """Check that every program that a container or the page starts exists and accepts its arguments."""
     problems = []
     for where, words in _all_commands(files):
         try:
             wrong = _wrong(words, files)
-        except SystemExit:  # argparse's way to refuse
-            wrong = "these words are not taken"
+        except SystemExit:  # argparse refuses so
+            wrong = "these arguments are not accepted"
         problems += [f"{where}: {shlex.join(words)}: {wrong}"] if wrong else []
     return problems
 
@@ -60,14 +60,14 @@ def _all_commands(files: Files) -> Iterator[tuple[str, list[str]]]:
             yield from ((name, words) for words in _simple(service["command"]))
             test = service.get("healthcheck", {}).get("test", ["CMD", "true"])
             yield name, test[1:]
-    yield from (("told", words) for words in files.told_commands())
+    yield from (("documented", words) for words in files.documented_commands())
     for instruction, text in files.instructions():
         for found in re.findall(r"python -m .*", text) if instruction == "RUN" else ():
             yield "Dockerfile", shlex.split(found)
 
 
 def _simple(command: list[str]) -> Iterator[list[str]]:
-    """The simple commands of a container's command, those of a shell script too."""
+    """Yield the simple commands of a container's command, also those of a shell script."""
     if command[0] != "bash":
         yield command
         return
@@ -101,35 +101,35 @@ def _wrong(words: list[str], files: Files) -> str | None:
             known = {"--detach", "--build", "--wait", "--follow", "--volumes", *files.services}
             return ", ".join(set(rest) - known) or None
         case ["make", target]:
-            made = re.search(
+            rule = re.search(
                 rf"^{re.escape(target)}:", (ROOT / "Makefile").read_text(), re.MULTILINE
             )
-            return None if made else "no such target"
+            return None if rule else "no such target"
         case [("curl" | "umask" | "true"), *_] | ["python", "-c", _]:
             return None
         case _:
-            return "a program that no check knows"
+            return "a program without a check"
     return None
 
 
-class _Taken(Exception):
-    """The words were understood; what they ask for is not done here."""
+class _Accepted(Exception):
+    """The arguments were parsed; the program does not run here."""
 
 
 def _refused_by(module: str, words: list[str]) -> str | None:
-    """Let the module's own parser read the words, and stop it there."""
+    """Parse the arguments with the module's own parser, and stop after that."""
     parse = argparse.ArgumentParser.parse_args
 
     def only_parse(self: argparse.ArgumentParser, args: Any = None, namespace: Any = None) -> None:
         parse(self, args, namespace)
-        raise _Taken
+        raise _Accepted
 
     with patch.object(argparse.ArgumentParser, "parse_args", only_parse):
         try:
             importlib.import_module(module).main(words)
-        except _Taken:
+        except _Accepted:
             return None
-    return "it reads no words"
+    return "it parses no arguments"
 
 
 @cache
@@ -146,7 +146,7 @@ def _spark_classes() -> frozenset[str]:
 
 @cache
 def _spark_variables() -> frozenset[str]:
-    """The variables that Spark's master, worker and launcher read: names in their compiled classes."""
+    """Return the variables that Spark's master, worker and launcher read: names in their compiled classes."""
     spec = find_spec("pyspark")
     assert spec is not None
     assert spec.origin is not None
@@ -161,7 +161,7 @@ def _spark_variables() -> frozenset[str]:
 
 
 def variables(files: Files) -> list[str]:
-    """Every variable of ours, Airflow's, boto3's and Spark's is one that they read, with a value that they take."""
+    """Check that tallystick, Airflow, boto3 and Spark read each variable that is set for them, and accept its value."""
     problems = []
     for service, name, value in files.variables():
         wrong = _unknown(name, value)
@@ -191,7 +191,7 @@ def _unknown(name: str, value: str) -> str | None:
         known = S3Server(Path(tempfile.gettempdir()), port=1).environment()
         return None if name in known else "the embedded stack does not set it"
     if name.startswith("SPARK_"):
-        # The submitting script reads this one, in a shell script and not in a class.
+        # SPARK_SUBMIT_OPTS is read by the shell script that submits, and not by a class.
         return (
             None if name in {*_spark_variables(), "SPARK_SUBMIT_OPTS"} else "Spark does not read it"
         )
@@ -204,16 +204,16 @@ def _wrong_connection(name: str, value: str) -> str | None:
     from tallystick.airflow import replay_dag
     from tallystick.airflow.spark_submit import _MASTER
 
-    said = json.loads(value)
+    connection = json.loads(value)
     if signature(replay_dag).parameters["spark_conn_id"].default != name:
-        return "no DAG asks for this connection"
-    if not _MASTER.fullmatch(said["host"]) or said["extra"]["deploy-mode"] != "client":
-        return "our operator refuses it"
+        return "no DAG uses this connection"
+    if not _MASTER.fullmatch(connection["host"]) or connection["extra"]["deploy-mode"] != "client":
+        return "tallystick's operator refuses it"
     return None
 
 
 def settings(files: Files) -> list[str]:
-    """Airflow's and Kafka's settings are those that the embedded stack runs with, but for what must differ."""
+    """Check that Airflow's and Kafka's settings equal those of the embedded stack, except those that must differ."""
     from tallystick_devstack.airflow import AirflowStack
 
     with tempfile.TemporaryDirectory() as name:
@@ -231,13 +231,17 @@ def settings(files: Files) -> list[str]:
             same = kafka.get(variable) == value
         else:
             continue
-        problems += [] if same else [f"{service}: {variable} is {value!r}, embedded it is another"]
+        problems += (
+            []
+            if same
+            else [f"{service}: {variable} is {value!r}, and another value in the embedded stack"]
+        )
     missing = kafka.keys() - files.environment("kafka").keys()
     return problems + [f"kafka lacks {name}" for name in missing]
 
 
 def health(files: Files) -> list[str]:
-    """The pages that health checks ask for are those that the parts serve."""
+    """Check that the parts serve the pages that the health checks request."""
     from airflow.configuration import conf
 
     known = conf.configuration_description["scheduler"]["options"]
@@ -250,12 +254,12 @@ def health(files: Files) -> list[str]:
         ("spark-worker", _words_after(files, "spark-worker", "--webui-port")),
         ("s3", files.environment("s3")["VGW_PORT"].removeprefix(":")),
     ):
-        asked = files.services[name]["healthcheck"]["test"][-1]
-        if not re.fullmatch(rf"http://(localhost|127\.0\.0\.1):{port}/\S+", asked):
-            problems.append(f"{name} serves port {port}, asked is {asked}")
-        path = asked.partition(f":{port}")[2]
+        requested = files.services[name]["healthcheck"]["test"][-1]
+        if not re.fullmatch(rf"http://(localhost|127\.0\.0\.1):{port}/\S+", requested):
+            problems.append(f"{name} serves port {port}, its health check requests {requested}")
+        path = requested.partition(f":{port}")[2]
         if name == "airflow-api-server" and f'"{path}"' not in api:
-            problems.append(f"the embedded stack does not ask for {path}")
+            problems.append(f"the embedded stack does not request {path}")
         if name == "s3" and path != files.environment("s3")["VGW_HEALTH"]:
             problems.append(f"s3 does not serve {path}")
     return problems
@@ -267,30 +271,30 @@ def _words_after(files: Files, service: str, option: str) -> str:
 
 
 def versions(files: Files) -> list[str]:
-    """Images are pinned, to the versions of the lock file and of the embedded stack; the page tells each."""
+    """Check that images are pinned to the versions of the lock file and of the embedded stack, and listed on the page."""
     lock = tomllib.loads((ROOT / "uv.lock").read_text())
     locked = {package["name"]: package["version"] for package in lock["package"]}
     bases = [w.split()[0] for i, w in files.instructions() if i == "FROM"]
     images = {s["image"] for s in files.services.values()}
-    wanted = {
+    expected = {
         f"tallystick:{locked['tallystick']}",
         f"apache/kafka:{KAFKA_VERSION}",
         *(image for image in images if image.startswith(("versity/versitygw:v", "postgres:"))),
     }
-    problems = [f"image {image}" for image in images ^ wanted]
+    problems = [f"image {image}" for image in images ^ expected]
     problems += [f"{i} is not pinned" for i in images if not re.search(r":v?\d+\.\d+(\.\d+)?$", i)]
     airflow = f"apache/airflow:slim-{locked['apache-airflow']}-python3.11"
     problems += [f"base {base}" for base in bases if base not in (airflow, "base")]
     outside = {image for image in images if not image.startswith("tallystick:")} | {airflow}
     problems += [
-        f"the page does not tell {image}" for image in outside if f"`{image}`" not in files.page
+        f"the page does not list {image}" for image in outside if f"`{image}`" not in files.page
     ]
     uv = set(re.findall(r'"uv[^"]*"', files.dockerfile + (ROOT / "Makefile").read_text()))
     return problems + ([f"uv: {sorted(uv)}"] if len(uv) != 1 else [])
 
 
 def image(files: Files) -> list[str]:
-    """The image is made of the lock file, and set up for what its containers do."""
+    """Check that the image is built from the lock file, and configured for its containers."""
     members = {
         tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]["name"]
         for folder in (".", "devstack")
@@ -306,7 +310,7 @@ def image(files: Files) -> list[str]:
         problems += [] if packages else ["no package"]
     folder = re.search(r"UV_PROJECT_ENVIRONMENT=(\S+)", text)
     home = folder.group(1) if folder else "nowhere"
-    for wanted in (
+    for expected in (
         f"PYSPARK_PYTHON={home}/bin/python",
         f'PATH="{home}/bin:${{PATH}}"',
         f"--from=packages {home} {home}",
@@ -316,6 +320,6 @@ def image(files: Files) -> list[str]:
         "mkdir -p /opt/airflow/auth",
         "openjdk-17-jre-headless",
     ):
-        problems += [] if wanted in text else [f"the Dockerfile lacks {wanted}"]
+        problems += [] if expected in text else [f"the Dockerfile lacks {expected}"]
     users = [words for instruction, words in files.instructions() if instruction == "USER"]
     return problems + ([] if users and users[-1] == "airflow" else ["it runs as root"])

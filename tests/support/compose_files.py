@@ -1,7 +1,7 @@
-"""docker-compose.yml, Dockerfile, .env.example and their page as values, and what must be true of them.
+"""docker-compose.yml, Dockerfile, .env.example and their page as values, and checks of them.
 
-No Docker engine runs where these tests run. So each check asks the code, the lock file or the installed packages whether
-what the files name is really there, and returns a sentence for each thing that is not.
+The tests run without a Docker engine. So each check compares what the files name with the code, the lock file or the
+installed packages, and returns a message for each difference.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ _CONDITIONS = ("service_healthy", "service_completed_successfully")
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML as Compose reads it: a key that stands twice in one mapping is an error, the last one does not win."""
+    """YAML as Compose reads it: a duplicate key in a mapping is an error; the last one does not win."""
 
     def compose_mapping_node(self, anchor: Any) -> Any:
         node = super().compose_mapping_node(anchor)
         keys = [key.value for key, _ in node.value]
         if len(keys) != len(set(keys)):
-            raise yaml.YAMLError(f"a key stands twice in {sorted(keys)}")
+            raise yaml.YAMLError(f"duplicate key in {sorted(keys)}")
         return node
 
 
 @dataclass(frozen=True)
 class Files:
-    """The texts of the files, as they are or bent by a test."""
+    """The texts of the files, unchanged or changed by a test."""
 
     compose: str
     dockerfile: str
@@ -79,7 +79,7 @@ class Files:
         return found
 
     def variables(self) -> Iterator[tuple[str, str, str]]:
-        """(service, variable, value) of every container's environment."""
+        """Yield (service, variable, value) of every container's environment."""
         for name, service in self.services.items():
             for variable, value in service.get("environment", {}).items():
                 yield name, variable, value
@@ -93,20 +93,20 @@ class Files:
         return dict(line.split("=", 1) for line in lines)
 
     def instructions(self) -> list[tuple[str, str]]:
-        """(instruction, words) of the Dockerfile, continued lines joined, comments left out."""
+        """Return (instruction, words) of the Dockerfile, with continued lines joined and without comments."""
         lines = [line for line in self.dockerfile.splitlines() if not line.startswith("#")]
         joined = re.sub(r"\\\n\s*", "", "\n".join(lines))
         return [(i, w) for i, _, w in (line.partition(" ") for line in joined.splitlines()) if i]
 
-    def told_commands(self) -> list[list[str]]:
-        """The commands that the page tells, and the README of Docker: indented lines, word by word."""
+    def documented_commands(self) -> list[list[str]]:
+        """Return the commands of the page, and those of the README for Docker: indented lines, split into words."""
         lines = re.findall(r"^    (\S.*)$", self.page, re.MULTILINE)
         lines += re.findall(r"^    (docker .*|make \.env.*)$", self.readme, re.MULTILINE)
         return [shlex.split(line, comments=True) for line in lines]
 
 
 def shape(files: Files) -> list[str]:
-    """The part of the Compose specification that the file uses: known keys, right types, text where YAML has numbers."""
+    """Check the part of the Compose specification that is used: known keys, right types, strings instead of numbers."""
     unknown = {k for k in files.document if not k.startswith("x-")} - {
         "name",
         "services",
@@ -124,7 +124,7 @@ def shape(files: Files) -> list[str]:
         ]
         words = [*service.get("command", []), *service.get("environment", {}).values()]
         problems += [
-            f"{name}: {word!r} is no string" for word in words if not isinstance(word, str)
+            f"{name}: {word!r} is not a string" for word in words if not isinstance(word, str)
         ]
         problems += [
             f"{name}: healthcheck {k}" for k in service.get("healthcheck", {}).keys() - _HEALTH_KEYS
@@ -135,7 +135,7 @@ def shape(files: Files) -> list[str]:
 
 
 def ports(files: Files) -> list[str]:
-    """Every published port is one of 127.0.0.1."""
+    """Check that every published port is bound to 127.0.0.1."""
     published = [(n, p) for n, s in files.services.items() for p in s.get("ports", [])]
     wanted = re.compile(r"127\.0\.0\.1:\$\{[A-Z0-9_]+:-\d+\}:\d+")
     return [f"{n}: {p}" for n, p in published if not wanted.fullmatch(p)] or (
@@ -144,7 +144,7 @@ def ports(files: Files) -> list[str]:
 
 
 def watched(files: Files) -> list[str]:
-    """A service is asked whether it is well, or it ends and another waits for that; who waits, waits for what exists."""
+    """Check that each service has a health check, or ends and another waits for its end; and that awaited ones exist."""
     problems, awaited = [], set()
     for name, service in files.services.items():
         for other, how in service.get("depends_on", {}).items():
@@ -159,15 +159,15 @@ def watched(files: Files) -> list[str]:
                 awaited.add(other)
     for name, service in files.services.items():
         if service["restart"] == "no":
-            # `up --wait` takes the end of a service for a failure unless another waits for it.
-            problems += [] if name in awaited else [f"nobody waits for {name}"]
+            # `up --wait` treats the end of a service as a failure unless another one waits for it.
+            problems += [] if name in awaited else [f"no service waits for {name}"]
         elif service.get("healthcheck", {}).get("test", [""])[0] not in ("CMD", "CMD-SHELL"):
             problems.append(f"{name} has no health check")
     return problems
 
 
 def paths(files: Files) -> list[str]:
-    """What is mounted or copied is there, and git has it; the build's context holds it; named volumes are declared."""
+    """Check that mounted or copied paths exist in git and in the build's context, and that named volumes are declared."""
     tracked = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -184,18 +184,18 @@ def paths(files: Files) -> list[str]:
             elif not target.endswith(":ro"):
                 problems.append(f"{name} may write to {source}")
             elif not _in_project(source.removeprefix("./"), tracked):
-                problems.append(f"{name} mounts {source}, which is not there")
+                problems.append(f"{name} mounts {source}, which does not exist")
     if named != set(files.document["volumes"]):
         problems.append(f"volumes: {named ^ set(files.document['volumes'])}")
     admitted = {line[1:] for line in files.ignore.splitlines() if line.startswith("!")}
     for words in (w.split() for i, w in files.instructions() if i == "COPY" and "--from" not in w):
         for source in (w for w in words[:-1] if not w.startswith("--")):
             if not _in_project(source, tracked):
-                problems.append(f"the Dockerfile copies {source}, which is not there")
+                problems.append(f"the Dockerfile copies {source}, which does not exist")
             if source.split("/")[0] not in admitted:
-                problems.append(f".dockerignore keeps {source} from the build")
+                problems.append(f".dockerignore excludes {source} from the build")
     if "*" not in files.ignore.splitlines():
-        problems.append(".dockerignore lets everything in")
+        problems.append(".dockerignore admits everything")
     return problems
 
 
@@ -204,7 +204,7 @@ def _in_project(path: str, tracked: list[str]) -> bool:
 
 
 def example(files: Files) -> list[str]:
-    """.env.example has every variable that is used and no other: secrets empty, demanded; the rest with its default."""
+    """Check that .env.example has exactly the used variables: secrets empty and required, others with their default."""
     values = files.example_values()
     used = list(_REFERENCE.findall(files.compose))
     problems = [
@@ -212,11 +212,11 @@ def example(files: Files) -> list[str]:
     ]
     for name, operator, rest in used:
         if operator == ":?" and values.get(name) != "":
-            problems.append(f"{name} is demanded, and {values.get(name)!r} in .env.example")
+            problems.append(f"{name} is required, and {values.get(name)!r} in .env.example")
         elif operator == ":-" and values.get(name) != rest:
             problems.append(f"{name}: default {rest!r}, {values.get(name)!r} in .env.example")
         elif operator not in (":?", ":-"):
-            problems.append(f"{name} may be missing in silence")
+            problems.append(f"{name} may be missing without an error")
     blocks = files.example.strip().split("\n\n")
     problems += [f"no comment above {block!r}" for block in blocks if not block.startswith("#")]
     lines = [line for block in blocks for line in block.splitlines()]
@@ -224,7 +224,7 @@ def example(files: Files) -> list[str]:
 
 
 def secrets(files: Files) -> list[str]:
-    """No secret is written down: it is referred to, and demanded; none stands in a command, where `ps` shows it."""
+    """Check that secrets are required references, not values, and that no command contains one, which `ps` would show."""
     problems = []
     for service, name, value in files.variables():
         if _SECRET_NAME.search(name) and not re.search(r"\$\{[A-Z0-9_]+:\?[^}]+\}", value):
@@ -232,7 +232,7 @@ def secrets(files: Files) -> list[str]:
     for name, service in files.services.items():
         words = [*service.get("command", []), *service.get("healthcheck", {}).get("test", [])]
         problems += [
-            f"{name}: a command holds {word!r}" for word in words if _REFERENCE.search(word)
+            f"{name}: a command contains {word!r}" for word in words if _REFERENCE.search(word)
         ]
     for instruction, words in files.instructions():
         if instruction in ("ENV", "ARG") and re.search(
@@ -243,7 +243,7 @@ def secrets(files: Files) -> list[str]:
 
 
 def addresses(files: Files) -> list[str]:
-    """host:port in settings and commands is a service of this file and a port on which it listens."""
+    """Check that each host:port in settings and commands is a service of this file and a port on which it listens."""
     listens = {"kafka": {9092, 9093}, "s3": {7070}, "postgres": {5432}, "spark-master": {7077}}
     listens["airflow-api-server"] = {8080}
     texts = [(service, value) for service, _, value in files.variables()]
@@ -252,10 +252,10 @@ def addresses(files: Files) -> list[str]:
     for service, text in texts:
         for host, port in re.findall(r"(?:://|@|^|\")([a-z][a-z0-9-]+):(\d+)(?![\d.])", text):
             if int(port) not in listens.get(host, set()):
-                problems.append(f"{service}: nobody listens on {host}:{port}")
+                problems.append(f"{service}: nothing listens on {host}:{port}")
     own = {n: re.findall(r"(?::|--port )(\d+)\b", json.dumps(s)) for n, s in files.services.items()}
     for name in ("kafka", "s3", "spark-master"):
         problems += [
-            f"{name} listens on {p}?" for p in map(str, listens[name]) if p not in own[name]
+            f"{name} does not listen on {p}" for p in map(str, listens[name]) if p not in own[name]
         ]
     return problems

@@ -1,6 +1,6 @@
-"""An output in memory that behaves as a topic under a transactional producer, and may die at any of its steps.
+"""An output in memory that behaves like a topic with a transactional producer, and may die at any of its steps.
 
-Batches land whole, the last to begin fences the others, and the place where a publication stands lands with its rows.
+Batches land whole, the last publisher to begin fences the others, and the progress of a publication lands with its rows.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ BATCH_ROWS = 2
 
 
 class Killed(BaseException):
-    """The process ended here: nothing after it ran."""
+    """The process ended here: no later code ran."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
-    """What a pipeline declares of it."""
+    """The declaration of the output in a pipeline."""
 
     name: str = "feed"
     table: str = "events"
@@ -32,7 +32,7 @@ class Declared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """One row as the receiver sees it: `sign` 1 for a row that holds, -1 for one that holds no more."""
+    """One row as the receiver gets it: `sign` 1 adds the row, -1 removes it."""
 
     plan: str
     number: int
@@ -42,14 +42,14 @@ class Message:
 
 @dataclass
 class Wire:
-    """What is outside the lake: messages in their order, who may send, and where the last publication stands."""
+    """The state outside the lake: messages in order, the epoch that may send, and the last publication's progress."""
 
     messages: list[Message] = field(default_factory=list)
     epoch: int = 0
     place: tuple[str, int] | None = None
 
     def rows(self) -> list[tuple[Any, ...]]:
-        """The rows that hold, each as often as it was sent and not taken back; -1 times is a violation."""
+        """Return the current rows, each as often as it was added and not removed; a negative count is a violation."""
         counts: dict[tuple[Any, ...], int] = {}
         for message in self.messages:
             counts[message.row] = counts.get(message.row, 0) + message.sign
@@ -57,13 +57,13 @@ class Wire:
         return sorted(row for row, count in counts.items() for _ in range(count))
 
     def duplicates(self) -> list[tuple[str, int]]:
-        """Places that were sent more than once."""
+        """Return the places that were sent more than once."""
         places = [(m.plan, m.number) for m in self.messages]
         return sorted({p for p in places if places.count(p) > 1})
 
 
 class FakeOutput:
-    """A publisher of one wire. `step` is called before each thing that happens outside; it may raise Killed."""
+    """A publisher of one wire. `step` is called before each effect outside the process; it may raise Killed."""
 
     def __init__(
         self,
@@ -79,51 +79,51 @@ class FakeOutput:
         self.closed = 0
 
     def begin(self, scope: Scope) -> None:
-        """Fence whoever began before."""
+        """Fence the publishers that began before."""
         assert scope.pipeline
         self.step("begin")
         self.wire.epoch += 1
         self.epoch = self.wire.epoch
 
     def prepare(self, publication: Publication) -> None:
-        """Refuse rows that the receiver would not take, before any is sent."""
+        """Refuse rows that the receiver would not accept, before any is sent."""
         self.step("prepare")
         for row in rows_of(publication):
             if self.refuses(row):
-                raise OutputRefused(f"{publication}: {row} does not fit.", hint="mend the job.")
+                raise OutputRefused(f"{publication}: {row} does not fit.", hint="fix the job.")
         self.prepared.append(publication.plan)
 
     def publish(self, publication: Publication, *, resumed: bool) -> None:
-        """Send from where the wire says that this plan stands."""
-        self._own()
+        """Send the messages after this plan's progress on the wire."""
+        self._check_epoch()
         place = self.wire.place
         start = place[1] if place is not None and place[0] == publication.plan else 0
-        assert not start or resumed, "the ledger did not say that it was begun"
+        assert not start or resumed, "the ledger did not record that it was begun"
         messages = list(_messages(publication))[start:]
         for low in range(0, len(messages), BATCH_ROWS):
-            some = messages[low : low + BATCH_ROWS]
+            batch = messages[low : low + BATCH_ROWS]
             self.step("send")
-            self._own()
-            self.wire.messages += some
-            self.wire.place = (publication.plan, start + low + len(some))
+            self._check_epoch()
+            self.wire.messages += batch
+            self.wire.place = (publication.plan, start + low + len(batch))
             self.step("sent")
-        self._own()
+        self._check_epoch()
 
     def abort(self, publication: Publication) -> None:
-        """Note it."""
+        """Record the plan."""
         self.aborted.append(publication.plan)
 
     def close(self) -> None:
-        """Count it."""
+        """Count the call."""
         self.closed += 1
 
-    def _own(self) -> None:
+    def _check_epoch(self) -> None:
         if self.epoch != self.wire.epoch:
             raise OutputBusy("another publisher has the output.", hint="nothing.")
 
 
 def rows_of(publication: Publication) -> list[tuple[Any, ...]]:
-    """The rows that are to be there."""
+    """Return the rows of a publication."""
     return list(_tuples(publication.rows.batches()))
 
 

@@ -1,8 +1,8 @@
-"""A Kafka log in memory that keeps the promises which planning relies on, and a stage without Spark that reads it.
+"""A Kafka log in memory with the guarantees that planning relies on, and a stage without Spark that reads it.
 
-The log answers as 2 brokers' worth of protocol would: log starts, boundaries by the first data record at or after an
-instant, open transactions, leader epochs. The stage writes real Parquet through the engine's own writer, so that
-everything after it (commit, tables, verify, SQL) runs on the real thing.
+The log answers as brokers do: log starts, boundaries by the first data record at or after an instant, open transactions,
+leader epochs. The stage writes real Parquet with the engine's writer, so that everything after it (commit, tables,
+verify, SQL) runs on real files.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Kind = Literal["data", "dead", "aborted", "control", "absent"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FakeRecord:
-    """One offset of the log. `dead` is a data record whose value does not decode; `absent` was compacted away."""
+    """One offset of the log. `dead` is a data record whose value does not decode; `absent` was removed by compaction."""
 
     at_ms: int
     kind: Kind = "data"
@@ -43,13 +43,13 @@ class FakeRecord:
 
     @property
     def is_data(self) -> bool:
-        """True for what a boundary may stand before: aborted records too."""
+        """True if a boundary may be before this offset; aborted records count, too."""
         return self.kind in ("data", "dead", "aborted")
 
 
 @dataclass(slots=True)
 class FakePartition:
-    """Records by offset. `log_start`: the first that is still there; `stable`: the last stable offset, None for all."""
+    """Records by offset. `log_start`: the first existing offset; `stable`: the last stable offset, None for the end."""
 
     records: list[FakeRecord] = field(default_factory=list)
     log_start: int = 0
@@ -63,7 +63,7 @@ class FakePartition:
 
 @dataclass(slots=True)
 class FakeTopic:
-    """One incarnation of a topic, as `plan.TopicView` wants it."""
+    """One incarnation of a topic; it implements `TopicDescription`."""
 
     topic_id: str
     cluster_id: str
@@ -72,7 +72,7 @@ class FakeTopic:
 
 
 class FakeLog:
-    """Topics in memory: `plan.Log` on one side, a producer's and an operator's deeds on the other."""
+    """Topics in memory: it implements `KafkaLog`, and has the actions of producers and operators."""
 
     def __init__(self, *, cluster_id: str = "fake-cluster") -> None:
         self.cluster_id = cluster_id
@@ -80,17 +80,17 @@ class FakeLog:
         self.epoch = 0
         self._incarnations = 0
 
-    # ------------------------------------------------------------ what planning asks
+    # ------------------------------------------------------------ KafkaLog
 
     def describe(self, topics: Sequence[str]) -> Mapping[str, FakeTopic]:
-        """As plan.Log says; raises IdentityChanged for a topic that is not there, as the client does."""
+        """Return the topics; raises IdentityChanged for a topic that does not exist."""
         return {name: self._topic(name) for name in topics}
 
     def boundary(
         self, topic: str, at_ms: int, floors: Sequence[int], *, latest_ms: int
     ) -> Sequence[Position]:
-        """As plan.Log says: the first data record at or after `at_ms`, searched from `floors` on."""
-        found: list[Position] = []
+        """Return the first data record at or after `at_ms` per partition, searched from `floors` on."""
+        positions: list[Position] = []
         partitions = self._topic(topic).partitions
         for number, partition in enumerate(partitions):
             low = floors[number] if number < len(floors) else 0
@@ -105,20 +105,20 @@ class FakeLog:
             )
             if partition.stable is not None and offset > partition.stable:
                 raise NotYet(
-                    f"{topic}[{number}]: offset {offset} lies behind the last stable offset {partition.stable}.",
-                    hint="try again when the transaction has ended.",
+                    f"{topic}[{number}]: offset {offset} is after the last stable offset {partition.stable}.",
+                    hint="try again after the end of the transaction.",
                 )
-            found.append(
+            positions.append(
                 Position(offset=offset, leader_epoch=self._epoch_before(partition, offset))
             )
-        return found
+        return positions
 
     def log_starts(self, topic: str) -> Sequence[int]:
-        """As earlier.Log says."""
+        """Return the first offset of each partition."""
         return [partition.log_start for partition in self._topic(topic).partitions]
 
     def unproven(self, topic: str, positions: Sequence[Position], at_ms: int) -> Mapping[int, int]:
-        """As plan.Log says, with every record for a batch: ten before the position, or two that are a day older."""
+        """See KafkaLog. Each record counts as a batch: ten before the position are a proof, or two a day older."""
         partitions = self._topic(topic).partitions
         found: dict[int, int] = {}
         for number, position in enumerate(positions):
@@ -132,25 +132,25 @@ class FakeLog:
         return found
 
     def diverged(self, topic: str, positions: Sequence[Position]) -> Sequence[str]:
-        """As plan.Log says: the record before a position must still have the epoch that the position knows."""
+        """Return a message for each position whose preceding record no longer has the epoch of the position."""
         problems: list[str] = []
         for number, position in enumerate(positions):
             partition = self._topic(topic).partitions[number]
-            now = self._epoch_before(partition, position.offset)
+            epoch = self._epoch_before(partition, position.offset)
             if position.offset > partition.end:
                 problems.append(
                     f"{topic}[{number}] ends at {partition.end}, before {position.offset}."
                 )
-            elif position.leader_epoch >= 0 <= now != position.leader_epoch:
+            elif position.leader_epoch >= 0 <= epoch != position.leader_epoch:
                 problems.append(
-                    f"{topic}[{number}]: epoch {now} before {position.offset}, not {position.leader_epoch}."
+                    f"{topic}[{number}]: epoch {epoch} before {position.offset}, not {position.leader_epoch}."
                 )
         return problems
 
-    # ------------------------------------------------------------ what producers and operators do
+    # ------------------------------------------------------------ actions of producers and operators
 
     def create(self, topic: str, *, partitions: int = 1, compacted: bool = False) -> None:
-        """Create a topic, or delete and recreate it: each time it is another incarnation."""
+        """Create a topic, or delete and recreate it; each call creates a new incarnation."""
         self._incarnations += 1
         self.topics[topic] = FakeTopic(
             topic_id=f"topic-id-{self._incarnations}",
@@ -170,20 +170,20 @@ class FakeLog:
 
     def grow(self, topic: str, *, partitions: int) -> None:
         """Add partitions, as `kafka-topics --alter` does."""
-        have = self._topic(topic).partitions
-        have.extend(FakePartition() for _ in range(partitions - len(have)))
+        existing = self._topic(topic).partitions
+        existing.extend(FakePartition() for _ in range(partitions - len(existing)))
 
     def expire(self, topic: str, partition: int, *, before: int) -> None:
         """Let retention delete the records before an offset."""
-        found = self._topic(topic).partitions[partition]
-        found.log_start = max(found.log_start, before)
+        log = self._topic(topic).partitions[partition]
+        log.log_start = max(log.log_start, before)
 
     def hold(self, topic: str, partition: int, *, stable: int | None) -> None:
         """Leave a transaction open from `stable` on; None ends it."""
         self._topic(topic).partitions[partition].stable = stable
 
     def rewrite(self, topic: str, partition: int, *, start: int) -> None:
-        """Truncate the log at `start` and let a new leader write other records in their place (KIP-101)."""
+        """Truncate the log at `start`, and write other records there as a new leader (KIP-101)."""
         self.epoch += 1
         records = self._topic(topic).partitions[partition].records
         records[start:] = [replace(r, epoch=self.epoch) for r in records[start:]]
@@ -196,13 +196,13 @@ class FakeLog:
             yield offset, self._topic(topic).partitions[partition].records[offset]
 
     def _topic(self, name: str) -> FakeTopic:
-        found = self.topics.get(name)
-        if found is None:
+        topic = self.topics.get(name)
+        if topic is None:
             raise IdentityChanged(
                 f"topic {name!r} does not exist on the cluster at fake.",
                 hint="check its name.",
             )
-        return found
+        return topic
 
     @staticmethod
     def _epoch_before(partition: FakePartition, offset: int) -> int:
@@ -221,10 +221,10 @@ def stage(
     attempt: str = "attempt-1",
     keep: Callable[[FakeRecord], bool] = lambda _: True,
 ) -> str:
-    """Stage a plan as a Spark job would, one task per partition, and return its report's key.
+    """Stage a plan as a Spark job would, with one task per partition, and return the key of its report.
 
-    The transform is the identity on columns of the same name, over the records that `keep` lets through; an
-    aggregating table sums, per key, the columns that a record's value has.
+    The transform returns the columns of the same name, for the records for which `keep` is true; an aggregating table
+    sums, per key, the columns that a record's value has.
     """
     plan = lake.plan(plan_key)
     assert plan is not None
@@ -241,7 +241,7 @@ def stage(
                     {"data": "records", "dead": "dead_letters"}.get(record.kind, record.kind)
                 ] += 1
                 if record.kind != "data" or keep(record):
-                    _sort_in(rows, pipeline, topic.name, number, offset, record)
+                    _add_rows(rows, pipeline, topic.name, number, offset, record)
             accounts.append(
                 RangeAccount(
                     topic=topic.name,
@@ -262,20 +262,20 @@ def stage(
         library="test",
         files=files,
         accounts=tuple(accounts),
-        lookback=_looked(lake, plan, pipeline),
+        lookback=_lookback(lake, plan, pipeline),
     )
     lake.put_new(report.key, report.encode())
     return report.key
 
 
-def _looked(lake: Lake, plan: Plan, pipeline: Pipeline) -> LookbackUsed | None:
-    """What a job that looks back would say it saw of what is committed."""
+def _lookback(lake: Lake, plan: Plan, pipeline: Pipeline) -> LookbackUsed | None:
+    """Return what a job with lookback would report of the committed rows that it read."""
     if pipeline.lookback is None:
         return None
     return earlier(lake, plan, pipeline.lookback).used(plan.fingerprint, {})
 
 
-def _sort_in(
+def _add_rows(
     rows: dict[str, dict[tuple[str, int], list[dict[str, Any]]]],
     pipeline: Pipeline,
     topic: str,
@@ -291,14 +291,14 @@ def _sort_in(
     }
     place = (topic, partition)
     if record.kind == "dead":
-        broken = {**lineage, "key": None, "value": b"{", "headers": None, "reason": "not JSON"}
-        rows[DEAD_LETTERS].setdefault(place, []).append(broken)
+        dead_letter = {**lineage, "key": None, "value": b"{", "headers": None, "reason": "not JSON"}
+        rows[DEAD_LETTERS].setdefault(place, []).append(dead_letter)
     if record.kind != "data":
         return
     for table in pipeline.tables:
-        own = {c.name: record.value.get(c.name) for c in table.columns}
+        values = {c.name: record.value.get(c.name) for c in table.columns}
         rows[table.name].setdefault(place, []).append(
-            own if table.aggregates else {**own, **lineage}
+            values if table.aggregates else {**values, **lineage}
         )
 
 
@@ -344,9 +344,9 @@ def _combined(table: Table, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     groups: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in rows:
         key = tuple(row[name] for name in table.keys)
-        into = groups.setdefault(
+        group = groups.setdefault(
             key, dict.fromkeys(table.combine, 0) | dict(zip(table.keys, key, strict=True))
         )
         for name in table.combine:
-            into[name] += row[name] or 0
+            group[name] += row[name] or 0
     return list(groups.values())

@@ -1,4 +1,4 @@
-"""The jobs that several test modules run, and whether what they staged is exactly what the topic holds."""
+"""Jobs that several test modules run, and checks that they staged exactly the records of the topic."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pathlib import Path
 from pyspark.sql import functions as F
 from tallystick.spark import run_dataframe
 
-def seen_of(spark):
+def settings_of(spark):
     java = spark._jvm.java.lang
     machine = java.management.ManagementFactory.getRuntimeMXBean()
     properties = java.System.getProperties()
@@ -26,13 +26,13 @@ def seen_of(spark):
         "conf": dict(spark.sparkContext.getConf().getAll()),
         "session": dict(spark.conf.getAll),
         "properties": {str(name): str(properties.get(name)) for name in properties},
-        "arguments": [str(one) for one in machine.getInputArguments()],
+        "arguments": [str(argument) for argument in machine.getInputArguments()],
     }
 
 def transform(records, context):
     if "TEST_SEEN" in os.environ:
-        records.count()  # the tasks have had their closures, too
-        Path(os.environ["TEST_SEEN"]).write_text(json.dumps(seen_of(context.spark)))
+        records.count()  # the tasks have received their closures, too
+        Path(os.environ["TEST_SEEN"]).write_text(json.dumps(settings_of(context.spark)))
     airlines = context.spark.createDataFrame([("UA", "United")], "carrier string, name string")
     joined = records.join(F.broadcast(airlines), "carrier", "left")
     wide = (
@@ -61,7 +61,7 @@ def by_place(table: Any) -> dict[tuple[int, int], dict[str, Any]]:
 
 
 def assert_arrow_exact(spark_lake: Any, report: Any, day: int) -> None:
-    """The report's files hold exactly the day's records: each once, with its values."""
+    """Assert that the report's files contain exactly the day's records: each once, with its values."""
     produced = spark_lake.servers.produced
     edges = ([0, 0], produced.middle, produced.ends)
 
@@ -92,7 +92,7 @@ def assert_arrow_exact(spark_lake: Any, report: Any, day: int) -> None:
 
 
 def frames_pipeline(arrow: Pipeline) -> Pipeline:
-    """Every flight with its airline's name, and figures per origin."""
+    """Return a pipeline with every flight and its airline's name, and aggregates per origin."""
     [flights] = [t for t in arrow.tables if t.name == "flights"]
     named = [
         *flights.columns,
@@ -118,7 +118,7 @@ def frames_pipeline(arrow: Pipeline) -> Pipeline:
 
 
 def assert_frames_exact(lake: Any, plan: Any, report: Any, day: int) -> None:
-    """The flights are the day's records, each once; the figures are those of a count by hand; the account adds up."""
+    """Assert that the flights are the day's records, each once; the aggregates and the account are exact."""
     produced = lake.servers.produced
     edges = ([0, 0], produced.middle, produced.ends)
     wanted = {

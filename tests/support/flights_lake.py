@@ -1,7 +1,7 @@
 """A small lake with the demo's tables, for the code in docs/.
 
-Three days are committed; day 2 is replaced by a second version of the job, which drops flights that never left and adds
-a column; a fourth day is in progress, its files uploaded and not committed.
+Three days are committed. Day 2 is replaced by a second version of the job, which drops flights that never departed and
+adds a column. Day 4 is in progress: its files are uploaded and not committed.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from tallystick.store import Store
 
 LAKE = "s3://lake/flights"
 AS_OF = 5
-"""The version to which the pages go back: days 1 and 2 are committed, day 2 as it was before it was replaced."""
+"""The version that the pages read for time travel: days 1 and 2 are committed, day 2 before its replacement."""
 
 Row = dict[str, Any]
 
 
 def first_pipeline(warehouse: str) -> Pipeline:
-    """The demo's two tables, with fewer columns."""
+    """Return a pipeline with the demo's two tables, with fewer columns."""
     return _pipeline(warehouse)
 
 
 def second_pipeline(warehouse: str) -> Pipeline:
-    """The same with a column more."""
+    """Return the same pipeline with one more column."""
     return _pipeline(warehouse, Column("tailnum", "string", required=False))
 
 
@@ -69,7 +69,7 @@ def _pipeline(warehouse: str, *added: Column) -> Pipeline:
 
 
 def flight(departure: datetime, number: int) -> Row:
-    """What the log says of one flight: the columns of both tables. Every third one never left."""
+    """Return the record of a flight: the columns of both tables. Every third flight never departed."""
     return {
         "carrier": ("UA", "B6", "DL")[number % 3],
         "origin": ("EWR", "JFK")[number % 2],
@@ -82,13 +82,13 @@ def flight(departure: datetime, number: int) -> Row:
 
 
 def left(record: FakeRecord) -> bool:
-    """What the second version of the job lets through: flights that left."""
+    """Return True for flights that departed: the second version of the job keeps only these."""
     return record.value.get("dep_delay") is not None
 
 
 @dataclass
 class FlightsLake:
-    """The lake, and the rows that each of its states holds: by the log alone, no reader is asked."""
+    """The lake, and the rows of each of its states, computed from the log without a reader."""
 
     store: Store
     small: SmallLake = field(init=False)
@@ -132,11 +132,11 @@ class FlightsLake:
 
     @property
     def version(self) -> int:
-        """Of the root."""
+        """The version of the root."""
         return self.small.lake.load_existing().root.version
 
     def commit_day_4(self) -> None:
-        """Commit the interval in progress, whose files lie in the lake since it was made."""
+        """Commit the interval in progress, whose files are already uploaded."""
         commit(
             self.small.lake,
             self.small.tables,
@@ -145,22 +145,22 @@ class FlightsLake:
         )
 
     def committed(self) -> list[Row]:
-        """The flights of the lake as it was made. Nothing is known of the added column where day 2 alone was replaced."""
+        """Return the flights of the lake without day 4. The added column is null except for day 2, which was replaced."""
         unknown = {"tailnum": None}
         others = [{**row, **unknown} for row in (*self.rows[1], *self.rows[3])]
         return [*others, *(row for row in self.rows[2] if row["dep_delay"] is not None)]
 
     def committed_as_of(self) -> list[Row]:
-        """The flights as version AS_OF had them, before the column was added."""
+        """Return the flights of version AS_OF, before the column was added."""
         rows = (*self.rows[1], *self.rows[2])
         return [{n: v for n, v in row.items() if n != "tailnum"} for row in rows]
 
 
 def flights(rows: Iterable[Row]) -> list[Row]:
-    """What the table `flights` has of some rows."""
+    """Return the columns of the table `flights` of some rows."""
     return [{n: v for n, v in row.items() if n not in {"hour", "departures"}} for row in rows]
 
 
 def departures(rows: Iterable[Row]) -> dict[str, int]:
-    """How many flights each airport has."""
+    """Return the number of flights of each airport."""
     return dict(Counter(row["origin"] for row in rows))

@@ -1,4 +1,4 @@
-"""Topics filled by three clients in every codec, and the judge of what we read from them: confluent-kafka's consumer."""
+"""Topics filled by three clients in every codec, read by our reader and by confluent-kafka's consumer as a reference."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from tallystick_devstack.java import find_java
 from tallystick_devstack.kafka import default_jar_folder
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-TAKEN_S = 120.0
+ACKNOWLEDGED_S = 120.0
 Headers = list[tuple[str, bytes | None]]
 Row = tuple[int, int, bytes | None, bytes | None, Headers]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """One record, and the feature that it is there for."""
+    """One record, and the feature that it tests."""
 
     feature: str
     value: bytes | None
@@ -38,7 +38,7 @@ class Sent:
 
 
 def texts(chance: random.Random) -> list[Sent]:
-    """Records that a console can type: no byte of them is a tab or a line's end."""
+    """Return records that a console can type: without tabs and line ends."""
     found = [
         Sent(
             feature="plain", key=b"k%d" % n, value=b'{"n": %d, "pad": "%s"}' % (n, b"x" * (n % 90))
@@ -62,7 +62,7 @@ def texts(chance: random.Random) -> list[Sent]:
 
 
 def octets(chance: random.Random) -> list[Sent]:
-    """What only a program can send: any bytes, and records far larger than a fetch."""
+    """Return records that only a program can send: any bytes, and records far larger than a fetch."""
     found = [
         Sent(
             feature="any bytes",
@@ -77,15 +77,19 @@ def octets(chance: random.Random) -> list[Sent]:
 
 
 def by_confluent(broker: TestBroker, topic: str, codec: str, records: list[Sent]) -> None:
-    """librdkafka's producer, through confluent-kafka."""
+    """Send with librdkafka's producer, through confluent-kafka."""
     producer = broker.producer(compression_type=codec, linger_ms=50, message_max_bytes=64 << 20)
-    for one in records:
-        send(producer, topic, one.value, key=one.key, headers=list(one.headers), flush=False)
-    assert producer.flush(TAKEN_S) == 0, "the broker did not take every record in time"
+    for record in records:
+        send(
+            producer, topic, record.value, key=record.key, headers=list(record.headers), flush=False
+        )
+    assert producer.flush(ACKNOWLEDGED_S) == 0, (
+        "the broker did not acknowledge every record in time"
+    )
 
 
 def by_kafka_python(broker: TestBroker, topic: str, codec: str, records: list[Sent]) -> None:
-    """kafka-python's own producer."""
+    """Send with kafka-python's producer."""
     producer = KafkaProducer(
         bootstrap_servers=broker.bootstrap,
         compression_type=None if codec == "none" else codec,
@@ -96,19 +100,23 @@ def by_kafka_python(broker: TestBroker, topic: str, codec: str, records: list[Se
     try:
         sent = [
             producer.send(
-                topic, value=one.value, key=one.key, headers=list(one.headers), partition=0
+                topic,
+                value=record.value,
+                key=record.key,
+                headers=list(record.headers),
+                partition=0,
             )
-            for one in records
+            for record in records
         ]
-        producer.flush(TAKEN_S)
-        for one in sent:
-            one.get(TAKEN_S)
+        producer.flush(ACKNOWLEDGED_S)
+        for future in sent:
+            future.get(ACKNOWLEDGED_S)
     finally:
-        producer.close(TAKEN_S)
+        producer.close(ACKNOWLEDGED_S)
 
 
 def by_java(broker: TestBroker, topic: str, codec: str, records: list[Sent]) -> None:
-    """Apache Kafka's console producer, from lines of text: headers, key and value."""
+    """Send with Apache Kafka's console producer, from lines of text: headers, key and value."""
     words: list[str] = [
         str(find_java()),
         "-Xmx256m",
@@ -120,19 +128,19 @@ def by_java(broker: TestBroker, topic: str, codec: str, records: list[Sent]) -> 
     words += ["--compression-codec", codec, "--max-block-ms", "30000"]
     for word in ("parse.key=true", "parse.headers=true", "null.marker=NULL"):
         words += ["--property", word]
-    done = subprocess.run(
+    completed = subprocess.run(
         words,
         input=b"".join(map(_line, records)),
         capture_output=True,
-        timeout=TAKEN_S,
+        timeout=ACKNOWLEDGED_S,
         check=False,
     )
-    assert done.returncode == 0, done.stderr.decode()[-2_000:]
+    assert completed.returncode == 0, completed.stderr.decode()[-2_000:]
 
 
-def _line(one: Sent) -> bytes:
-    headers = b",".join(name.encode() + b":" + _typed(value) for name, value in one.headers)
-    return b"\t".join((headers or b"NULL", _typed(one.key), _typed(one.value))) + b"\n"
+def _line(record: Sent) -> bytes:
+    headers = b",".join(name.encode() + b":" + _typed(value) for name, value in record.headers)
+    return b"\t".join((headers or b"NULL", _typed(record.key), _typed(record.value))) + b"\n"
 
 
 def _typed(value: bytes | None) -> bytes:
@@ -147,22 +155,22 @@ CLIENTS: Mapping[str, Callable[[TestBroker, str, str, list[Sent]], None]] = {
 
 
 def records_of(client: str) -> list[Sent]:
-    """The records of a client, the same in each codec."""
+    """Return the records of a client, the same in each codec."""
     chance = random.Random(17)
     found = texts(chance) if client == "Java console" else texts(chance) + octets(chance)
     if client == "kafka-python":
         # It sends no record that has neither key nor value, and no header without a value.
         found = [
-            replace(one, headers=tuple((name, value or b"") for name, value in one.headers))
-            for one in found
-            if one.key is not None or one.value is not None
+            replace(record, headers=tuple((name, value or b"") for name, value in record.headers))
+            for record in found
+            if record.key is not None or record.value is not None
         ]
     return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """What we read of a topic, what the judge consumed, and the codecs of the batches that lay in between."""
+    """The rows of a topic that we read, those that the reference consumer got, and the codecs of the topic's batches."""
 
     ours: list[Row]
     consumed: list[Row]
@@ -171,12 +179,12 @@ class Compared:
 
 
 def compare(broker: TestBroker, client: str, codec: str) -> Compared:
-    """Fill a topic by `client` in `codec` and read it twice."""
+    """Fill a topic by `client` in `codec`, and read it with both readers."""
     topic = broker.topic(max_message_bytes=80 << 20)
     CLIENTS[client](broker, topic, codec, records_of(client))
     end = broker.high_watermark(topic)
-    with KafkaClient(broker.settings) as asked:
-        topic_id, cluster_id = asked.layout(topic).topic_id, asked.cluster_id()
+    with KafkaClient(broker.settings) as kafka:
+        topic_id, cluster_id = kafka.layout(topic).topic_id, kafka.cluster_id()
     reader = RangeReader(
         broker.settings,
         topic=topic,
@@ -198,19 +206,19 @@ def compare(broker: TestBroker, client: str, codec: str) -> Compared:
 
 
 def rows_of(batches: Iterator[pa.RecordBatch]) -> Iterator[Row]:
-    """The rows of our own batches, in the judge's form."""
+    """Yield the rows of our batches in the form of the reference."""
     for batch in batches:
         plain = batch.set_column(1, "timestamp", batch["timestamp"].cast(pa.int64()))
-        for one in plain.to_pylist():
-            headers = [(header["key"], header["value"]) for header in one["headers"]]
-            yield one["offset"], one["timestamp"], one["key"], one["value"], headers
+        for row in plain.to_pylist():
+            headers = [(header["key"], header["value"]) for header in row["headers"]]
+            yield row["offset"], row["timestamp"], row["key"], row["value"], headers
 
 
 def consumed(broker: TestBroker, topic: str, end: int) -> Iterator[Row]:
-    """What confluent-kafka's consumer is given of [0, end), read_committed."""
+    """Yield the records of [0, end) that confluent-kafka's consumer gets, read_committed."""
     words: dict[str, Any] = {
         "bootstrap.servers": broker.bootstrap,
-        "group.id": f"judge-{topic}",
+        "group.id": f"reference-{topic}",
         "isolation.level": "read_committed",
         "enable.auto.commit": False,
         "enable.partition.eof": True,
@@ -221,8 +229,8 @@ def consumed(broker: TestBroker, topic: str, end: int) -> Iterator[Row]:
     consumer.assign([TopicPartition(topic, 0, 0)])
     try:
         while True:
-            found = consumer.poll(TAKEN_S)
-            assert found is not None, f"the judge was given nothing for {TAKEN_S} s"
+            found = consumer.poll(ACKNOWLEDGED_S)
+            assert found is not None, f"the reference consumer got nothing for {ACKNOWLEDGED_S} s"
             if found.error() is not None:
                 assert found.error().code() == -191, found.error()  # the partition's end
                 return
@@ -239,7 +247,7 @@ def consumed(broker: TestBroker, topic: str, end: int) -> Iterator[Row]:
 
 
 def codecs_of(broker: TestBroker, topic: str, end: int) -> set[int]:
-    """The codecs of the batches as they lie in the log: a client that did not compress would compare well too."""
+    """Return the codecs of the batches in the log: without this, a client that does not compress would pass, too."""
     found: set[int] = set()
     offset = 0
     with KafkaClient(broker.settings) as client:

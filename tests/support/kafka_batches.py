@@ -1,4 +1,4 @@
-"""Record batches for tests, built by kafka-python's own builder and then bent: codec, epoch, flags, checksum."""
+"""Record batches for tests, built by kafka-python's builder and then changed: codec, epoch, flags, checksum."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FRAME_BYTES = 200
 
 @dataclass(frozen=True, kw_only=True)
 class Sent:
-    """One record as a producer sees it. `delta` is its place in the batch (None: the next)."""
+    """One record of a producer. `delta`: its offset in the batch (None: the next)."""
 
     value: bytes | None = b"v"
     key: bytes | None = None
@@ -42,7 +42,7 @@ def batch(
     count: int | None = None,
     body: bytes | None = None,
 ) -> bytes:
-    """The bytes of one batch with a right checksum, whatever else is bent."""
+    """Return the bytes of one batch; its checksum is right even if other fields are changed."""
     builder = DefaultRecordBatchBuilder(
         2,
         0,
@@ -53,10 +53,10 @@ def batch(
         1 << 30,
     )
     next_delta = 0
-    for one in records:
-        delta = next_delta if one.delta is None else one.delta
+    for record in records:
+        delta = next_delta if record.delta is None else record.delta
         next_delta = delta + 1
-        builder.append(delta, one.timestamp, one.key, one.value, list(one.headers))
+        builder.append(delta, record.timestamp, record.key, record.value, list(record.headers))
     raw = bytearray(builder.build())
     plain = bytes(raw[61:]) if body is None else body
     packed = _packed(plain, codec)
@@ -73,19 +73,19 @@ def batch(
 
 
 def resealed(raw: bytearray) -> bytes:
-    """The batch with the checksum that its bytes have now."""
+    """Return the batch with the checksum of its current bytes."""
     struct.pack_into(">I", raw, 17, google_crc32c.value(bytes(raw[21:])))
     return bytes(raw)
 
 
 def control(*, abort: bool, base: int, producer_id: int) -> bytes:
-    """A transaction marker as a broker writes it (KIP-98)."""
+    """Return a transaction marker as a broker writes it (KIP-98)."""
     marker = Sent(key=struct.pack(">hh", 0, 0 if abort else 1), value=struct.pack(">hi", 0, 0))
     return batch(marker, base=base, producer_id=producer_id, transactional=True, flags=0x20)
 
 
 def framed(plain: bytes) -> bytes:
-    """Snappy in the framing of Java's library, in blocks far smaller than its own 32 KiB."""
+    """Return Snappy in the framing of Java's library, in blocks far smaller than its 32 KiB."""
     blocks = (plain[at : at + FRAME_BYTES] for at in range(0, len(plain), FRAME_BYTES))
     packed = (bytes(cramjam.snappy.compress_raw(block)) for block in blocks)
     return SNAPPY_HEAD + b"".join(struct.pack(">i", len(block)) + block for block in packed)
@@ -97,7 +97,7 @@ def _packed(plain: bytes, codec: str) -> bytes:
         "gzip": cramjam.gzip.compress,
         "snappy": cramjam.snappy.compress_raw,
         "snappy in frames": framed,
-        # Blocks that do not lean on each other: brokers refuse others.
+        # Independent blocks: brokers refuse linked ones.
         "lz4": lambda raw: lz4.frame.compress(raw, block_linked=False),
         "zstd": cramjam.zstd.compress,
     }[codec]

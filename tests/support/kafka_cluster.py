@@ -1,4 +1,4 @@
-"""Three real brokers in one KRaft quorum, each in a rack of its own, for tests of leaders that move."""
+"""Three real brokers in one KRaft quorum, each in its own rack, for tests of leader changes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HEAP_MB = 256
 
 
 class KafkaCluster:
-    """Brokers 1 to 3 in racks `rack-1` to `rack-3`; each may be killed and started again on its own port."""
+    """Brokers 1 to 3 in racks `rack-1` to `rack-3`; each can be killed, and started again on the same port."""
 
     def __init__(self, folder: Path) -> None:
         ports = {node: (free_port(), free_port()) for node in range(1, NODES + 1)}
@@ -36,12 +36,12 @@ class KafkaCluster:
 
     @property
     def bootstrap(self) -> str:
-        """host:port of every broker, with commas between."""
+        """host:port of every broker, separated by commas."""
         return ",".join(node.bootstrap for node in self.nodes.values())
 
     def __enter__(self) -> Self:
         try:
-            # Together: none of them answers before two of them vote.
+            # Concurrently: no broker answers before two of them vote.
             with ThreadPoolExecutor(NODES) as starting:
                 list(starting.map(lambda node: node.start(), self.nodes.values()))
         except BaseException:
@@ -52,7 +52,7 @@ class KafkaCluster:
     def __exit__(self, *_: object) -> None:
         for node in self.nodes.values():
             if node.alive:
-                node.process.kill()  # a clean end would wait for a quorum that is going away
+                node.process.kill()  # a clean stop would wait for the quorum, which is stopping, too
             node.stop()
 
 
@@ -68,6 +68,6 @@ def _settings(node: int, voters: str, clients: int, controllers: int) -> dict[st
         "transaction.state.log.replication.factor": str(NODES),
         "transaction.state.log.min.isr": "2",
         "replica.lag.time.max.ms": "3000",
-        # A follower's high watermark lags by at most this.
+        # The maximum lag of a follower's high watermark.
         "replica.fetch.wait.max.ms": "100",
     }

@@ -1,4 +1,4 @@
-"""A client that answers each fetch with the next line of a script: what a healthy broker does not give on demand."""
+"""A client that answers each fetch from a script: answers that a healthy broker does not give on demand."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def answer(*batches: bytes, error: type[Exception] | None = None, **how: Any) ->
 
 
 class Script(KafkaClient):
-    """Answers each fetch with the next line; asking for more than the script holds is an error."""
+    """Answers each fetch with the next answer of the script; a fetch after the last one is an error."""
 
     def __init__(
         self,
@@ -53,9 +53,9 @@ class Script(KafkaClient):
         return TopicLayout(name=topic, topic_id=TOPIC_ID, leaders=(Leader(node_id=1, epoch=epoch),))
 
     def epoch_ends(self, layout: TopicLayout, epochs: Any) -> dict[int, EpochEnd]:
-        """What the script says of an epoch; else that it goes on."""
-        going_on = EpochEnd(epoch=epochs[0], end_offset=100)
-        return {0: self._ends.get(epochs[0], going_on)}
+        """Return the scripted end of an epoch; by default it has not ended."""
+        current = EpochEnd(epoch=epochs[0], end_offset=100)
+        return {0: self._ends.get(epochs[0], current)}
 
     def pause(self, attempt: int) -> None:
         pass
@@ -63,19 +63,19 @@ class Script(KafkaClient):
     def fetch(self, order: FetchOrder) -> Any:
         self.requested.append(order.offset)
         self.orders.append(order)
-        told = self.answers.pop(0) if self.answers else AssertionError("nothing left to tell")
-        return _Told(told, order)
+        answer = self.answers.pop(0) if self.answers else AssertionError("no answer is left")
+        return _Pending(answer, order)
 
 
-class _Told:
-    def __init__(self, told: Answer, order: FetchOrder) -> None:
-        self._told = told
+class _Pending:
+    def __init__(self, answer: Answer, order: FetchOrder) -> None:
+        self._answer = answer
         self.order = order
 
     def result(self) -> Fetched:
-        if isinstance(self._told, Exception):
-            raise self._told
-        return self._told
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer
 
 
 def numbered(start: int, end: int, **how: Any) -> bytes:

@@ -1,8 +1,8 @@
-"""A TCP proxy before one real broker: while it is `quiet`, each answer to a fetch loses its records, and nothing else.
+"""A TCP proxy for one real broker: while it is `quiet`, it removes the records, and only these, from fetch answers.
 
-The answer keeps error NONE, the log start, the high watermark and the last stable offset: what a broker sends when its
-tiered storage has not answered in time (KIP-405). Clients stay behind the proxy, because the address in the broker's
-metadata is replaced by its own.
+The answer keeps error NONE, the log start, the high watermark and the last stable offset: a broker answers so if its
+tiered storage has not answered in time (KIP-405). Clients keep using the proxy, because it replaces the address in the
+broker's metadata by its own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _HEAD = struct.Struct(">hhi")  # api key, api version, correlation id
 
 
 class KafkaTap:
-    """Forwards between clients and the broker at `bootstrap` (host:port), from `with` to its end."""
+    """Forwards between clients and the broker at `bootstrap` (host:port), while its `with` block runs."""
 
     def __init__(self, bootstrap: str) -> None:
         host, _, port = bootstrap.rpartition(":")
@@ -34,7 +34,7 @@ class KafkaTap:
         self._open: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
         self._guard = threading.Lock()
-        # How many answers have lost their records.
+        # The number of answers whose records were removed.
         self.emptied = 0
 
     @property
@@ -44,7 +44,7 @@ class KafkaTap:
 
     @contextmanager
     def quiet(self) -> Iterator[None]:
-        """Empty each answer to a fetch until the end of the block."""
+        """Remove the records of each fetch answer until the end of the block."""
         self._quiet.set()
         try:
             yield
@@ -61,14 +61,14 @@ class KafkaTap:
         error: BaseException | None,
         at: TracebackType | None,
     ) -> None:
-        # A listening socket wakes from accept() by a shutdown only.
-        for one in (self._listens, *self._open):
+        # Only a shutdown ends accept() of a listening socket.
+        for connection in (self._listens, *self._open):
             with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
+                connection.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
             thread.join(30)
-        for one in (self._listens, *self._open):
-            one.close()
+        for connection in (self._listens, *self._open):
+            connection.close()
 
     def _start(self, target: Any, *words: Any) -> None:
         thread = threading.Thread(target=target, args=words, daemon=True)
@@ -82,31 +82,31 @@ class KafkaTap:
                 try:
                     broker = socket.create_connection(self._broker, 10)
                 except OSError:
-                    client.close()  # the broker is down: the client learns it as it would from the broker
+                    client.close()  # the broker is down: the client gets the same error as from the broker
                     continue
                 broker.settimeout(None)
                 self._open += [client, broker]
-                asked: dict[int, tuple[int, int]] = {}
-                self._start(self._requests, client, broker, asked)
-                self._start(self._answers, broker, client, asked)
+                pending: dict[int, tuple[int, int]] = {}
+                self._start(self._requests, client, broker, pending)
+                self._start(self._answers, broker, client, pending)
 
     def _requests(
-        self, client: socket.socket, broker: socket.socket, asked: dict[int, tuple[int, int]]
+        self, client: socket.socket, broker: socket.socket, pending: dict[int, tuple[int, int]]
     ) -> None:
         with _both_ended(client, broker):
             while (frame := _frame(client)) is not None:
                 api, version, correlation = _HEAD.unpack_from(frame)
                 if api in (_FETCH, _METADATA):
-                    asked[correlation] = (api, version)
+                    pending[correlation] = (api, version)
                 broker.sendall(_framed(frame))
 
     def _answers(
-        self, broker: socket.socket, client: socket.socket, asked: dict[int, tuple[int, int]]
+        self, broker: socket.socket, client: socket.socket, pending: dict[int, tuple[int, int]]
     ) -> None:
         with _both_ended(client, broker):
             while (frame := _frame(broker)) is not None:
                 (correlation,) = struct.unpack_from(">i", frame)
-                api, version = asked.pop(correlation, (-1, 0))
+                api, version = pending.pop(correlation, (-1, 0))
                 if api == _METADATA:
                     frame = self._at_our_address(frame, version)
                 elif api == _FETCH and self._quiet.is_set():
@@ -115,16 +115,16 @@ class KafkaTap:
 
     def _at_our_address(self, frame: bytes, version: int) -> bytes:
         answer = MetadataResponse.decode(frame, version=version, header=True)
-        for one in answer.brokers:
-            one.host, one.port = "127.0.0.1", self.port
+        for broker in answer.brokers:
+            broker.host, broker.port = "127.0.0.1", self.port
         return bytes(answer.encode(header=True))
 
     def _without_records(self, frame: bytes, version: int) -> bytes:
         answer = FetchResponse.decode(frame, version=version, header=True)
-        held = [part for topic in answer.responses for part in topic.partitions if part.records]
-        if not held:
+        with_records = [p for topic in answer.responses for p in topic.partitions if p.records]
+        if not with_records:
             return frame
-        for part in held:
+        for part in with_records:
             part.records = b""
             part.aborted_transactions = []
         with self._guard:
@@ -139,9 +139,9 @@ def _both_ended(*sockets: socket.socket) -> Iterator[None]:
         with suppress(OSError):
             yield
     finally:
-        for one in sockets:
+        for connection in sockets:
             with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
+                connection.shutdown(socket.SHUT_RDWR)
 
 
 def _framed(frame: bytes) -> bytes:
@@ -149,7 +149,7 @@ def _framed(frame: bytes) -> bytes:
 
 
 def _frame(connection: socket.socket) -> bytes | None:
-    """The next length-prefixed message, or None at the end."""
+    """Return the next length-prefixed message, or None at the end."""
     head = _exactly(connection, 4)
     return None if head is None else _exactly(connection, struct.unpack(">i", head)[0])
 

@@ -1,7 +1,7 @@
-"""A lake over a real broker: the real plan, reader, engine and commit in this process, and Kafka's own word to judge by.
+"""A lake over a real broker: the real plan, reader, engine and commit in this process, compared with Kafka itself.
 
-What must be in the lake is told by the producer's acknowledgements and by confluent-kafka's consumer, read_committed.
-Neither knows of tallystick. Whatever a test does to the log, it does between two steps, or in the middle of a read.
+The expected rows come from the producer's acknowledgements and from confluent-kafka's consumer, read_committed; both are
+independent of tallystick. Tests change the log between two steps, or in the middle of a read.
 """
 
 from __future__ import annotations
@@ -43,33 +43,33 @@ from tallystick.tables.reading import static_table
 from tallystick.tables.staging import IcebergTables
 
 DAY = datetime(2013, 1, 1, tzinfo=UTC)
-GIVEN_S = 30.0
+CONSUME_S = 30.0
 COLUMNS = (Column("n", "long", required=False), Column("text", "string", required=False))
 Place = tuple[str, int, int]  # topic, partition, offset
-# When something happens to the log while one attempt reads: before its first piece, between two pieces, or when a piece
-# has been fetched to its end and the reader has not yet said so.
-Moment = Literal["before the read", "between two pieces", "after the last fetch"]
-MOMENTS: tuple[Moment, ...] = ("before the read", "between two pieces", "after the last fetch")
+# When a test changes the log while an attempt reads: before its first input split, between two splits, or after the last
+# fetch of a split, when the reader has not returned its end yet.
+Moment = Literal["before the read", "between two splits", "after the last fetch"]
+MOMENTS: tuple[Moment, ...] = ("before the read", "between two splits", "after the last fetch")
 _numbers = itertools.count()
 
 
 def at(day: float) -> datetime:
-    """`day` days after midnight of 1 January 2013."""
+    """Return the instant `day` days after midnight of 1 January 2013."""
     return DAY + timedelta(days=day)
 
 
 def ms(instant: datetime) -> int:
-    """An instant as Kafka's timestamps have it."""
+    """Return an instant as a timestamp of Kafka."""
     return round(instant.timestamp() * 1000)
 
 
 def days(first: float, last: float) -> Interval:
-    """From `first` to `last` days after midnight of 1 January 2013."""
+    """Return the interval from `first` to `last` days after midnight of 1 January 2013."""
     return Interval(start=at(first), end=at(last))
 
 
 def value(number: int, text: str | None = None) -> bytes:
-    """A value that the lake's columns fit."""
+    """Return a value with the lake's columns."""
     return json.dumps({"n": number} | ({} if text is None else {"text": text})).encode()
 
 
@@ -81,7 +81,7 @@ def fill(
     partition: int = 0,
     producer: Producer | None = None,
 ) -> None:
-    """Produce one record per number, all of them at one time of the calendar; wait for it, unless `producer` is given."""
+    """Produce one record per number, all at one instant; wait for the broker, unless `producer` is given."""
     send(
         producer or broker.producer(),
         topic,
@@ -93,11 +93,11 @@ def fill(
 
 
 def consumed(broker: TestBroker, *topics: str) -> dict[Place, tuple[int, bytes | None]]:
-    """Timestamp and value of every record that confluent-kafka gives of the topics, read_committed."""
+    """Return timestamp and value of every record of the topics, as confluent-kafka consumes them, read_committed."""
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap,
-            "group.id": "judge",
+            "group.id": "reference",
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
@@ -105,29 +105,29 @@ def consumed(broker: TestBroker, *topics: str) -> dict[Place, tuple[int, bytes |
             "receive.message.max.bytes": 128 << 20,
         }
     )
-    known = consumer.list_topics(timeout=GIVEN_S).topics
+    known = consumer.list_topics(timeout=CONSUME_S).topics
     places = [TopicPartition(t, p, 0) for t in topics for p in known[t].partitions]
-    low = {(p.topic, p.partition): consumer.get_watermark_offsets(p, GIVEN_S)[0] for p in places}
+    low = {(p.topic, p.partition): consumer.get_watermark_offsets(p, CONSUME_S)[0] for p in places}
     consumer.assign([TopicPartition(t, p, first) for (t, p), first in low.items()])
     found: dict[Place, tuple[int, bytes | None]] = {}
-    left = len(places)
+    remaining = len(places)
     try:
-        while left:
-            one = consumer.poll(GIVEN_S)
-            assert one is not None, f"the judge was given nothing for {GIVEN_S:g} s"
-            if (error := one.error()) is None:
-                place = (one.topic(), one.partition(), one.offset())
-                found[place] = (one.timestamp()[1], one.value())
+        while remaining:
+            message = consumer.poll(CONSUME_S)
+            assert message is not None, f"the consumer got nothing for {CONSUME_S:g} s"
+            if (error := message.error()) is None:
+                place = (message.topic(), message.partition(), message.offset())
+                found[place] = (message.timestamp()[1], message.value())
             else:
                 assert error.code() == KafkaError._PARTITION_EOF, error
-                left -= 1
+                remaining -= 1
     finally:
         consumer.close()
     return found
 
 
 class _Interrupted:
-    """A piece being read, with something happening between its last fetch and its end."""
+    """The reading of an input split, with an action between its last fetch and its end."""
 
     def __init__(self, reading: KafkaReading, span: int, act: Callable[[], None]) -> None:
         self._reading, self._span, self._act = reading, span, act
@@ -147,7 +147,7 @@ class _Interrupted:
 
 @dataclass
 class LogLake:
-    """A lake in memory over topics of a real broker; every value is JSON of `n` and `text`."""
+    """A lake in memory over topics of a real broker; every value is JSON with `n` and `text`."""
 
     broker: TestBroker
     topics: Sequence[str | Topic]
@@ -164,7 +164,7 @@ class LogLake:
         self.settings = self.settings or self.broker.settings
 
     def pipeline(self) -> Pipeline:
-        """The declaration."""
+        """Return the declaration."""
         return Pipeline(
             name="edges",
             topics=list(self.topics),
@@ -180,9 +180,9 @@ class LogLake:
     def planned(
         self, interval: Interval, *, run: str | None = None, clear: int = 0, **params: Any
     ) -> PlanResult:
-        """Plan an interval by the real planner, as the scheduled run of its start."""
+        """Plan an interval with the real planner, as the scheduled run of its start."""
         assert self.settings is not None
-        asked = PlanRequest(
+        plan_request = PlanRequest(
             pipeline=self.pipeline(),
             job_source=self.job,
             request=Request(
@@ -193,20 +193,20 @@ class LogLake:
             first=DAY,
         )
         with LogPlanner(self.settings) as log:
-            return plan(self.lake, log, asked)
+            return plan(self.lake, log, plan_request)
 
     def plan(self, interval: Interval, **how: Any) -> Plan:
-        """Plan an interval that has offsets and return its one plan."""
-        (piece,) = self.planned(interval, **how).intervals
-        assert not piece.committed
-        found = self.lake.plan(piece.plan)
-        assert found is not None
-        return found
+        """Plan an interval that has offsets, and return its only plan."""
+        (planned,) = self.planned(interval, **how).intervals
+        assert not planned.committed
+        stored = self.lake.plan(planned.plan)
+        assert stored is not None
+        return stored
 
     def stage(
         self, plan: Plan, when: Moment = "before the read", act: Callable[[], None] | None = None
     ) -> str:
-        """One attempt: read every piece, write its files, put the report; `act` happens once, at its moment."""
+        """Run an attempt: read every split, write its files, write the report; `act` is called once, at its moment."""
         assert self.settings is not None
         pipeline = self.pipeline()
         work = Work(
@@ -217,41 +217,40 @@ class LogLake:
             store=self.lake.store,
             runtime=self.lake.runtime,
         )
-        pieces = split_plan(plan, records_per_task=self.records_per_task)
+        splits = split_plan(plan, records_per_task=self.records_per_task)
         topics = {t.name: t for t in plan.topics}
         results = []
-        for number, piece in enumerate(pieces):
-            reading: Any = KafkaReading(self.settings, topics[piece.topic], piece)
-            if act is not None and when == "after the last fetch" and piece == pieces[-1]:
-                reading = _Interrupted(reading, piece.span.length, act)
+        for number, split in enumerate(splits):
+            reading: Any = KafkaReading(self.settings, topics[split.topic], split)
+            if act is not None and when == "after the last fetch" and split == splits[-1]:
+                reading = _Interrupted(reading, split.span.length, act)
             elif act is not None and number == MOMENTS.index(when):
-                assert len(pieces) > number
+                assert len(splits) > number
                 act()
-            results.append(run_split(work, piece, reading))
-            self.tasks_run.append(piece)
-        report = assemble(work, pieces, results)
+            results.append(run_split(work, split, reading))
+            self.tasks_run.append(split)
+        report = assemble(work, splits, results)
         self.lake.put_new(report.key, report.encode())
         return report.key
 
     def commit(self, plan: Plan, report: str) -> CommitResult:
-        """Publish what was staged."""
+        """Commit a staged plan."""
         tables = IcebergTables(self.lake.store, self.lake.runtime)
         return commit(self.lake, tables, plan_key=plan.key, report_key=report)
 
     def run(self, interval: Interval, **how: Any) -> CommitResult | None:
-        """Plan, stage and commit; None where the plan found nothing to stage."""
-        planned = self.planned(interval, **how)
-        (piece,) = planned.intervals
-        if piece.committed:
+        """Plan, stage and commit; None if the plan has nothing to stage."""
+        (planned,) = self.planned(interval, **how).intervals
+        if planned.committed:
             return None
-        found = self.lake.plan(piece.plan)
-        assert found is not None
-        return self.commit(found, self.stage(found))
+        stored = self.lake.plan(planned.plan)
+        assert stored is not None
+        return self.commit(stored, self.stage(stored))
 
-    # ------------------------------------------------------------ what is there
+    # ------------------------------------------------------------ contents of the lake
 
     def rows(self, table: str = "events") -> dict[Place, dict[str, Any]]:
-        """The committed rows by the place of their record, each place once."""
+        """Return the committed rows by the place of their record, each place once."""
         known = self.lake.load_existing().root.tables.get(table)
         if known is None or known.metadata is None:
             return {}
@@ -261,7 +260,7 @@ class LogLake:
         return rows
 
     def record(self, interval: Interval) -> CommittedInterval:
-        """The record of an interval's commit: its accounts, per partition."""
+        """Return the commit of an interval: its accounts, per partition."""
         snapshot = self.lake.load_existing()
         entry = snapshot.ledger(interval.start, interval.end).entry(interval)
         assert entry is not None
@@ -269,29 +268,29 @@ class LogLake:
         return self.lake.earlier_commits(entry)[0]
 
     def assert_equals_kafka(self, *topics: str, dead: Collection[Place] = ()) -> None:
-        """Each record that the judge is given is there once, with time and value, as a row or where `dead` says so.
+        """Assert that the lake has each consumed record once, with time and value: a row, or a dead letter if in `dead`.
 
-        And verify agrees.
+        `tally verify` must find no problem, either.
         """
-        wanted = consumed(self.broker, *(topics or [getattr(t, "name", t) for t in self.topics]))
+        expected = consumed(self.broker, *(topics or [getattr(t, "name", t) for t in self.topics]))
         letters = {place: row["value"] for place, row in self.rows(DEAD_LETTERS).items()}
-        assert letters == {place: wanted.pop(place)[1] for place in dead}
+        assert letters == {place: expected.pop(place)[1] for place in dead}
         found = {p: (ms(row["_timestamp"]), row["n"]) for p, row in self.rows().items()}
         assert found == {
             place: (stamp, json.loads(body or b"{}").get("n"))
-            for place, (stamp, body) in wanted.items()
+            for place, (stamp, body) in expected.items()
         }
         self.assert_verified()
 
     def assert_verified(self) -> None:
-        """`tally verify --deep` has no counter-example."""
+        """Assert that `tally verify --deep` finds no problem."""
         proof = verify(self.lake, deep=True)
         assert proof.proven, [finding for check in proof.checks for finding in check.findings]
 
     def assert_refused(
         self, kind: type[TallystickError], *parts: str, run: Callable[[], object]
     ) -> TallystickError:
-        """Run what must be refused: the error names `parts`, and the lake's root is as it was."""
+        """Assert that `run` raises `kind`, that the error names `parts`, and that the lake's root is unchanged."""
         before = self.lake.store.get(keys.ROOT)
         with pytest.raises(kind) as caught:
             run()
@@ -303,11 +302,11 @@ class LogLake:
 
 
 def decoded(topic: str, *columns: Column, tombstones: Literal["dead", "keep"] = "dead") -> Topic:
-    """A topic with a decode of its own."""
+    """Return a topic with its own decode."""
     return Topic(topic, decode=Json(columns or COLUMNS, tombstones=tombstones))
 
 
 def changed(lake: LogLake) -> Mapping[str, Any]:
-    """Deploy another job: words for a clear that replaces what the run committed."""
+    """Deploy another job, and return the arguments of a clear that replaces the run's commit."""
     lake.job += b" changed"
     return {"clear": 1}

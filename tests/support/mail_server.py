@@ -1,7 +1,7 @@
-"""A mail server on a real socket: takes e-mails as RFC 5321 says, and can fail at each step.
+"""A mail server on a real socket: it accepts e-mails according to RFC 5321, and can fail at each step.
 
-`faults` says by the number of a text (DATA) what goes wrong with it: `451` or `554` answers that instead of taking it,
-`take then drop` takes it and hangs up without its 250, `drop` hangs up before it has taken it.
+`faults` maps the number of a text (DATA) to its fault: `451` or `554` is answered instead of 250, `take then drop`
+accepts the text and closes the connection without the 250, `drop` closes it before it has accepted the text.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 
 @dataclass
 class Post:
-    """What the server has taken, and how it behaves."""
+    """The settings of the server, and the e-mails that it has accepted."""
 
     faults: dict[int, str] = field(default_factory=dict)
     refuses: dict[str, str] = field(default_factory=dict)  # answers to RCPT, by address
@@ -38,11 +38,11 @@ class Post:
 
     @property
     def to(self) -> list[str]:
-        """The addresses that got an e-mail, in that order."""
+        """The addresses that got an e-mail, in order."""
         return [to for _, to in self.envelopes]
 
 
-class Talk(socketserver.StreamRequestHandler):
+class Session(socketserver.StreamRequestHandler):
     """One connection."""
 
     post: Post
@@ -50,9 +50,9 @@ class Talk(socketserver.StreamRequestHandler):
     known = False
 
     def handle(self) -> None:
-        """Speak until the client goes."""
+        """Answer the client until it disconnects."""
         self.post.connections += 1
-        self.say("220 here")
+        self.reply("220 here")
         sender, to, done = "", "", 0
         while line := self.rfile.readline().decode().strip():
             verb, _, rest = line.partition(" ")
@@ -64,41 +64,41 @@ class Talk(socketserver.StreamRequestHandler):
             elif verb == "AUTH":
                 self.identify(rest)
             elif self.post.password is not None and not self.known:
-                self.say("530 who are you")
+                self.reply("530 authentication required")
             elif verb == "MAIL":
                 if self.post.hangs_up_after is not None and done >= self.post.hangs_up_after:
                     return
                 sender = rest.partition("<")[2].partition(">")[0]
-                self.say("250 so")
+                self.reply("250 ok")
             elif verb == "RCPT":
                 to = rest.partition("<")[2].partition(">")[0]
-                self.say(self.post.refuses.get(to, "250 so"))
+                self.reply(self.post.refuses.get(to, "250 ok"))
             elif verb == "DATA":
                 if not self.take(sender, to):
                     return
                 done += 1
             else:
-                self.say("250 so" if verb in ("RSET", "NOOP") else "221 bye")
+                self.reply("250 ok" if verb in ("RSET", "NOOP") else "221 bye")
 
     def finish(self) -> None:
-        """Close what TLS has made of the socket; the server knows the plain one alone."""
+        """Close the TLS socket, too; the server closes only the plain one."""
         super().finish()
         if self.secure:
             self.connection.close()
 
     def take(self, sender: str, to: str) -> bool:
-        """Take a text, or fail as its fault says; False to hang up."""
+        """Accept a text, or fail as its fault requires. Return False to close the connection."""
         with self.post.lock:
             fault = self.post.faults.get(self.post.texts, "")
             self.post.texts += 1
-        self.say("354 go on")
+        self.reply("354 go on")
         lines: list[bytes] = []
         while (line := self.rfile.readline()) not in (b".\r\n", b""):
             lines.append(line.removeprefix(b".") if line.startswith(b"..") else line)
         if line == b"" or fault == "drop":
             return False
         if fault.isdigit():
-            self.say(f"{fault} not this one")
+            self.reply(f"{fault} not this one")
             return True
         message = email.message_from_bytes(b"".join(lines), policy=email.policy.SMTP)
         assert isinstance(message, EmailMessage)
@@ -108,20 +108,20 @@ class Talk(socketserver.StreamRequestHandler):
         self.post.step("taken")
         if fault == "take then drop":
             return False
-        self.say("250 taken")
+        self.reply("250 taken")
         return True
 
     def greet(self) -> None:
-        """Say what it can."""
-        self.say("250-here")
+        """Announce the capabilities."""
+        self.reply("250-here")
         if self.post.certificate is not None and not self.secure:
-            self.say("250-STARTTLS")
-        self.say("250 AUTH PLAIN")
+            self.reply("250-STARTTLS")
+        self.reply("250 AUTH PLAIN")
 
     def encrypt(self) -> None:
-        """Go on in TLS."""
+        """Continue in TLS."""
         assert self.post.certificate is not None
-        self.say("220 now")
+        self.reply("220 now")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self.post.certificate)
         self.connection = context.wrap_socket(self.connection, server_side=True)
@@ -130,30 +130,30 @@ class Talk(socketserver.StreamRequestHandler):
 
     def identify(self, rest: str) -> None:
         """Check a password."""
-        said = base64.b64decode(rest.split()[1]).decode().split("\0")[2]
-        self.known = said == self.post.password
-        self.say("235 welcome" if self.known else f"535 {said} is no password here")
+        password = base64.b64decode(rest.split()[1]).decode().split("\0")[2]
+        self.known = password == self.post.password
+        self.reply("235 welcome" if self.known else f"535 {password} is not the password")
 
-    def say(self, line: str) -> None:
-        """Answer."""
+    def reply(self, line: str) -> None:
+        """Send one line."""
         self.wfile.write(f"{line}\r\n".encode())
         self.wfile.flush()
 
 
 class Server(socketserver.ThreadingTCPServer):
-    """One that says nothing of clients that went away."""
+    """A server that logs no error of a client that has disconnected."""
 
     daemon_threads = True
     allow_reuse_address = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A publisher that was killed, or does not trust us."""
+        """Ignore a publisher that was killed, or that does not trust the certificate."""
 
 
 @contextmanager
 def mail_server(post: Post, *, port: int = 0) -> Iterator[int]:
     """Serve on the loopback interface; yields the port."""
-    server = Server(("127.0.0.1", port), type("Bound", (Talk,), {"post": post}))
+    server = Server(("127.0.0.1", port), type("Bound", (Session,), {"post": post}))
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:

@@ -22,7 +22,7 @@ PER_TRANSACTION = 2
 
 
 def output(bootstrap: str, topic: str, **how: Any) -> KafkaTopic:
-    """The output over a topic."""
+    """Return the output for a topic."""
     settings = KafkaSettings(
         bootstrap_servers=(bootstrap,), bootstrap_timeout_ms=5_000, request_timeout_ms=5_000
     )
@@ -39,7 +39,7 @@ STEPS = ("begin_transaction", "send", "the offset", "the commit")
 
 
 def before(feed: KafkaTopic, step: str, nth: int, then: Callable[[], None]) -> None:
-    """Let something happen right after the nth call of a step: `send` of one message, or one wait for an answer."""
+    """Call `then` right after the nth call of a step: `send` of one message, or one wait for an answer."""
     left = nth
 
     def passed() -> None:
@@ -53,9 +53,9 @@ def before(feed: KafkaTopic, step: str, nth: int, then: Callable[[], None]) -> N
         real = getattr(producer, step)
 
         def call(*of: Any, **more: Any) -> Any:
-            done = real(*of, **more)
+            result = real(*of, **more)
             passed()
-            return done
+            return result
 
         setattr(producer, step, call)
         return
@@ -70,7 +70,7 @@ def before(feed: KafkaTopic, step: str, nth: int, then: Callable[[], None]) -> N
 
 
 def die() -> None:
-    """As kill -9 does."""
+    """Kill this process with SIGKILL."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 

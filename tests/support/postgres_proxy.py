@@ -1,4 +1,4 @@
-"""A TCP proxy before the embedded server that loses an answer: the connection ends, or stays and is silent."""
+"""A TCP proxy for the embedded server that loses an answer: the connection ends, or remains and is silent."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _BYTES = 65_536
 
 
 class Proxy:
-    """Forwards until a client's message holds the text `lose`, once `armed` is set.
+    """Forwards until a client's message contains the text `lose`, while `armed` is set.
 
-    `arrives`: the server still gets that message, and its answer is lost. `silent`: nobody hangs up.
+    `arrives`: the server still gets that message, and its answer is lost. `silent`: the connection is not closed.
     """
 
     def __init__(self, server: Postgres, *, lose: str, arrives: bool, silent: bool = False) -> None:
@@ -37,13 +37,13 @@ class Proxy:
         error: BaseException | None,
         at: TracebackType | None,
     ) -> None:
-        for one in (self._listens, *self._open):
+        for connection in (self._listens, *self._open):
             with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
+                connection.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
             thread.join(30)
-        for one in (self._listens, *self._open):
-            one.close()
+        for connection in (self._listens, *self._open):
+            connection.close()
 
     def _accept(self) -> None:
         with suppress(OSError):
@@ -66,28 +66,28 @@ class Proxy:
         self, client: socket.socket, server: socket.socket, answers: threading.Event
     ) -> None:
         with suppress(OSError):
-            while some := client.recv(_BYTES):
-                if self._lose in some and self.armed.is_set() and not self.lost.is_set():
+            while data := client.recv(_BYTES):
+                if self._lose in data and self.armed.is_set() and not self.lost.is_set():
                     self.lost.set()
                     answers.clear()
                     if not self._arrives:
                         break
-                server.sendall(some)
-        _hang_up(server)
+                server.sendall(data)
+        _shut_down(server)
 
     def _to_client(
         self, client: socket.socket, server: socket.socket, answers: threading.Event
     ) -> None:
         with suppress(OSError):
-            while some := server.recv(_BYTES):
+            while data := server.recv(_BYTES):
                 if answers.is_set():
-                    client.sendall(some)
+                    client.sendall(data)
                 elif not self._silent:
-                    break  # the server has answered, so it is done: the answer is lost
+                    break  # the server has answered, so it has executed the message; the answer is lost
         if answers.is_set() or not self._silent:
-            _hang_up(client)
+            _shut_down(client)
 
 
-def _hang_up(one: socket.socket) -> None:
+def _shut_down(connection: socket.socket) -> None:
     with suppress(OSError):
-        one.shutdown(socket.SHUT_RDWR)
+        connection.shutdown(socket.SHUT_RDWR)

@@ -20,12 +20,12 @@ from unit.outputs.sendings import SCOPE, publication
 
 OLD = [{"k": "a", "n": 1}, {"k": "b", "n": 2}, {"k": "c", "n": 3}]
 NEW = [{"k": "a", "n": 1}, {"k": "b", "n": 20}, {"k": "d", "n": 4}]
-# The rows of an earlier interval: `c` shows through once the later one has it no more.
+# The rows of an earlier interval: its `c` is visible after the later interval no longer has one.
 EARLIER = [{"k": "c", "n": 30}, {"k": "e", "n": 5}]
 ALL_OLD = [*OLD, EARLIER[1]]
 ALL_NEW = [NEW[0], NEW[1], EARLIER[0], NEW[2], EARLIER[1]]
 
-# What one publication sends, in its order, from the first row on; `copy` is not a statement of its own.
+# The statements of one publication in order, from the first row on; `copy` is not a statement.
 STAGING = (
     *("look at the table", "look at the columns", "look at the keys", "drop the stage"),
     *("create the stage", "copy", "analyze the stage", "look for nulls", "look for doubled keys"),
@@ -46,17 +46,17 @@ DECIDING = (
 
 
 def first() -> tuple[Publication, Publication]:
-    """Two intervals, as they were."""
+    """Return two intervals before the replacement."""
     return publication(EARLIER, plan=9), publication(OLD, first=2)
 
 
 def second() -> Publication:
-    """The later one, replaced."""
+    """Return the replacement of the later one."""
     return publication(NEW, plan=2, generation=2, instead_of=1, before=OLD, first=2)
 
 
 def die() -> None:
-    """As kill -9 does."""
+    """Kill this process with SIGKILL."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -73,22 +73,22 @@ def main(host: str, database: str, when: str, step: str, nth: int) -> None:
     def run(session: Session, name: str, *of: Any) -> Any:
         nonlocal left
         left -= name == step
-        now = name == step and left == 0
-        if now and when == "before":
+        due = name == step and left == 0
+        if due and when == "before":
             die()
-        done = real(session, name, *of)
-        if now:
+        result = real(session, name, *of)
+        if due:
             die()
-        return done
+        return result
 
     def copied(session: Session, query: Any, rows: Any) -> None:
-        def one_and_then() -> Iterator[Any]:
+        def rows_until_death() -> Iterator[Any]:
             yield rows[0]
             if step == "copy":
                 die()  # the COPY has not ended
             yield from rows[1:]
 
-        copy(session, query, one_and_then())
+        copy(session, query, rows_until_death())
 
     Session.run = run  # type: ignore[method-assign]
     Session.copy = copied  # type: ignore[method-assign,assignment]

@@ -23,14 +23,14 @@ EVENTS = "CREATE TABLE public.events (k text PRIMARY KEY, n bigint)"
 
 
 class Database:
-    """A database of its own; `run` is what anybody else does in it."""
+    """A new database; `run` executes statements in it as another client."""
 
     def __init__(self, server: Postgres, name: str) -> None:
         self.server, self.name = server, name
         self._connection: psycopg.Connection[Any] | None = None
 
     def run(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-        """One statement, committed; its rows."""
+        """Execute and commit one statement, and return its rows."""
         if self._connection is None or self._connection.closed or self._connection.broken:
             self._connection = psycopg.connect(
                 host=str(self.server.socket_dir),
@@ -43,12 +43,12 @@ class Database:
         return cursor.fetchall() if cursor.description else []
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
 
     def settings(self, **how: Any) -> PostgresSettings:
-        """How an output reaches it."""
+        """Return the settings with which an output connects."""
         words = {"host": str(self.server.socket_dir), "dbname": self.name, "user": "postgres"}
         return PostgresSettings(**{**words, "lock_timeout_s": 20, **how})
 
@@ -60,12 +60,12 @@ class Database:
         name: str = "feed",
         **how: Any,
     ) -> PostgresTable:
-        """An output that has not begun."""
+        """Return an output that has not begun."""
         declared = PostgresOutput(name=name, table="events", into=into, key=key)
         return PostgresTable(declared, lambda: self.settings(**how))
 
     def begun(self, scope: Scope = SCOPE, **how: Any) -> PostgresTable:
-        """An output that has begun."""
+        """Return an output that has begun."""
         output = self.output(**how)
         try:
             output.begin(scope)
@@ -74,22 +74,22 @@ class Database:
             raise
         return output
 
-    def published(self, *sendings: Publication, **how: Any) -> None:
+    def publish(self, *publications: Publication, **how: Any) -> None:
         """Publish these, one after the other, as the use case does."""
         output = self.begun(**how)
-        for one in sendings:
-            output.prepare(one)
-            output.publish(one, resumed=False)
+        for publication in publications:
+            output.prepare(publication)
+            output.publish(publication, resumed=False)
         output.close()
 
     def rows(self, table: str = "public.events") -> list[dict[str, Any]]:
-        """The rows of a table, by their first column."""
+        """Return the rows of a table, ordered by their first column."""
         names = self.run(
             "SELECT attname::text FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 "
             "AND NOT attisdropped ORDER BY attnum",
             table,
         )
-        columns = [one[0] for one in names]
+        columns = [name for (name,) in names]
         return [
             dict(zip(columns, row, strict=True))
             for row in self.run(f"SELECT * FROM {table} ORDER BY 1, 2")
@@ -98,7 +98,7 @@ class Database:
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
-    """One server for the tests that do not kill it."""
+    """Run one server for the tests that do not kill it."""
     running = Postgres(tmp_path_factory.mktemp("postgres"))
     running.start()
     yield running
@@ -107,25 +107,25 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
 
 @pytest.fixture
 def database(server: Postgres) -> Iterator[Database]:
-    """An empty database with the table `events`."""
-    made = fresh(server)
-    yield made
-    made.close()
+    """Create an empty database with the table `events`."""
+    created = fresh(server)
+    yield created
+    created.close()
 
 
 def fresh(server: Postgres) -> Database:
-    """An empty database with the table `events`."""
+    """Create an empty database with the table `events`."""
     name = f"test_{next(_numbers)}"
     server.create_database(name)
-    made = Database(server, name)
-    made.run(EVENTS)
-    return made
+    created = Database(server, name)
+    created.run(EVENTS)
+    return created
 
 
 def at_step(
     output: PostgresTable, step: str, then: Callable[[], None], *, nth: int = 1, after: bool = False
 ) -> list[str]:
-    """Let something happen right before (or after) the nth statement of a name; the names of all that ran."""
+    """Call `then` right before (or after) the nth statement of a name. Return the list of all executed statements."""
     session = output._connected()
     ran: list[str] = []
     left = nth
@@ -134,13 +134,13 @@ def at_step(
         nonlocal left
         ran.append(name)
         left -= name == step
-        now = name == step and left == 0
-        if now and not after:
+        due = name == step and left == 0
+        if due and not after:
             then()
-        done = Session.run(session, name, *of)
-        if now and after:
+        result = Session.run(session, name, *of)
+        if due and after:
             then()
-        return done
+        return result
 
     session.run = run  # type: ignore[method-assign]
     return ran

@@ -1,4 +1,4 @@
-"""Record batches sent as they are: what no client's producer would write, and a broker takes all the same."""
+"""Record batches sent unchanged: those that no producer would write, but that a broker accepts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TIMEOUT_MS = 10_000
 
 
 def produce_raw(broker: TestBroker, topic: str, *batches: bytes, partition: int = 0) -> None:
-    """Append each batch by a request of its own; raises Kafka's error where the broker refuses one."""
+    """Append each batch by its own request; raises Kafka's error if the broker refuses one."""
     with KafkaClient(broker.settings) as client:
         leader = client.layout(topic).leaders[partition].node_id
     kind = ProduceRequest.TopicProduceData

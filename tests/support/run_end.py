@@ -1,8 +1,8 @@
-"""Ends everything that a test run has started when the run ends: at its last test, by Ctrl-C, TERM, HUP or kill -9.
+"""Ends all processes that a test run has started when the run ends: at its last test, by Ctrl-C, TERM, HUP or kill -9.
 
-A Spark driver or the supervisor of a stack has a session of its own, so no signal to pytest or to its terminal reaches
-it. So pytest starts this file as a process that no such signal reaches either. It waits for pytest's end, then ends
-every process that has the run's mark in its environment; a warden (tallystick_devstack.warden) ends its servers.
+A Spark driver or the supervisor of a stack has its own session, so signals to pytest or to its terminal do not reach it.
+Therefore pytest starts this file as a process in its own session, too. It waits for pytest's end, then ends every
+process that has the run's mark in its environment; a warden (tallystick_devstack.warden) ends its servers.
 
 With ENDS_WITH_PARENT set, as `make test` sets it, pytest ends with its parent too. Standard library only: it runs by
 path under `python -I -S`.
@@ -27,7 +27,7 @@ POLL_S = 0.1
 
 
 def watch() -> None:
-    """Start the process that ends what this one leaves behind; for pytest's main process, before it starts anything."""
+    """Start the process that ends the remaining ones. Call it in pytest's main process, before that starts anything."""
     inherited = dict(os.environ)
     inherited.pop(MARK, None)
     os.environ[MARK] = mark = secrets.token_hex(16)
@@ -40,13 +40,13 @@ def watch() -> None:
         start_new_session=True,
     )
     assert watcher.stdout is not None
-    watcher.stdout.read()  # it closes its end once it has seen both of us alive
+    watcher.stdout.read()  # it closes its end after it has opened a pidfd of both of us
     watcher.stdout.close()
-    watcher.returncode = 0  # it outlives us: no warning about a child that was not waited for
+    watcher.returncode = 0  # it outlives this process: no warning about a child without a wait
 
 
 def main(words: list[str]) -> None:
-    """Wait for the end of pytest, or of its parent, and end what carries the mark."""
+    """Wait for the end of pytest, or of its parent, and end the processes with the mark."""
     mark, run, *parents = words
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
@@ -56,7 +56,7 @@ def main(words: list[str]) -> None:
         poll.register(descriptor, select.POLLIN)
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)
-    os.dup2(null, 2)  # who reads pytest's output waits for its last writer
+    os.dup2(null, 2)  # a reader of pytest's output waits for the last writer
     ended = poll.poll()
     if run_fd not in {descriptor for descriptor, _ in ended}:
         _end_run(run_fd)
@@ -64,7 +64,7 @@ def main(words: list[str]) -> None:
 
 
 def _end_run(run_fd: int) -> None:
-    """End pytest, whose parent is gone."""
+    """End pytest after the end of its parent."""
     end = select.poll()
     end.register(run_fd, select.POLLIN)
     for number in (signal.SIGTERM, signal.SIGKILL):
@@ -75,20 +75,20 @@ def _end_run(run_fd: int) -> None:
 
 
 def _end_marked(mark: bytes) -> None:
-    """Ask every marked process to end, and kill those that are still there after GRACE_S, until there are none."""
-    asked: set[int] = set()
+    """Terminate every marked process, and kill those that still exist after GRACE_S, until there are none."""
+    terminated: set[int] = set()
     deadline = time.monotonic() + GRACE_S
     while found := marked(mark):
         late = time.monotonic() > deadline
-        for pid in found if late else found - asked:
+        for pid in found if late else found - terminated:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL if late else signal.SIGTERM)
-        asked |= found
+        terminated |= found
         time.sleep(POLL_S)
 
 
 def marked(mark: bytes) -> set[int]:
-    """Process ids of those that were started with the mark in their environment; a zombie's is empty."""
+    """Return the ids of the processes with the mark in their environment; a zombie has an empty one."""
     found = set()
     for environment in Path("/proc").glob("[0-9]*/environ"):
         with suppress(OSError):

@@ -1,6 +1,6 @@
-"""An S3 endpoint at which a test stops one lake's swap of the root in mid-air, presses a button, and decides its fate.
+"""An S3 proxy in which a test stops one lake's swap of the root, performs a user action, and lets the swap continue.
 
-Every request of Airflow's tasks and of their Spark jobs passes through it; only a root that a test holds is stopped.
+Every request of Airflow's tasks and of their Spark jobs passes through it; only swaps that a test holds are stopped.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ HELD_S = 1500.0
 
 @dataclass
 class HeldSwaps:
-    """The swaps of one lake that were stopped on their way, the oldest first. `room`: how many are stopped at most."""
+    """The stopped swaps of one lake, the oldest first. `room`: the maximum number of stopped swaps."""
 
     path: str
     room: int
     _stopped: list[tuple[Seen, threading.Event]] = field(default_factory=list)
-    _over: bool = False
+    _ended: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def stop(self, seen: Seen) -> threading.Event | None:
-        """Stop a request where it is one of those that are wanted; the event lets it go on."""
+        """Stop a request if it is a swap of this lake. Return the event that lets it continue, or None."""
         with self._lock:
-            wanted = seen.method == "PUT" and seen.path.split("?")[0] == self.path
-            if not wanted or self._over or len(self._stopped) >= self.room:
+            is_swap = seen.method == "PUT" and seen.path.split("?")[0] == self.path
+            if not is_swap or self._ended or len(self._stopped) >= self.room:
                 return None
             go = threading.Event()
             self._stopped.append((seen, go))
@@ -38,7 +38,7 @@ class HeldSwaps:
 
     @property
     def bodies(self) -> list[bytes]:
-        """The different roots that are on their way: a client that waits too long sends the same one again."""
+        """The different roots of the stopped swaps: a client that waits too long sends the same root again."""
         return list(dict.fromkeys(seen.body for seen, _ in self._stopped))
 
     def wait_for(self, count: int = 1) -> None:
@@ -50,7 +50,7 @@ class HeldSwaps:
         )
 
     def land(self, number: int = 0) -> int:
-        """Let one stopped request reach the server, and return the answer: 200, or 412 where it came too late."""
+        """Let one stopped request reach the server, and return the answer: 200, or 412 if it came too late."""
         seen, go = self._stopped[number]
         go.set()
         wait_until(
@@ -59,15 +59,15 @@ class HeldSwaps:
         return seen.upstream_statuses[0]
 
     def end(self) -> None:
-        """Let go on what is still stopped, and stop nothing more. Safe to repeat: a set event stays set."""
+        """Let the stopped requests continue, and stop no more. Safe to repeat: a set event stays set."""
         with self._lock:
-            self._over = True
+            self._ended = True
             for _, go in self._stopped:
                 go.set()
 
 
 class HoldingProxy(FaultProxy):
-    """A proxy that harms nothing; what `holding` names waits until the test lets it go on."""
+    """A proxy without faults; swaps that `holding` names wait until the test lets them continue."""
 
     def __init__(self, upstream_url: str) -> None:
         super().__init__(upstream_url)
@@ -85,7 +85,7 @@ class HoldingProxy(FaultProxy):
             self._holds.remove(held)
 
     def handle(self, seen: Seen, reply: Handler) -> None:
-        """Pass a request on, at once or when its test says so."""
+        """Forward a request, at once or when its test lets it continue."""
         for held in tuple(self._holds):
             if (go := held.stop(seen)) is not None:
                 go.wait(HELD_S)

@@ -32,17 +32,17 @@ NOW = datetime(2024, 5, 1, tzinfo=UTC)
 
 
 def day(number: int) -> datetime:
-    """Midnight before day `number` of January 2013."""
+    """Return the midnight at which day `number` of January 2013 begins."""
     return DAY + timedelta(days=number - 1)
 
 
 def days(first: int, last: int) -> Interval:
-    """From midnight before day `first` to midnight before day `last`."""
+    """Return the interval from the beginning of day `first` to the beginning of day `last`."""
     return Interval(start=day(first), end=day(last))
 
 
 def pipeline(warehouse: str) -> Pipeline:
-    """A record-level table and one that aggregates."""
+    """Declare a record-level table and an aggregating one."""
     return Pipeline(
         name="small",
         topics=[TOPIC],
@@ -63,7 +63,7 @@ def pipeline(warehouse: str) -> Pipeline:
 
 
 def counting_runtime() -> Runtime:
-    """Ids that count, a clock that stands still, no waiting."""
+    """Return a runtime with consecutive ids, a constant clock and no waits."""
     ids = itertools.count(1)
     return Runtime(
         now=lambda: NOW,
@@ -75,7 +75,7 @@ def counting_runtime() -> Runtime:
 
 
 def fill(log: FakeLog, *, days_count: int = 6, partitions: int = 2) -> None:
-    """Put a few records of each day into each partition: good ones, a dead one, on day 2 an aborted transaction."""
+    """Append a few records of each day to each partition: good ones, a dead letter, on day 2 an aborted transaction."""
     log.create(TOPIC, partitions=partitions)
     for number in range(1, days_count + 1):
         if number == 5:
@@ -97,7 +97,7 @@ def fill(log: FakeLog, *, days_count: int = 6, partitions: int = 2) -> None:
 
 @dataclass
 class SmallLake:
-    """A lake, its log and the runs that work on it."""
+    """A lake, its log, and the operations of its runs."""
 
     store: Store = field(default_factory=MemoryStore)
     log: FakeLog = field(default_factory=FakeLog)
@@ -140,7 +140,7 @@ class SmallLake:
         keep: Callable[[FakeRecord], bool] = lambda _: True,
         **params: Any,
     ) -> list[CommitResult]:
-        """Plan, stage and commit; the job drops the records that `keep` refuses."""
+        """Plan, stage and commit; the job drops the records for which `keep` is false."""
         planned = self.plan(interval, run=run, clear=clear, **params)
         return [
             commit(
@@ -154,7 +154,7 @@ class SmallLake:
         ]
 
     def copy(self) -> SmallLake:
-        """The same lake in a store of its own, object by object with its ETag, to be damaged."""
+        """Return a copy of the lake in another store, each object with its ETag, in order to damage it."""
         assert isinstance(self.store, MemoryStore)
         store = MemoryStore(self.store.uri.removeprefix("memory://"))
         store._objects = dict(self.store._objects)
@@ -171,7 +171,7 @@ class SmallLake:
     # ------------------------------------------------------------ damage
 
     def change(self, key: str, edit: Callable[[Any], None]) -> None:
-        """Edit a stored JSON object in place, as nobody may."""
+        """Edit a stored JSON object in place, which the protocol forbids."""
         found = self.store.get(key)
         assert found is not None, key
         value = json.loads(found.body)
@@ -179,43 +179,43 @@ class SmallLake:
         self.overwrite(key, dumps(value))
 
     def overwrite(self, key: str, body: bytes) -> None:
-        """Put other bytes under a key, as nobody may."""
+        """Store other bytes under a key, which the protocol forbids."""
         self.store.delete([key])
         self.store.create(key, body)
 
     def root(self) -> Any:
-        """The root as plain JSON."""
+        """Return the root as JSON."""
         found = self.store.get(keys.ROOT)
         assert found is not None
         return json.loads(found.body)
 
     def keys(self, prefix: str) -> list[str]:
-        """Keys that begin with a prefix."""
+        """Return the keys that begin with a prefix."""
         return [listed.key for listed in self.store.list(prefix)]
 
     def page(self) -> str:
-        """Key of the ledger's only page."""
+        """Return the key of the ledger's only page."""
         (line,) = self.root()["pages"]
         return str(line[2])
 
     def data_files(self, table: str) -> list[str]:
-        """Keys of a table's data files, dropped ones too."""
+        """Return the keys of a table's data files, also of dropped ones."""
         return self.keys(f"{keys.table_prefix(table)}data/")
 
     def table_state(self, table: str) -> TableState:
-        """A table as the root knows it."""
-        known: RootTable = self.lake.load_existing().root.tables[table]
+        """Return a table as the root describes it."""
+        root_table: RootTable = self.lake.load_existing().root.tables[table]
         return TableState(
             name=table,
-            uuid=known.uuid,
-            metadata=known.metadata,
-            columns=known.columns,
-            partition_by=known.partition_by,
+            uuid=root_table.uuid,
+            metadata=root_table.metadata,
+            columns=root_table.columns,
+            partition_by=root_table.partition_by,
         )
 
 
 def good_lake(store: Store | None = None, *, dag: str = "small") -> SmallLake:
-    """Days out of order, an empty one, a replacement, a gap (day 4) and a pending grant (day 6)."""
+    """Return a lake with days out of order, an empty one, a replacement, a gap (day 4) and a pending grant (day 6)."""
     small = SmallLake(store=store or MemoryStore(), dag=dag)
     small.run(days(3, 4))
     small.run(days(1, 2))
@@ -228,7 +228,7 @@ def good_lake(store: Store | None = None, *, dag: str = "small") -> SmallLake:
 
 
 def refill(small: SmallLake, first: int, last: int, *, partitions: int = 2) -> None:
-    """Delete the topic and create it anew, with two records of each day in each partition."""
+    """Delete and recreate the topic, with two records of each day in each partition."""
     small.log.create(TOPIC, partitions=partitions)
     for number in range(first, last):
         for partition in range(partitions):
@@ -238,8 +238,8 @@ def refill(small: SmallLake, first: int, last: int, *, partitions: int = 2) -> N
 
 
 def adopted(small: SmallLake, ends: dict[int, int] | None = None) -> Adopted:
-    """Adopt the topic as it stands now."""
-    seen = small.log.describe([TOPIC])[TOPIC]
+    """Adopt the current incarnation of the topic."""
+    topic = small.log.describe([TOPIC])[TOPIC]
     return adopt(
-        small.lake, TOPIC, lambda: seen, ends_of=lambda _: ends or {}, confirmed_id=seen.topic_id
+        small.lake, TOPIC, lambda: topic, ends_of=lambda _: ends or {}, confirmed_id=topic.topic_id
     )

@@ -1,8 +1,8 @@
-"""An unclean leader election that rewrites offsets under runs at every moment: a fixture over the fixture `cluster`.
+"""An unclean leader election that rewrites offsets at every moment of a run: a fixture over the fixture `cluster`.
 
-The recipe is that of Kafka's own truncation_test: a follower dies, the leader takes 100 more records alone (min ISR 1),
-dies too, and the follower that lacks them becomes leader and takes others at their offsets. One election serves all
-tests: every topic is brought to its moment, held there, and goes on when the log has been rewritten under it.
+The procedure is that of Kafka's truncation_test: a follower dies, the leader accepts 100 more records alone (min ISR 1)
+and dies, too; the follower that lacks them becomes leader and accepts others at their offsets. All tests share one
+election: every topic is brought to its moment, waits there, and continues after its log has been rewritten.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ class Case:
 
     @property
     def numbers(self) -> list[int]:
-        """What the lake's rows say."""
+        """The numbers in the lake's rows."""
         return sorted(row["n"] for row in self.lake.rows().values())
 
 
 @pytest.fixture(scope="module")
 def rewritten(cluster: TestBroker) -> Iterator[dict[str, Case]]:
-    """Every case where it stands after the one election; those that were reading go on by themselves.
+    """Return every case after the election; the reads that were interrupted by it continue by themselves.
 
-    The first broker stays dead.
+    The first broker remains dead.
     """
     topics = {name: _topic(cluster, f"unclean-{number}") for number, name in enumerate(CASES)}
     for topic in topics.values():
@@ -64,8 +64,8 @@ def rewritten(cluster: TestBroker) -> Iterator[dict[str, Case]]:
                 arrived = threading.Event()
                 plan, stage = found[moment].plan, found[moment].lake.stage
                 assert plan is not None
-                held = _held(arrived, over)
-                found[moment].staging = readers.submit(stage, plan, moment, held)
+                wait = _wait_for(arrived, over)
+                found[moment].staging = readers.submit(stage, plan, moment, wait)
                 assert arrived.wait(MOVED_S)
             _elect_follower(cluster, topics.values())
             for topic in topics.values():
@@ -78,8 +78,8 @@ def rewritten(cluster: TestBroker) -> Iterator[dict[str, Case]]:
 
 def _topic(cluster: TestBroker, name: str) -> str:
     words = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
-    made = NewTopic(name, 1, replica_assignment=[[LEADER, FOLLOWER]], config=words)
-    done(cluster.admin.create_topics([made]))
+    topic = NewTopic(name, 1, replica_assignment=[[LEADER, FOLLOWER]], config=words)
+    done(cluster.admin.create_topics([topic]))
     cluster.wait_for_leaders(name, 1)
     return name
 
@@ -96,7 +96,7 @@ def _prepared(cluster: TestBroker, name: str, topic: str) -> Case:
         records_per_task=40,
     )
     lake.run(FIRST)
-    fill(cluster, topic, *range(KEPT, KEPT + LOST), day=1.5)  # the leader alone has these
+    fill(cluster, topic, *range(KEPT, KEPT + LOST), day=1.5)  # only the leader has these
     case = Case(topic=topic, lake=lake)
     if name == "before the plan":
         return case
@@ -109,7 +109,7 @@ def _prepared(cluster: TestBroker, name: str, topic: str) -> Case:
     return case
 
 
-def _held(arrived: threading.Event, over: threading.Event) -> Callable[[], None]:
+def _wait_for(arrived: threading.Event, over: threading.Event) -> Callable[[], None]:
     def wait() -> None:
         arrived.set()
         assert over.wait(2 * MOVED_S)
@@ -128,7 +128,7 @@ def _kill_follower(cluster: TestBroker, topics: Iterable[str]) -> None:
 
 
 def _elect_follower(cluster: TestBroker, topics: Iterable[str]) -> None:
-    """The leader dies, and the replica that was away leads, without what the leader took alone."""
+    """Kill the leader: the replica that was dead leads, without the records that only the leader had."""
     _nodes(cluster).nodes[LEADER].process.kill()
     _nodes(cluster).nodes[FOLLOWER].start()
     for topic in topics:
@@ -140,10 +140,10 @@ def _elect_follower(cluster: TestBroker, topics: Iterable[str]) -> None:
 
 
 def _end(cluster: TestBroker, topic: str) -> int:
-    """Where the topic ends, once the client has caught up with the new leader epoch."""
+    """Return the end offset of the topic, after the client has the new leader epoch."""
     found: list[int] = []
 
-    def asked() -> bool:
+    def answered() -> bool:
         try:
             found.append(cluster.high_watermark(topic))
         except KafkaException as error:
@@ -156,7 +156,7 @@ def _end(cluster: TestBroker, topic: str) -> int:
             return False
         return True
 
-    wait_until(asked, deadline_s=MOVED_S, what=f"an answer about the end of {topic}")
+    wait_until(answered, deadline_s=MOVED_S, what=f"an answer about the end of {topic}")
     return found[-1]
 
 
