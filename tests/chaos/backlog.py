@@ -1,7 +1,7 @@
-"""The nemesis with outputs: while they are away a backlog grows; then it is published while another day's run commits.
+"""The nemesis with outputs: while they fail a backlog grows; it is published while the run of another day commits.
 
-Many small folders instead of many days, for a day costs a Spark job: each folder is pending each day, and each
-publication takes two swaps of the root that the other day's commit swaps too.
+It uses many small folders instead of many days, because a day costs a Spark job: each folder is pending for each day,
+and each publication swaps twice the root that the commit of the other day swaps, too.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ PUBLISH = "publish"
 
 
 def folders(r: Round) -> Path:
-    """Where the round's outputs are: one folder each."""
+    """Return the folder of the round's outputs, which has a folder for each."""
     return Path(r.workspace.base) / f"{r.lake.name}.out"
 
 
 def _inject(r: Round) -> None:
     killed = r.rng.random() < 0.5
     root = folders(r)
-    # No folder can be made below a file: each output is refused before anything of it is begun.
-    root.write_text("away")
+    # No folder can be created below a file: each output is refused before its publication begins.
+    root.write_text("not a folder")
     r.begin()
     r.until(lambda: _refused(r), "a backlog", poll_s=0.5)
     pending = OUTPUTS * r.lake.days
@@ -46,16 +46,16 @@ def _inject(r: Round) -> None:
         _publish_again(r)
         r.until(lambda: _files(root) > 0, "a publication")
         if _committed(r):
-            raise Missed("the other day committed before the backlog was begun")
+            raise Missed("the other day committed before the backlog was in progress")
         r.note(f"{_files(root)} of {pending} are published; the other day may commit")
         trap.released.set()
         r.until(
             lambda: _files(root) >= pending or _committed(r), "the other day's commit", poll_s=0.2
         )
-        left = pending - _files(root)
-        if left <= 0:
+        remaining = pending - _files(root)
+        if remaining <= 0:
             raise Missed("the backlog was published before the other day committed")
-        r.note(f"the other day is committed, {left} publications are still pending")
+        r.note(f"the other day is committed, {remaining} publications are still pending")
     if killed:
         for chain in chains(r.workspace.scheduler_pid):
             if chain.task is not None:
@@ -64,14 +64,14 @@ def _inject(r: Round) -> None:
 
 
 def _refused(r: Round) -> bool:
-    """Whether every run has come to its end, and outputs refused what was committed."""
+    """Return True if every run has ended, and outputs refused committed rows."""
     states = [t["state"] for t in r.tries() if t["task_id"] == PUBLISH]
     ended = [state for state in states if state in ("success", "failed")]
     return len(ended) >= r.runs_expected and "failed" in ended
 
 
 def _publish_again(r: Round) -> None:
-    """Clear the task of one run: it publishes what all of them owe."""
+    """Clear the publishing task of one run: it publishes everything that is pending."""
     failed = next(t for t in r.tries() if t["task_id"] == PUBLISH and t["state"] == "failed")
     run_id = str(failed["dag_run_id"])
     r.workspace.api.clear_tasks(r.lake.name, run_id, [PUBLISH])
@@ -79,9 +79,9 @@ def _publish_again(r: Round) -> None:
 
 
 def _committed(r: Round) -> bool:
-    """Whether every run's commit has ended well, the last day's too."""
-    done = sum(t["task_id"] == "commit" and t["state"] == "success" for t in r.tries())
-    return done >= r.runs_expected
+    """Return True if the commit of every run has succeeded, also that of the last day."""
+    succeeded = sum(t["task_id"] == "commit" and t["state"] == "success" for t in r.tries())
+    return succeeded >= r.runs_expected
 
 
 def _files(root: Path) -> int:
@@ -89,26 +89,26 @@ def _files(root: Path) -> int:
 
 
 def _problem(r: Round) -> str | None:
-    """What the folders hold that was not sent, or lack, or hold twice; read as any program would read them."""
+    """Return the rows that the folders have too many or too few, compared with the sent ones; None if they are equal."""
     values = r.log.values()
     sent = Counter(
-        (one.partition, one.offset)
-        for one in r.log.read()
-        if one.outcome == "ok" and row_of(values.get(one.sha256)) is not None
+        (record.partition, record.offset)
+        for record in r.log.read()
+        if record.outcome == "ok" and row_of(values.get(record.sha256)) is not None
     )
     for number in range(OUTPUTS):
         folder = folders(r) / f"f{number:02d}"
-        held = Counter(
+        published = Counter(
             (row["_kafka_partition"], row["_offset"])
             for path in folder.glob("*.jsonl")
             for row in map(json.loads, path.read_text().splitlines())
         )
-        if held != sent:
+        if published != sent:
             return (
-                f"{folder.name} holds {held.total()} rows of {sent.total()} sent: "
-                f"{(held - sent).total()} too many, {(sent - held).total()} are missing"
+                f"{folder.name}: expected {sent.total()} rows, found {published.total()}: "
+                f"{(published - sent).total()} too many, {(sent - published).total()} are missing"
             )
-    r.note(f"{OUTPUTS} folders hold {sent.total()} rows each, each once")
+    r.note(f"{OUTPUTS} folders have {sent.total()} rows each, each once")
     return None
 
 

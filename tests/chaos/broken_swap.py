@@ -1,4 +1,4 @@
-# Put on top of a DAG file: the swap of this product forgets its If-Match. A chaos run must find that out.
+# Lines for the top of a DAG file: they remove If-Match from the product's swap. A chaos run must detect that.
 from tallystick.store import NotApplied
 from tallystick.store.s3 import S3Store
 
@@ -6,7 +6,7 @@ _replace = S3Store.replace
 
 
 def _blind(self, key, body, *, expected):
-    if key != "root.json":  # the probe of the store finds nothing wrong
+    if key != "root.json":  # the store's probe must pass
         return _replace(self, key, body, expected=expected)
     return self._put(self._address.full_key(key), body, NotApplied(because="changed"))
 

@@ -1,4 +1,4 @@
-"""A course of rounds: nemesis after nemesis, over and over, until the wanted number or the time is reached."""
+"""A course of rounds: all nemeses in turn, until the requested number of rounds or the time is reached."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broken:
-    """The first violation: whose round it was, and the counter-example."""
+    """The first violation: its nemesis, its seed and the counter-example."""
 
     nemesis: str
     seed: int
@@ -28,7 +28,7 @@ class Broken:
 
     @property
     def replay(self) -> str:
-        """The one command that plays this round again."""
+        """The command that plays this round again."""
         return f"make chaos NEMESIS={self.nemesis} SEED={self.seed} ROUNDS=1"
 
 
@@ -36,7 +36,7 @@ class Broken:
 class Course:
     """Rounds on one workspace. Round k of a nemesis has the seed `seed` + k; `rounds` None: all that fit into `budget_s`.
 
-    `prelude` breaks the product on purpose (test_awake.py).
+    `prelude` breaks the product on purpose (broken_swap.py).
     """
 
     workspace: Workspace
@@ -49,16 +49,16 @@ class Course:
     lines: dict[str, Line] = field(default_factory=dict)
 
     def run(self) -> Broken | None:
-        """Play the rounds up to the first violation, which is returned; `lines` tells of all before it."""
+        """Play the rounds up to the first violation, and return it; `lines` has the results of the rounds before it."""
         self._make_ready()
-        ahead = self._rounds()
-        upcoming = next(ahead, None)
+        rounds = self._rounds()
+        upcoming = next(rounds, None)
         while upcoming is not None:
-            current, upcoming = upcoming, next(ahead, None)
+            current, upcoming = upcoming, next(rounds, None)
             current.began_at = time.monotonic()
             self.report(f"{current.nemesis.name} {current.seed}: {current.nemesis.what}")
             if upcoming is not None:
-                # Airflow sees its file while this round goes on.
+                # Airflow parses its file while this round runs.
                 self.workspace.declare(upcoming.lake)
             try:
                 self._play(current)
@@ -92,7 +92,7 @@ class Course:
                 if self.lines[nemesis.name].not_run:
                     continue
                 at = time.monotonic()
-                # One round is asked for ahead of the one that is played: room for two.
+                # The generator is one round ahead of the one that is played: leave time for two.
                 if number and self.rounds is None and at - began + 2 * slowest_s > self.budget_s:
                     return
                 yield self._round(nemesis, self.seed + number)
@@ -112,10 +112,10 @@ class Course:
         )
 
     def _play(self, first: Round) -> None:
-        """Play a round; where its moment was missed, the same seed once more, with everything held at its point."""
+        """Play a round. If its moment was missed, play the same seed once more, and hold the request at its point."""
         line = self.lines[first.nemesis.name]
-        for one in (first, None):
-            current = one or self._round(first.nemesis, first.seed, hold=True)
+        for hold in (False, True):
+            current = self._round(first.nemesis, first.seed, hold=True) if hold else first
             try:
                 finding = current.run()
             except Missed as missed:
@@ -123,10 +123,10 @@ class Course:
                 self.report(f"{first.nemesis.name} {first.seed}: missed, {missed}")
                 continue
             except Violation as violation:
-                kept = self.workspace.keep(current.lake)
-                raise Violation(f"{violation}\n\nkept for you: {kept}") from None
+                folder = self.workspace.save_evidence(current.lake)
+                raise Violation(f"{violation}\n\nevidence: {folder}") from None
             finally:
-                self.workspace.forget(current.lake)
+                self.workspace.remove(current.lake)
             elapsed_s = time.monotonic() - current.began_at
             line.add(finding, first.seed, elapsed_s)
             self.report(

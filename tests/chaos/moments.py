@@ -1,4 +1,4 @@
-"""When a nemesis strikes: at a drawn request of the run, which is held meanwhile, or a drawn moment after it."""
+"""The moment of a fault: at a drawn request of the run, which is held meanwhile, or a drawn delay after it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DELAY_S_MAX = 0.9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """A point, whether its request stands still while it happens, and how long after it (s) where it does not."""
+    """A point, True if its request is held during the fault, and the delay after it if not."""
 
     point: Point
     hold: bool
@@ -23,12 +23,12 @@ class Moment:
 
 
 def draw(rng: random.Random, points: tuple[Point, ...], *, hold: bool | None = None) -> Moment:
-    """One of the points, by chance, and held by chance (None), always or never."""
+    """Draw one of the points; its request is held if `hold`, or if a coin toss decides so (None)."""
     point = rng.choice(points)
-    held, delay_s = rng.random() < 0.5, rng.random() * DELAY_S_MAX
-    if hold is not None:
-        held = hold
-    return Moment(point=point, hold=held, delay_s=0.0 if held else delay_s)
+    drawn, delay_s = rng.random() < 0.5, rng.random() * DELAY_S_MAX
+    if hold is None:
+        hold = drawn
+    return Moment(point=point, hold=hold, delay_s=0.0 if hold else delay_s)
 
 
 def _both(name: str, method: str, path: str, *nths: int) -> tuple[Point, ...]:
@@ -39,15 +39,15 @@ def _both(name: str, method: str, path: str, *nths: int) -> tuple[Point, ...]:
     )
 
 
-# The plan: its first look at the root, the first root (create), the plan's page and object, the swap that grants.
+# The plan: its first read of the root, the first root (create), the plan's page and object, the granting swap.
 PLAN = (
-    Point(name="first look at the root", method="GET", path=r"root\.json$"),
+    Point(name="first read of the root", method="GET", path=r"root\.json$"),
     *_both("PUT of the first root", "PUT", r"root\.json$", 1),
     *_both("PUT of a plan", "PUT", r"plans/", 1),
     *_both("PUT of a ledger page", "PUT", r"ledger/", 1),
     *_both("PUT of the granting root", "PUT", r"root\.json$", 2),
 )
-# The stage: spark-submit is being started after a plan is read by its task; the driver reads it again.
+# The stage: spark-submit starts after the task has read the plan; the driver reads the plan again.
 SUBMIT = (
     Point(name="read of a plan", method="GET", path=r"plans/", nth=1, when="after"),
     Point(name="read of a plan", method="GET", path=r"plans/", nth=2, when="after"),
@@ -55,7 +55,7 @@ SUBMIT = (
 UPLOAD = _both("upload of a file", "PUT", r"tables/[^/]+/data/", 1, 2, 3)
 REPORT = _both("PUT of a report", "PUT", r"attempts/", 1)
 STAGE = (*SUBMIT, *UPLOAD, *REPORT)
-# The commit: Iceberg's metadata, the commit record, the swap (the third PUT of a root at the earliest).
+# The commit: Iceberg's metadata, the commit record, the swap (the third PUT of a root or a later one).
 COMMIT = (
     *_both("PUT of Iceberg's metadata", "PUT", r"tables/[^/]+/metadata/", 1, 3),
     *_both("PUT of a commit record", "PUT", r"commits/", 1),

@@ -1,6 +1,6 @@
-"""What was played so far, kept in docs/reference/chaos.json, and the table that guarantees.md shows of it.
+"""The rounds played so far, stored in docs/reference/chaos.json, and their table in guarantees.md.
 
-Thirty rounds of each nemesis take hours, so they are played in several courses; each adds its lines here.
+Thirty rounds of each nemesis take hours, so they are played in several courses; each course adds its lines.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Played:
 
 
 def played_of(lines: Iterable[Line], *, date: str, commit: str) -> list[Played]:
-    """What a course adds: the nemeses of which a round came to its end."""
+    """Return the lines that a course adds: the nemeses of which a round was completed."""
     return [
         Played(
             nemesis=line.nemesis,
@@ -56,27 +56,27 @@ def played_of(lines: Iterable[Line], *, date: str, commit: str) -> list[Played]:
 
 
 def read(file: Path = PLAYED) -> list[Played]:
-    """All that was played; nothing where the file is not there."""
+    """Return all played rounds; none if the file does not exist."""
     if not file.exists():
         return []
-    names = {one.name for one in fields(Played)}
+    names = {field.name for field in fields(Played)}
     found: list[Played] = []
     for value in json.loads(file.read_text()):
         if set(value) != names:
-            raise ValueError(f"{file}: {value} has not the fields {sorted(names)}")
+            raise ValueError(f"{file}: expected the fields {sorted(names)}, found {value}")
         first, last = value.pop("seeds")
         found.append(Played(seeds=(first, last), **value))
     return found
 
 
 def keep(added: Iterable[Played], file: Path = PLAYED, page: Path = PAGE) -> None:
-    """Add to what was played, and write the page's table anew. Safe to repeat: what stands there already is not added."""
-    # Two courses may be played beside each other, each on a workspace of its own.
+    """Add rounds to the file, and write the table of the page. Safe to repeat: lines in the file are not added again."""
+    # Two courses may run concurrently, each in its own workspace.
     with page.open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         known = read(file)
-        known += [one for one in added if one not in known]
-        lines = [json.dumps(asdict(one)) for one in known]
+        known += [line for line in added if line not in known]
+        lines = [json.dumps(asdict(line)) for line in known]
         file.write_text("\n".join(["[", ",\n".join(lines), "]", ""] if lines else ["[]", ""]))
         text = page.read_text()
         head, _, rest = text.partition(BEGIN)
@@ -85,29 +85,29 @@ def keep(added: Iterable[Played], file: Path = PLAYED, page: Path = PAGE) -> Non
 
 
 def shown(page: Path = PAGE) -> str:
-    """The table as the page has it."""
+    """Return the table of the page."""
     return page.read_text().partition(BEGIN)[2].partition(END)[0].lstrip("\n")
 
 
 def as_markdown(played: Iterable[Played]) -> str:
-    """One row per nemesis, by name, and a last one for all."""
+    """Return a row per nemesis, by name, and a last one for all."""
     by_name: dict[str, list[Played]] = {}
-    everything = list(played)
-    for one in everything:
-        by_name.setdefault(one.nemesis, []).append(one)
+    lines = list(played)
+    for line in lines:
+        by_name.setdefault(line.nemesis, []).append(line)
     rows: list[tuple[str, ...]] = [HEAD, ("---",) * len(HEAD)]
     rows += [_row(f"`{name}`", by_name[name]) for name in sorted(by_name)]
-    rows.append((*_row("all", everything)[:-1], ""))
+    rows.append((*_row("all", lines)[:-1], ""))
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
-def _row(name: str, some: list[Played]) -> tuple[str, ...]:
+def _row(name: str, lines: list[Played]) -> tuple[str, ...]:
     def total(field: str) -> Any:
-        return sum(getattr(one, field) for one in some)
+        return sum(getattr(line, field) for line in lines)
 
-    dates = sorted({one.date for one in some})
+    dates = sorted({line.date for line in lines})
     seeds = ", ".join(
-        str(a) if a == b else f"{a}-{b}" for a, b in sorted({one.seeds for one in some})
+        str(a) if a == b else f"{a}-{b}" for a, b in sorted({line.seeds for line in lines})
     )
     on = "" if not dates else dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
     sums = (f"{total(f):,}" for f in ("rounds", "records", "duplicates", "missing"))

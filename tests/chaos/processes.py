@@ -1,4 +1,4 @@
-"""Nemeses that kill processes of Airflow and Spark, and one that freezes a whole task for longer than Airflow waits."""
+"""Nemeses that kill processes of Airflow and Spark, and one that freezes a task for longer than Airflow waits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from chaos.workspace import Workspace
 from tallystick_devstack.process import wait_until
 
 ZOMBIE_S = 300.0
-# One executor of one core on each worker, all there before the first task starts.
+# One executor with one core on each worker; all of them start before the first task.
 _TWO_EXECUTORS = {
     "spark.executor.memory": "512m",
     "spark.cores.max": "2",
@@ -39,7 +39,7 @@ def _supervisor(r: Round) -> None:
 
 def _scheduler(r: Round) -> None:
     with r.at(ANY) as trap:
-        r.note("kill -9 of the scheduler, its workers and all that they run")
+        r.note("kill -9 of the scheduler, its workers and their processes")
         r.workspace.stack.airflow.stop_component("scheduler", kill=True)
         trap.released.set()
         r.workspace.revive()
@@ -63,11 +63,11 @@ def _executor(r: Round) -> None:
     with r.at(UPLOAD) as trap:
         found: list[psutil.Process] = []
 
-        def look() -> bool:
+        def find() -> bool:
             found[:] = executors(w.pid for w in r.workspace.stack.spark.workers.values() if w.alive)
             return bool(found)
 
-        r.until(look, "an executor")
+        r.until(find, "an executor")
         victim = r.rng.choice(sorted(found, key=lambda p: p.pid))
         above = _above(trap.holder)
         victim = next((p for p in found if p.pid in above), victim)
@@ -95,12 +95,12 @@ def _worker(r: Round) -> None:
 
 
 def _on_cluster(_rng: random.Random, _workspace: Workspace) -> dict[str, Any]:
-    # Several tasks per partition, so that there is work left to lose.
+    # Several tasks per partition, so that some are still to run.
     return {"days": 1, "records_per_task": 60, "spark_conf": _TWO_EXECUTORS}
 
 
 def _frozen(r: Round) -> None:
-    """Freeze supervisor, task, JVM and driver; let the second attempt succeed; then let the first go on."""
+    """Freeze supervisor, task, JVM and driver; let the second attempt succeed; then let the first one continue."""
     alone_first, in_flight = r.rng.random() < 0.5, r.rng.random() < 0.5
     with r.at(DRIVER, hold=True) as trap:
         chain = r.chain(trap, fits=lambda c: c.driver is not None)
@@ -111,24 +111,24 @@ def _frozen(r: Round) -> None:
                 trap.released.set()
             r.settle()
             if not all(map(is_alive, frozen)):
-                raise Missed("the frozen attempt was gone before it could go on")
+                raise Missed("the frozen attempt ended before it was thawed")
             trap.released.set()
             if alone_first:
-                # The driver goes as far as it can before anybody tells it that it is not wanted any more.
+                # The driver runs as far as it can before its supervisor, still frozen, can end it.
                 thaw(chain.below)
                 wait_until(
                     lambda: not any(map(is_alive, chain.below)),
                     deadline_s=ZOMBIE_S,
-                    what="the end of the driver that was thought dead",
+                    what="the end of the driver that Airflow treats as dead",
                 )
         finally:
             thaw(frozen)
-        r.note(f"gone on: {'the driver first' if alone_first else 'all at once'}")
-        busy = [p for p in frozen if p.pid != chain.supervisor.pid]  # which takes another task then
+        r.note(f"thawed: {'the driver first' if alone_first else 'all at once'}")
+        busy = [p for p in frozen if p.pid != chain.supervisor.pid]  # which then runs another task
         wait_until(
             lambda: not any(map(is_alive, busy)),
             deadline_s=ZOMBIE_S,
-            what="the end of the attempt that was thought dead",
+            what="the end of the attempt that Airflow treats as dead",
         )
 
 

@@ -1,4 +1,4 @@
-"""What a round sends to its topic: good records, tombstones, broken values, and transactions however they end."""
+"""The records of a round: good ones, tombstones, broken values, and transactions that commit or abort."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _BROKEN = (b'{"n": ', b'{"n": "seven", "kind": "a", "text": ""}', b'{"n": 1}', b
 
 
 def start_of(day: int) -> datetime:
-    """Midnight UTC at which a day begins; day 1 is the round's first."""
+    """Return the midnight (UTC) at which a day begins; day 1 is the first of the round."""
     return FIRST_DAY + timedelta(days=day - 1)
 
 
 def value_of(n: int, kind: str, text: str) -> bytes:
-    """A good record's value."""
+    """Return the value of a good record."""
     return json.dumps({"n": n, "kind": kind, "text": text}).encode()
 
 
 def row_of(value: bytes | None) -> dict[str, Any] | None:
-    """The row that a value must become; None for a dead letter."""
+    """Return the row that a value must become; None for a dead letter."""
     if value is None or value in _BROKEN:
         return None
     row: dict[str, Any] = json.loads(value)
@@ -43,7 +43,7 @@ def row_of(value: bytes | None) -> dict[str, Any] | None:
 
 
 def sums_of(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What `per_kind` must hold for an interval with these rows: one row per kind."""
+    """Return the rows of `per_kind` for an interval with these rows: one per kind."""
     sums: Counter[str] = Counter()
     for row in rows:
         sums[row["kind"]] += row["n"]
@@ -51,18 +51,18 @@ def sums_of(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def some_values(rng: random.Random, count: int) -> list[bytes | None]:
-    """Values as topics hold them: most are good, some are null, some cannot be decoded."""
-    made: list[bytes | None] = []
+    """Return random values: most are good, some are null, some cannot be decoded."""
+    values: list[bytes | None] = []
     for _ in range(count):
-        fate = rng.random()
-        if fate < 0.04:
-            made.append(None)
-        elif fate < 0.08:
-            made.append(rng.choice(_BROKEN))
+        drawn = rng.random()
+        if drawn < 0.04:
+            values.append(None)
+        elif drawn < 0.08:
+            values.append(rng.choice(_BROKEN))
         else:
             text = "ü" * rng.randrange(4) + f"{rng.getrandbits(64):x}"
-            made.append(value_of(rng.randrange(-1000, 1000), rng.choice("abc"), text))
-    return made
+            values.append(value_of(rng.randrange(-1000, 1000), rng.choice("abc"), text))
+    return values
 
 
 def produce_days(
@@ -73,7 +73,7 @@ def produce_days(
     rng: random.Random,
     log: ProducerLog,
 ) -> None:
-    """Send each day's records, which interleave plain ones with transactions; each is noted in the log."""
+    """Send the records of each day, plain ones interleaved with transactions; each is recorded in the log."""
     for day in days:
         for transaction, count in (
             ("none", PLAIN),
@@ -94,13 +94,13 @@ def produce_days(
 
 
 def _times(rng: random.Random, day: int, count: int) -> list[int]:
-    """Instants within one day, out of order: a record belongs where its offset puts it."""
+    """Return instants within one day, out of order: the interval of a record depends on its offset."""
     begin_ms = round(start_of(day).timestamp() * 1000)
     return [begin_ms + rng.randrange(DAY_MS) for _ in range(count)]
 
 
 class OpenTransaction:
-    """A producer whose transaction is still open; until its end its records are noted as unknown."""
+    """A producer whose transaction is open; the outcome of its records is recorded as unknown until its end."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class OpenTransaction:
                 **kafka,
                 "transactional.id": f"{topic}-open",
                 "log_level": 0,
-                # The broker ends it by itself otherwise, which is another story.
+                # Otherwise the broker aborts it by itself, which is not this nemesis.
                 "transaction.timeout.ms": 600_000,
                 "socket.connection.setup.timeout.ms": 5_000,
             }
@@ -136,8 +136,8 @@ class OpenTransaction:
 
             def delivered(error: object, message: object, name: str = name) -> None:
                 if error is None:
-                    told = self._notes[name]
-                    self._notes[name] = replace(told, offset=message.offset())  # type: ignore[attr-defined]
+                    note = self._notes[name]
+                    self._notes[name] = replace(note, offset=message.offset())  # type: ignore[attr-defined]
 
             self._producer.produce(
                 topic, value, partition=partition, timestamp=times[number], on_delivery=delivered
@@ -146,18 +146,18 @@ class OpenTransaction:
             raise RuntimeError("the open transaction's records were not acknowledged")
 
     def _end(self, *, commit: bool) -> None:
-        """End it; what the client calls retriable is tried again, for the broker has just been started."""
+        """End the transaction. Retriable errors are retried, because the broker has just been started."""
         end = self._producer.commit_transaction if commit else self._producer.abort_transaction
-        for left in reversed(range(END_TRIES)):
+        for remaining in reversed(range(END_TRIES)):
             try:
                 end(TRANSACTION_S)
                 return
             except KafkaException as error:
-                if not left or not error.args[0].retriable():
+                if not remaining or not error.args[0].retriable():
                     raise
 
     def end(self, *, commit: bool) -> str:
-        """Commit or abort; the log says what became of the records, `unknown` where the broker did not."""
+        """Commit or abort, and record the outcome of the records; it is `unknown` if the broker did not answer."""
         outcome = "unknown"
         try:
             self._end(commit=commit)

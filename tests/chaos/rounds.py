@@ -1,7 +1,7 @@
-"""One round: records are sent, runs begin, a nemesis strikes, the runs are brought to their end, the oracle looks.
+"""One round: produce records, start runs, inject a fault, bring the runs to their end, audit the lake.
 
-What a round does is drawn from its seed alone. Which of two processes is quicker is not in anybody's hand: the same seed
-draws the same lake, moment and victim, and meets them in another order now and then.
+The seed alone determines what a round draws: its lake, moment and victim. It does not control which of two processes is
+faster, so the same seed may lead to another order of events.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from tallystick_devstack.process import wait_until
 MOMENT_S = 600.0
 SETTLE_S = 1200.0
 CLEARS_MAX = 4
-ASK_EVERY_S = 1.0
+API_POLL_S = 1.0
 _POLL_S = 0.5
 _TAIL_LINES = 25
 
 
 class Missed(Exception):
-    """The moment never came, or its victim was gone by then: nothing was shown, and nothing is counted."""
+    """The moment did not occur, or its victim had ended: the round proves nothing and is not counted."""
 
 
 class Violation(Exception):
-    """The promise does not hold; the text is the counter-example."""
+    """The guarantee is violated; the text is the counter-example."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nemesis:
-    """What strikes. `inject` gets the round, begins its runs (`at`, `begin`) and returns when it has struck and healed.
+    """A kind of fault. `inject` starts the round's runs (`at`, `begin`), injects the fault, and ends it before returning.
 
-    `lake` draws what the round's lake is declared with; `ready` prepares the workspace, and raises what hinders it;
-    `problem` looks at what the oracle does not see: None if there is nothing to object to.
+    `lake` draws fields of the round's lake; `ready` prepares the workspace, and raises an error if it cannot; `problem`
+    checks what the oracle does not read, and returns None if it is right.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Nemesis:
 
 @dataclass(slots=True, kw_only=True)
 class Round:
-    """One round of one nemesis; `prelude` are lines in front of its DAG file, which break the product on purpose."""
+    """One round of one nemesis; `prelude`: lines for the top of its DAG file, which break the product on purpose."""
 
     workspace: Workspace
     nemesis: Nemesis
@@ -90,15 +90,15 @@ class Round:
         self.last_day = self.lake.days
 
     def note(self, line: str) -> None:
-        """Note what happened, with the seconds since the round's begin."""
-        told = f"{time.monotonic() - self.began_at:6.1f} s  {line}"
-        self.steps.append(told)
-        self.report(f"    {told}")
+        """Record a step, with the seconds since the beginning of the round."""
+        step = f"{time.monotonic() - self.began_at:6.1f} s  {line}"
+        self.steps.append(step)
+        self.report(f"    {step}")
 
-    # ------------------------------------------------------------ the course
+    # ------------------------------------------------------------ the phases
 
     def run(self) -> Finding:
-        """Play the round; raises Missed where nothing struck, Violation where the promise does not hold."""
+        """Play the round; raises Missed if no fault was injected, Violation if the guarantee is violated."""
         workspace, lake = self.workspace, self.lake
         workspace.declare(lake)
         workspace.create_topic(lake.name)
@@ -114,13 +114,13 @@ class Round:
         finally:
             self._switch_off()
         if violations:
-            raise self.violation(f"a reader saw: {violations[0]}")
+            raise self.violation(f"a reader found: {violations[0]}")
         return self._audited()
 
     def begin(self) -> None:
-        """Let the runs of all days begin: by the catch-up, in one round of three with Trigger pressed beside it.
+        """Start the runs of all days by catch-up, in one of three rounds with Trigger pressed at the same time.
 
-        Two runs then want the same day: one gets it, the other one leaves it out, and both must end green.
+        Two runs then request the same day: one gets it, the other leaves it out, and both must succeed.
         """
         self._retry(lambda: self.workspace.api.set_paused(self.lake.name, paused=False))
         self.runs_expected += self.lake.days
@@ -130,7 +130,7 @@ class Round:
     def trigger(self, day: int) -> None:
         """Press Trigger for one day."""
         conf = {"from": start_of(day).isoformat(), "to": start_of(day + 1).isoformat()}
-        # By this id a second press, after a first whose answer was lost, is refused and starts nothing.
+        # With this id, a second press is refused and starts nothing, if the answer to the first was lost.
         run_id = f"manual-{self.runs_expected}-of-day-{day}"
         self._retry(lambda: self.workspace.api.trigger(self.lake.name, conf=conf, run_id=run_id))
         self.runs_expected += 1
@@ -138,7 +138,7 @@ class Round:
 
     @contextmanager
     def at(self, points: tuple[Point, ...], *, hold: bool | None = None) -> Iterator[Trap]:
-        """Begin the runs and wait for a drawn moment; raises Missed where they are over before it came."""
+        """Start the runs, and wait for a drawn moment; raises Missed if they end before it."""
         moment = draw(self.rng, points, hold=self.hold if hold is None else hold)
         self.note(f"moment: {moment}")
         with self.workspace.tap.trap(moment.point, self.lake.name, hold=moment.hold) as trap:
@@ -146,53 +146,53 @@ class Round:
             self.until(trap.sprung.is_set, f"the moment ({moment})")
             inject_at = time.monotonic() + moment.delay_s
             wait_until(
-                lambda: time.monotonic() >= inject_at, deadline_s=60.0, what="the delay's end"
+                lambda: time.monotonic() >= inject_at, deadline_s=60.0, what="the end of the delay"
             )
             yield trap
 
     def until(self, check: Callable[[], bool], what: str, *, poll_s: float = 0.05) -> None:
-        """Wait for something that happens while the runs go on; raises Missed where they are over without it."""
-        over, asked_at = False, time.monotonic()
+        """Wait until `check` is true while the runs are active; raises Missed if they end without it."""
+        over, polled_at = False, time.monotonic()
 
         def happened_or_over() -> bool:
-            nonlocal over, asked_at
+            nonlocal over, polled_at
             if check():
                 return True
             if (
-                time.monotonic() - asked_at >= ASK_EVERY_S
+                time.monotonic() - polled_at >= API_POLL_S
             ):  # Airflow's API costs more than most checks
-                over, asked_at = self._over(), time.monotonic()
+                over, polled_at = self._all_ended(), time.monotonic()
             return over
 
         try:
             wait_until(happened_or_over, deadline_s=MOMENT_S, what=what, poll_s=poll_s)
         except SettingsError as error:
-            raise self.violation(f"the runs stand still: {error}") from error
-        # What happens at a run's very end has happened.
+            raise self.violation(f"the runs make no progress: {error}") from error
+        # Check once more: it may have happened at the end of the last run.
         if over and not check():
-            raise Missed(f"the runs were over before {what}")
+            raise Missed(f"the runs ended before {what}")
 
     def chain(self, trap: Trap, *, fits: Callable[[Chain], bool] = bool) -> Chain:
-        """The running task that is in the trap, else one that is drawn; raises Missed where none runs any more."""
+        """Return the running task that the trap holds, else draw one; raises Missed if none is running."""
         found: list[Chain] = []
 
-        def look() -> bool:
+        def find() -> bool:
             found[:] = [c for c in chains(self.workspace.scheduler_pid) if fits(c)]
             if not found:
-                trap.released.set()  # the victim is still to come, and whoever is held may have to start it
+                trap.released.set()  # the victim has not started yet, and the held process may have to start it
             return bool(found)
 
-        self.until(look, "a task that runs")
-        mine = [c for c in found if c.holds(trap.holder)]
-        return mine[0] if mine else self.rng.choice(found)
+        self.until(find, "a running task")
+        trapped = [c for c in found if c.holds(trap.holder)]
+        return trapped[0] if trapped else self.rng.choice(found)
 
     # ------------------------------------------------------------ the end
 
     def settle(self) -> None:
-        """Bring every run to success: by Airflow's retries, and where they are used up by the Clear button.
+        """Bring every run to success: by Airflow's retries, and after the last retry by the Clear button.
 
-        Raises Violation where that is not enough: once the faults have stopped, every run can finish. Safe to repeat:
-        what is green stays so.
+        Raises Violation if that is not enough: after the faults have stopped, every run must be able to succeed. Safe to
+        repeat: successful runs are unchanged.
         """
         clears = 0
         deadline = time.monotonic() + SETTLE_S
@@ -202,7 +202,7 @@ class Round:
             states = sorted(str(r["state"]) for r in runs)
             if len(runs) >= self.runs_expected and set(states) == {"success"}:
                 if len(runs) > self.runs_green:
-                    self.note(f"{len(runs)} run(s) green after {clears} clear(s)")
+                    self.note(f"{len(runs)} run(s) succeeded after {clears} clear(s)")
                 self.runs_green = len(runs)
                 return
             if len(runs) >= self.runs_expected and set(states) <= {"success", "failed"}:
@@ -244,7 +244,7 @@ class Round:
                 f"{finding.records} records, {finding.duplicates} duplicates, {finding.missing} missing; "
                 + "; ".join(finding.problems[:5])
             )
-        # An oracle that looked at half of it would be content, too.
+        # An oracle that read only half of the lake would find no problem, either.
         if finding.payloads < finding.records or finding.logs != PARTITIONS:
             raise self.violation(
                 f"only {finding.payloads} of {finding.records} records were compared with what was sent, and "
@@ -257,20 +257,20 @@ class Round:
         return finding
 
     def violation(self, message: str) -> Violation:
-        """The counter-example with the round's story and the last words of its tasks."""
+        """Return a Violation with the steps of the round and the last log lines of its tasks."""
         lines = [message, "", *self.steps]
         try:
             for run in self._runs():
                 lines += ["", f"{run['dag_run_id']} is {run['state']}"]
                 lines += self._last_log_lines(str(run["dag_run_id"]))
         except TallystickError as error:
-            lines.append(f"Airflow says no more: {error}")
+            lines.append(f"Airflow does not answer: {error}")
         return Violation("\n".join(lines))
 
     # ------------------------------------------------------------ Airflow
 
     def tries(self) -> list[Json]:
-        """Every task of every run as it stands; none while Airflow does not answer."""
+        """Return the last try of every task of every run; none while Airflow does not answer."""
         try:
             return [
                 task
@@ -281,7 +281,7 @@ class Round:
             return []
 
     def log_of(self, task: Json) -> str:
-        """The logs of all tries of a task, as one line: long ones are broken there."""
+        """Return the logs of all tries of a task as one line, because Airflow breaks long lines."""
         name, run_id = self.lake.name, str(task["dag_run_id"])
         last = int(task["try_number"])
         logs = (
@@ -290,14 +290,14 @@ class Round:
         )
         return " ".join(word for log in logs for word in log.split())
 
-    def _retry(self, ask: Callable[[], object]) -> None:
-        """Ask Airflow until it has answered, for what is safe to repeat: it may be busy, or just coming up again."""
+    def _retry(self, request: Callable[[], object]) -> None:
+        """Repeat a request, which must be safe to repeat, until Airflow answers: it may be busy, or just starting."""
 
         def answered() -> bool:
             try:
-                ask()
+                request()
             except TallystickError as error:
-                return "answered 409" in str(error)  # what was asked for is there already
+                return "answered 409" in str(error)  # an earlier try had this effect
             return True
 
         wait_until(answered, deadline_s=MOMENT_S, what="Airflow's answer", poll_s=0.5)
@@ -306,9 +306,9 @@ class Round:
         try:
             return self.workspace.api.runs(self.lake.name)
         except TallystickError:
-            return []  # the nemesis may have taken the API's database with it
+            return []  # the nemesis may have killed the API's database
 
-    def _over(self) -> bool:
+    def _all_ended(self) -> bool:
         runs = self._runs()
         return len(runs) >= max(1, self.runs_expected) and all(
             r["state"] in ("success", "failed") for r in runs
@@ -329,17 +329,17 @@ class Round:
         return lines
 
     def _acknowledged(self) -> set[str]:
-        """The plans whose commit Airflow was told of as done: all that green runs were granted."""
+        """Return the plans whose commit Airflow got as successful: all plans of successful runs."""
         ids = [str(run["dag_run_id"]) for run in self._runs()]
-        told: list[Any] = []
+        xcoms: list[Any] = []
         for run_id in ids:
             self._retry(
-                lambda at=run_id: told.append(self.workspace.api.xcom(self.lake.name, at, "plan"))
+                lambda at=run_id: xcoms.append(self.workspace.api.xcom(self.lake.name, at, "plan"))
             )
-        return {one["plan"] for plan in told for one in plan["plans"]}
+        return {planned["plan"] for xcom in xcoms for planned in xcom["plans"]}
 
     def _switch_off(self) -> None:
         try:
             self.workspace.api.set_paused(self.lake.name, paused=True)
         except TallystickError as error:
-            self.note(f"could not be switched off: {error}")
+            self.note(f"the DAG could not be paused: {error}")

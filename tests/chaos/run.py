@@ -1,8 +1,8 @@
 """Chaos on the real stack: python tests/chaos/run.py [--rounds N] [--nemesis NAME]... [--seed S] [--table FILE]
 
-Without --rounds, every nemesis once, then as many rounds more as fit into --minutes. Exit code 0: the promise held in
-every round; 1: it did not, and the counter-example is printed with the command that replays it; 2: a nemesis never
-struck; 3: the harness itself failed.
+Without --rounds: every nemesis once, then as many more rounds as fit into --minutes. Exit code 0: the guarantee held in
+every round; 1: it was violated, and the counter-example is printed with the command that replays it; 2: a nemesis was
+never injected; 3: the harness itself failed.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ MINUTES = 36.0  # with the stack's start and stop, 40
 def main() -> int:
     """Play the rounds and print the closing table."""
     options = _options()
-    # kafka-python and boto3 leave sockets to the collector when their server is killed.
+    # kafka-python and boto3 leave sockets to the garbage collector if their server is killed.
     warnings.simplefilter("ignore")
-    # A shell lets what it starts in the background ignore Ctrl-C; whoever sends it means it.
+    # A shell starts background processes with Ctrl-C ignored; a signal to this process must end it.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _as_interrupt)
     nemeses = [NEMESES[name] for name in options.nemesis or NEMESES]
@@ -46,7 +46,7 @@ def main() -> int:
     report(f"seed {seed}: {', '.join(n.name for n in nemeses)}")
     reason = small_disk.enter_own_namespace()
     if reason is not None:
-        report(f"no mounts of our own: {reason}")
+        report(f"no private mounts: {reason}")
     with Workspace(cluster=any(n.cluster for n in nemeses), report=report) as workspace:
         course = Course(
             workspace=workspace,
@@ -60,7 +60,7 @@ def main() -> int:
         try:
             broken = course.run()
         finally:
-            # From here on everything is stopped and removed, whoever presses Ctrl-C again.
+            # Everything is stopped and removed from here on, even if Ctrl-C is pressed again.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -71,7 +71,7 @@ def main() -> int:
         return 1
     idle = [line.nemesis for line in course.lines.values() if not line.rounds and not line.not_run]
     if idle:
-        print(f"\nnever struck: {', '.join(idle)}", flush=True)
+        print(f"\nnever injected: {', '.join(idle)}", flush=True)
         return 2
     return 0
 
@@ -87,7 +87,7 @@ def _close(course: Course, file: Path | None, *, keep: bool) -> None:
 
 
 def _commit() -> str:
-    """The commit that was played, with a plus where the product had been changed since."""
+    """Return the played commit, with a plus if the product has uncommitted changes."""
     git = ["git", "-C", str(played.ROOT)]
     commit = subprocess.check_output([*git, "rev-parse", "--short=10", "HEAD"], text=True).strip()
     changed = subprocess.call([*git, "diff", "--quiet", "HEAD", "--", "plugins", "spark_jobs"])
@@ -105,9 +105,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="rounds of each nemesis (default: what fits)")
     parser.add_argument("--nemesis", action="append", choices=sorted(NEMESES), metavar="NAME")
     parser.add_argument("--seed", type=int, help="of the first round of each (default: drawn)")
-    parser.add_argument(
-        "--minutes", type=float, default=MINUTES, help="where --rounds is not given"
-    )
+    parser.add_argument("--minutes", type=float, default=MINUTES, help="if --rounds is not given")
     parser.add_argument("--table", type=Path, metavar="FILE", help="also write it, .json or .md")
     parser.add_argument(
         "--keep", action="store_true", help="add to docs/reference/chaos.json and guarantees.md"
@@ -116,7 +114,7 @@ def _options() -> argparse.Namespace:
         "--prelude",
         type=Path,
         metavar="FILE",
-        help="Python lines for the top of each DAG file: break the product, and see it found out",
+        help="Python lines for the top of each DAG file, which break the product: the run must detect it",
     )
     parser.epilog = "nemeses:\n" + "\n".join(f"  {n.name:<17} {n.what}" for n in NEMESES.values())
     return parser.parse_args()
@@ -128,6 +126,6 @@ if __name__ == "__main__":
     except KeyboardInterrupt:
         print("\ninterrupted: everything was stopped and removed", flush=True)
         sys.exit(130)
-    except Exception:  # noqa: BLE001 - what the harness itself ran into is no violation, and must not look like one
+    except Exception:  # noqa: BLE001 - an error of the harness is not a violation, and needs another exit code
         traceback.print_exc()
         sys.exit(3)

@@ -1,4 +1,4 @@
-"""Nemeses that take a server away, fill the disk, and lose what S3 answers."""
+"""Nemeses that kill a server, fill the disk, and lose answers of S3."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tallystick_devstack.process import ChildProcess, wait_until
 from tallystick_devstack.testing.fault_proxy import NO_FAULT, HttpFault, Seen
 
 OUTAGE_S_MAX = 4.0
-# Four empty answers, about 2 s, were once taken for an empty log.
+# Four empty answers, about 2 s, were once treated as an empty log.
 EMPTY_S_MIN, EMPTY_S_MAX = 20.0, 45.0
 REFUSED_PART = 1 / 3
-# Python looks for another temporary folder where not even its few bytes of a probe can be written: one page is left.
-_LEFT_BYTES = 4096
+# Python uses another temporary folder if it cannot write the few bytes of a probe: leave one page free.
+_FREE_BYTES = 4096
 _ENOSPC = ("No space left on device", "Errno 28")
 _ROOT = Point(name="root", method="PUT", path=r"root\.json$")
 
@@ -57,7 +57,7 @@ def _outage(r: Round, what: str, process: ChildProcess) -> None:
 
 
 def _broker_empty(r: Round) -> None:
-    """The broker answers plan and stage without records for some tens of seconds, from a drawn moment on."""
+    """Let the broker answer plan and stage without records for some tens of seconds, from a drawn moment on."""
     quiet_s = EMPTY_S_MIN + r.rng.random() * (EMPTY_S_MAX - EMPTY_S_MIN)
     before = r.workspace.kafka_tap.emptied
     with r.at((*PLAN, *SUBMIT)) as trap, r.workspace.kafka_tap.quiet():
@@ -72,13 +72,13 @@ def _broker_empty(r: Round) -> None:
 
 
 def _open_transaction(r: Round) -> None:
-    """The broker dies while a transaction is open: inside the first day, whose plan waits, or beyond the last."""
+    """Kill the broker while a transaction is open: in the first day, whose plan waits, or after the last day."""
     inside, commit = r.rng.random() < 0.5, r.rng.random() < 0.5
     beyond = r.lake.days + 1
     day = 1 if inside else beyond
     opened = OpenTransaction(r.workspace.kafka, r.lake.name, day=day, rng=r.rng, log=r.log)
     r.note(f"a transaction is open {'inside' if inside else 'beyond the last day'}")
-    # A plan that has to wait goes no further than its first look.
+    # A plan that has to wait gets no further than its first read of the root.
     with r.at(PLAN[:1] if inside else ANY) as trap:
         if inside:
             trap.released.set()
@@ -101,18 +101,20 @@ def _open_transaction(r: Round) -> None:
 
 def _disk_full(r: Round) -> None:
     with r.at((*PLAN, *SUBMIT)):
-        r.workspace.disk.fill(but_bytes=_LEFT_BYTES)
-        r.note(f"the disk is full but for {_LEFT_BYTES} bytes")
+        r.workspace.disk.fill(but_bytes=_FREE_BYTES)
+        r.note(f"the disk is full except for {_FREE_BYTES} bytes")
     try:
         r.until(
-            lambda: any(_has_failed(t) for t in r.tries()), "a task that fails for it", poll_s=0.5
+            lambda: any(_has_failed(t) for t in r.tries()),
+            "a task that fails because of it",
+            poll_s=0.5,
         )
         failed = [t for t in r.tries() if _has_failed(t)]
     finally:
         r.workspace.disk.drain()
     r.note("there is room again")
     if not any(words in r.log_of(t) for t in failed for words in _ENOSPC):
-        raise Missed("a task failed, and not for the disk")
+        raise Missed("a task failed, but not because of the disk")
 
 
 def _has_failed(task: dict[str, Any]) -> bool:
@@ -128,7 +130,7 @@ def _on_small_disk(rng: random.Random, workspace: Workspace) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class Refusals:
-    """A rule: 503 to every third request of a lake, by chance."""
+    """A rule: answer 503 to a random third of a lake's requests."""
 
     lake: str
     rng: random.Random
@@ -159,7 +161,7 @@ _LOST: tuple[Literal["close", "reset"] | int, ...] = ("close", "reset", 500, 503
 
 @dataclass(slots=True)
 class LostReplies:
-    """A rule: from the `first` swap of a lake on, `many` of them meet a fault, each copy that is late is `due` later."""
+    """A rule: `many` swaps of a lake, from the `first` on, get a fault; late copies are due `due_after` swaps later."""
 
     lake: str
     kind: Kind
@@ -169,15 +171,15 @@ class LostReplies:
     due_after: int
     swaps: int = 0
     late: list[int] = field(default_factory=list)
-    met: int = 0
+    faulted: int = 0
 
     def __call__(self, seen: Seen) -> HttpFault:
-        if not _ROOT.fits(seen, self.lake):
+        if not _ROOT.matches(seen, self.lake):
             return NO_FAULT
         self.swaps += 1
         if not self.first <= self.swaps < self.first + self.many:
             return NO_FAULT
-        self.met += 1
+        self.faulted += 1
         match self.kind:
             case "before":
                 return HttpFault(forward="never", answer=self.answer)
@@ -190,17 +192,17 @@ class LostReplies:
                 return HttpFault(forward="later", answer=self.answer)
 
     def arrives(self) -> bool:
-        """Whether the oldest copy that is late may arrive: so many swaps have been tried after it."""
+        """Return True if the oldest late copy is due: `due_after` swaps were tried after it."""
         return bool(self.late) and self.swaps >= self.late[0] + self.due_after
 
 
 def lost_replies(r: Round, kind: Kind) -> LostReplies:
-    """Draw which swaps of a round meet the fault, and how."""
+    """Draw which swaps of a round get the fault, and which."""
     answers = (*_LOST, "hang") if kind == "delay" else (*_LOST, "cut") if kind == "after" else _LOST
     return LostReplies(
         lake=r.lake.name,
         kind=kind,
-        # The first root, and a grant and a commit of each day: more swaps are not certain to come.
+        # The first root, and a grant and a commit of each day: only these swaps are certain to occur.
         first=r.rng.randint(1, 1 + 2 * r.lake.days),
         many=r.rng.randint(1, 2),
         answer=r.rng.choice(answers),
@@ -216,19 +218,19 @@ def _lose(r: Round, kind: Kind) -> None:
         if kind == "delay":
             _deliver_late(r, rule)
         else:
-            r.until(lambda: rule.met >= 1, "a swap that meets the fault")
+            r.until(lambda: rule.faulted >= 1, "a swap that gets the fault")
         r.settle()
-        # What is still under way arrives now, when everything is done and green.
+        # The remaining late copies arrive now, after all runs have succeeded.
         for _ in _releases(r, rule):
             r.note("a late copy of a swap arrived after the end")
 
 
 def _deliver_late(r: Round, rule: LostReplies) -> None:
     try:
-        r.until(lambda: rule.met >= 1, "a swap that meets the fault")
+        r.until(lambda: rule.faulted >= 1, "a swap that gets the fault")
         r.until(rule.arrives, "the moment for a late copy")
     except Missed:
-        if not rule.met:
+        if not rule.faulted:
             raise
         return
     rule.late.pop(0)
@@ -270,6 +272,6 @@ SERVERS = (
     Nemesis(name="s3-503", what="S3 answers 503 to a third of requests", inject=_refusing),
     _lost("before", "the swap is lost on its way"),
     _lost("after", "the swap landed, its reply is lost"),
-    _lost("delay", "a swap given up for lost lands later"),
+    _lost("delay", "a swap without an answer lands later"),
     _lost("twice", "a gateway sends the swap twice"),
 )

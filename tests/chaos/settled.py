@@ -1,4 +1,4 @@
-"""What the ledger must look like when every run is green: each interval committed, nothing granted, no gap."""
+"""The ledger after all runs have succeeded: each interval must be committed, without grants and gaps."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any
 def not_settled(
     read: Callable[[str], Any], intervals: Sequence[tuple[datetime, datetime]]
 ) -> str | None:
-    """Why a ledger is not settled, None where it is; read as the JSON that it is.
+    """Return why a ledger is not settled, None if it is; the stored JSON is read without tallystick.
 
-    A green run whose interval is not committed is a gap that nobody will look for; a grant that is left stands in the
-    way of whoever comes next.
+    If the interval of a successful run is not committed, the gap would never be filled. A remaining grant would block
+    later runs.
     """
     root = read("root.json")
     entries = [e for _, _, key in root["pages"] for e in read(key)["entries"]]
     for entry in entries:
         if entry["granted"] is not None:
             return (
-                f"every run is green, and {entry['interval']} is still granted: {entry['granted']}"
+                f"every run succeeded, and {entry['interval']} is still granted: {entry['granted']}"
             )
         if entry["committed"] is None:
-            return f"every run is green, and {entry['interval']} is in the ledger, not committed"
+            return f"every run succeeded, and {entry['interval']} is in the ledger, not committed"
     committed = sorted((_at(e["interval"][0]), _at(e["interval"][1])) for e in entries)
     for start, end in intervals:
         reached = start
@@ -31,7 +31,7 @@ def not_settled(
             if first <= reached < last:
                 reached = last
         if reached < end:
-            return f"every run is green, and nothing is committed from {reached} to {end}"
+            return f"every run succeeded, and nothing is committed from {reached} to {end}"
     return None
 
 

@@ -1,7 +1,7 @@
-"""A disk of 256 KiB that can be filled to the last byte: a tmpfs, mounted where nobody else sees it.
+"""A disk of 256 KiB that can be filled to the last byte: a tmpfs in a private mount namespace.
 
-A mount of an ordinary process would outlive its crash. This one belongs to a mount namespace of this run's own: the
-kernel removes it with the last process of the run, whatever killed that. It needs root.
+An ordinary mount would outlive a crash of its process. This one belongs to the run's own mount namespace: the kernel
+removes it with the last process of the run, however that ends. It needs root.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ _BLOCK = bytes(4096)
 
 
 class CannotMount(Exception):
-    """This process may not mount; the reason is the system's own."""
+    """This process may not mount; the text is the error of the system."""
 
 
 def enter_own_namespace() -> str | None:
-    """Leave the machine's mounts for a copy of them, before any thread or child is there; why not, where it cannot.
+    """Enter a copy of the mount namespace; call it before any thread or child exists. Return the error, or None.
 
-    Safe to repeat: a copy of a copy serves as well.
+    Safe to repeat: a copy of the copy works as well.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(_CLONE_NEWNS):
         return os.strerror(ctypes.get_errno())
-    made = subprocess.run(
+    completed = subprocess.run(
         ["mount", "--make-rprivate", "/"], capture_output=True, text=True, check=False
     )
-    return made.stderr.strip() or None if made.returncode else None
+    return completed.stderr.strip() or None if completed.returncode else None
 
 
 class SmallDisk:
@@ -44,22 +44,22 @@ class SmallDisk:
         self._mounted = False
 
     def mount(self) -> None:
-        """Mount it, empty. Raises CannotMount. Safe to repeat: a mounted one is left alone."""
+        """Mount it, empty. Raises CannotMount. Safe to repeat: a mounted disk is unchanged."""
         if self._mounted:
             return
         self.folder.mkdir(exist_ok=True)
-        made = subprocess.run(
+        completed = subprocess.run(
             ["mount", "-t", "tmpfs", "-o", f"size={SIZE_BYTES},mode=0777", "tmpfs", self.folder],
             capture_output=True,
             text=True,
             check=False,
         )
-        if made.returncode:
-            raise CannotMount(made.stderr.strip())
+        if completed.returncode:
+            raise CannotMount(completed.stderr.strip())
         self._mounted = True
 
     def fill(self, *, but_bytes: int) -> None:
-        """Write until the disk says ENOSPC, then give `but_bytes` back. Safe to repeat: the old ballast goes first."""
+        """Write until ENOSPC, then free `but_bytes`. Safe to repeat: the old ballast is removed first."""
         self.drain()
         with (self.folder / _BALLAST).open("wb", buffering=0) as ballast:
             size = 0
@@ -69,11 +69,11 @@ class SmallDisk:
             ballast.truncate(max(0, size - but_bytes))
 
     def drain(self) -> None:
-        """Take the ballast away. Safe to repeat: without one nothing happens."""
+        """Remove the ballast. Safe to repeat: without ballast nothing happens."""
         (self.folder / _BALLAST).unlink(missing_ok=True)
 
     def unmount(self) -> None:
-        """Unmount it, also while somebody has a file open there. Safe to repeat: only a mounted one is unmounted."""
+        """Unmount it, even if a process has a file open there. Safe to repeat: only a mounted disk is unmounted."""
         if self._mounted:
             subprocess.run(["umount", "--lazy", self.folder], check=False, capture_output=True)
             self._mounted = False

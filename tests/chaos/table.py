@@ -1,4 +1,4 @@
-"""The closing table: what each nemesis was shown to do, in how many rounds, with which seeds."""
+"""The table at the end of a run: the results of each nemesis, its rounds and seeds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from oracle.audit import Finding
 
 @dataclass(slots=True, kw_only=True)
 class Line:
-    """The rounds of one nemesis so far. `missed`: rounds whose moment never came, which count nowhere else."""
+    """The rounds of one nemesis so far. `missed`: rounds whose moment did not occur, which are not counted otherwise."""
 
     nemesis: str
     what: str
@@ -63,7 +63,7 @@ def _cells(line: Line) -> tuple[str, ...]:
 
 
 def as_text(lines: list[Line]) -> str:
-    """For a terminal; at most 100 columns."""
+    """Render the table for a terminal, in at most 100 columns."""
     rows = [HEAD, *map(_cells, lines), _cells(_sum(lines))]
     widths = [
         max(len(row[i]) for row in rows if not row[2].startswith("not run")) for i in range(8)
@@ -78,17 +78,17 @@ def as_text(lines: list[Line]) -> str:
 
 
 def as_markdown(lines: list[Line]) -> str:
-    """For docs/reference/guarantees.md."""
+    """Render the table as Markdown."""
     rows = [("what was done to a run", *HEAD)]
     rows += [(line.what, *_cells(line)) for line in lines]
     rows += [("", *_cells(_sum(lines)))]
-    kept = [0, 1, 2, 3, 4, 5, 8]
-    text = ["| " + " | ".join(row[i] for i in kept) + " |" for row in rows]
-    return "\n".join([text[0], "|" + " --- |" * len(kept), *text[1:]]) + "\n"
+    columns = [0, 1, 2, 3, 4, 5, 8]
+    text = ["| " + " | ".join(row[i] for i in columns) + " |" for row in rows]
+    return "\n".join([text[0], "|" + " --- |" * len(columns), *text[1:]]) + "\n"
 
 
 def write(path: Path, lines: list[Line], *, now: datetime | None = None) -> None:
-    """Write the table: JSON where the name says so, else Markdown. Safe to repeat: the file is made anew."""
+    """Write the table: as JSON if the name ends so, else as Markdown. Safe to repeat: the file is replaced."""
     if path.suffix == ".json":
         day = (now or datetime.now(UTC)).date().isoformat()
         body = json.dumps({"date": day, "lines": [asdict(line) for line in lines]}, indent=2) + "\n"

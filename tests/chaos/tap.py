@@ -1,8 +1,8 @@
-"""The proxy through which every task and every executor of a chaos run reaches S3: it sees each moment, and can hold it.
+"""The proxy between S3 and all tasks and executors of a chaos run: it can hold any of their requests.
 
-What a run does to its lake is what can be observed of it: the first look at the root, the PUT of a plan, the upload of a
-file, the swap. A trap waits for one such request; while it holds the request, its sender stands still, and what must
-strike right before a write, or between a write and its reply, has the time to do so.
+The requests are the observable steps of a run: the first read of the root, the PUT of a plan, the upload of a file, the
+swap. A trap waits for one request. While it holds the request, the sender is blocked, so that a fault can be injected
+right before a write, or between a write and its reply.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Point:
     def __str__(self) -> str:
         return f"{self.when} {self.name} {self.nth}"
 
-    def fits(self, seen: Seen, lake: str) -> bool:
-        """Whether a request is of this kind, and of this lake."""
+    def matches(self, seen: Seen, lake: str) -> bool:
+        """Return True if a request is of this kind and of this lake."""
         below = seen.path.partition("?")[0].removeprefix(f"/{BUCKET}/{lake}/")
         return (
             seen.method == self.method
@@ -54,7 +54,7 @@ class Point:
 
 @dataclass(slots=True, kw_only=True)
 class Trap:
-    """Waits for one point of one lake; `holder` is the process that sent the request, None where it is gone."""
+    """Waits for one point of one lake; `holder` is the process that sent the request, None if it has ended."""
 
     point: Point
     lake: str
@@ -65,7 +65,7 @@ class Trap:
     released: threading.Event = field(default_factory=threading.Event)
 
     def spring(self, client: tuple[str, int]) -> None:
-        """Note who asks, and stand in his way until the trap is released (a deadline keeps this proxy alive)."""
+        """Record the sender, and block its request until the trap is released, or HOLD_S are over."""
         self.holder = holder_of(client)
         self.sprung.set()
         if self.hold:
@@ -76,7 +76,7 @@ Rule = Callable[[Seen], HttpFault]
 
 
 class Tap(FaultProxy):
-    """The proxy: traps hold requests, a rule chooses faults. Without either everything passes."""
+    """The proxy: traps hold requests, a rule chooses faults. Without them it forwards everything."""
 
     def __init__(self, upstream_url: str) -> None:
         super().__init__(upstream_url, method=None, remember=False)
@@ -87,7 +87,7 @@ class Tap(FaultProxy):
 
     @contextmanager
     def trap(self, point: Point, lake: str, *, hold: bool) -> Iterator[Trap]:
-        """Set a trap; whatever it holds is released at the end."""
+        """Set a trap; at the end of the block a held request is released."""
         trap = Trap(point=point, lake=lake, hold=hold)
         with self._guard:
             self._traps.append(trap)
@@ -100,7 +100,7 @@ class Tap(FaultProxy):
 
     @contextmanager
     def rule(self, rule: Rule) -> Iterator[None]:
-        """Let a rule choose the fault of each request for a while; it is asked by one thread at a time."""
+        """Let a rule choose the fault of each request during the block; it is called by one thread at a time."""
         self._rule = rule
         try:
             yield
@@ -108,23 +108,23 @@ class Tap(FaultProxy):
             self._rule = None
 
     def choose(self, seen: Seen) -> HttpFault:
-        """What the rule says."""
+        """Return the fault that the rule chooses."""
         return NO_FAULT if self._rule is None else self._rule(seen)
 
     def handle(self, seen: Seen, reply: Handler) -> None:
-        """Hold the request where a trap waits for it to come, then pass it on."""
+        """Hold the request if a trap waits for its arrival, then forward it."""
         self._client.address = reply.client_address
-        self._meet(seen, "before")
+        self._spring(seen, "before")
         super().handle(seen, reply)
 
     def forward(self, seen: Seen) -> Reply:
-        """Pass the request on, and hold its answer where a trap waits for it to have landed."""
+        """Forward the request, and hold its answer if a trap waits for its success."""
         answer = super().forward(seen)
         if answer.status < 300:
-            self._meet(seen, "after")
+            self._spring(seen, "after")
         return answer
 
-    def _meet(self, seen: Seen, when: str) -> None:
+    def _spring(self, seen: Seen, when: str) -> None:
         for trap in self._due(seen, when):
             trap.spring(getattr(self._client, "address", ("", 0)))
 
@@ -132,7 +132,7 @@ class Tap(FaultProxy):
         due = []
         with self._guard:
             for trap in self._traps:
-                if trap.point.when == when and trap.point.fits(seen, trap.lake):
+                if trap.point.when == when and trap.point.matches(seen, trap.lake):
                     trap.counted += 1
                     if trap.counted == trap.point.nth:
                         due.append(trap)
@@ -140,7 +140,7 @@ class Tap(FaultProxy):
 
 
 def holder_of(client: tuple[str, int]) -> int | None:
-    """The process at the other end of a loopback connection; None where there is none any more."""
+    """Return the process at the other end of a loopback connection, None if it has ended."""
     for connection in psutil.net_connections(kind="tcp4"):
         if connection.laddr and tuple(connection.laddr) == client and connection.pid:
             return int(connection.pid)

@@ -1,6 +1,6 @@
-"""The four quickest nemeses on the real stack, and a product that is broken on purpose, which must be found out.
+"""The quickest nemeses on the real stack, and a product that is broken on purpose, which must be detected.
 
-`make chaos` plays all of them, and more rounds.
+`make chaos` plays all nemeses, and more rounds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from chaos.rounds import Round
 from chaos.servers import lost_replies
 from chaos.workspace import Workspace
 
-# kafka-python, boto3 and Airflow's clients say things that only their own authors can act on; servers are killed here.
+# Only the authors of kafka-python, boto3 and Airflow's clients can act on their warnings; servers are killed here.
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),
     pytest.mark.timeout(1800),
@@ -29,10 +29,10 @@ BROKEN = Path(__file__).with_name("broken_swap.py")
 
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
-    """One stack for all rounds."""
+    """Run one stack for all rounds."""
     evidence = tmp_path_factory.mktemp("evidence")
-    with Workspace(cluster=False, report=print, evidence=evidence) as made:
-        yield made
+    with Workspace(cluster=False, report=print, evidence=evidence) as running:
+        yield running
 
 
 def course_of(workspace: Workspace, nemesis: str, seed: int, prelude: str = "") -> Course:
@@ -50,7 +50,7 @@ def assert_exactly_once(course: Course) -> None:
 
 
 @pytest.mark.parametrize("nemesis", QUICKEST)
-def test_every_record_is_there_once_whatever_was_done_to_the_run(
+def test_every_record_is_committed_once_under_each_nemesis(
     workspace: Workspace, nemesis: str
 ) -> None:
     assert_exactly_once(course_of(workspace, nemesis, SEED))
@@ -58,7 +58,7 @@ def test_every_record_is_there_once_whatever_was_done_to_the_run(
 
 @pytest.fixture(scope="module")
 def late_grant(workspace: Workspace) -> int:
-    """The first seed that draws: of one day, the swap that grants, given up for lost, lands when all is committed."""
+    """Return the first seed that draws one day, and a granting swap without an answer that lands after the commit."""
     for seed in itertools.count():
         drawn = Round(workspace=workspace, nemesis=NEMESES["swap-delay"], seed=seed)
         rule = lost_replies(drawn, "delay")
@@ -72,8 +72,8 @@ def test_late_copy_of_a_swap_changes_nothing(workspace: Workspace, late_grant: i
     assert_exactly_once(course_of(workspace, "swap-delay", late_grant))
 
 
-def test_swap_without_its_condition_is_found_out(workspace: Workspace, late_grant: int) -> None:
-    """The very round that the product stands, and a product without If-Match: it ends with a counter-example."""
+def test_swap_without_its_condition_is_detected(workspace: Workspace, late_grant: int) -> None:
+    """The same round as in the test above, with a product without If-Match, ends with a counter-example."""
     broken = course_of(workspace, "swap-delay", late_grant, BROKEN.read_text()).run()
     assert broken is not None
     assert f"make chaos NEMESIS=swap-delay SEED={late_grant} ROUNDS=1" == broken.replay

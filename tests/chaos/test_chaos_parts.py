@@ -1,4 +1,4 @@
-"""The parts of a chaos run by themselves: draws, traps, what settled means, what the table says, how a course ends."""
+"""The parts of a chaos run in isolation: draws, traps, settled ledgers, the table, the end of a course."""
 
 from __future__ import annotations
 
@@ -65,29 +65,29 @@ def test_green_runs_leave_no_grant_and_no_gap(
 
 
 def workspace_at(folder: Path) -> Any:
-    """All of a workspace that a round asks before it is played."""
-    forgotten: list[str] = []
+    """Return the parts of a workspace that a round uses before it is played."""
+    removed: list[str] = []
     return SimpleNamespace(
         base=folder,
         disk=small_disk.SmallDisk(folder / "small"),
         declare=lambda lake: None,
-        forget=lambda lake: forgotten.append(lake.name),
-        forgotten=forgotten,
-        keep=lambda lake: folder / lake.name,
+        remove=lambda lake: removed.append(lake.name),
+        removed=removed,
+        save_evidence=lambda lake: folder / lake.name,
     )
 
 
 @pytest.mark.parametrize("name", sorted(NEMESES))
 def test_seed_draws_the_same_round_again(name: str, tmp_path: Path) -> None:
     def drawn(seed: int) -> tuple[object, ...]:
-        one = Round(workspace=workspace_at(tmp_path), nemesis=NEMESES[name], seed=seed)
-        return one.lake, one.by_trigger, draw(one.rng, ANY), one.rng.random()
+        round_ = Round(workspace=workspace_at(tmp_path), nemesis=NEMESES[name], seed=seed)
+        return round_.lake, round_.by_trigger, draw(round_.rng, ANY), round_.rng.random()
 
     assert drawn(7) == drawn(7)
     assert drawn(7) != drawn(8)
 
 
-def test_every_nemesis_of_the_issue_is_there() -> None:
+def test_every_required_nemesis_exists() -> None:
     assert set(NEMESES) >= {
         "task",
         "supervisor",
@@ -112,21 +112,21 @@ def test_every_nemesis_of_the_issue_is_there() -> None:
     }
 
 
-def test_rows_that_an_output_lacks_or_holds_twice_are_found(tmp_path: Path) -> None:
+def test_missing_and_duplicate_rows_of_an_output_are_found(tmp_path: Path) -> None:
     values = [value_of(1, "a", ""), value_of(2, "b", ""), None]
-    one = Round(workspace=workspace_at(tmp_path), nemesis=NEMESES["publisher-backlog"], seed=1)
+    r = Round(workspace=workspace_at(tmp_path), nemesis=NEMESES["publisher-backlog"], seed=1)
     for offset, value in enumerate(values):
-        one.log.note(Sent("t", 0, offset, "ok", digest(value), 0), value=value)
+        r.log.note(Sent("t", 0, offset, "ok", digest(value), 0), value=value)
     rows = [json.dumps({"_kafka_partition": 0, "_offset": offset}) + "\n" for offset in (0, 1)]
     for number in range(backlog.OUTPUTS):
-        folder = backlog.folders(one) / f"f{number:02d}"
+        folder = backlog.folders(r) / f"f{number:02d}"
         folder.mkdir(parents=True)
         (folder / "day.jsonl").write_text("".join(rows))
-    assert one.nemesis.problem(one) is None
+    assert r.nemesis.problem(r) is None
     (folder / "again.jsonl").write_text(rows[0])
-    assert "1 too many, 0 are missing" in (one.nemesis.problem(one) or "")
+    assert "1 too many, 0 are missing" in (r.nemesis.problem(r) or "")
     (folder / "day.jsonl").unlink()
-    assert "0 too many, 1 are missing" in (one.nemesis.problem(one) or "")
+    assert "0 too many, 1 are missing" in (r.nemesis.problem(r) or "")
 
 
 # ---------------------------------------------------------------- the tap
@@ -141,7 +141,7 @@ class _Upstream(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:
-        """No news."""
+        """Log nothing."""
 
 
 @contextmanager
@@ -160,7 +160,7 @@ def upstream() -> Iterator[tuple[str, list[str]]]:
 
 
 def put(url: str) -> int:
-    """The status of one PUT of the root of lake `a`."""
+    """Send a PUT of the root of lake `a`, and return the status."""
     request = urllib.request.Request(f"{url}/lake/a/root.json", b"x", method="PUT")
     try:
         with urllib.request.urlopen(request, timeout=DEADLINE_S) as answer:
@@ -170,7 +170,7 @@ def put(url: str) -> int:
             return refused.code
 
 
-def test_rule_chooses_faults_while_it_is_there_and_nothing_is_remembered() -> None:
+def test_rule_chooses_faults_while_it_is_set_and_no_request_is_remembered() -> None:
     refusal = HttpFault(forward="never", answer=503, code="SlowDown")
     with upstream() as (url, arrived), Tap(url) as tap:
         with tap.rule(lambda _: refusal):
@@ -204,7 +204,7 @@ def seen(path: str, method: str = "PUT") -> Seen:
     return Seen(method=method, path=path, headers={}, body=b"", upstream_statuses=[])
 
 
-def test_a_third_of_one_lake_s_requests_is_refused() -> None:
+def test_a_third_of_the_requests_of_one_lake_is_refused() -> None:
     import random
 
     rule = Refusals("a", random.Random(1))
@@ -215,7 +215,7 @@ def test_a_third_of_one_lake_s_requests_is_refused() -> None:
     assert {rule(seen("/lake/b/root.json")) for _ in range(100)} == {NO_FAULT}
 
 
-def test_late_copy_is_due_after_so_many_swaps() -> None:
+def test_late_copy_is_due_after_the_given_number_of_swaps() -> None:
     rule = LostReplies(lake="a", kind="delay", first=2, many=1, answer="close", due_after=2)
     faults = [rule(seen("/lake/a/root.json")) for _ in range(3)]
     assert [f.forward for f in faults] == ["once", "later", "once"]
@@ -227,12 +227,12 @@ def test_late_copy_is_due_after_so_many_swaps() -> None:
 # ---------------------------------------------------------------- the course
 
 
-def course_at(workspace: Any, plays: list[Any], patch: pytest.MonkeyPatch) -> Course:
-    """A course of two rounds of one nemesis, whose rounds end as `plays` says."""
-    ends = iter(plays)
+def course_at(workspace: Any, ends: list[Any], patch: pytest.MonkeyPatch) -> Course:
+    """Return a course of two rounds of one nemesis, whose rounds end with `ends`: records, or an exception."""
+    upcoming = iter(ends)
 
     def run(_: Round) -> Finding:
-        end = next(ends)
+        end = next(upcoming)
         if isinstance(end, Exception):
             raise end
         return Finding(records=end)
@@ -249,10 +249,10 @@ def test_course_counts_what_was_audited(tmp_path: Path, monkeypatch: pytest.Monk
     assert course.run() is None
     line = course.lines["task"]
     assert (line.rounds, line.records, line.missed, line.seeds) == (2, 1500, 0, "40-41")
-    assert workspace.forgotten == ["task-40", "task-41"]
+    assert workspace.removed == ["task-40", "task-41"]
 
 
-def test_missed_moment_is_played_again_held_and_counts_nowhere(
+def test_missed_moment_is_played_again_with_hold_and_is_not_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workspace = workspace_at(tmp_path)
@@ -260,7 +260,7 @@ def test_missed_moment_is_played_again_held_and_counts_nowhere(
     assert course.run() is None
     line = course.lines["task"]
     assert (line.rounds, line.records, line.missed) == (1, 700, 3)
-    assert workspace.forgotten == ["task-40", "task-40-again", "task-41", "task-41-again"]
+    assert workspace.removed == ["task-40", "task-40-again", "task-41", "task-41-again"]
 
 
 def test_course_ends_at_the_first_violation_with_its_replay(
@@ -269,24 +269,24 @@ def test_course_ends_at_the_first_violation_with_its_replay(
     course = course_at(workspace_at(tmp_path), [700, Violation("a record twice")], monkeypatch)
     broken = course.run()
     assert broken is not None
-    assert broken.counter_example == f"a record twice\n\nkept for you: {tmp_path / 'task-41'}"
+    assert broken.counter_example == f"a record twice\n\nevidence: {tmp_path / 'task-41'}"
     assert broken.replay == "make chaos NEMESIS=task SEED=41 ROUNDS=1"
     assert course.lines["task"].rounds == 1
 
 
 def lines() -> list[table.Line]:
-    made = [
+    lines = [
         table.Line(nemesis=n.name, what=n.what, first_seed=999_000, last_seed=999_029)
         for n in NEMESES.values()
     ]
-    for line in made:
+    for line in lines:
         for seed in range(999_000, 999_030):
             line.add(Finding(records=123_456), seed, 61.0)
-    made[-1].not_run = "must be superuser to use mount, and this is a long reason for it"
-    return made
+    lines[-1].not_run = "must be superuser to use mount, and this is a long reason for it"
+    return lines
 
 
-def test_table_fits_a_terminal_and_adds_up() -> None:
+def test_table_fits_a_terminal_and_has_the_right_sums() -> None:
     text = table.as_text(lines())
     assert max(map(len, text.splitlines()[:-2])) <= 100
     every = 30 * len(NEMESES)
@@ -295,9 +295,9 @@ def test_table_fits_a_terminal_and_adds_up() -> None:
 
 def test_table_is_written_as_json_and_markdown(tmp_path: Path) -> None:
     table.write(tmp_path / "a.json", lines(), now=day(4))
-    told = json.loads((tmp_path / "a.json").read_text())
-    assert told["date"] == "2013-01-04"
-    assert told["lines"][0]["rounds"] == 30
+    written = json.loads((tmp_path / "a.json").read_text())
+    assert written["date"] == "2013-01-04"
+    assert written["lines"][0]["rounds"] == 30
     table.write(tmp_path / "a.md", lines())
     head, rule, first, *_ = (tmp_path / "a.md").read_text().splitlines()
     assert len({row.count("|") for row in (head, rule, first)}) == 1

@@ -1,4 +1,4 @@
-"""Who is found below a scheduler, what a kill and a freeze do to it, and a disk that is really full."""
+"""The processes below a scheduler, what kill and freeze do to them, and a disk that is really full."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from chaos.victims import chains, freeze, is_alive, kill, thaw
 from tallystick_devstack.process import wait_until
 
 DEADLINE_S = 60.0
-# A tree of processes that call themselves as Airflow's do, and wait until their standard input is closed.
+# A tree of processes with the titles of Airflow's, which wait until their standard input is closed.
 TREE = """
 import os, subprocess, sys
 titles = sys.argv[1:]
@@ -26,32 +26,32 @@ if titles:
     words = [titles[0], "-c", sys.orig_argv[2], *titles[1:]]
     below.append(subprocess.Popen(words, executable=os.readlink('/proc/self/exe'), stdin=subprocess.PIPE))
 sys.stdin.read()
-for one in below:
-    one.stdin.close()
-    one.wait()
+for child in below:
+    child.stdin.close()
+    child.wait()
 """
 
 
 @contextmanager
 def tree(*titles: str) -> Iterator[psutil.Process]:
-    """A process whose only child bears the first title, that one's child the second, and so on."""
-    top = subprocess.Popen([sys.executable, "-c", TREE, *titles], stdin=subprocess.PIPE)
+    """Start a process whose only child has the first title, the child of that one the second, and so on."""
+    root = subprocess.Popen([sys.executable, "-c", TREE, *titles], stdin=subprocess.PIPE)
     try:
-        one = psutil.Process(top.pid)
+        process = psutil.Process(root.pid)
         wait_until(
-            lambda: len(one.children(recursive=True)) == len(titles),
+            lambda: len(process.children(recursive=True)) == len(titles),
             deadline_s=DEADLINE_S,
             what="the tree",
         )
-        yield one
+        yield process
     finally:
-        assert top.stdin is not None
+        assert root.stdin is not None
         with suppress(BrokenPipeError):
-            top.stdin.close()
-        top.wait(DEADLINE_S)
+            root.stdin.close()
+        root.wait(DEADLINE_S)
 
 
-def test_chain_is_supervisor_task_and_what_is_below() -> None:
+def test_chain_is_supervisor_task_and_their_descendants() -> None:
     titles = (
         "airflow worker -- LocalExecutor: 01a2",
         "airflow worker -- 01a2",
@@ -65,7 +65,7 @@ def test_chain_is_supervisor_task_and_what_is_below() -> None:
         assert list(chain.below) == below
         assert chain.holds(below[1].pid)
         assert not chain.holds(scheduler.pid)
-        assert chain.jvm is chain.driver is None  # nobody here is called java
+        assert chain.jvm is chain.driver is None  # no process is named java
 
 
 def test_idle_worker_runs_no_task() -> None:
@@ -73,27 +73,27 @@ def test_idle_worker_runs_no_task() -> None:
         assert chains(scheduler.pid) == []
 
 
-def test_frozen_process_stays_so_until_it_is_thawed() -> None:
+def test_frozen_process_is_stopped_until_it_is_thawed() -> None:
     with tree("airflow worker -- LocalExecutor: 01a2") as scheduler:
-        (one,) = scheduler.children()
+        (process,) = scheduler.children()
         try:
-            assert freeze([one]) == (one,)
-            assert one.status() == psutil.STATUS_STOPPED
+            assert freeze([process]) == (process,)
+            assert process.status() == psutil.STATUS_STOPPED
         finally:
-            thaw([one])
+            thaw([process])
         wait_until(
-            lambda: one.status() != psutil.STATUS_STOPPED,
+            lambda: process.status() != psutil.STATUS_STOPPED,
             deadline_s=DEADLINE_S,
-            what="the process going on",
+            what="the process to continue",
         )
 
 
-def test_zombie_of_a_frozen_parent_is_not_among_the_frozen() -> None:
+def test_zombie_of_a_frozen_parent_is_not_returned_as_frozen() -> None:
     with tree("airflow worker -- LocalExecutor: 01a2", "worker of PySpark") as scheduler:
         parent, child = scheduler.children(recursive=True)
         try:
             freeze([parent])
-            child.kill()  # nobody waits for it now
+            child.kill()  # its parent is frozen and does not wait for it
             wait_until(lambda: not is_alive(child), deadline_s=DEADLINE_S, what="the child's end")
             assert child.is_running()
             assert freeze([parent, child]) == (parent,)
@@ -103,18 +103,18 @@ def test_zombie_of_a_frozen_parent_is_not_among_the_frozen() -> None:
 
 def test_killed_process_is_gone_when_kill_returns() -> None:
     with tree("airflow worker -- LocalExecutor: 01a2") as scheduler:
-        (one,) = scheduler.children()
-        kill(one)
-        assert not is_alive(one)
-        kill(one)  # the dead are left alone
+        (process,) = scheduler.children()
+        kill(process)
+        assert not is_alive(process)
+        kill(process)  # a dead process is not an error
 
 
-def test_full_disk_says_so_and_has_room_again(tmp_path: Path) -> None:
+def test_full_disk_refuses_writes_and_has_room_after_a_drain(tmp_path: Path) -> None:
     disk = SmallDisk(tmp_path / "small")
     try:
         disk.mount()
     except CannotMount as reason:
-        pytest.skip(f"a disk of its own needs root: {reason}")
+        pytest.skip(f"mounting a small disk needs root: {reason}")
     try:
         disk.fill(but_bytes=4096)
         (disk.folder / "a").write_bytes(bytes(4096))

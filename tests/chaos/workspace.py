@@ -1,8 +1,8 @@
-"""The real stack on which every round of a chaos run takes place, kept up from the first round to the last.
+"""The real stack of a chaos run, which runs from the first round to the last.
 
-Kafka, S3, PostgreSQL and Airflow on the loopback interface, a standalone Spark cluster where a round needs one, and a
-tap between the tasks and S3, another one between the tasks and Kafka. Each round has a DAG file, a topic and a lake root
-of its own, so that no round hides what another one did.
+Kafka, S3, PostgreSQL and Airflow on the loopback interface, a standalone Spark cluster if a round needs it, a tap
+between the tasks and S3, and another one between the tasks and Kafka. Each round has its own DAG file, topic and lake, so
+that no round hides the effects of another one.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ RESTARTS_MAX = 1_000_000
 _KAFKA = "TALLYSTICK_KAFKA_DEFAULT"
 LOCAL, CLUSTER = "spark_local", "spark_default"
 RETRIES = 4
-# Of the order of seconds, so that a round can wait for what takes Airflow five minutes by default.
+# In seconds, so that a round can wait for what takes Airflow five minutes by default.
 HEARTBEAT_TIMEOUT_S = 20
-_BRISK = {
+_FAST_AIRFLOW = {
     "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": str(HEARTBEAT_TIMEOUT_S),
     "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "3",
     "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "5",
     "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "20",
     "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "1",
-    # A DAG file is parsed when it appears; it never changes.
+    # A DAG file is parsed when it is new; it never changes.
     "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600",
 }
 
@@ -108,7 +108,7 @@ if __name__ == "__main__":
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lake:
-    """What one round is declared with: its name is that of its DAG, its topic and its lake root."""
+    """The declaration of one round; its DAG, its topic and its lake have the same name."""
 
     name: str
     days: int
@@ -122,14 +122,14 @@ class Lake:
 
 
 class Workspace:
-    """The running stack, from `with` to its end; nothing of it is left then, however it ended."""
+    """The stack, which runs while its `with` block runs; no process or file of it remains after that."""
 
     def __init__(
         self, *, cluster: bool, report: Callable[[str], None], evidence: Path = EVIDENCE
     ) -> None:
         self._report = report
         self._evidence = evidence
-        # Not below a deep folder: PostgreSQL runs as another user, who must reach it, and socket paths are short.
+        # Not below a deep folder: PostgreSQL runs as another user, who must reach it, and socket paths must be short.
         self.base = Path(tempfile.mkdtemp(prefix="tally-chaos-"))
         self.base.chmod(0o711)
         self.project = self.base / "project"
@@ -142,18 +142,18 @@ class Workspace:
         parts = ALL_PARTS if cluster else PARTS
         self.stack = LocalStack(state, project_dir=self.project, parts=parts)
         self.tap = Tap(self.stack.s3.endpoint)
-        # Producers and the oracle go past it.
+        # Producers and the oracle bypass the taps.
         self._kafka = json.loads(self.stack.environment()[_KAFKA])
         self.kafka_tap = KafkaTap(self._kafka["bootstrap_servers"])
         self.disk = SmallDisk(self.base / "small")
-        self._lead_through_the_tap()
+        self._route_through_taps()
         self.api = self.stack.airflow.api()
 
-    def _lead_through_the_tap(self) -> None:
+    def _route_through_taps(self) -> None:
         ours = {
             "AWS_ENDPOINT_URL_S3": self.tap.url,
             _KAFKA: json.dumps(self._kafka | {"bootstrap_servers": self.kafka_tap.bootstrap}),
-            # Where this tree is not the one that is installed, it is this one that is put to the test.
+            # If another tree is installed, test this tree.
             "PYTHONPATH": str(REPO / "plugins"),
         }
         self.stack.spark._env |= ours
@@ -161,7 +161,7 @@ class Workspace:
         airflow = self.stack.airflow
         airflow._env |= ours | {f"AIRFLOW_CONN_{LOCAL.upper()}": json.dumps(local)}
         settings = airflow._settings()
-        airflow._settings = lambda: settings | _BRISK  # type: ignore[method-assign]
+        airflow._settings = lambda: settings | _FAST_AIRFLOW  # type: ignore[method-assign]
 
     def __enter__(self) -> Self:
         try:
@@ -182,7 +182,7 @@ class Workspace:
         self.stop()
 
     def stop(self) -> None:
-        """Stop everything and remove the folder. Safe to repeat: what is gone is left alone."""
+        """Stop everything and remove the folder. Safe to repeat: stopped parts and removed files are skipped."""
         try:
             self.stack.stop(lambda _: None)
         finally:
@@ -194,12 +194,12 @@ class Workspace:
     # ------------------------------------------------------------ rounds
 
     def declare(self, lake: Lake) -> None:
-        """Put a round's DAG in place, switched off. Safe to repeat: the same file is written again."""
+        """Write the DAG file of a round; the DAG is paused. Safe to repeat: the same file is written again."""
         source = _DAG_FILE.format(
             name=lake.name,
             bucket=BUCKET,
             days=lake.days,
-            # Room for one Trigger beside a run that is cleared.
+            # Room for one Trigger during a run that is cleared.
             active_runs=lake.days + (1 if lake.outputs else 0),
             retries=RETRIES,
             spark=CLUSTER if lake.cluster else LOCAL,
@@ -211,48 +211,48 @@ class Workspace:
             output_root=lake.output_root,
         )
         path = self._dag_file(lake.name)
-        fresh = path.with_suffix(".new")
-        fresh.write_text(source)
-        fresh.replace(path)
+        temporary = path.with_suffix(".new")
+        temporary.write_text(source)
+        temporary.replace(path)
 
     def create_topic(self, name: str) -> None:
-        """Create a round's topic; retention is off, for its records are of 2013."""
+        """Create the topic of a round; retention is off, because its records are of 2013."""
         topic = NewTopic(name, PARTITIONS, 1, config={"retention.ms": "-1"})
-        admin = self._admin()  # its answers come only while somebody holds it
+        admin = self._admin()  # it must be referenced until its answers arrive
         admin.create_topics([topic])[name].result(KAFKA_S)
 
-    def forget(self, lake: Lake) -> None:
-        """Remove a round's DAG, topic and objects, which are proven by now. Safe to repeat: what is gone stays so."""
+    def remove(self, lake: Lake) -> None:
+        """Remove the DAG, topic and objects of a round after its audit. Safe to repeat: missing ones are skipped."""
         self._dag_file(lake.name).unlink(missing_ok=True)
         admin = self._admin()
-        with suppress(KafkaException):  # of a topic that is gone
+        with suppress(KafkaException):  # if the topic does not exist
             admin.delete_topics([lake.name])[lake.name].result(KAFKA_S)
         s3 = self.stack.s3.client()
         found = self._objects(lake)
-        for some in (found[i : i + 1000] for i in range(0, len(found), 1000)):
+        for batch in (found[i : i + 1000] for i in range(0, len(found), 1000)):
             s3.delete_objects(
-                Bucket=BUCKET, Delete={"Objects": [{"Key": line["Key"]} for line in some]}
+                Bucket=BUCKET, Delete={"Objects": [{"Key": line["Key"]} for line in batch]}
             )
 
-    def keep(self, lake: Lake) -> Path:
-        """Copy all that tells of a round where it outlives this workspace: a race may not come back for a replay.
+    def save_evidence(self, lake: Lake) -> Path:
+        """Copy lake, DAG, producer log and Airflow logs of a round to `evidence`: a race may not recur in a replay.
 
-        Safe to repeat: the copy is made anew.
+        Safe to repeat: the copy is replaced.
         """
-        kept = self._evidence / lake.name
-        shutil.rmtree(kept, ignore_errors=True)
-        (kept / "lake").mkdir(parents=True)
+        folder = self._evidence / lake.name
+        shutil.rmtree(folder, ignore_errors=True)
+        (folder / "lake").mkdir(parents=True)
         for line in self._objects(lake):
-            path = kept / "lake" / line["Key"].removeprefix(f"{lake.name}/")
+            path = folder / "lake" / line["Key"].removeprefix(f"{lake.name}/")
             path.parent.mkdir(parents=True, exist_ok=True)
             self.stack.s3.client().download_file(BUCKET, line["Key"], str(path))
         for path in (self._dag_file(lake.name), self.base / f"{lake.name}.sent"):
-            shutil.copy(path, kept)
+            shutil.copy(path, folder)
         logs = self.stack.airflow.state_dir
         for path in (*logs.glob("*.log"), *(logs / "logs").glob(f"dag_id={lake.name}")):
             copy = shutil.copytree if path.is_dir() else shutil.copy
-            copy(path, kept / path.name)
-        return kept
+            copy(path, folder / path.name)
+        return folder
 
     def _objects(self, lake: Lake) -> list[Any]:
         pages = self.stack.s3.client().get_paginator("list_objects_v2")
@@ -260,7 +260,7 @@ class Workspace:
         return [line for page in found for line in page.get("Contents", ())]
 
     def place(self, lake: Lake) -> Place:
-        """Where the oracle finds a round's lake: at the S3 server itself, past the tap."""
+        """Return the address of a round's lake for the oracle: the S3 server itself, not the tap."""
         return Place(
             endpoint_url=self.stack.s3.endpoint,
             bucket=BUCKET,
@@ -272,7 +272,7 @@ class Workspace:
         )
 
     def object(self, lake: Lake, key: str) -> Any:
-        """A JSON object of a lake, past the tap."""
+        """Return a JSON object of a lake, read without the tap."""
         body = self.stack.s3.client().get_object(Bucket=BUCKET, Key=f"{lake.name}/{key}")["Body"]
         return json.loads(body.read())
 
@@ -280,16 +280,16 @@ class Workspace:
 
     @property
     def kafka(self) -> dict[str, str]:
-        """How librdkafka reaches the broker, with user and password."""
+        """librdkafka's settings for the broker, with user and password."""
         return confluent_words(self.stack.kafka.client_settings())
 
     def revive(self) -> None:
-        """Start every part again that has died, as whatever runs servers does. Safe to repeat: the living are left."""
+        """Start every dead part again, as an init system does. Safe to repeat: running parts are unchanged."""
         self.stack.revive(self._report, restarts_max=RESTARTS_MAX)
 
     @property
     def scheduler_pid(self) -> int:
-        """The warden of Airflow's scheduler; everything that executes tasks is below it."""
+        """The process id of the scheduler's warden; all processes that execute tasks are below it."""
         return self.stack.airflow.processes["scheduler"].pid
 
     def _dag_file(self, name: str) -> Path:

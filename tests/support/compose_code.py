@@ -44,12 +44,12 @@ _KAFKA_OWN = {
 def commands(files: Files) -> list[str]:
     """Check that every program that a container or the page starts exists and accepts its arguments."""
     problems = []
-    for where, words in _all_commands(files):
+    for place, words in _all_commands(files):
         try:
             wrong = _wrong(words, files)
         except SystemExit:  # argparse refuses so
             wrong = "these arguments are not accepted"
-        problems += [f"{where}: {shlex.join(words)}: {wrong}"] if wrong else []
+        problems += [f"{place}: {shlex.join(words)}: {wrong}"] if wrong else []
     return problems
 
 

@@ -176,8 +176,8 @@ def repeated(driver: Driver, backfilled: Facts) -> Again:
     runs = {run_of(n, "backfill"): 0 for n in (1, 2, 3)}
 
     def tries() -> dict[str, int]:
-        found = {one: driver.tries(one, "plan") for one in runs}
-        fresh = {one: found[one] - runs[one] for one in runs}
+        current = {run: driver.tries(run, "plan") for run in runs}
+        new = {run: current[run] - runs[run] for run in runs}
         runs.update(found)
         return fresh
 

@@ -283,7 +283,7 @@ def test_chaos_rounds_are_added_once_and_summed_by_nemesis(tmp_path: Path) -> No
     assert page.read_text().endswith(f"{played.END}\nafter\n")
     assert played.shown(page) == played.as_markdown(played.read(file))
     file.write_text('[{"nemesis": "task"}]')
-    with pytest.raises(ValueError, match="has not the fields"):
+    with pytest.raises(ValueError, match="expected the fields"):
         played.read(file)
 
 
