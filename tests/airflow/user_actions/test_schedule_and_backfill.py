@@ -151,13 +151,13 @@ def backfilled(driver: Driver, scheduled: Facts) -> Facts:
 def test_backfill_backwards_goes_before_the_start_date(backfilled: Facts) -> None:
     assert backfilled.generations == dict.fromkeys(range(1, 7), 1)
     assert backfilled.rows == backfilled.driver.expected(1, 2, 3, 4, 5)
-    began = {r["dag_run_id"]: r["start_date"] for r in backfilled.runs}
-    assert began[run_of(3, "backfill")] < began[run_of(1, "backfill")]
+    started = {r["dag_run_id"]: r["start_date"] for r in backfilled.runs}
+    assert started[run_of(3, "backfill")] < started[run_of(1, "backfill")]
 
 
 @dataclass(frozen=True)
-class Again:
-    """What each kind of repeat ran again: tries of each run's plan before and after."""
+class Repeated:
+    """The lake before and after clears and backfills of committed days; each backfill's new tries of `plan` by run."""
 
     before: Facts
     after: Facts
@@ -167,8 +167,8 @@ class Again:
 
 
 @scenario("january")
-def repeated(driver: Driver, backfilled: Facts) -> Again:
-    """Clear each task of one committed day; then let backfills go over committed days, one of them marked failed."""
+def repeated(driver: Driver, backfilled: Facts) -> Repeated:
+    """Clear each task of one committed day; then backfill committed days, one of them marked failed."""
     run = run_of(4, "scheduled")
     for task in ("commit", "stage", "plan"):
         driver.clear(run, task)
@@ -176,10 +176,10 @@ def repeated(driver: Driver, backfilled: Facts) -> Again:
     runs = {run_of(n, "backfill"): 0 for n in (1, 2, 3)}
 
     def tries() -> dict[str, int]:
-        current = {run: driver.tries(run, "plan") for run in runs}
-        new = {run: current[run] - runs[run] for run in runs}
-        runs.update(found)
-        return fresh
+        total = {name: driver.tries(name, "plan") for name in runs}
+        new = {name: total[name] - runs[name] for name in runs}
+        runs.update(total)
+        return new
 
     tries()
     driver.backfill(1, 3, reprocess="none")
@@ -190,28 +190,28 @@ def repeated(driver: Driver, backfilled: Facts) -> Again:
     failed = tries()
     driver.backfill(3, 3, reprocess="completed")
     driver.wait(run_of(3, "backfill"))
-    return Again(backfilled, facts(driver), none, failed, tries())
+    return Repeated(backfilled, facts(driver), none, failed, tries())
 
 
 def test_clear_of_each_task_after_the_commit_changes_nothing_and_starts_no_spark(
-    repeated: Again,
+    repeated: Repeated,
 ) -> None:
     assert repeated.after.root == repeated.before.root
     assert repeated.after.submits == repeated.before.submits
 
 
-def test_clear_number_reaches_the_request(repeated: Again) -> None:
+def test_clear_number_reaches_the_request(repeated: Repeated) -> None:
     driver = repeated.after.driver
     assert "(clear 3)" in driver.log(run_of(4, "scheduled"), "plan", number=2)
     assert "(clear 1)" in driver.log(run_of(3, "backfill"), "plan", number=2)
 
 
-def test_backfill_that_reprocesses_none_runs_no_day_again(repeated: Again) -> None:
+def test_backfill_that_reprocesses_none_runs_no_day_again(repeated: Repeated) -> None:
     assert set(repeated.none.values()) == {0}
 
 
 def test_run_marked_failed_by_hand_keeps_its_commit_and_reprocess_failed_runs_it_alone(
-    repeated: Again,
+    repeated: Repeated,
 ) -> None:
     again = run_of(2, "backfill")
     assert repeated.failed == {run: int(run == again) for run in repeated.failed}
@@ -219,7 +219,7 @@ def test_run_marked_failed_by_hand_keeps_its_commit_and_reprocess_failed_runs_it
 
 
 def test_backfill_that_reprocesses_completed_days_changes_nothing_and_starts_no_spark(
-    repeated: Again,
+    repeated: Repeated,
 ) -> None:
     again = run_of(3, "backfill")
     assert repeated.completed == {run: int(run == again) for run in repeated.completed}
@@ -227,7 +227,7 @@ def test_backfill_that_reprocesses_completed_days_changes_nothing_and_starts_no_
 
 
 @scenario("january")
-def eight(driver: Driver, repeated: Again) -> Facts:
+def eight(driver: Driver, repeated: Repeated) -> Facts:
     """Backfill 7 to 14 January forwards, all eight at once."""
     driver.backfill(7, 14, max_active_runs=8)
     for number in range(7, 15):
