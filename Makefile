@@ -85,7 +85,7 @@ demo: setup ## the main job on the embedded stack, real data; ONCE=1 ends by its
 	$(RUN)/python -m examples.demo $(if $(ONCE),--once) $(if $(EXAMPLE),--example $(EXAMPLE)) $(if $(SPARK),--spark $(SPARK))
 
 .PHONY: example
-example: setup ## examples on the embedded stack, judged, each also under kill -9: NAME=files (or another; all), KILL=0
+example: setup ## examples on the embedded stack, each without and with a kill -9, and checked: NAME=files (or another; all), KILL=0
 	$(RUN)/python -m examples.runner $(if $(NAME),$(NAME),all) $(if $(filter 0 no,$(KILL)),--no-kill)
 
 # Of coreutils and awk alone: who runs the stack in Docker needs no Python here. An existing .env is left as it is.

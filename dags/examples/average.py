@@ -1,6 +1,6 @@
 """Example: a running average per sensor; its state is a table that is committed in the same swap as the averages.
 
-`make example NAME=average` runs it; docs/how-to/example-average.md says what it shows.
+`make example NAME=average` runs it; docs/how-to/example-average.md describes it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tallystick.outputs import FileOutput
 LAKES = os.environ.get("TALLYSTICK_EXAMPLES_LAKES", "s3://lake/examples")
 FOLDER = os.environ.get("TALLYSTICK_EXAMPLES_FOLDER", "/srv/tallystick-examples")
 
-# Of one interval alone in `sensor_parts`, of all the time up to its end in `averages`.
+# In `sensor_parts` of one interval alone, in `averages` of all time up to its end.
 SUMS = [
     Column("sensor", "string"),
     Column("as_of", "timestamptz"),
@@ -42,7 +42,7 @@ pipeline = Pipeline(
         ),
         Table("sensor_parts", columns=SUMS, keys=["sensor", "as_of"]),
     ],
-    # All the time before: what of it is not committed yet is left out, and makes the interval stale once it is.
+    # All earlier time. Time that is not committed yet is left out; when it is committed, the interval becomes stale.
     lookback=Lookback(tables=["sensor_parts"], back=None, uncommitted="stale"),
     outputs=[
         FileOutput(name="folder", table="averages", folder=f"{FOLDER}/average/averages"),
@@ -54,7 +54,7 @@ dag = replay_dag(
     schedule=None,
     start_date=datetime(2013, 1, 1, tzinfo=UTC),
     job_root=Path(__file__).resolve().parents[2],
-    # Spark's 200 partitions are for millions of rows: here each would be a task for none.
+    # Spark's 200 partitions are for millions of rows: here most would be tasks without rows.
     spark_conf={"spark.sql.shuffle.partitions": "2"},
     retry_delay=timedelta(seconds=float(os.environ.get("TALLYSTICK_EXAMPLES_RETRY_DELAY_S", "60"))),
     is_paused_upon_creation=True,

@@ -1,6 +1,6 @@
-"""Example: usage per customer and hour, invoiced once; what comes late or is priced anew is a row of its own.
+"""Example: usage per customer and hour, invoiced once; late usage and new prices are separate rows.
 
-`make example NAME=billing` runs it; docs/how-to/example-billing.md says what it shows.
+`make example NAME=billing` runs it; docs/how-to/example-billing.md describes it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ pipeline = Pipeline(
         Table("outside", columns=USAGE),
         Table("parts", columns=[START, CUSTOMER, *SUMS], keys=KEYS),
     ],
-    # An hour's window and a quarter of an hour of patience.
+    # The window of an hour and its lateness of a quarter of an hour.
     lookback=Lookback(tables=["parts"], back=timedelta(minutes=75)),
     outputs=[
         HttpOutput(name="invoices", table="invoices", http="ledger", url="/invoices"),
@@ -51,7 +51,7 @@ dag = replay_dag(
     pipeline,
     schedule="0 */3 * * *",
     start_date=datetime(2013, 1, 1, tzinfo=UTC),
-    end_date=datetime(2013, 1, 1, 3, tzinfo=UTC),  # the last interval begins here
+    end_date=datetime(2013, 1, 1, 3, tzinfo=UTC),  # the start of the last interval
     job_root=Path(__file__).resolve().parents[2],
     retry_delay=timedelta(seconds=float(os.environ.get("TALLYSTICK_EXAMPLES_RETRY_DELAY_S", "60"))),
     is_paused_upon_creation=True,

@@ -1,6 +1,6 @@
-"""Example: what killed attempts and aborted transactions leave behind, and who takes it away.
+"""Example: what killed attempts and aborted transactions leave behind, and what removes it.
 
-`make example NAME=cleanup` runs it; docs/how-to/example-cleanup.md says what it shows.
+`make example NAME=cleanup` runs it; docs/how-to/example-cleanup.md describes it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ dag = replay_dag(
     tags=["tallystick", "example"],
 )
 
-# Without grace for readers of older versions: only then is what is left exactly what the newest version reaches.
+# Without grace for readers of older versions, so that exactly the objects of the newest version remain.
 collector = gc_dag(
     {"cleanup": pipeline.warehouse},
     dag_id="cleanup_gc",

@@ -1,6 +1,6 @@
 """Example: flights per hour and airport, from a topic to a topic, each count once for consumers that read committed.
 
-`make example NAME=counts` runs it; docs/how-to/example-counts.md says what it shows.
+`make example NAME=counts` runs it; docs/how-to/example-counts.md describes it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ dag = replay_dag(
     pipeline,
     schedule="@daily",
     start_date=datetime(2013, 1, 1, tzinfo=UTC),
-    end_date=datetime(2013, 1, 3, tzinfo=UTC),  # the last interval begins here
+    end_date=datetime(2013, 1, 3, tzinfo=UTC),  # the start of the last interval
     job_root=Path(__file__).resolve().parents[2],
     retry_delay=timedelta(seconds=float(os.environ.get("TALLYSTICK_EXAMPLES_RETRY_DELAY_S", "60"))),
     is_paused_upon_creation=True,

@@ -1,6 +1,6 @@
-"""Example: of the alarms of each device the first within an hour, and one e-mail per device, in any order of intervals.
+"""Example: the first alarm of each device within an hour, and one e-mail per device, in any order of intervals.
 
-`make example NAME=dedup` runs it; docs/how-to/example-dedup.md says what it shows.
+`make example NAME=dedup` runs it; docs/how-to/example-dedup.md describes it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ pipeline = Pipeline(
             keys=["device"],
         ),
     ],
-    # As far as the horizon reaches; time that is not committed yet is read in Kafka.
+    # As far as the horizon of duplicates. Time that is not committed yet is read from Kafka.
     lookback=Lookback(tables=["seen"], back=timedelta(hours=1)),
     outputs=[
         EmailOutput(
@@ -41,7 +41,7 @@ pipeline = Pipeline(
             body="Your device {device} raises alarms. There will be no other e-mail about it.\n",
             sender="alarms@example.org",
             key=["device"],
-            in_doubt="hold",  # rather a question to a person than a second e-mail
+            in_doubt="hold",  # ask a person instead of sending a second e-mail
         ),
     ],
 )

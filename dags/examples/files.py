@@ -1,6 +1,6 @@
-"""Example: one file of JSON lines per day, in two phases: prepared under a hidden name, then renamed.
+"""Example: one file of JSON lines per day, in two phases: written under a hidden name, then renamed.
 
-`make example NAME=files` runs it; docs/how-to/example-files.md says what it shows.
+`make example NAME=files` runs it; docs/how-to/example-files.md describes it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ dag = replay_dag(
     pipeline,
     schedule="@daily",
     start_date=datetime(2013, 1, 1, tzinfo=UTC),
-    end_date=datetime(2013, 1, 3, tzinfo=UTC),  # the last interval begins here
+    end_date=datetime(2013, 1, 3, tzinfo=UTC),  # the start of the last interval
     job_root=Path(__file__).resolve().parents[2],
     retry_delay=timedelta(seconds=float(os.environ.get("TALLYSTICK_EXAMPLES_RETRY_DELAY_S", "60"))),
     is_paused_upon_creation=True,

@@ -1,6 +1,6 @@
-"""Example: payments into PostgreSQL by their transaction id; the table holds of each id the row of the latest day.
+"""Example: payments into PostgreSQL by their transaction id; the table has the row of the latest day for each id.
 
-`make example NAME=upsert` runs it; docs/how-to/example-upsert.md says what it shows.
+`make example NAME=upsert` runs it; docs/how-to/example-upsert.md describes it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ pipeline = Pipeline(
     job="spark_jobs/examples/upsert.py",
     tables=[Table("payments", columns=PAYMENT, keys=["txn_id"])],
     outputs=[
-        # The connection is TALLYSTICK_POSTGRES_EXAMPLES of the tasks, or Airflow's `postgres_examples`.
+        # The connection: the variable TALLYSTICK_POSTGRES_EXAMPLES of the tasks, or Airflow's `postgres_examples`.
         PostgresOutput(
             name="bank",
             table="payments",
@@ -44,7 +44,7 @@ dag = replay_dag(
     pipeline,
     schedule="@daily",
     start_date=datetime(2013, 1, 1, tzinfo=UTC),
-    end_date=datetime(2013, 1, 3, tzinfo=UTC),  # the last interval begins here
+    end_date=datetime(2013, 1, 3, tzinfo=UTC),  # the start of the last interval
     job_root=Path(__file__).resolve().parents[2],
     retry_delay=timedelta(seconds=float(os.environ.get("TALLYSTICK_EXAMPLES_RETRY_DELAY_S", "60"))),
     is_paused_upon_creation=True,

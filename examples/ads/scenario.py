@@ -61,8 +61,8 @@ class Ads:
             self.days.append(day(number))
         self._expect_nothing_stale("2 January ran before 1 January")
         before = self._offsets()
-        again = self.harness.trigger(day(REPLAYED_DAY), day(REPLAYED_DAY + 1), mode="replace")
-        self.harness.wait_for_success(again)
+        replay = self.harness.trigger(day(REPLAYED_DAY), day(REPLAYED_DAY + 1), mode="replace")
+        self.harness.wait_for_success(replay)
         self.harness.require(self._offsets() == before, "a replay without a change sent something")
         self._expect_nothing_stale("1 January was replayed, and nothing was sent")
 

@@ -46,8 +46,8 @@ class Counts:
         runs = self.harness.catch_up(len(DAYS))
         self.cancelled_count = {day(number): True for number in DAYS}
         before = self._offsets()
-        again = self.harness.trigger(day(REPLAYED_DAY), day(REPLAYED_DAY + 1), mode="replace")
-        self.harness.wait_for_success(again)
+        replay = self.harness.trigger(day(REPLAYED_DAY), day(REPLAYED_DAY + 1), mode="replace")
+        self.harness.wait_for_success(replay)
         self.harness.require(self._offsets() == before, "a replay without a change sent something")
         self.harness.log("replayed 1 January: nothing was sent; next, 2 January with a changed job")
         self.harness.change_job("COUNT_CANCELLED = True", "COUNT_CANCELLED = False")

@@ -161,7 +161,7 @@ def _random_alarms(chance: random.Random) -> Iterator[Alarm]:
         at_ms = chance.randrange(first * HOUR_MS, last * HOUR_MS)
         while at_ms < HOURS * HOUR_MS:
             behind_ms = chance.randrange(90 * SECOND_MS) if chance.random() < 0.1 else 0
-            what = chance.choice(["too hot", "door open", "silent"])
+            what = chance.choice(["too hot", "cover open", "no signal"])
             yield (at_ms, chance.randrange(PARTITIONS), behind_ms, f"device-{number:02}", what)
             at_ms += round(chance.expovariate(1 / (15 * MINUTE_MS))) + 1
 

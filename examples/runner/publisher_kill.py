@@ -91,7 +91,7 @@ class PublisherKillProxy(KillProxy):
         handler.answer(status, headers, answer)
 
     def _step(self) -> None:
-        """Let the victim run for a short time, again and again, until some of its rows are published."""
+        """Let the victim run for short times until some of its rows are published."""
         victim = self._victim
         assert victim is not None
         pause = threading.Event()

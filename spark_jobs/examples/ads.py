@@ -1,7 +1,7 @@
-"""Clicks on ads: each event once, each click with the impression that it goes back to, counts per campaign and hour.
+"""Clicks on ads: each event once, each click with the impression that it belongs to, counts per campaign and hour.
 
-An event that comes again within six hours, in log order, is a duplicate. A click goes back to the last impression of
-its user and ad that is no duplicate and came less than half an hour before it, by log time.
+An event that is repeated within six hours, in log order, is a duplicate. A click belongs to the last impression of its
+user and ad that is not a duplicate and is less than half an hour before it, by log time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Frames = dict[str, DataFrame]
 
 
 def transform(records: Frames, context: Context) -> Frames:
-    """Return events, counts, and the state that later intervals look back at."""
+    """Return events, counts, and the state that later intervals read by their lookback."""
     log_time = F.col("_log_time").alias("log_time")
     own = records[IMPRESSIONS].select(*EVENT, log_time, *LINEAGE)
     impressions = with_earlier(own, context.earlier("recent_impressions")).persist()
@@ -38,7 +38,7 @@ def transform(records: Frames, context: Context) -> Frames:
     shown = impressions.where("first")
     attributed = with_campaign(context, attribute(once, shown)).persist()
     fresh = with_campaign(context, shown.where("own")).persist()
-    again = impressions.where("own AND NOT first").select("id", *LINEAGE)
+    repeated = impressions.where("own AND NOT first").select("id", *LINEAGE)
     known = [*EVENT, "campaign", *LINEAGE]
     return {
         "impressions": fresh.select(*known),
@@ -46,7 +46,7 @@ def transform(records: Frames, context: Context) -> Frames:
             *known, "impression", "shown_at"
         ),
         "unattributed": attributed.where("impression IS NULL").select(*known),
-        "duplicates": again.unionByName(
+        "duplicates": repeated.unionByName(
             clicks.join(once, LINEAGE, "left_anti").select("id", *LINEAGE)
         ),
         "per_hour": per_hour(fresh, attributed),
@@ -56,21 +56,21 @@ def transform(records: Frames, context: Context) -> Frames:
 
 
 def with_earlier(own: DataFrame, earlier: DataFrame) -> DataFrame:
-    """This interval's impressions and earlier ones, each with the word whether it is the first of its id.
+    """Add the column `first` to this interval's impressions and the earlier ones: True if it is no duplicate.
 
-    Of the earlier ones that is right as far as the horizon still lies within the look back: for the last half hour.
+    For earlier impressions it is correct only if the horizon is within the lookback: for the last half hour.
     """
     both = own.withColumn("own", F.lit(True)).unionByName(
         earlier.select(*own.columns).withColumn("own", F.lit(False))
     )
     log_order = Window.partitionBy("id").orderBy("log_time", "_kafka_partition", "_offset")
     before = F.lag("log_time").over(log_order)
-    apart = F.col("log_time") >= before + F.lit(HORIZON)
-    return both.withColumn("first", F.coalesce(apart, F.lit(True)))
+    not_repeated = F.col("log_time") >= before + F.lit(HORIZON)
+    return both.withColumn("first", F.coalesce(not_repeated, F.lit(True)))
 
 
 def attribute(clicks: DataFrame, shown: DataFrame) -> DataFrame:
-    """The clicks, each with the last impression of its user and ad less than the window before it, or null."""
+    """Return the clicks, each with the last impression of its user and ad in the half hour before it, or null."""
     place = [F.col(name).alias(f"shown{name}") for name in ("_kafka_partition", "_offset")]
     found = shown.select(
         "user", "ad", F.col("id").alias("impression"), F.col("log_time").alias("shown_at"), *place
@@ -92,14 +92,14 @@ def attribute(clicks: DataFrame, shown: DataFrame) -> DataFrame:
 
 
 def with_campaign(context: Context, events: DataFrame) -> DataFrame:
-    """The events with the campaign of their ad; one that nobody knows is said so, never dropped."""
+    """Return the events with the campaign of their ad; `unknown` if the ad has none. No event is dropped."""
     dimension = context.spark.createDataFrame(list(CAMPAIGNS.items()), "ad string, campaign string")
     known = events.join(F.broadcast(dimension), "ad", "left")
     return known.withColumn("campaign", F.coalesce("campaign", F.lit("unknown")))
 
 
 def per_hour(impressions: DataFrame, clicks: DataFrame) -> DataFrame:
-    """Counts per campaign and hour of log time: an hour lies in one interval, and is complete with it."""
+    """Return counts per campaign and hour of log time: an hour is in one interval, and is complete with it."""
     hour = F.date_trunc("hour", "log_time").alias("hour")
 
     def counted(events: DataFrame, impression: int, click: int, attributed: Column) -> DataFrame:

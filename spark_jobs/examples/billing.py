@@ -1,4 +1,4 @@
-"""What each customer used in each hour, in whole cents: invoices of hours that are over, and what came late."""
+"""The usage of each customer in each hour, in whole cents: invoices of closed hours, and late usage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Flights per airline and day: a DataFrame job, so that each attempt lands its records in the lake's scratch first."""
+"""Flights per airline and day: a DataFrame job, so each attempt first lands its records in the lake's scratch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from tallystick.spark import run_dataframe
 
-# Another job to the ledger: an interval that is cleared after a change gets a new plan.
+# With another value the job file is a changed job: an interval that is cleared then gets a new plan.
 VERSION = 1
 
 

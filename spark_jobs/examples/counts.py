@@ -1,4 +1,4 @@
-"""How many flights were to leave each airport in each hour: partial counts, which the pipeline sums."""
+"""The number of flights that were due at each airport in each hour: partial counts, which the pipeline sums."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Of the alarms of each device the first within an hour, and the devices that had one."""
+"""The first alarm of each device within an hour, and the devices that have one."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ HORIZON = timedelta(hours=1)
 
 
 def transform(records: DataFrame, context: Context) -> dict[str, DataFrame]:
-    """Return the alarms that stay, a notice per device that has one, and when each device was last seen."""
+    """Return the alarms that are kept, a notice per device with an alarm, and when each device was last seen."""
     first, seen = deduplicated(context, records, key=["device"], horizon=HORIZON, seen="seen")
     return {
         "alarms": first,
-        # An interval longer than the horizon may keep two alarms of a device: a key stands in an interval once.
+        # An interval longer than the horizon may keep two alarms of a device, but a key is in an interval once.
         "notices": first.select("device", "owner").distinct(),
         "seen": seen,
     }

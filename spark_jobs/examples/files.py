@@ -1,4 +1,4 @@
-"""Flights as they come, each with the word whether it left late."""
+"""Flights unchanged, each with a column that is true if it left late."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LATE_MINUTES = 15
 
 
 def transform(records: pa.Table) -> dict[str, pa.Table]:
-    """Return one row per flight; one that never left has no delay, and is not late."""
+    """Return one row per flight; a flight that never left has no delay, and is not late."""
     late = pc.fill_null(pc.greater_equal(records["dep_delay"], LATE_MINUTES), False)
     return {"departures": records.append_column("late", late)}
 

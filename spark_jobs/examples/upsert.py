@@ -1,4 +1,4 @@
-"""Of each payment the last word of the day, by its transaction id."""
+"""The last record of each payment in the interval, by its transaction id."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ COLUMNS = ["account", "cents", "status", "happened"]
 
 
 def transform(records: DataFrame) -> dict[str, DataFrame]:
-    """Return one row per id: its record with the highest offset, for an id's records share a partition."""
-    wanted = records if KEEP_CANCELLED else records.where(F.col("status") != "cancelled")
-    last = wanted.groupBy("txn_id").agg(F.max_by(F.struct(*COLUMNS), "_offset").alias("last"))
+    """Return one row per id: its record with the highest offset, because all records of an id are in one partition."""
+    selected = records if KEEP_CANCELLED else records.where(F.col("status") != "cancelled")
+    last = selected.groupBy("txn_id").agg(F.max_by(F.struct(*COLUMNS), "_offset").alias("last"))
     return {"payments": last.select("txn_id", *[F.col(f"last.{name}") for name in COLUMNS])}
 
 

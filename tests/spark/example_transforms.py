@@ -1,9 +1,9 @@
-"""Runs transforms of the examples on rows in memory, in one Spark session, and writes down what they return.
+"""Runs transforms of the examples on rows in memory, in one Spark session, and writes what they return to a file.
 
-    python example_transforms.py ASKED TOLD
+    python example_transforms.py CASES RESULTS
 
-ASKED is JSON: a list of plays {job, days, records, state, back_s}. Of a day, `records` are lists of rows by topic; what a
-table of `state` holds is looked back at by later days. TOLD gets, per play and day, the rows of each table by name.
+CASES is JSON: a list of cases {job, days, records, state, back_s}. `topics` of a day are lists of rows by topic; the rows
+of the tables in `state` are the lookback of later days. RESULTS gets, per case and day, the rows of each table by name.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ LINEAGE = (
 Frames = dict[str, DataFrame]
 
 
-def main(asked: Path, told: Path) -> None:
-    """Play each, and write the answers."""
+def main(cases: Path, results: Path) -> None:
+    """Run each case, and write the results."""
     session = (
         SparkSession.builder.master("local[2]")
         .config("spark.sql.session.timeZone", "UTC")
@@ -38,21 +38,22 @@ def main(asked: Path, told: Path) -> None:
         .getOrCreate()
     )
     try:
-        told.write_text(json.dumps([played(session, one) for one in json.loads(asked.read_text())]))
+        tables = [run_case(session, case) for case in json.loads(cases.read_text())]
+        results.write_text(json.dumps(tables))
     finally:
         session.stop()
 
 
-def played(session: SparkSession, play: dict[str, Any]) -> list[dict[str, list[dict[str, Any]]]]:
-    """One job over its days, each of which sees the state of those before it."""
-    transform = runpy.run_path(str(PROJECT / "spark_jobs" / "examples" / f"{play['job']}.py"))[
+def run_case(session: SparkSession, case: dict[str, Any]) -> list[dict[str, list[dict[str, Any]]]]:
+    """Run one job over its days; each day reads the state of the days before it."""
+    transform = runpy.run_path(str(PROJECT / "spark_jobs" / "examples" / f"{case['job']}.py"))[
         "transform"
     ]
-    earlier = {name: frame(session, [], ddl) for name, ddl in play["state"].items()}
+    earlier = {name: frame(session, [], ddl) for name, ddl in case["state"].items()}
     answers = []
-    for day in play["days"]:
+    for day in case["days"]:
         topics = {
-            name: frame(session, rows, f"{play['records']}, {LINEAGE}")
+            name: frame(session, rows, f"{case['records']}, {LINEAGE}")
             for name, rows in day["topics"].items()
         }
         context = Context(
@@ -62,19 +63,20 @@ def played(session: SparkSession, play: dict[str, Any]) -> list[dict[str, list[d
             planned_at=datetime(2026, 1, 1, tzinfo=UTC),
             topic_ids={},
             rows_before=earlier,
-            back=timedelta(seconds=play["back_s"]) if play["back_s"] is not None else None,
+            back=timedelta(seconds=case["back_s"]) if case["back_s"] is not None else None,
         )
         records = topics if len(topics) > 1 else next(iter(topics.values()))
-        # The words of a job that has no context are fewer.
-        found: Frames = transform(records, context) if play["state"] else transform(records)
-        kept = {name: [row.asDict() for row in rows.collect()] for name, rows in found.items()}
-        answers.append(kept)
-        earlier = {name: before.unionByName(found[name]) for name, before in earlier.items()}
+        # The transform of a job without a lookback has no parameter `context`.
+        frames: Frames = transform(records, context) if case["state"] else transform(records)
+        answers.append(
+            {name: [row.asDict() for row in rows.collect()] for name, rows in frames.items()}
+        )
+        earlier = {name: before.unionByName(frames[name]) for name, before in earlier.items()}
     return json.loads(json.dumps(answers, default=plain))
 
 
 def frame(session: SparkSession, rows: list[dict[str, Any]], ddl: str) -> DataFrame:
-    """Rows of JSON as a frame of these columns."""
+    """Return rows of JSON as a DataFrame with these columns."""
     schema = StructType.fromDDL(ddl)
     values = [
         tuple(typed(field.dataType, row[field.name]) for field in schema.fields) for row in rows
@@ -83,7 +85,7 @@ def frame(session: SparkSession, rows: list[dict[str, Any]], ddl: str) -> DataFr
 
 
 def typed(kind: object, value: Any) -> Any:
-    """A value of JSON as Spark wants it."""
+    """Return a value of JSON as Spark expects it."""
     if value is not None and isinstance(kind, TimestampType):
         return datetime.fromisoformat(value)
     if value is not None and isinstance(kind, DecimalType):
@@ -92,7 +94,7 @@ def typed(kind: object, value: Any) -> Any:
 
 
 def plain(value: Any) -> str:
-    """An instant or a number for JSON. Spark gives instants without a zone, in this process's: TZ is UTC."""
+    """Return a time or a number for JSON. Spark returns times without a zone, in that of this process: TZ is UTC."""
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 

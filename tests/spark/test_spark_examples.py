@@ -1,7 +1,7 @@
-"""The examples' DataFrame transforms on a real Spark, without a stack: a broken one is found by `make test` already.
+"""The examples' DataFrame transforms on a real Spark, without a stack, so that `make test` detects a broken transform.
 
-`make example` plays them whole. Billing is played whole by tests/airflow/test_examples.py; files and counts have Arrow
-transforms, which tests/unit/airflow/test_examples.py calls.
+`make example` runs the whole examples. tests/airflow/test_examples.py runs the whole example billing; files and counts
+have Arrow transforms, which tests/unit/airflow/test_examples.py calls.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from examples.ads.attribution import Event, Truth, instant, per_hour, true_rows
 from tallystick_devstack.class_archive import submit_options
 
 Row = dict[str, Any]
-Told = list[dict[str, list[Row]]]  # per day, the rows of each table
+Result = list[dict[str, list[Row]]]  # per day, the rows of each table
 DAY = datetime(2013, 1, 1, tzinfo=UTC)
 IMPRESSIONS, CLICKS = "examples-impressions", "examples-clicks"
 SEED = 20130101
 
 
 def record(offset: int, at: datetime, topic: str = "t", **columns: Any) -> Row:
-    """A decoded record, as a job gets it."""
-    told = at.isoformat()
+    """Return a decoded record, as a job gets it."""
+    timestamp = at.isoformat()
     place = {"_topic": topic, "_kafka_partition": 0, "_offset": offset}
-    return columns | place | {"_timestamp": told, "_log_time": told}
+    return columns | place | {"_timestamp": timestamp, "_log_time": timestamp}
 
 
 def at(day: int, time: str) -> datetime:
-    """A time of a day of January 2013."""
+    """Return a time of a day of January 2013."""
     return datetime.fromisoformat(f"2013-01-{day:02}T{time}:00+00:00")
 
 
-def play(
+def case(
     job: str, columns: str, *days: dict[str, list[Row]], back: timedelta | None = None, **state: str
 ) -> Row:
-    """A job over January's first days; of each its records by topic."""
+    """Return a job with its records by topic, for each of the first days of January."""
     spans = [(DAY + timedelta(days=n), DAY + timedelta(days=n + 1)) for n in range(len(days))]
     return {
         "job": job,
@@ -71,7 +71,7 @@ def dedup() -> Row:
         }
         for day in alarms
     ]
-    return play(
+    return case(
         "dedup",
         "device string, owner string, what string",
         *days,
@@ -85,7 +85,7 @@ def average() -> Row:
         [("s1", "1.00"), ("s1", "2.00"), ("s2", "-0.50")],
         [("s1", "2.00")],
     ]
-    return play(
+    return case(
         "average",
         "sensor string, celsius decimal(5,2)",
         *[
@@ -97,16 +97,21 @@ def average() -> Row:
 
 
 def upsert() -> Row:
-    words = [("p1", 100, "new"), ("p2", 50, "new"), ("p1", 120, "cancelled"), ("p1", 110, "paid")]
+    payments = [
+        ("p1", 100, "new"),
+        ("p2", 50, "new"),
+        ("p1", 120, "cancelled"),
+        ("p1", 110, "paid"),
+    ]
     happened = at(1, "04:00").isoformat()
-    # A late copy of what happened earlier: the log's order decides, not the clocks.
+    # Later records have earlier timestamps: the order of the log decides, not the clocks.
     rows = [
         record(
             o, at(1, f"0{9 - o}:00"), txn_id=x, account="A", cents=c, status=s, happened=happened
         )
-        for o, (x, c, s) in enumerate(words)
+        for o, (x, c, s) in enumerate(payments)
     ]
-    return play(
+    return case(
         "upsert",
         "txn_id string, account string, cents bigint, status string, happened timestamp",
         {"t": rows},
@@ -119,16 +124,16 @@ def cleanup() -> Row:
         record(o, at(1, "05:00"), carrier=c, departure=at(d, t).isoformat())
         for o, (c, d, t) in enumerate(flights)
     ]
-    return play("cleanup", "carrier string, departure timestamp", {"t": rows})
+    return case("cleanup", "carrier string, departure timestamp", {"t": rows})
 
 
 def ads_events(topic: str) -> list[Event]:
-    """Events of two days in log order, dense around midnight; a third repeat earlier ones.
+    """Return events of two days in log order, dense around midnight; a third of them repeat earlier events.
 
-    On the edges: clicks a chosen while after an impression of their user and ad, and repeats after six hours exactly.
+    Edge cases: clicks a chosen time after an impression of their user and ad, and repeats after exactly six hours.
     """
     chance = random.Random(f"{SEED} {topic}")
-    made = [
+    rows = [
         (chance.randrange(low, high), f"u{chance.randrange(6)}", f"a{chance.randrange(5, 8)}", "")
         for low, high in ((0, 2850), (1415, 1450))
         for _ in range(60)
@@ -136,17 +141,17 @@ def ads_events(topic: str) -> list[Event]:
     if topic == CLICKS:
         for shown in ads_events(IMPRESSIONS)[::2]:
             minute = (shown.log_ms - round(DAY.timestamp() * 1000)) // 60_000
-            made.append((minute + chance.choice((0, 29, 30)), shown.user, shown.ad, ""))
+            rows.append((minute + chance.choice((0, 29, 30)), shown.user, shown.ad, ""))
     else:
-        twins = [(minute, user, ad, f"twin{minute}") for minute, user, ad, _ in made[::10]]
-        made += twins + [(minute + 360, user, ad, name) for minute, user, ad, name in twins]
+        twins = [(minute, user, ad, f"twin{minute}") for minute, user, ad, _ in rows[::10]]
+        rows += twins + [(minute + 360, user, ad, name) for minute, user, ad, name in twins]
     events: list[Event] = []
-    for offset, (minute, user, ad, name) in enumerate(sorted(made)):
+    for offset, (minute, user, ad, name) in enumerate(sorted(rows)):
         log_at = DAY + timedelta(minutes=minute)
         new = {"id": name or f"{topic}{offset}", "user": user, "ad": ad}
         if events and not name and chance.random() < 0.3:
-            again = chance.choice(events[-20:])
-            new = {"id": again.id, "user": again.user, "ad": again.ad}
+            earlier = chance.choice(events[-20:])
+            new = {"id": earlier.id, "user": earlier.user, "ad": earlier.ad}
         events.append(
             Event(
                 place=(topic, 0, offset),
@@ -155,7 +160,7 @@ def ads_events(topic: str) -> list[Event]:
                 **new,
             )
         )
-    return [one for one in events if one.log_ms < (DAY + timedelta(days=2)).timestamp() * 1000]
+    return [e for e in events if e.log_ms < (DAY + timedelta(days=2)).timestamp() * 1000]
 
 
 def ads() -> Row:
@@ -171,7 +176,7 @@ def ads() -> Row:
         for n in range(2)
     ]
     lineage = "_topic string, _kafka_partition int, _offset bigint, _timestamp timestamp"
-    return play(
+    return case(
         "ads",
         "id string, user string, ad string",
         *days,
@@ -181,15 +186,15 @@ def ads() -> Row:
     )
 
 
-PLAYS = {"dedup": dedup, "average": average, "upsert": upsert, "cleanup": cleanup, "ads": ads}
+CASES = {"dedup": dedup, "average": average, "upsert": upsert, "cleanup": cleanup, "ads": ads}
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Told]:
-    """What every transform returned, by its example."""
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
+    """Return the result of every transform, by its example."""
     folder = tmp_path_factory.mktemp("transforms")
-    asked, answer = folder / "asked.json", folder / "told.json"
-    asked.write_text(json.dumps([made() for made in PLAYS.values()]))
+    cases, answer = folder / "cases.json", folder / "results.json"
+    cases.write_text(json.dumps([make_case() for make_case in CASES.values()]))
     environ = os.environ | {
         "TZ": "UTC",
         "SPARK_LOCAL_IP": "127.0.0.1",
@@ -198,7 +203,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Told]:
     }
     script = Path(__file__).with_name("example_transforms.py")
     ended = subprocess.run(
-        [sys.executable, str(script), str(asked), str(answer)],
+        [sys.executable, str(script), str(cases), str(answer)],
         env=environ,
         cwd=folder,
         capture_output=True,
@@ -207,18 +212,18 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Told]:
         timeout=600,
     )
     assert ended.returncode == 0, ended.stderr[-5000:]
-    return dict(zip(PLAYS, json.loads(answer.read_text()), strict=True))
+    return dict(zip(CASES, json.loads(answer.read_text()), strict=True))
 
 
 def of(rows: Sequence[Row], *names: str) -> list[tuple[Any, ...]]:
-    """Some columns of the rows, in order."""
+    """Return some columns of the rows, sorted."""
     return sorted(tuple(row[name] for name in names) for row in rows)
 
 
 def test_dedup_keeps_the_first_alarm_within_an_hour_also_over_midnight(
-    told: dict[str, Told],
+    results: dict[str, Result],
 ) -> None:
-    first, second = told["dedup"]
+    first, second = results["dedup"]
     # 22:59 is within the hour of 22:00. At 23:58 that repeat is 59 minutes old: any alarm counts, not only kept ones.
     assert of(first["alarms"], "device", "_offset") == [("a", 0), ("b", 3)]
     # b at 00:58 is 59 minutes after 23:59; at 01:58 exactly an hour after that repeat, and the horizon is half open.
@@ -227,8 +232,10 @@ def test_dedup_keeps_the_first_alarm_within_an_hour_also_over_midnight(
     assert of(second["notices"], "device") == [("b",)]
 
 
-def test_averages_are_of_all_the_time_up_to_the_interval_s_end(told: dict[str, Told]) -> None:
-    first, second = told["average"]
+def test_averages_include_all_records_up_to_the_end_of_the_interval(
+    results: dict[str, Result],
+) -> None:
+    first, second = results["average"]
     assert of(first["averages"], "sensor", "readings", "average") == [
         ("s1", 2, "1.500000"),
         ("s2", 1, "-0.500000"),
@@ -240,16 +247,16 @@ def test_averages_are_of_all_the_time_up_to_the_interval_s_end(told: dict[str, T
     assert of(second["sensor_parts"], "sensor", "readings", "total") == [("s1", 1, "2.00")]
 
 
-def test_upsert_keeps_the_last_word_by_offset(told: dict[str, Told]) -> None:
-    (day,) = told["upsert"]
+def test_upsert_keeps_the_last_record_by_offset(results: dict[str, Result]) -> None:
+    (day,) = results["upsert"]
     assert of(day["payments"], "txn_id", "cents", "status") == [
         ("p1", 110, "paid"),
         ("p2", 50, "new"),
     ]
 
 
-def test_cleanup_counts_by_airline_and_day(told: dict[str, Told]) -> None:
-    (day,) = told["cleanup"]
+def test_cleanup_counts_by_airline_and_day(results: dict[str, Result]) -> None:
+    (day,) = results["cleanup"]
     assert of(day["per_airline"], "carrier", "day", "flights") == [
         ("B6", "2013-01-01", 1),
         ("UA", "2013-01-01", 2),
@@ -257,10 +264,10 @@ def test_cleanup_counts_by_airline_and_day(told: dict[str, Told]) -> None:
     ]
 
 
-def test_ads_come_to_what_one_pass_over_both_logs_comes_to(told: dict[str, Told]) -> None:
-    """The reference knows no days: it is the judge's, which `make example NAME=ads` uses."""
+def test_ads_equal_one_pass_over_both_logs(results: dict[str, Result]) -> None:
+    """The reference has no days; the check of `make example NAME=ads` uses the same."""
     truth: Truth = true_rows(ads_events(IMPRESSIONS), ads_events(CLICKS))
-    days = told["ads"]
+    days = results["ads"]
 
     def rows(table: str) -> list[Row]:
         return [row for day in days for row in day[table]]
@@ -283,8 +290,8 @@ def test_ads_come_to_what_one_pass_over_both_logs_comes_to(told: dict[str, Told]
         (f"{hour:%Y-%m-%dT%H:%M:%S}", campaign): [counted[c] for c in counts]
         for (hour, campaign), counted in per_hour(truth).items()
     }
-    # The play is worth something: there are clicks on impressions of the day before, and repeats over midnight.
+    # The case is not trivial: there are clicks on impressions of the day before, and repeats over midnight.
     over_midnight = [c for c, shown in attributed.items() if c.day != shown.day]
-    again = [one for one, before in truth.duplicates.items() if one.day != before.day]
+    repeats = [e for e, before in truth.duplicates.items() if e.day != before.day]
     assert len(over_midnight) > 2, f"seed {SEED}"
-    assert len(again) > 2, f"seed {SEED}"
+    assert len(repeats) > 2, f"seed {SEED}"

@@ -20,7 +20,9 @@ BODY_BYTES_MAX = 64 << 20
 _MANY_DIGITS = re.compile(r'(?:":|[,\[])-?\d{19}')
 # Found in the text of every value that canonical JSON cannot represent: a number with a fraction or an exponent, a large
 # integer, a key that was no string. A text without it needs no walk through the values, which is slower by far.
-_MAYBE_INEXACT = re.compile(r'(?:":|[,\[])-?\d+(?:[.e]|(?<=\d{19}))|"(?:-?\d[^"]*|true|false|null)":')
+_MAYBE_INEXACT = re.compile(
+    r'(?:":|[,\[])-?\d+(?:[.e]|(?<=\d{19}))|"(?:-?\d[^"]*|true|false|null)":'
+)
 
 
 def dumps(value: Mapping[str, Any]) -> bytes:

@@ -1,4 +1,4 @@
-"""Each example is whole: a DAG that runs for nobody but its runner, a job, a page; its transform does what it says."""
+"""Each example is complete: a DAG that is paused upon creation, a job, a page; and the transforms are correct."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def test_an_example_has_its_dag_its_job_and_its_page(name: str) -> None:
 
 
 def test_every_dag_and_job_of_an_example_is_registered() -> None:
-    for room in ("dags", "spark_jobs"):
-        files = {file.stem for file in (PROJECT / room / "examples").glob("*.py")}
-        assert files == set(EXAMPLES), room
+    for folder in ("dags", "spark_jobs"):
+        files = {file.stem for file in (PROJECT / folder / "examples").glob("*.py")}
+        assert files == set(EXAMPLES), folder
 
 
-def test_airflow_does_not_see_the_examples_where_the_project_is_its_own() -> None:
+def test_airflow_does_not_load_the_examples_from_the_project() -> None:
     from airflow.dag_processing.dagbag import DagBag
 
     bag = DagBag(dag_folder=str(PROJECT / "dags"), bundle_path=PROJECT / "dags", bundle_name="test")
@@ -48,11 +48,11 @@ def test_airflow_does_not_see_the_examples_where_the_project_is_its_own() -> Non
 
 
 def job(name: str) -> dict[str, Any]:
-    """The names of a job's file."""
+    """Return the globals of a job file."""
     return runpy.run_path(str(PROJECT / "spark_jobs" / "examples" / f"{name}.py"))
 
 
-def test_a_flight_is_late_from_its_fifteenth_minute_on_and_one_that_never_left_is_not() -> None:
+def test_a_flight_is_late_from_fifteen_minutes_on_and_a_cancelled_flight_is_not() -> None:
     found = job("files")["transform"](pa.table({"dep_delay": pa.array([14, 15, None], pa.int32())}))
     assert found["departures"]["late"].to_pylist() == [False, True, False]
 

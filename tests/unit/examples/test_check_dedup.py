@@ -40,11 +40,11 @@ SENT = (
     alarm(0, 10, "pump"),  # kept
     alarm(1, 69, "pump"),  # 59 minutes later
     alarm(2, 110, "lift"),  # kept
-    alarm(3, 110, "door", end="aborted"),
+    alarm(3, 110, "valve", end="aborted"),
     alarm(4, 130, "lift"),  # of the next interval, 20 minutes later
     alarm(5, 129, "pump"),  # its clock is behind: log time 130, 61 minutes after 69: kept
-    alarm(0, 131, "gate", partition=1),  # dropped
-    alarm(6, 131, "gate", partition=0),  # kept: the same time, the smaller partition
+    alarm(0, 131, "fan", partition=1),  # dropped
+    alarm(6, 131, "fan", partition=0),  # kept: the same time, the smaller partition
     alarm(7, 200, "late"),  # after the last interval
 )
 KEPT = ((0, 0), (0, 2), (0, 5), (0, 6))
@@ -70,7 +70,7 @@ class CheckInput:
 
     rows: Sequence[dict[str, Any]] = field(default_factory=lambda: [row(*p) for p in KEPT])
     mails: Sequence[Mail] = field(
-        default_factory=lambda: [mail(d, n) for n, d in enumerate(("lift", "gate", "pump"))]
+        default_factory=lambda: [mail(d, n) for n, d in enumerate(("lift", "fan", "pump"))]
     )
     replays: Sequence[tuple[str, int]] = (("a clear", 0),)
 
@@ -126,7 +126,7 @@ Damage = Callable[[CheckInput], CheckInput]
             lambda f: replace(f, mails=f.mails[1:]), "one e-mail", id="an e-mail is missing"
         ),
         pytest.param(
-            lambda f: replace(f, mails=[*f.mails, mail("door", 9)]),
+            lambda f: replace(f, mails=[*f.mails, mail("valve", 9)]),
             "one e-mail",
             id="an e-mail without an alarm",
         ),
