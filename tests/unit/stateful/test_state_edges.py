@@ -131,10 +131,10 @@ def test_a_log_span_returns_the_cuts_of_one_partition() -> None:
     assert span.cuts("other", 0) == ()
 
 
-@pytest.mark.parametrize(("minutes", "kept"), [(59.999, [0]), (60, [0, 1])])
-def test_a_horizon_is_half_open(minutes: float, kept: list[int]) -> None:
+@pytest.mark.parametrize(("minutes", "remaining"), [(59.999, [0]), (60, [0, 1])])
+def test_a_horizon_is_half_open(minutes: float, remaining: list[int]) -> None:
     rows = records(("a", 0, 0), ("a", minutes, 0))
-    assert offsets(first_of(rows, SEEN.empty_table(), ["key"], timedelta(hours=1))) == kept
+    assert offsets(first_of(rows, SEEN.empty_table(), ["key"], timedelta(hours=1))) == remaining
 
 
 def test_a_dropped_record_counts_as_seen() -> None:
@@ -142,13 +142,11 @@ def test_a_dropped_record_counts_as_seen() -> None:
     assert offsets(first_of(rows, SEEN.empty_table(), ["key"], timedelta(hours=1))) == [0, 4]
 
 
-def test_records_of_the_same_log_time_follow_earlier_rows_and_are_ordered_by_topic_partition_offset() -> (
-    None
-):
+def test_at_one_log_time_the_order_is_lookback_topic_partition_offset() -> None:
     before = pa.Table.from_pylist([{"key": "a", "last_seen": at(0)}], schema=SEEN)
     rows = pa.concat_tables([records(("b", 0, 0), partition=1), records(("a", 0, 0), ("b", 0, 0))])
-    kept = first_of(rows, before, ["key"], MINUTE)
-    assert kept.select(["key", "_kafka_partition"]).to_pylist() == [
+    remaining = first_of(rows, before, ["key"], MINUTE)
+    assert remaining.select(["key", "_kafka_partition"]).to_pylist() == [
         {"key": "b", "_kafka_partition": 0}
     ]
 

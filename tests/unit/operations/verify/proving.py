@@ -35,7 +35,7 @@ class Damage:
     found: str
 
 
-def is_finding_of(damage: Damage, finding: Finding) -> bool:
+def matches(damage: Damage, finding: Finding) -> bool:
     """Return whether a finding is the one that the damage must cause."""
     return finding.rule == damage.rule and all(
         expected in found
@@ -54,7 +54,7 @@ def check_damage(small: SmallLake, damage: Damage) -> None:
     proof = prove(small)
     reported = findings(proof, damage.check)
     assert not proof.proven
-    assert any(is_finding_of(damage, finding) for finding in reported), [str(f) for f in reported]
+    assert any(matches(damage, finding) for finding in reported), [str(f) for f in reported]
 
 
 def live_file(small: SmallLake, table: str = "events", number: int = 0) -> FileReport:
