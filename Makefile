@@ -42,6 +42,10 @@ test: setup ## all checks and tests, on real servers (30 minutes on 2 cores)
 	$(MAKE) --no-print-directory --jobs 3 --output-sync check wheel test-protocol
 	TALLYSTICK_TEST_ENDS_WITH_PARENT=1 $(RUN)/python -m pytest tests --ignore=tests/unit/format --ignore=tests/unit/protocol -n $(WORKERS) --dist loadfile
 
+.PHONY: test-long
+test-long: setup ## the tests that are left out of `make test` because they are long: more schedules, more chaos
+	TALLYSTICK_TEST_ENDS_WITH_PARENT=1 $(RUN)/python -m pytest tests -m long -n $(WORKERS) --dist loadfile
+
 .PHONY: wheel
 wheel: setup ## build the wheel, install it into an empty environment, and call tally there
 	rm -rf build/wheel

@@ -207,7 +207,7 @@ def test_sixteen_input_splits_on_four_executors_are_staged_exactly(
     assert_arrow_exact(spark_lake, report, 0)
 
 
-@pytest.mark.parametrize("killed", ["executor", "machine"])
+@pytest.mark.parametrize("killed", ["executor", pytest.param("machine", marks=pytest.mark.long)])
 def test_files_of_a_killed_executor_or_machine_are_in_no_report(
     spark_lake: Any, cluster: SparkCluster, on_cluster: dict[str, Any], killed: str
 ) -> None:
