@@ -102,7 +102,7 @@ example: setup ## examples on the embedded stack, each without and with a kill -
 	@echo 'made $@ with fresh secrets; next: docker compose up --detach --build --wait'
 
 .PHONY: bench-read
-bench-read: setup ## CPU seconds per million records: our reader beside confluent-kafka
+bench-read: setup ## CPU seconds per million records: our reader compared with confluent-kafka
 	$(RUN)/python tests/bench/bench_read.py
 
 .PHONY: bench-publish-memory
